@@ -1,0 +1,1 @@
+"""Words everyone shares: errors and the legend of shape letters."""

@@ -1,0 +1,94 @@
+"""Which path answers a question, and why."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from softlook.base.errors import BackendError
+from softlook.ops import blocks, flex, reference, sdpa
+from softlook.ops.question import Question
+
+Backend = Literal["auto", "reference", "sdpa", "flex", "blocks"]
+
+PATHS = {"reference": reference.attend, "sdpa": sdpa.attend, "flex": flex.attend, "blocks": blocks.attend}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which path a call takes, why, and what memory it needs beside its inputs and its output."""
+
+    backend: str
+    reason: str
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.backend}: {self.reason} ({self.bytes / 2**20:.1f} MiB beside inputs and output)"
+
+
+def choose(question: Question, value: Tensor, dropout: float, backend: Backend) -> Choice:
+    """The path that will answer; BackendError if the one asked for cannot."""
+    if backend not in get_args(Backend):
+        raise BackendError(f"backend wants one of {', '.join(get_args(Backend))}; {backend!r} came")
+    name, reason = (backend, "asked for") if backend != "auto" else _best(question, value, dropout)
+    refused = _why_not(name, question, value, dropout)
+    if refused is not None:
+        raise BackendError(
+            f"backend={name!r} cannot answer this: {refused}. "
+            f"Leave backend out, and it takes {_best(question, value, dropout)[0]!r}."
+        )
+    return Choice(name, reason, _bytes(name, question))
+
+
+def answer(question: Question, value: Tensor, dropout: float, backend: Backend) -> Tensor:
+    """Take the chosen path. Where there is nothing to look at or nobody looking, the answer is zeros."""
+    B, H, T, S = question.sizes
+    choice = choose(question, value, dropout, backend)
+    if 0 in (B, H, T, S, value.shape[3]):
+        return blocks.attend(question, value, dropout)
+    return PATHS[choice.backend](question, value, dropout)
+
+
+def _best(question: Question, value: Tensor, dropout: float) -> tuple[str, str]:
+    why_not_sdpa = sdpa.why_not(question)
+    why_not_flex = flex.why_not(question, value, dropout)
+    on_gpu = question.query.is_cuda
+    written_out = question.bias is not None and question.bias.may_hide
+    symbolic = question.bias is not None and not written_out
+    if why_not_sdpa is None and not symbolic:
+        return "sdpa", _sdpa_reason(question)
+    wanted = f"{why_not_sdpa}" if why_not_sdpa else f"the bias {question.bias} would have to be written out for torch's kernels"
+    if on_gpu and why_not_flex is None:
+        return "flex", f"{wanted}; the compiled kernel works it out inside"
+    if on_gpu:
+        return "blocks", f"{wanted}, and the compiled kernel will not do: {why_not_flex}"
+    return "blocks", f"{wanted}; block by block it never is"
+
+
+def _sdpa_reason(question: Question) -> str:
+    if question.mask is None and question.bias is None:
+        return "a plain soft look-up is what torch's fused kernels do best"
+    if sdpa.is_plain(question):
+        return "causal with as many queries as keys is built into torch's fused kernels"
+    return "mask and bias are written out for torch's fused kernel"
+
+
+def _why_not(name: str, question: Question, value: Tensor, dropout: float) -> str | None:
+    if name == "sdpa":
+        return sdpa.why_not(question)
+    if name == "flex":
+        return flex.why_not(question, value, dropout)
+    return None
+
+
+def _bytes(name: str, question: Question) -> int:
+    B, H, T, S = question.sizes
+    number = 8 if question.query.element_size() == 8 else 4
+    if name == "sdpa":
+        return sdpa.map_bytes(question)
+    if name == "flex":
+        return flex.block_mask_bytes(question)
+    if name == "reference":
+        return 2 * B * H * T * S * number
+    strip = min(T, 64) * min(S, blocks.COLUMNS) * question.repeats
+    return 3 * number * min(B * H * T * S, max(blocks.elements(question.query.device), strip))

@@ -1,0 +1,231 @@
+"""Masks as values: where a query may look, said in symbols, combined with `&`, `|` and `~`.
+
+A mask answers one question in three ways, all from the same definition:
+`at` for single (batch, head, query, key) numbers, `on` for a whole tile, and
+`reach`/`clear` for what can be said of a tile without looking: keys that nobody
+in it sees, and keys that everybody in it sees.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from softlook.base.errors import MaskError
+from softlook.base.shapes import Tile
+
+Sizes = tuple[int, int, int, int]
+"""B, H, T, S of the map a mask is laid over."""
+
+
+class Mask:
+    """Where queries may look. True = may look."""
+
+    def at(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, shift: int) -> Tensor:
+        """May query `i` look at key `j`? Whole numbers of any shapes that broadcast."""
+        raise AssertionError(f"{type(self).__name__} does not say where it lets a query look")
+
+    def on(self, tile: Tile) -> Tensor:
+        """The mask on a tile, four axes, each full or 1."""
+        return self.at(*tile.indices(), tile.shift)
+
+    def dense(self, sizes: Sizes, device: torch.device | str = "cpu") -> Tensor:
+        """The whole mask as a tensor that broadcasts to B H T S."""
+        self.check(sizes)
+        device = torch.device(device)
+        return self.to(device).on(Tile.whole(sizes, device))
+
+    def reach(self, tile: Tile) -> range:
+        """Columns of the tile outside of which no row of it sees anything."""
+        return tile.columns
+
+    def clear(self, tile: Tile) -> range:
+        """Columns of the tile that every row of it sees."""
+        return tile.columns[:0]
+
+    def holds_diagonal(self) -> bool:
+        """Does every query, standing at its own position, see itself?"""
+        return False
+
+    def never_blind(self, queries: int, keys: int) -> bool:
+        """Is it certain, without looking at any tensor, that every query sees some key?"""
+        return 0 < queries <= keys and self.holds_diagonal()
+
+    def check(self, sizes: Sizes) -> None:
+        """Raise MaskError unless the mask fits a map of these sizes."""
+
+    def to(self, device: torch.device) -> Self:
+        """The same mask with its tensors on `device`; itself if they are there already."""
+        moved = {}
+        for field in fields(self):  # pyright: ignore[reportArgumentType]  (every kind of mask is a dataclass)
+            old = getattr(self, field.name)
+            new = old.to(device) if isinstance(old, Tensor | Mask) else old
+            if new is not old:
+                moved[field.name] = new
+        return replace(self, **moved) if moved else self  # pyright: ignore[reportArgumentType]
+
+    def __and__(self, other: "Mask | Tensor") -> "Mask":
+        return Both(self, as_mask(other))
+
+    def __or__(self, other: "Mask | Tensor") -> "Mask":
+        return Either(self, as_mask(other))
+
+    def __invert__(self) -> "Mask":
+        return Opposite(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Both(Mask):
+    """May look where both may."""
+
+    one: Mask
+    other: Mask
+
+    def at(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, shift: int) -> Tensor:
+        return self.one.at(b, h, i, j, shift) & self.other.at(b, h, i, j, shift)
+
+    def on(self, tile: Tile) -> Tensor:
+        return self.one.on(tile) & self.other.on(tile)
+
+    def reach(self, tile: Tile) -> range:
+        return _common(self.one.reach(tile), self.other.reach(tile))
+
+    def clear(self, tile: Tile) -> range:
+        return _common(self.one.clear(tile), self.other.clear(tile))
+
+    def holds_diagonal(self) -> bool:
+        return self.one.holds_diagonal() and self.other.holds_diagonal()
+
+    def check(self, sizes: Sizes) -> None:
+        self.one.check(sizes)
+        self.other.check(sizes)
+
+    def __str__(self) -> str:
+        return f"{self.one} & {self.other}"
+
+
+@dataclass(frozen=True, eq=False)
+class Either(Mask):
+    """May look where one of the two may."""
+
+    one: Mask
+    other: Mask
+
+    def at(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, shift: int) -> Tensor:
+        return self.one.at(b, h, i, j, shift) | self.other.at(b, h, i, j, shift)
+
+    def on(self, tile: Tile) -> Tensor:
+        return self.one.on(tile) | self.other.on(tile)
+
+    def reach(self, tile: Tile) -> range:
+        seen = [part for part in (self.one.reach(tile), self.other.reach(tile)) if part]
+        return range(min(p.start for p in seen), max(p.stop for p in seen)) if seen else tile.columns[:0]
+
+    def clear(self, tile: Tile) -> range:
+        return max(self.one.clear(tile), self.other.clear(tile), key=len)
+
+    def holds_diagonal(self) -> bool:
+        return self.one.holds_diagonal() or self.other.holds_diagonal()
+
+    def never_blind(self, queries: int, keys: int) -> bool:
+        return self.one.never_blind(queries, keys) or self.other.never_blind(queries, keys)
+
+    def check(self, sizes: Sizes) -> None:
+        self.one.check(sizes)
+        self.other.check(sizes)
+
+    def __str__(self) -> str:
+        return f"({self.one} | {self.other})"
+
+
+@dataclass(frozen=True, eq=False)
+class Opposite(Mask):
+    """May look where the other may not."""
+
+    mask: Mask
+
+    def at(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, shift: int) -> Tensor:
+        return ~self.mask.at(b, h, i, j, shift)
+
+    def on(self, tile: Tile) -> Tensor:
+        return ~self.mask.on(tile)
+
+    def clear(self, tile: Tile) -> range:
+        return tile.columns if not self.mask.reach(tile) else tile.columns[:0]
+
+    def check(self, sizes: Sizes) -> None:
+        self.mask.check(sizes)
+
+    def __str__(self) -> str:
+        return f"~({self.mask})"
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Mask):
+    """A mask written out as a tensor."""
+
+    seen: Tensor
+
+    def at(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, shift: int) -> Tensor:
+        B, H, T, _ = self.seen.shape
+        zero = torch.zeros_like(j)
+        return self.seen[b if B > 1 else zero, h if H > 1 else zero, i if T > 1 else zero, j]
+
+    def on(self, tile: Tile) -> Tensor:
+        return cut(self.seen, tile)
+
+    def check(self, sizes: Sizes) -> None:
+        check_fits("mask", self.seen, sizes)
+
+    def __str__(self) -> str:
+        return f"dense({'x'.join(map(str, self.seen.shape))})"
+
+
+def cut(tensor: Tensor, tile: Tile) -> Tensor:
+    """The part of a four-axis tensor that lies under the tile; axes of size 1 stay."""
+    for axis, part in enumerate((tile.batch, tile.heads, tile.rows, tile.columns)):
+        if tensor.shape[axis] != 1:
+            tensor = tensor.narrow(axis, part.start, len(part))
+    return tensor
+
+
+def check_fits(what: str, tensor: Tensor, sizes: Sizes) -> None:
+    """Only an axis that is written as 1 is stretched; nothing broadcasts by accident."""
+    B, H, T, S = sizes
+    shape = tuple(tensor.shape)
+    fits = len(shape) == 4 and shape[0] in (1, B) and shape[1] in (1, H) and shape[2] in (1, T) and shape[3] == S
+    if not fits:
+        raise MaskError(
+            f"a {what} for {B} x {H} heads, {T} queries and {S} keys has the shape (1 or {B}, 1 or {H}, 1 or {T}, {S}); "
+            f"this one came as {shape}. Reshape it so that each axis is the full size or an explicit 1."
+        )
+
+
+def four_axes(what: str, tensor: Tensor) -> Tensor:
+    """(T, S) becomes (1, 1, T, S); three axes are refused, since nobody can know which one is missing."""
+    if tensor.ndim == 2:
+        return tensor[None, None]
+    if tensor.ndim == 4:
+        return tensor
+    raise MaskError(
+        f"a {what} has the axes (queries, keys) or (batch, heads, queries, keys); this one came as {tuple(tensor.shape)}. "
+        f"Say which axis is missing: {what}[:, None] for one per sequence, {what}[None] for one per head."
+    )
+
+
+def as_mask(mask: Mask | Tensor) -> Mask:
+    """A mask as it is, a tensor of True and False as a mask."""
+    if isinstance(mask, Mask):
+        return mask
+    if mask.dtype != torch.bool:
+        raise MaskError(
+            f"a mask says True where a query may look; this one holds {mask.dtype} numbers. "
+            "Numbers to be added to the scores go in as bias=; ones and zeros become a mask with .bool()."
+        )
+    return Dense(four_axes("mask", mask))
+
+
+def _common(one: range, other: range) -> range:
+    start, stop = max(one.start, other.start), min(one.stop, other.stop)
+    return range(start, max(start, stop))

@@ -1,0 +1,186 @@
+"""The kinds of mask that are known by name."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from softlook.base.errors import MaskError
+from softlook.base.shapes import Tile
+from softlook.ops.masks.algebra import Mask, Sizes
+
+
+@dataclass(frozen=True)
+class Band(Mask):
+    """Keys from `left` positions behind the query to `right` positions ahead; None = without end."""
+
+    left: int | None
+    right: int | None
+
+    def at(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, shift: int) -> Tensor:
+        behind = i + shift - j
+        seen = torch.ones_like(behind, dtype=torch.bool)
+        if self.right is not None:
+            seen = behind >= -self.right
+        if self.left is not None:
+            seen = seen & (behind <= self.left)
+        return seen
+
+    def reach(self, tile: Tile) -> range:
+        return self._columns(tile, first_row=tile.rows.start, last_row=tile.rows.stop - 1)
+
+    def clear(self, tile: Tile) -> range:
+        return self._columns(tile, first_row=tile.rows.stop - 1, last_row=tile.rows.start)
+
+    def _columns(self, tile: Tile, first_row: int, last_row: int) -> range:
+        start, stop = tile.columns.start, tile.columns.stop
+        if self.left is not None:
+            start = max(start, first_row + tile.shift - self.left)
+        if self.right is not None:
+            stop = min(stop, last_row + tile.shift + self.right + 1)
+        return range(start, max(start, stop))
+
+    def holds_diagonal(self) -> bool:
+        return True
+
+    def __and__(self, other: Mask | Tensor) -> Mask:
+        if isinstance(other, Band):
+            return Band(_nearer(self.left, other.left), _nearer(self.right, other.right))
+        return super().__and__(other)
+
+    def __str__(self) -> str:
+        return "causal()" if (self.left, self.right) == (None, 0) else f"window({self.left}, {self.right})"
+
+
+@dataclass(frozen=True, eq=False)
+class Prefix(Mask):
+    """The first `length` keys: one number, or one per sequence."""
+
+    length: int | Tensor
+
+    def at(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, shift: int) -> Tensor:
+        return j < (self.length if isinstance(self.length, int) else self.length[b])
+
+    def reach(self, tile: Tile) -> range:
+        return tile.columns if isinstance(self.length, Tensor) else self._known(tile, self.length)
+
+    def clear(self, tile: Tile) -> range:
+        return tile.columns[:0] if isinstance(self.length, Tensor) else self._known(tile, self.length)
+
+    def never_blind(self, queries: int, keys: int) -> bool:
+        return isinstance(self.length, int) and self.length > 0 and keys > 0
+
+    def check(self, sizes: Sizes) -> None:
+        if isinstance(self.length, Tensor):
+            check_per_sequence("prefix", self.length, sizes)
+
+    @staticmethod
+    def _known(tile: Tile, length: int) -> range:
+        stop = min(tile.columns.stop, length)
+        return range(tile.columns.start, max(tile.columns.start, stop))
+
+    def __str__(self) -> str:
+        return f"prefix({self.length if isinstance(self.length, int) else 'lengths'})"
+
+
+@dataclass(frozen=True, eq=False)
+class Padding(Mask):
+    """The keys that are really there: the first `lengths[b]`, or the last where padding is on the left."""
+
+    lengths: Tensor
+    keys: int | None
+    """S where padding is on the left, None where it is on the right."""
+
+    def at(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, shift: int) -> Tensor:
+        lengths = self.lengths[b]
+        return j < lengths if self.keys is None else j >= self.keys - lengths
+
+    def check(self, sizes: Sizes) -> None:
+        check_per_sequence("padding", self.lengths, sizes)
+        if self.keys not in (None, sizes[3]):
+            raise MaskError(f"this padding is for {self.keys} keys, but {sizes[3]} keys came")
+
+    def __str__(self) -> str:
+        return "padding(lengths)" if self.keys is None else f"padding(lengths, left_of={self.keys})"
+
+
+@dataclass(frozen=True, eq=False)
+class Documents(Mask):
+    """Several documents packed into one row: look only within your own."""
+
+    keys: Tensor
+    """(B, S): the document each key belongs to."""
+    queries: Tensor | None
+    """(B, T), or None when the queries are the last keys."""
+
+    def at(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, shift: int) -> Tensor:
+        b = b if self.keys.shape[0] > 1 else torch.zeros_like(b)
+        own = self.keys[b, i + shift] if self.queries is None else self.queries[b, i]
+        return own == self.keys[b, j]
+
+    def holds_diagonal(self) -> bool:
+        return self.queries is None
+
+    def check(self, sizes: Sizes) -> None:
+        B, _, T, S = sizes
+        _check_ids("keys", self.keys, B, S)
+        if self.queries is not None:
+            _check_ids("queries", self.queries, B, T)
+        elif T > S:
+            raise MaskError(f"{T} queries cannot be the last of {S} keys: give documents(keys, queries) both")
+
+    def __str__(self) -> str:
+        return "documents(ids)"
+
+
+@dataclass(frozen=True, eq=False)
+class Graph(Mask):
+    """Look along the edges of a graph."""
+
+    edges: Tensor
+    """(2, edges), sorted by the node that looks."""
+
+    def at(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, shift: int) -> Tensor:
+        i, j = torch.broadcast_tensors(i, j)
+        width = int(self.edges.max()) + 1 if self.edges.numel() else 1
+        known = self.edges[0] * width + self.edges[1]
+        wanted = i * width + j
+        place = torch.searchsorted(known, wanted.contiguous()).clamp(max=max(len(known) - 1, 0))
+        return (known[place] == wanted) & (j < width) if len(known) else torch.zeros_like(i, dtype=torch.bool)
+
+    def on(self, tile: Tile) -> Tensor:
+        ends = torch.tensor([tile.rows.start, tile.rows.stop], device=self.edges.device)
+        first, last = torch.searchsorted(self.edges[0].contiguous(), ends).tolist()
+        rows, columns = self.edges[:, first:last]
+        inside = (columns >= tile.columns.start) & (columns < tile.columns.stop)
+        seen = torch.zeros(1, 1, len(tile.rows), len(tile.columns), dtype=torch.bool, device=tile.device)
+        seen[0, 0, rows[inside] - tile.rows.start, columns[inside] - tile.columns.start] = True
+        return seen
+
+    def check(self, sizes: Sizes) -> None:
+        _, _, T, S = sizes
+        if self.edges.numel() and (int(self.edges[0].max()) >= T or int(self.edges[1].max()) >= S):
+            top = tuple(self.edges.amax(1).tolist())
+            raise MaskError(f"an edge of this graph joins nodes {top}, but there are {T} queries and {S} keys")
+
+    def __str__(self) -> str:
+        return f"graph({self.edges.shape[1]} edges)"
+
+
+def check_per_sequence(what: str, numbers: Tensor, sizes: Sizes) -> None:
+    """One whole number for each sequence of the batch."""
+    if numbers.shape != (sizes[0],):
+        raise MaskError(f"{what} wants one length per sequence, ({sizes[0]},); {tuple(numbers.shape)} came")
+
+
+def _check_ids(what: str, ids: Tensor, batch: int, length: int) -> None:
+    if ids.shape not in ((1, length), (batch, length)):
+        raise MaskError(
+            f"documents wants one id for each of the {length} {what}, shaped ({batch}, {length}) or ({length},); "
+            f"{tuple(ids.shape)} came"
+        )
+
+
+def _nearer(one: int | None, other: int | None) -> int | None:
+    known = [limit for limit in (one, other) if limit is not None]
+    return min(known, default=None)
