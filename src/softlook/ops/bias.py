@@ -19,12 +19,12 @@ class Bias:
     def on(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
         """The bias on a tile, broadcasting to (b, h, t, s).
 
-        `query` (b, h, t, D) and `key` (b, h, s, D) are the tile's own, for biases that depend on them.
+        `query` (b, h, t, D) and `key` (b, g, s, D) are the tile's own, for biases that depend on them.
         """
         raise AssertionError(f"{type(self).__name__} does not say what it adds")
 
-    def entry(self, shift: int) -> At | None:
-        """The bias of single entries, for compiled kernels; None where it also depends on the content."""
+    def entry(self, queries: int, keys: int) -> At | None:
+        """The bias of single entries of a T x S map, for compiled kernels; None where it depends on the content."""
         return None
 
     def check(self, sizes: Sizes, width: int) -> None:
@@ -41,6 +41,11 @@ class Bias:
     @property
     def may_hide(self) -> bool:
         """Can it hold -inf, which hides a key as a mask does?"""
+        return False
+
+    @property
+    def written_out(self) -> bool:
+        """Is it a tensor of T x S numbers already?"""
         return False
 
     @property
@@ -62,8 +67,8 @@ class Sum(Bias):
     def on(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
         return self.one.on(query, key, scale, tile) + self.other.on(query, key, scale, tile)
 
-    def entry(self, shift: int) -> At | None:
-        one, other = self.one.entry(shift), self.other.entry(shift)
+    def entry(self, queries: int, keys: int) -> At | None:
+        one, other = self.one.entry(queries, keys), self.other.entry(queries, keys)
         if one is None or other is None:
             return None
         return lambda b, h, i, j: one(b, h, i, j) + other(b, h, i, j)
@@ -85,6 +90,10 @@ class Sum(Bias):
         return self.one.may_hide or self.other.may_hide
 
     @property
+    def written_out(self) -> bool:
+        return self.one.written_out and self.other.written_out
+
+    @property
     def learned(self) -> bool:
         return self.one.learned or self.other.learned
 
@@ -101,7 +110,7 @@ class DenseBias(Bias):
     def on(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
         return cut(self.numbers, tile)
 
-    def entry(self, shift: int) -> At:
+    def entry(self, queries: int, keys: int) -> At:
         numbers = self.numbers
         B, H, T, _ = numbers.shape
 
@@ -116,6 +125,10 @@ class DenseBias(Bias):
 
     @property
     def may_hide(self) -> bool:
+        return True
+
+    @property
+    def written_out(self) -> bool:
         return True
 
     def __str__(self) -> str:
