@@ -17,6 +17,8 @@ from softlook.ops.tilework import average, kept_from_sink, tile_weights
 
 ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Entries of the map in hand at a time: what fits a processor's cache, what fills a GPU."""
+ROWS = 128
+"""Queries in hand at a time, where that many fit."""
 COLUMNS = 1 << 14
 """Keys in hand at a time."""
 
@@ -28,7 +30,7 @@ def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
         return value.new_zeros(B, H, T, value.shape[3])
     remembers = torch.is_grad_enabled() and (question.needs_gradient or value.requires_grad)
     answers = []
-    for strips in question.tiles(elements(question.query.device), least_rows=64):
+    for strips in question.tiles(elements(question.query.device), ROWS):
         work = [partial(_strip, question, value, dropout, strip) for strip in strips]
         answers.append(torch.cat([checkpoint(w, use_reentrant=False) if remembers else w() for w in work], 2))
     return torch.cat([a.flatten(0, 1) for a in answers]).view(B, H, T, -1).to(value.dtype)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from softlook.base.errors import BackendError
 from softlook.ops import blocks, flex, reference, sdpa
-from softlook.ops.question import Question
+from softlook.ops.question import FEWEST_ROWS, Question
 
 Backend = Literal["auto", "reference", "sdpa", "flex", "blocks"]
 
@@ -23,7 +23,7 @@ class Choice:
     bytes: int
 
     def __str__(self) -> str:
-        return f"{self.backend}: {self.reason} ({self.bytes / 2**20:.1f} MiB beside inputs and output)"
+        return f"{self.backend}: {self.reason} ({self.bytes / 2**20:.1f} MiB on the way)"
 
 
 def choose(question: Question, value: Tensor, dropout: float, backend: Backend) -> Choice:
@@ -50,19 +50,17 @@ def answer(question: Question, value: Tensor, dropout: float, backend: Backend) 
 
 
 def _best(question: Question, value: Tensor, dropout: float) -> tuple[str, str]:
-    why_not_sdpa = sdpa.why_not(question)
-    why_not_flex = flex.why_not(question, value, dropout)
-    on_gpu = question.query.is_cuda
-    written_out = question.bias is not None and question.bias.may_hide
-    symbolic = question.bias is not None and not written_out
-    if why_not_sdpa is None and not symbolic:
+    reason = sdpa.why_not(question)
+    if reason is None and question.bias is not None and not question.bias.written_out:
+        reason = f"for torch's kernels the bias {question.bias} would have to be written out"
+    if reason is None:
         return "sdpa", _sdpa_reason(question)
-    wanted = f"{why_not_sdpa}" if why_not_sdpa else f"the bias {question.bias} would have to be written out for torch's kernels"
-    if on_gpu and why_not_flex is None:
-        return "flex", f"{wanted}; the compiled kernel works it out inside"
-    if on_gpu:
-        return "blocks", f"{wanted}, and the compiled kernel will not do: {why_not_flex}"
-    return "blocks", f"{wanted}; block by block it never is"
+    why_not_flex = flex.why_not(question, value, dropout)
+    if question.query.is_cuda and why_not_flex is None:
+        return "flex", f"{reason}; a compiled kernel works it out on the way"
+    if question.query.is_cuda:
+        return "blocks", f"{reason}, and the compiled kernel cannot help: {why_not_flex}"
+    return "blocks", f"{reason}; block by block is exact and holds no map"
 
 
 def _sdpa_reason(question: Question) -> str:
@@ -90,5 +88,5 @@ def _bytes(name: str, question: Question) -> int:
         return flex.block_mask_bytes(question)
     if name == "reference":
         return 2 * B * H * T * S * number
-    strip = min(T, 64) * min(S, blocks.COLUMNS) * question.repeats
+    strip = min(T, FEWEST_ROWS) * min(S, blocks.COLUMNS) * question.repeats
     return 3 * number * min(B * H * T * S, max(blocks.elements(question.query.device), strip))

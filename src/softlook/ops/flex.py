@@ -52,7 +52,7 @@ def why_not(question: Question, value: Tensor, dropout: float) -> str | None:
         "it knows dot products only": question.score is not None,
         "it has no dropout": dropout > 0,
         "it has no float64": question.query.dtype == torch.float64,
-        f"the bias {bias} depends on the content": bias is not None and bias.entry(0) is None,
+        f"the bias {bias} depends on the content": bias is not None and bias.entry(*question.sizes[2:]) is None,
         "on the CPU it gives no gradient": device == "cpu" and gradient,
         "on the CPU it gives no log-sum-exp, which a sink needs": device == "cpu" and question.sink is not None,
         "a size is 0": 0 in question.sizes or 0 in value.shape,
@@ -76,7 +76,7 @@ def _compiled() -> Callable[..., Any]:
 
 def _score_mod(question: Question) -> Callable[..., Tensor] | None:
     cap = question.softcap
-    entry = None if question.bias is None else question.bias.entry(question.keys - question.query.shape[2])
+    entry = None if question.bias is None else question.bias.entry(*question.sizes[2:])
     if cap is None and entry is None:
         return None
 
@@ -107,18 +107,18 @@ def _band_blocks(mask: Band, lengths: tuple[int, int], device: torch.device) -> 
 
 
 def _blocks(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device) -> Any:
-    """Which blocks of the map hold anything, and which are full: worked out one row of blocks at a time."""
+    """Which blocks of the map hold anything, and which are full: worked out for one row of blocks at a time."""
     (B, H, T, S), shift = sizes, sizes[3] - sizes[2]
     some, every = [], []
     for start in range(0, T, SIDE):
         rows = range(start, min(start + SIDE, T))
         seen = mask.on(Tile(range(B), range(H), rows, range(S), T, S, device))
         seen = seen.expand(seen.shape[0], seen.shape[1], len(rows), S)
-        fill = (0, -S % SIDE, 0, -len(rows) % SIDE)
-        cells = [torch.nn.functional.pad(seen, fill, value=edge) for edge in (False, True)]
-        held, full = (c.unflatten(-1, (-1, SIDE)).transpose(-2, -3) for c in cells)
-        some.append(held.flatten(-2).any(-1))
-        every.append(full.flatten(-2).all(-1))
+        # What lies beyond the edge is not seen, so that a block at the edge is never taken for full.
+        cells = torch.nn.functional.pad(seen, (0, -S % SIDE, 0, -len(rows) % SIDE))
+        blocks = cells.unflatten(-1, (-1, SIDE)).transpose(-2, -3).flatten(-2)
+        some.append(blocks.any(-1))
+        every.append(blocks.all(-1))
     held, full = torch.stack(some, -2), torch.stack(every, -2)  # (b, h, row blocks, column blocks)
     return _flex().BlockMask.from_kv_blocks(
         *_listed(held & ~full), *_listed(full), BLOCK_SIZE=SIDE, mask_mod=_mask_mod(mask, shift), seq_lengths=(T, S)
@@ -134,7 +134,7 @@ def _mask_mod(mask: Mask, shift: int) -> Callable[..., Tensor]:
 
 def _listed(cells: Tensor) -> tuple[Tensor, Tensor]:
     """How many blocks of each row are set, and which: the set ones first."""
-    return cells.sum(-1, dtype=torch.int32), cells.int().argsort(-1, descending=True, stable=True).int()
+    return cells.sum(-1, dtype=torch.int32), cells.int().argsort(dim=-1, descending=True, stable=True).int()
 
 
 def block_mask_bytes(question: Question) -> int:

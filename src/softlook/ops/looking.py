@@ -11,9 +11,9 @@ from torch import Tensor
 
 from softlook.base.errors import ShapeError
 from softlook.ops import statistics
-from softlook.ops.operation import attention
 from softlook.ops.bias import Bias
 from softlook.ops.masks.algebra import Mask
+from softlook.ops.operation import attention
 from softlook.ops.question import Question, autocast, check_tensor, check_value
 from softlook.ops.question import ask as ask_question
 from softlook.ops.scores import Score
@@ -59,8 +59,8 @@ class Look:
     >>> seen = look(query, key, ask=("entropy", "received"))
     >>> seen
     Look(entropy 1x1x5, received 1x1x5)
-    >>> seen.received.sum()
-    tensor(5.0000)
+    >>> seen.received.sum().round()
+    tensor(5.)
     """
 
     found: Mapping[str, Tensor]
@@ -80,7 +80,7 @@ class Look:
     heat_max = Found("(B, H, bins, bins) largest weight of each cell: the map, max-pooled.")
 
     def mix(self, value: Tensor) -> Tensor:
-        """The map times `value`, (B, G, S, E) or (S, E) for all alike: what each query gathers. (B, H, T, E)"""
+        """The map times `value`, (B, G, S, E) or (S, E): what each query gathers. (B, H, T, E)"""
         question = self._question()
         B, G, s, _ = question.key.shape
         value = value.expand(B, G, *value.shape) if value.ndim == 2 else value
@@ -89,13 +89,15 @@ class Look:
             return statistics.mix(question, self.total, value)
 
     def spread(self, amounts: Tensor) -> Tensor:
-        """The map turned over times `amounts`, (B, H, T, E) or (T, E) for all alike: what each key is given. (B, H, S, E)"""
+        """The map turned over times `amounts`, (B, H, T, E) or (T, E): what each key is given. (B, H, S, E)"""
         question = self._question()
         B, H, T, _ = question.sizes
         amounts = amounts.expand(B, H, *amounts.shape) if amounts.ndim == 2 else amounts
         check_tensor("amounts", amounts, like=question.query)
         if amounts.shape[:3] != (B, H, T):
-            raise ShapeError(f"spread wants one amount for each query, {(B, H, T, 'width')}; {tuple(amounts.shape)} came")
+            raise ShapeError(
+                f"spread wants one amount for each query, {(B, H, T, 'width')}; {tuple(amounts.shape)} came"
+            )
         with torch.no_grad():
             return statistics.spread(question, self.total, amounts).to(amounts.dtype)
 
@@ -188,7 +190,16 @@ def attention_and_look(
     output = found.pop("output", None)
     if output is None:
         output = attention(
-            query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink, dropout=dropout, score=score
+            query,
+            key,
+            value,
+            mask=mask,
+            bias=bias,
+            scale=scale,
+            softcap=softcap,
+            sink=sink,
+            dropout=dropout,
+            score=score,
         )
     return output, Look({name: found[name] for name in EVERYTHING if name in wanted}, question)
 
@@ -209,7 +220,9 @@ def _check_part(
     added_up = wanted & {*PER_KEY, *POOLED}
     if lse is not None:
         if lse.shape != question.query.shape[:3]:
-            raise ShapeError(f"lse wants one number per query, {tuple(question.query.shape[:3])}; {tuple(lse.shape)} came")
+            raise ShapeError(
+                f"lse wants one number per query, {tuple(question.query.shape[:3])}; {tuple(lse.shape)} came"
+            )
         if wanted != added_up:
             raise ValueError(
                 f"{', '.join(sorted(wanted - added_up))} of all keys comes from merging the parts; "

@@ -52,11 +52,15 @@ def _per_query(parts: dict[str, list[Tensor]]) -> dict[str, Tensor]:
     if "entropy" in merged:  # which part a query looks at is uncertain too
         merged["entropy"] = merged["entropy"] - torch.stack([torch.xlogy(share, share) for share in shares]).sum(0)
     if "effective_keys" in parts:
-        squares = [share.square() / keys.clamp(min=1) for share, keys in zip(shares, parts["effective_keys"], strict=True)]
+        squares = [
+            share.square() / keys.clamp(min=1) for share, keys in zip(shares, parts["effective_keys"], strict=True)
+        ]
         square = torch.stack(squares).sum(0)
         merged["effective_keys"] = torch.where(square == 0, square, 1 / square)
     if "top_weights" in parts and "top_indices" in parts:
-        weights = torch.cat([share[..., None] * part for share, part in zip(shares, parts["top_weights"], strict=True)], -1)
+        weights = torch.cat(
+            [share[..., None] * part for share, part in zip(shares, parts["top_weights"], strict=True)], -1
+        )
         merged["top_weights"], order = weights.topk(parts["top_weights"][0].shape[-1], dim=-1)
         merged["top_indices"] = torch.cat(parts["top_indices"], -1).gather(-1, order)
     return merged

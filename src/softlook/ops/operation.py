@@ -126,7 +126,7 @@ def explain(
     >>> import torch
     >>> query, key, value = torch.randn(3, 1, 1, 3, 4)
     >>> print(explain(query, key, value, softcap=30.0))
-    blocks: torch's kernels have no soft cap; block by block is exact and holds no map (0.0 MiB beside inputs and output)
+    blocks: torch's kernels have no soft cap; block by block is exact and holds no map (0.0 MiB on the way)
     """
     question = ask(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink, score=score)
     value = autocast(value)

@@ -1,10 +1,18 @@
 """A map of any size, pooled to at most R x R cells."""
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from itertools import pairwise
+
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from softlook.base.shapes import Tile
 from softlook.ops.question import Question
+
+Pool = Callable[[Tensor, int], Tensor]
+"""Sum or largest over an axis."""
 
 
 class Heat:
@@ -27,29 +35,59 @@ class Heat:
 
     def take(self, weights: Tensor, tile: Tile) -> None:
         """Add what a strip holds. (b, h, t, s)"""
-        for cell in range(len(self.row_edges) - 1):
-            start = max(self.row_edges[cell], tile.rows.start) - tile.rows.start
-            stop = min(self.row_edges[cell + 1], tile.rows.stop) - tile.rows.start
-            if start < stop and len(tile.columns):
-                self._take_cell(weights[:, :, start:stop], cell, tile)
+        if not len(tile.columns):
+            return
+        for held, pool, join in ((self.sums, Tensor.sum, Tensor.add_), (self.peaks, Tensor.amax, _largest_)):
+            if held is not None:
+                first, cells = self._rows(weights, tile, pool)
+                cells = self._columns(cells, tile, pool)
+                here = held[tile.batch.start : tile.batch.stop, tile.heads.start : tile.heads.stop]
+                join(here[:, :, first : first + cells.shape[2]], cells)
 
     def maps(self) -> dict[str, Tensor]:
         """The pooled maps that were asked for. (B, H, R, R)"""
         found = {}
         if self.sums is not None:
-            rows, columns = (torch.tensor(e, device=self.sums.device).diff() for e in (self.row_edges, self.column_edges))
+            rows, columns = (
+                torch.tensor(e, device=self.sums.device).diff() for e in (self.row_edges, self.column_edges)
+            )
             found["heat_mean"] = self.sums / (rows[:, None] * columns)
         if self.peaks is not None:
             found["heat_max"] = self.peaks
         return found
 
-    def _take_cell(self, weights: Tensor, cell: int, tile: Tile) -> None:
-        columns = self.column_bin[tile.columns.start : tile.columns.stop]
-        for held, pool, reduce in ((self.sums, Tensor.sum, "sum"), (self.peaks, Tensor.amax, "amax")):
-            if held is not None:
-                row = held[tile.batch.start : tile.batch.stop, tile.heads.start : tile.heads.stop, cell]
-                pooled = pool(weights, 2)
-                row.scatter_reduce_(-1, columns.expand_as(pooled), pooled, reduce)
+    def _rows(self, weights: Tensor, tile: Tile, pool: Pool) -> tuple[int, Tensor]:
+        """Rows of the strip pooled to rows of cells, (b, h, cells, s), and the first of those."""
+        side = _even_side(self.row_edges, tile.rows)
+        if side:
+            return tile.rows.start // side, pool(weights.unflatten(2, (-1, side)), 3)
+        first = bisect_right(self.row_edges, tile.rows.start) - 1
+        last = bisect_left(self.row_edges, tile.rows.stop)
+        edges = [
+            min(max(e, tile.rows.start), tile.rows.stop) - tile.rows.start for e in self.row_edges[first : last + 1]
+        ]
+        return first, torch.stack([pool(weights[:, :, a:b], 2) for a, b in pairwise(edges)], 2)
+
+    def _columns(self, cells: Tensor, tile: Tile, pool: Pool) -> Tensor:
+        """Columns pooled to columns of cells. (b, h, cells, R)"""
+        count = len(self.column_edges) - 1
+        side = _even_side(self.column_edges, tile.columns)
+        if side:
+            before, after = tile.columns.start // side, count - tile.columns.stop // side
+            return pad(pool(cells.unflatten(-1, (-1, side)), -1), (before, after))
+        pooled = cells.new_zeros((*cells.shape[:-1], count))
+        columns = self.column_bin[tile.columns.start : tile.columns.stop].expand_as(cells)
+        return pooled.scatter_reduce_(-1, columns, cells, "sum" if pool is Tensor.sum else "amax")
+
+
+def _even_side(edges: list[int], part: range) -> int:
+    """The size of a cell where all are alike and the part begins and ends at their edges; else 0."""
+    side, uneven = divmod(edges[-1], len(edges) - 1)
+    return 0 if uneven or part.start % side or part.stop % side else side
+
+
+def _largest_(here: Tensor, other: Tensor) -> Tensor:
+    return torch.maximum(here, other, out=here)
 
 
 def edges(length: int, bins: int) -> list[int]:

@@ -17,6 +17,8 @@ from softlook.ops.bias import Bias, as_bias
 from softlook.ops.masks.algebra import Mask, as_mask
 from softlook.ops.scores import DotScore, Score, scaled
 
+FEWEST_ROWS = 16
+"""Below this a matrix product spends more on reading the keys than on multiplying."""
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -68,11 +70,11 @@ class Question:
         wanted = any(isinstance(part, Tensor) and part.requires_grad for part in parts)
         return torch.is_grad_enabled() and (wanted or (self.bias is not None and self.bias.learned))
 
-    def tiles(self, elements: int, least_rows: int = 64) -> Iterator[list[Tile]]:
-        """The map cut into tiles of at most about `elements` entries: one list of row strips for each set of heads."""
+    def tiles(self, elements: int, rows: int) -> Iterator[list[Tile]]:
+        """The map in strips of about `elements` entries and at most `rows` rows: a list for each set of heads."""
         whole, R = self.tile, self.repeats
         width = max(len(whole.columns), 1)
-        rows = max(1, min(len(whole.rows), max(least_rows, elements // (width * R))))
+        rows = max(1, min(len(whole.rows), rows, max(FEWEST_ROWS, elements // (width * R))))
         heads = R * max(1, min(len(whole.heads) // max(R, 1), elements // (width * R * rows)))
         batch = max(1, elements // (width * rows * heads)) if heads >= len(whole.heads) else 1
         for b in _steps(whole.batch, batch):
@@ -157,7 +159,9 @@ def check_pair(query: Tensor, key: Tensor) -> None:
     """The sizes that queries and keys must share."""
     (B, H, _, D), (key_B, G, _, key_D) = query.shape, key.shape
     if key_B != B:
-        raise ShapeError(f"query has a batch of {B}, key one of {key_B}: each query needs its own keys. Use key.expand.")
+        raise ShapeError(
+            f"query has a batch of {B}, key one of {key_B}: each query needs its own keys. Use key.expand."
+        )
     if key_D != D:
         raise ShapeError(f"query is {D} wide, key {key_D}: a dot product needs one width (scores.bilinear joins two)")
     if (G == 0) != (H == 0) or (G and H % G):

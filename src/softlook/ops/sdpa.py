@@ -9,6 +9,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from softlook.ops.masks.kinds import Band
 from softlook.ops.question import Question
+from softlook.ops.tilework import darkness
 
 MATHS = SDPBackend.MATH
 CUDNN, FLASH, EFFICIENT = SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
@@ -78,10 +79,12 @@ def _written_out(question: Question) -> tuple[Tensor | None, Tensor | None]:
     sees = None if certain else seen.any(-1, keepdim=True)
     if sees is not None:
         seen = seen | ~sees
+    shade = darkness(seen, question.query.dtype)
     if numbers is None:
-        return _all_rows(seen, T), sees
-    numbers = numbers if sees is None else numbers.masked_fill(~sees, 0)
-    return _all_rows(numbers.masked_fill(~seen, -torch.inf).to(question.query.dtype), T), sees
+        return _all_rows(shade, T), sees
+    if bias is not None and bias.may_hide:
+        numbers = numbers.masked_fill(numbers.isneginf(), 0)  # those are in the shade already
+    return _all_rows(numbers.to(shade.dtype) + shade, T), sees
 
 
 def _all_rows(tensor: Tensor, queries: int) -> Tensor:

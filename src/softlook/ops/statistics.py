@@ -4,6 +4,7 @@ A strip holds a few queries against all the keys they reach. Its weights are sof
 every gauge reads what it needs from them, and the strip is forgotten: O(N) memory, exact.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -13,14 +14,12 @@ from torch import Tensor
 from softlook.base.shapes import Tile
 from softlook.ops.pooling import Heat
 from softlook.ops.question import Question
-from softlook.ops.tilework import average, kept_from_sink, mixed, tile_weights
+from softlook.ops.tilework import Scratch, average, kept_from_sink, mixed, tile_weights
 
-ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
+ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}
 """Entries of the map in hand at a time: what fits a processor's cache, what fills a GPU."""
 ROWS = 128
 """Queries of a strip, where that many fit."""
-GROUP = 32
-"""Keys that are ranked together, by the best of them, before any is ranked alone."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +34,21 @@ class Strip:
     lse: Tensor
     """(b, h, t), over all keys and the sink, also where the strip holds only a part of them."""
     scores: Tensor
-    """(b, h, t, s), -inf where hidden. `_entropy` overwrites them; nobody else needs them."""
+    """(b, h, t, s), -inf where hidden. `_entropy` and then `_distance` overwrite them."""
+    hides: bool
+    """May any of them be -inf?"""
 
 
 def strips(question: Question, lse: Tensor | None = None) -> Iterator[Strip]:
-    """The map, strip by strip. `lse` is that of all keys, where the question holds only a part of them."""
+    """The map, strip by strip, each valid until the next is drawn.
+
+    `lse` is that of all keys, where the question holds only a part of them.
+    """
     at_a_time = ELEMENTS.get(question.query.device.type, ELEMENTS["cuda"])
-    for group in question.tiles(at_a_time, least_rows=ROWS):
+    scratch = Scratch(question)
+    for group in question.tiles(at_a_time, ROWS):
         for tile in group:
-            yield _strip(question, tile, lse)
+            yield _strip(question, tile, lse, scratch)
 
 
 def measure(
@@ -94,18 +99,19 @@ def spread(question: Question, lse: Tensor | None, amounts: Tensor) -> Tensor:
     return received
 
 
-def _strip(question: Question, tile: Tile, lse: Tensor | None) -> Strip:
+def _strip(question: Question, tile: Tile, lse: Tensor | None, scratch: Scratch) -> Strip:
     if question.mask is not None:
         tile = replace(tile, columns=question.mask.reach(tile))
-    look = tile_weights(question, tile)
+    look = tile_weights(question, tile, scratch)
+    hides = question.mask is not None or (question.bias is not None and question.bias.may_hide)
     if lse is not None:
         total = _rows(lse, tile)
         kept = (look.lse - total.masked_fill(total == -torch.inf, 0)).exp()
     elif question.sink is not None:
         kept, total = kept_from_sink(question, look.lse, tile)
     else:
-        return Strip(tile, look.weights, look.strongest, look.lse, look.scores)
-    return Strip(tile, look.weights.mul_(kept[..., None]), look.strongest * kept, total, look.scores)
+        return Strip(tile, look.weights, look.strongest, look.lse, look.scores, hides)
+    return Strip(tile, look.weights.mul_(kept[..., None]), look.strongest * kept, total, look.scores, hides)
 
 
 def _read(strip: Strip, found: dict[str, Tensor], first_key: int) -> None:
@@ -124,26 +130,30 @@ def _read(strip: Strip, found: dict[str, Tensor], first_key: int) -> None:
 def best(weights: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest of each row and where they stand; all of them if there are fewer.
 
-    They lie in the `count` groups with the largest maxima, so only those groups are ranked one by one.
+    They lie in the `count` groups with the largest maxima, so only the members of those are ranked one by one.
+    A group is every n-th key; groups are about as large as makes ranking groups and members the same work.
     """
     S = weights.shape[-1]
-    if S <= GROUP * (count + 1):
+    size = math.isqrt(S // max(count, 1))
+    if size < 4:
         values, places = weights.topk(min(count, S), dim=-1)
         return values, places
-    groups = weights[..., : S // GROUP * GROUP].unflatten(-1, (-1, GROUP))
-    chosen = groups.amax(-1).topk(count, dim=-1, sorted=False).indices
-    members = groups.gather(-2, chosen[..., None].expand(*chosen.shape, GROUP)).flatten(-2)
-    rest = weights[..., S // GROUP * GROUP :]
-    values, among = torch.cat([members, rest], -1).topk(count, dim=-1)
-    from_group = chosen.gather(-1, (among // GROUP).clamp(max=count - 1)) * GROUP + among % GROUP
-    from_rest = among - count * GROUP + S // GROUP * GROUP
-    return values, torch.where(among < count * GROUP, from_group, from_rest)
+    n = S // size
+    members = weights[..., : n * size].unflatten(-1, (size, n))
+    chosen = members.amax(-2).topk(count, dim=-1, sorted=False).indices[..., None, :].expand(*members.shape[:-1], count)
+    rest = torch.arange(n * size, S, device=weights.device).expand(*weights.shape[:-1], -1)
+    places = (chosen + n * torch.arange(size, device=weights.device)[:, None]).flatten(-2)
+    places = torch.cat([places, rest], -1)
+    values, among = weights.gather(-1, places).topk(count, dim=-1)
+    return values, places.gather(-1, among)
 
 
 def _entropy(strip: Strip) -> Tensor:
-    seen_something = strip.lse.masked_fill(strip.lse == -torch.inf, 0)
-    logs = strip.scores.sub_(seen_something[..., None]).clamp_(min=torch.finfo(strip.scores.dtype).min)
-    return -logs.mul_(strip.weights).sum(-1)  # a hidden key: 0 times a number, not 0 times -inf
+    lse = strip.lse.clamp(min=torch.finfo(strip.lse.dtype).min)  # nothing seen: every weight is 0, so is the sum
+    logs = strip.scores.sub_(lse[..., None])
+    if strip.hides:
+        logs.clamp_(min=torch.finfo(logs.dtype).min)  # 0 times a number, not 0 times -inf
+    return -logs.mul_(strip.weights).sum(-1)
 
 
 def _effective_keys(strip: Strip) -> Tensor:
@@ -155,7 +165,7 @@ def _distance(strip: Strip) -> Tensor:
     tile, kind = strip.tile, {"device": strip.weights.device, "dtype": strip.weights.dtype}
     rows = torch.arange(tile.rows.start, tile.rows.stop, **kind) + tile.shift
     gap = rows[:, None] - torch.arange(tile.columns.start, tile.columns.stop, **kind)
-    return (strip.weights * gap.abs_()).sum(-1)
+    return torch.mul(strip.weights, gap.abs_(), out=strip.scores).sum(-1)
 
 
 PER_QUERY: dict[str, Callable[[Strip], Tensor]] = {

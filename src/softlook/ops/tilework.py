@@ -1,5 +1,7 @@
 """The scores and weights of one tile: what every block-wise path is made of."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,23 +13,42 @@ from softlook.ops.masks.algebra import Mask
 from softlook.ops.question import Question
 
 
-def tile_scores(question: Question, tile: Tile) -> tuple[Tensor, Tensor | None]:
-    """Scores after cap, bias and mask, (b, h, t, s), and where a key is hidden.
+class Scratch:
+    """Two stretches of memory that tile after tile is worked out in, where no gradient remembers them.
 
-    The second is None when every query of the tile certainly sees some key of it.
+    To ask the system for fresh pages costs as much as the arithmetic they are for.
+    """
+
+    def __init__(self, question: Question) -> None:
+        self.like = question.query.new_empty(0, dtype=question.numbers)
+        self.kept = [self.like, self.like]
+
+    def take(self, which: int, shape: Sequence[int]) -> Tensor:
+        """The first or the second stretch, in this shape."""
+        size = math.prod(shape)
+        if self.kept[which].numel() < size:
+            self.kept[which] = self.like.new_empty(size)
+        return self.kept[which][:size].view(*shape)
+
+
+def tile_scores(question: Question, tile: Tile, scratch: Scratch | None = None) -> tuple[Tensor, Tensor | None]:
+    """Scores after cap, bias and mask, (b, h, t, s), and which queries see anything, (b or 1, h or 1, t, 1).
+
+    The second is None when every query certainly sees some key of the tile. A query that sees none has scores
+    without meaning, but finite: so no softmax divides zero by zero, forwards or backwards.
     Works in place on what it made itself, which no gradient needs again.
     """
-    scores = _raw(question, tile)
+    scores = _raw(question, tile, scratch)
     if question.softcap is not None:
         scores = (scores / question.softcap).tanh() * question.softcap
-    hidden = None
+    seen = None
     if question.bias is not None:
         bias = question.bias.on(question.queries_of(tile), question.keys_of(tile), question.scale, tile)
+        if question.bias.may_hide:
+            seen = ~bias.isneginf()
+            bias = bias.masked_fill(~seen, 0)
         scores = scores.add_(bias.to(scores.dtype))
-        hidden = bias.isneginf() if question.bias.may_hide else None
-    if question.mask is not None:
-        hidden = _hide(scores, question.mask, tile, hidden)
-    return scores, hidden
+    return scores, _shade(scores, question.mask, tile, seen)
 
 
 class TileWeights(NamedTuple):
@@ -43,19 +64,19 @@ class TileWeights(NamedTuple):
     """(b, h, t, s)"""
 
 
-def tile_weights(question: Question, tile: Tile) -> TileWeights:
+def tile_weights(question: Question, tile: Tile, scratch: Scratch | None = None) -> TileWeights:
     """Softmax over the keys of the tile. Rows sum to one, or to zero where nothing is seen."""
-    scores, hidden = tile_scores(question, tile)
+    scores, sees = tile_scores(question, tile, scratch)
     if not len(tile.columns):
         nothing = scores.new_zeros(scores.shape[:3])
         return TileWeights(scores, nothing, nothing - torch.inf, scores)
-    weights = scores.softmax(-1)
-    if hidden is not None:
-        # Selected by the mask, not by the number: a row that sees nothing becomes zeros, a real NaN stays.
-        weights = weights.masked_fill(hidden, 0)
+    weights = torch.softmax(scores, -1, out=None if scratch is None else scratch.take(1, scores.shape))
     top, strongest = scores.amax(-1), weights.amax(-1)
     # The strongest weight is exp(top - lse), so the softmax has the log-sum-exp in it already.
-    lse = torch.where(top == -torch.inf, top, top - strongest.log())
+    lse = top - strongest.log()
+    if sees is not None:
+        lse, strongest = lse.masked_fill(~sees[..., 0], -torch.inf), strongest * sees[..., 0]
+        weights = weights * sees if scratch is None else weights.mul_(sees)
     return TileWeights(weights, strongest, lse, scores)
 
 
@@ -79,20 +100,19 @@ def kept_from_sink(question: Question, lse: Tensor, tile: Tile) -> tuple[Tensor,
     return (lse - sink).sigmoid(), torch.logaddexp(lse, sink)
 
 
-def _raw(question: Question, tile: Tile) -> Tensor:
+def _raw(question: Question, tile: Tile, scratch: Scratch | None) -> Tensor:
     query, key = question.queries_of(tile), question.keys_of(tile)
     if question.score is not None:
         keys = key.repeat_interleave(question.repeats, 1).to(question.numbers)
         return question.score(query.to(question.numbers), keys) * question.scale
-    rows = _grouped(query, question.repeats).flatten(0, 1)
-    scores = _product(rows, key.flatten(0, 1).mT, question)
-    return scores.view(*query.shape[:3], key.shape[2]).mul_(question.scale)
-
-
-def _product(rows: Tensor, columns: Tensor, question: Question) -> Tensor:
+    rows, columns = _grouped(query, question.repeats).flatten(0, 1), key.flatten(0, 1).mT
     if rows.is_cuda and rows.dtype != question.numbers and not question.needs_gradient:
-        return torch.bmm(rows, columns, out_dtype=question.numbers)  # half-precision inputs, full-precision sums
-    return torch.bmm(rows.to(question.numbers), columns.to(question.numbers))
+        scores = torch.bmm(rows, columns, out_dtype=question.numbers)  # half-precision inputs, full-precision sums
+    else:
+        rows, columns = rows.to(question.numbers), columns.to(question.numbers)
+        out = None if scratch is None else scratch.take(0, (*rows.shape[:2], columns.shape[2]))
+        scores = torch.bmm(rows, columns, out=out)
+    return scores.view(*query.shape[:3], key.shape[2]).mul_(question.scale)
 
 
 def _grouped(tensor: Tensor, repeats: int) -> Tensor:
@@ -101,16 +121,23 @@ def _grouped(tensor: Tensor, repeats: int) -> Tensor:
     return tensor.reshape(b, h // max(repeats, 1), repeats * t, n)
 
 
-def _hide(scores: Tensor, mask: Mask, tile: Tile, hidden: Tensor | None) -> Tensor | None:
-    """Write -inf where nobody may look, touching only columns that are not clear anyway."""
-    clear = mask.clear(tile)
-    if hidden is None and clear:
+def _shade(scores: Tensor, mask: Mask | None, tile: Tile, seen: Tensor | None) -> Tensor | None:
+    """Hide keys in place, touching only columns that are not clear anyway. Returns which queries see anything."""
+    clear = tile.columns if mask is None else mask.clear(tile)
+    if seen is None and clear:
         for part in (range(tile.columns.start, clear.start), range(clear.stop, tile.columns.stop)):
-            if part:
-                seen = mask.on(replace(tile, columns=part))
-                scores.narrow(-1, part.start - tile.columns.start, len(part)).masked_fill_(~seen, -torch.inf)
+            if part and mask is not None:
+                shade = darkness(mask.on(replace(tile, columns=part)), scores.dtype)
+                scores.narrow(-1, part.start - tile.columns.start, len(part)).add_(shade)
         return None
-    unseen = ~mask.on(tile)
-    hidden = unseen if hidden is None else hidden | unseen
-    scores.masked_fill_(hidden, -torch.inf)
-    return hidden
+    if mask is not None:
+        seen = mask.on(tile) if seen is None else seen & mask.on(tile)
+    assert seen is not None, "either the bias hides something or the mask does"
+    sees = seen.any(-1, keepdim=True)
+    scores.add_(darkness(seen | ~sees, scores.dtype))
+    return sees
+
+
+def darkness(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where a key is seen and -inf where it is hidden, to be added: many times faster than to fill by a mask."""
+    return 1 - seen.to(dtype).reciprocal_()

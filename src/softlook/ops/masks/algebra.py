@@ -7,7 +7,6 @@ in it sees, and keys that everybody in it sees.
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -55,7 +54,7 @@ class Mask:
     def check(self, sizes: Sizes) -> None:
         """Raise MaskError unless the mask fits a map of these sizes."""
 
-    def to(self, device: torch.device) -> Self:
+    def to(self, device: torch.device) -> "Mask":
         """The same mask with its tensors on `device`; itself if they are there already."""
         moved = {}
         for field in fields(self):  # pyright: ignore[reportArgumentType]  (every kind of mask is a dataclass)
@@ -197,8 +196,8 @@ def check_fits(what: str, tensor: Tensor, sizes: Sizes) -> None:
     fits = len(shape) == 4 and shape[0] in (1, B) and shape[1] in (1, H) and shape[2] in (1, T) and shape[3] == S
     if not fits:
         raise MaskError(
-            f"a {what} for {B} x {H} heads, {T} queries and {S} keys has the shape (1 or {B}, 1 or {H}, 1 or {T}, {S}); "
-            f"this one came as {shape}. Reshape it so that each axis is the full size or an explicit 1."
+            f"a {what} for {B} x {H} heads, {T} queries and {S} keys is shaped (1 or {B}, 1 or {H}, 1 or {T}, {S}); "
+            f"{shape} came. Reshape it so that each axis is the full size or an explicit 1."
         )
 
 
@@ -209,7 +208,7 @@ def four_axes(what: str, tensor: Tensor) -> Tensor:
     if tensor.ndim == 4:
         return tensor
     raise MaskError(
-        f"a {what} has the axes (queries, keys) or (batch, heads, queries, keys); this one came as {tuple(tensor.shape)}. "
+        f"a {what} has the axes (queries, keys) or (batch, heads, queries, keys); {tuple(tensor.shape)} came. "
         f"Say which axis is missing: {what}[:, None] for one per sequence, {what}[None] for one per head."
     )
 

@@ -18,13 +18,10 @@ class Band(Mask):
     right: int | None
 
     def at(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, shift: int) -> Tensor:
-        behind = i + shift - j
-        seen = torch.ones_like(behind, dtype=torch.bool)
-        if self.right is not None:
-            seen = behind >= -self.right
-        if self.left is not None:
-            seen = seen & (behind <= self.left)
-        return seen
+        place = i + shift
+        if self.left is None:
+            return j <= place + self.right if self.right is not None else j >= 0 * place
+        return (j >= place - self.left) & (True if self.right is None else j <= place + self.right)
 
     def reach(self, tile: Tile) -> range:
         return self._columns(tile, first_row=tile.rows.start, last_row=tile.rows.stop - 1)
