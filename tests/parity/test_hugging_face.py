@@ -1,0 +1,121 @@
+"""Hugging Face models with softlook's attention in place of theirs say the same, wherever there is a word.
+
+Random weights and no network. That attention was called is counted: a model that ignores what is registered would pass
+every comparison with itself.
+"""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from tests.parity.hugging_face import NAME, attend
+from tests.parity.hugging_face_models import CASES, VOCABULARY, Case
+
+TOLERANCE = 1e-5
+LENGTHS = torch.tensor([4, 9, 7])
+LONGEST = 9
+PADDINGS = {"decoder": ("none", "right", "left"), "encoder": ("none", "right"), "both": ("none", "right")}
+BY_PADDING = [(name, padding) for name, case in CASES.items() for padding in PADDINGS[case.shape]]
+DECODERS = [name for name, case in CASES.items() if case.shape == "decoder"]
+
+
+@pytest.fixture
+def called() -> list[nn.Module]:
+    """The attention modules that went through softlook, in turn."""
+    modules: list[nn.Module] = []
+
+    def counted(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+        modules.append(module)
+        return attend(module, *args, **kwargs)
+
+    AttentionInterface.register(NAME, counted)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    return modules
+
+
+def pair(case: Case) -> tuple[PreTrainedModel, PreTrainedModel]:
+    """The same weights twice: with Hugging Face's plain attention, and with softlook's."""
+    plain, ours = (
+        case.model._from_config(deepcopy(case.config), attn_implementation=name).eval() for name in ("eager", NAME)
+    )
+    ours.load_state_dict(plain.state_dict())
+    return plain, ours
+
+
+def there(padding: str) -> Tensor:
+    """Which places hold a word. (B, T)"""
+    places = torch.arange(LONGEST).expand(len(LENGTHS), -1)
+    return {
+        "none": torch.ones_like(places, dtype=torch.bool),
+        "right": places < LENGTHS[:, None],
+        "left": places >= LONGEST - LENGTHS[:, None],
+    }[padding]
+
+
+def words(case: Case, padding: str) -> dict[str, Tensor]:
+    """What goes in. Positions count words, not places, where the model leaves that to the caller."""
+    present = there(padding)
+    ids = torch.randint(3, VOCABULARY, present.shape).masked_fill(~present, 0)
+    asked = {"input_ids": ids} if padding == "none" else {"input_ids": ids, "attention_mask": present.long()}
+    if case.shape == "both":
+        asked["decoder_input_ids"] = torch.randint(3, VOCABULARY, (len(LENGTHS), 5))
+    if padding == "left":
+        asked["position_ids"] = (present.cumsum(1) - 1).clamp(min=0)
+    return asked
+
+
+def kept(case: Case, output: Any, padding: str) -> list[Tensor]:
+    """The states where there are words."""
+    if case.shape == "both":
+        return [output.last_hidden_state, output.encoder_last_hidden_state[there(padding)]]
+    return [output.last_hidden_state[there(padding)]]
+
+
+@pytest.mark.parametrize(("name", "padding"), BY_PADDING)
+def test_a_model_says_the_same_with_softlook_inside(name: str, padding: str, called: list[nn.Module]) -> None:
+    case = CASES[name]
+    plain, ours = pair(case)
+    asked = words(case, padding)
+    with torch.no_grad():
+        wanted, nobody_yet = plain(**asked), len(called)
+        found = ours(**asked)
+    assert nobody_yet == 0
+    assert len(called) == len({id(module) for module in called}) == case.layers
+    assert_close(kept(case, found, padding), kept(case, wanted, padding), rtol=TOLERANCE, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_learns_the_same_with_softlook_inside(name: str, called: list[nn.Module]) -> None:
+    case = CASES[name]
+    asked = words(case, "right")
+    gradients = []
+    for model in (both := pair(case)):
+        states = torch.cat([state.flatten() for state in kept(case, model(**asked), "right")])
+        (states * torch.linspace(-1, 1, len(states))).sum().backward()
+        gradients.append({part: weight.grad for part, weight in model.named_parameters() if weight.grad is not None})
+    assert len(called) == case.layers
+    assert len(gradients[0]) > len(list(both[0].parameters())) / 2
+    for part, wanted in gradients[0].items():
+        assert_close(gradients[1][part], wanted, rtol=0, atol=TOLERANCE * float(wanted.abs().max()) + 1e-6)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_model_goes_on_from_its_memory_as_if_it_had_read_in_one_go(name: str, called: list[nn.Module]) -> None:
+    case = CASES[name]
+    plain, ours = pair(case)
+    ids = torch.randint(3, VOCABULARY, (2, LONGEST))
+    with torch.no_grad():
+        wanted = plain(input_ids=ids).last_hidden_state
+        memory, found = None, []
+        for part in ids.split([5, 3, 1], 1):
+            output = ours(input_ids=part, past_key_values=memory, use_cache=True)
+            memory = output.past_key_values
+            found.append(output.last_hidden_state)
+    assert len(called) == 3 * case.layers
+    assert_close(torch.cat(found, 1), wanted, rtol=TOLERANCE, atol=TOLERANCE)
