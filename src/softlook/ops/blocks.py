@@ -4,6 +4,7 @@ Each strip of queries walks over the keys tile by tile and keeps a running avera
 joined exactly by their log-sum-exps. For a gradient, a strip is worked out again, not remembered.
 """
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -21,6 +22,8 @@ ROWS = 128
 """Queries in hand at a time, where that many fit."""
 COLUMNS = 1 << 14
 """Keys in hand at a time."""
+SMALL = 1 << 22
+"""Entries of a map that is cheaper to remember for the gradient than to work out again."""
 
 
 def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
@@ -28,11 +31,12 @@ def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
     B, H, T, _ = question.sizes
     if not B * H * T:
         return value.new_zeros(B, H, T, value.shape[3])
-    remembers = torch.is_grad_enabled() and (question.needs_gradient or value.requires_grad)
+    gradient = torch.is_grad_enabled() and (question.needs_gradient or value.requires_grad)
+    again = gradient and math.prod(question.sizes) > SMALL
     answers = []
     for strips in question.tiles(elements(question.query.device), ROWS):
         work = [partial(_strip, question, value, dropout, strip) for strip in strips]
-        answers.append(torch.cat([checkpoint(w, use_reentrant=False) if remembers else w() for w in work], 2))
+        answers.append(torch.cat([checkpoint(w, use_reentrant=False) if again else w() for w in work], 2))
     return torch.cat([a.flatten(0, 1) for a in answers]).view(B, H, T, -1).to(value.dtype)
 
 

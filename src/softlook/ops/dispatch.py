@@ -1,7 +1,7 @@
 """Which path answers a question, and why."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from torch import Tensor
 
@@ -28,25 +28,30 @@ class Choice:
 
 def choose(question: Question, value: Tensor, dropout: float, backend: Backend) -> Choice:
     """The path that will answer; BackendError if the one asked for cannot."""
-    if backend not in get_args(Backend):
-        raise BackendError(f"backend wants one of {', '.join(get_args(Backend))}; {backend!r} came")
-    name, reason = (backend, "asked for") if backend != "auto" else _best(question, value, dropout)
-    refused = _why_not(name, question, value, dropout)
-    if refused is not None:
-        raise BackendError(
-            f"backend={name!r} cannot answer this: {refused}. "
-            f"Leave backend out, and it takes {_best(question, value, dropout)[0]!r}."
-        )
+    name, reason = _path(question, value, dropout, backend)
     return Choice(name, reason, _bytes(name, question))
 
 
 def answer(question: Question, value: Tensor, dropout: float, backend: Backend) -> Tensor:
-    """Take the chosen path. Where there is nothing to look at or nobody looking, the answer is zeros."""
-    B, H, T, S = question.sizes
-    choice = choose(question, value, dropout, backend)
-    if 0 in (B, H, T, S, value.shape[3]):
+    """Take the chosen path, except where torch's kernels have no answer or a wrong one: empty tensors, hidden NaNs."""
+    name, _ = _path(question, value, dropout, backend)
+    if 0 in question.sizes or 0 in value.shape or (name == "sdpa" and sdpa.hides_nan(question)):
         return blocks.attend(question, value, dropout)
-    return PATHS[choice.backend](question, value, dropout)
+    return PATHS[name](question, value, dropout)
+
+
+def _path(question: Question, value: Tensor, dropout: float, backend: Backend) -> tuple[str, str]:
+    if backend == "auto":
+        return _best(question, value, dropout)
+    if backend not in PATHS:
+        raise BackendError(f"backend wants one of auto, {', '.join(PATHS)}; {backend!r} came")
+    refused = _why_not(backend, question, value, dropout)
+    if refused is not None:
+        raise BackendError(
+            f"backend={backend!r} cannot answer this: {refused}. "
+            f"Leave backend out, and it takes {_best(question, value, dropout)[0]!r}."
+        )
+    return backend, "asked for"
 
 
 def _best(question: Question, value: Tensor, dropout: float) -> tuple[str, str]:

@@ -88,7 +88,7 @@ def _check(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> None:
     check_tensor("query", query)
     check_tensor("key", key, like=query)
     check_tensor("value", value, like=query)
-    check_pair(query, key)
+    check_pair(query.shape, key.shape)
     if key.shape[:3] != query.shape[:3] or value.shape[:3] != query.shape[:3]:
         shapes = [tuple(tensor.shape) for tensor in (query, key, value)]
         raise ShapeError(f"fast_weights wants a query, a key and a value for every step of every head; {shapes} came")

@@ -13,7 +13,7 @@ from softlook.base.errors import ShapeError
 from softlook.ops import statistics
 from softlook.ops.bias import Bias
 from softlook.ops.masks.algebra import Mask
-from softlook.ops.operation import attention
+from softlook.ops.operation import attention, share
 from softlook.ops.question import Question, autocast, check_tensor, check_value
 from softlook.ops.question import ask as ask_question
 from softlook.ops.scores import Score
@@ -180,9 +180,9 @@ def attention_and_look(
     (torch.Size([1, 2, 6, 4]), torch.Size([1, 2, 6]))
     """
     question = ask_question(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink, score=score)
-    wanted, value = _wanted(ask), autocast(value)
+    wanted, (value,) = _wanted(ask), autocast(value)
     check_value(question, value)
-    carries = dropout > 0 or (torch.is_grad_enabled() and (question.needs_gradient or value.requires_grad))
+    carries = share(dropout) > 0 or (torch.is_grad_enabled() and (question.needs_gradient or value.requires_grad))
     with torch.no_grad():
         found = statistics.measure(
             question, wanted, top=_count("top", top), bins=_count("bins", bins), value=None if carries else value

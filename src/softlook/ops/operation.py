@@ -49,9 +49,9 @@ def attention(
     torch.Size([2, 4, 5, 8])
     """
     question = ask(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink, score=score)
-    value = autocast(value)
+    (value,) = autocast(value)
     check_value(question, value)
-    return answer(question, value, _share(dropout), backend)
+    return answer(question, value, share(dropout), backend)
 
 
 def attention_weights(
@@ -129,12 +129,13 @@ def explain(
     blocks: torch's kernels have no soft cap; block by block is exact and holds no map (0.0 MiB on the way)
     """
     question = ask(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink, score=score)
-    value = autocast(value)
+    (value,) = autocast(value)
     check_value(question, value)
-    return choose(question, value, _share(dropout), backend)
+    return choose(question, value, share(dropout), backend)
 
 
-def _share(dropout: float) -> float:
+def share(dropout: float) -> float:
+    """A share that can be dropped."""
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout wants a share from 0 up to, not including, 1; {dropout} came")
     return dropout

@@ -5,7 +5,7 @@ scores -> scale -> soft cap -> bias -> mask -> softmax.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,9 +14,10 @@ from torch import Tensor
 from softlook.base.errors import DtypeError, ShapeError
 from softlook.base.shapes import Tile
 from softlook.ops.bias import Bias, as_bias
-from softlook.ops.masks.algebra import Mask, as_mask
+from softlook.ops.masks.algebra import Mask, Sizes, as_mask
 from softlook.ops.scores import DotScore, Score, scaled
 
+SCALED_DOT = scaled()
 FEWEST_ROWS = 16
 """Below this a matrix product spends more on reading the keys than on multiplying."""
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -39,18 +40,10 @@ class Question:
     score: Score | None
     """Only where the score is not a dot product."""
     first_key: int
-    keys: int
-    """S, of the whole map."""
-
-    @property
-    def sizes(self) -> tuple[int, int, int, int]:
-        """B, H, T, S of the map."""
-        return self.query.shape[0], self.query.shape[1], self.query.shape[2], self.keys
-
-    @property
-    def repeats(self) -> int:
-        """R: how many query heads share a key head."""
-        return self.query.shape[1] // self.key.shape[1] if self.key.shape[1] else 1
+    sizes: Sizes
+    """B, H, T, S of the whole map."""
+    repeats: int
+    """R: how many query heads share a key head."""
 
     @property
     def numbers(self) -> torch.dtype:
@@ -106,37 +99,38 @@ def ask(
     part: tuple[int, int] | None = None,
 ) -> Question:
     """Check the parts against each other and put them into one form."""
-    query, key = autocast(query), autocast(key)
+    query, key = autocast(query, key)
     check_tensor("query", query)
     check_tensor("key", key, like=query)
-    score = scaled() if score is None else score
-    score_scale = score.scale(query.shape[-1]) if isinstance(score, DotScore) else 1.0
-    if isinstance(score, DotScore):
+    own_scale, prepared = 1.0, score
+    if score is None or isinstance(score, DotScore):
+        score, prepared = score or SCALED_DOT, None
+        own_scale = score.scale(query.shape[3])
         query, key = score.prepare(query, key)
-    check_pair(query, key)
-    (B, H, T, D), s = query.shape, key.shape[2]
-    first_key, keys = part or (0, s)
-    if not 0 <= first_key <= first_key + s <= keys:
-        raise ShapeError(f"part=(first, all) places {s} keys from {first_key} on among {keys}: they do not fit")
-    mask = None if mask is None else as_mask(mask).to(query.device)
-    bias = None if bias is None else as_bias(bias)
+    (B, H, T, D), (_, G, s, _) = query.shape, key.shape
+    check_pair(query.shape, key.shape)
+    first_key, S = part or (0, s)
+    if not 0 <= first_key <= first_key + s <= S:
+        raise ShapeError(f"part=(first, all) places {s} keys from {first_key} on among {S}: they do not fit")
+    sizes = (B, H, T, S)
     if mask is not None:
-        mask.check((B, H, T, keys))
+        mask = as_mask(mask).to(query.device)
+        mask.check(sizes)
     if bias is not None:
-        bias.check((B, H, T, keys), D)
-    if scale is not None:  # given by hand: in place of the score's own
-        score_scale = _number("scale", scale)
+        bias = as_bias(bias)
+        bias.check(sizes, D)
     return Question(
         query=query,
         key=key,
         mask=mask,
         bias=bias,
-        scale=score_scale,
-        softcap=_positive("softcap", softcap),
-        sink=_sink(sink, H, query),
-        score=None if isinstance(score, DotScore) else score,
+        scale=own_scale if scale is None else _number("scale", scale),  # given by hand: in place of the score's own
+        softcap=None if softcap is None else _positive("softcap", softcap),
+        sink=None if sink is None else _sink(sink, H, query),
+        score=prepared,
         first_key=first_key,
-        keys=keys,
+        sizes=sizes,
+        repeats=H // G if G else 1,
     )
 
 
@@ -155,9 +149,9 @@ def check_tensor(name: str, tensor: Tensor, like: Tensor | None = None) -> None:
         raise DtypeError(f"{name} is on {tensor.device} but query is on {like.device}. Use {name}.to(query.device).")
 
 
-def check_pair(query: Tensor, key: Tensor) -> None:
-    """The sizes that queries and keys must share."""
-    (B, H, _, D), (key_B, G, _, key_D) = query.shape, key.shape
+def check_pair(query: Sequence[int], key: Sequence[int]) -> None:
+    """The sizes that queries and keys, shaped so, must share."""
+    (B, H, _, D), (key_B, G, _, key_D) = query, key
     if key_B != B:
         raise ShapeError(
             f"query has a batch of {B}, key one of {key_B}: each query needs its own keys. Use key.expand."
@@ -171,24 +165,22 @@ def check_pair(query: Tensor, key: Tensor) -> None:
 def check_value(question: Question, value: Tensor) -> None:
     """One value for each key, in as many heads."""
     check_tensor("value", value, like=question.query)
-    want = (*question.key.shape[:3], value.shape[3])
-    if tuple(value.shape) != want:
+    if value.shape[:3] != question.key.shape[:3]:
         raise ShapeError(
             f"value wants one vector for each key, {(*question.key.shape[:3], 'width')}; {tuple(value.shape)} came"
         )
 
 
-def autocast(tensor: Tensor) -> Tensor:
+def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Under torch.autocast, single precision becomes what autocast asks for, as in torch's own attention."""
-    kind = tensor.device.type
-    if tensor.dtype == torch.float32 and torch.is_autocast_enabled(kind):
-        return tensor.to(torch.get_autocast_dtype(kind))
-    return tensor
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return tensors
+    wanted = torch.get_autocast_dtype(kind)
+    return tuple(tensor.to(wanted) if tensor.dtype == torch.float32 else tensor for tensor in tensors)
 
 
-def _sink(sink: Tensor | float | None, heads: int, query: Tensor) -> Tensor | None:
-    if sink is None:
-        return None
+def _sink(sink: Tensor | float, heads: int, query: Tensor) -> Tensor:
     sink = torch.as_tensor(sink, device=query.device)
     if sink.shape not in ((), (heads,)):
         raise ShapeError(f"sink wants one score, or one for each of the {heads} heads; {tuple(sink.shape)} came")
@@ -201,8 +193,8 @@ def _number(name: str, number: float) -> float:
     return float(number)
 
 
-def _positive(name: str, number: float | None) -> float | None:
-    if number is not None and not (math.isfinite(number) and number > 0):
+def _positive(name: str, number: float) -> float:
+    if not (math.isfinite(number) and number > 0):
         raise ValueError(f"{name} wants a number above 0, or None for none; {number} came")
     return number
 

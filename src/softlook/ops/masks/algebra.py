@@ -14,6 +14,8 @@ from torch import Tensor
 from softlook.base.errors import MaskError
 from softlook.base.shapes import Tile
 
+NONE: frozenset[str] = frozenset()
+ITSELF, FIRST = frozenset({"itself"}), frozenset({"first"})
 Sizes = tuple[int, int, int, int]
 """B, H, T, S of the map a mask is laid over."""
 
@@ -43,13 +45,13 @@ class Mask:
         """Columns of the tile that every row of it sees."""
         return tile.columns[:0]
 
-    def holds_diagonal(self) -> bool:
-        """Does every query, standing at its own position, see itself?"""
-        return False
+    def anchors(self, queries: int, keys: int) -> frozenset[str]:
+        """Which of "itself" and "first" every query certainly sees: the key at its own position, the first of all."""
+        return NONE
 
     def never_blind(self, queries: int, keys: int) -> bool:
-        """Is it certain, without looking at any tensor, that every query sees some key?"""
-        return 0 < queries <= keys and self.holds_diagonal()
+        """Is it certain that every query sees some key?"""
+        return bool(self.anchors(queries, keys))
 
     def check(self, sizes: Sizes) -> None:
         """Raise MaskError unless the mask fits a map of these sizes."""
@@ -93,8 +95,8 @@ class Both(Mask):
     def clear(self, tile: Tile) -> range:
         return _common(self.one.clear(tile), self.other.clear(tile))
 
-    def holds_diagonal(self) -> bool:
-        return self.one.holds_diagonal() and self.other.holds_diagonal()
+    def anchors(self, queries: int, keys: int) -> frozenset[str]:
+        return self.one.anchors(queries, keys) & self.other.anchors(queries, keys)
 
     def check(self, sizes: Sizes) -> None:
         self.one.check(sizes)
@@ -124,11 +126,8 @@ class Either(Mask):
     def clear(self, tile: Tile) -> range:
         return max(self.one.clear(tile), self.other.clear(tile), key=len)
 
-    def holds_diagonal(self) -> bool:
-        return self.one.holds_diagonal() or self.other.holds_diagonal()
-
-    def never_blind(self, queries: int, keys: int) -> bool:
-        return self.one.never_blind(queries, keys) or self.other.never_blind(queries, keys)
+    def anchors(self, queries: int, keys: int) -> frozenset[str]:
+        return self.one.anchors(queries, keys) | self.other.anchors(queries, keys)
 
     def check(self, sizes: Sizes) -> None:
         self.one.check(sizes)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from softlook.base.errors import MaskError
 from softlook.base.shapes import Tile
-from softlook.ops.masks.algebra import Mask, Sizes
+from softlook.ops.masks.algebra import FIRST, ITSELF, NONE, Mask, Sizes
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,10 @@ class Band(Mask):
             stop = min(stop, last_row + tile.shift + self.right + 1)
         return range(start, max(start, stop))
 
-    def holds_diagonal(self) -> bool:
-        return True
+    def anchors(self, queries: int, keys: int) -> frozenset[str]:
+        if not 0 < queries <= keys:
+            return NONE  # the first queries stand before the first key
+        return ITSELF | FIRST if self.left is None else ITSELF
 
     def __and__(self, other: Mask | Tensor) -> Mask:
         if isinstance(other, Band):
@@ -64,8 +66,8 @@ class Prefix(Mask):
     def clear(self, tile: Tile) -> range:
         return tile.columns[:0] if isinstance(self.length, Tensor) else self._known(tile, self.length)
 
-    def never_blind(self, queries: int, keys: int) -> bool:
-        return isinstance(self.length, int) and self.length > 0 and keys > 0
+    def anchors(self, queries: int, keys: int) -> frozenset[str]:
+        return FIRST if isinstance(self.length, int) and self.length > 0 and keys > 0 else NONE
 
     def check(self, sizes: Sizes) -> None:
         if isinstance(self.length, Tensor):
@@ -92,6 +94,11 @@ class Padding(Mask):
         lengths = self.lengths[b]
         return j < lengths if self.keys is None else j >= self.keys - lengths
 
+    def anchors(self, queries: int, keys: int) -> frozenset[str]:
+        if self.keys is not None or not keys or self.lengths.is_cuda:  # to ask a GPU would be to wait for it
+            return NONE
+        return FIRST if bool((self.lengths > 0).all()) else NONE
+
     def check(self, sizes: Sizes) -> None:
         check_per_sequence("padding", self.lengths, sizes)
         if self.keys not in (None, sizes[3]):
@@ -115,8 +122,8 @@ class Documents(Mask):
         own = self.keys[b, i + shift] if self.queries is None else self.queries[b, i]
         return own == self.keys[b, j]
 
-    def holds_diagonal(self) -> bool:
-        return self.queries is None
+    def anchors(self, queries: int, keys: int) -> frozenset[str]:
+        return ITSELF if self.queries is None and 0 < queries <= keys else NONE
 
     def check(self, sizes: Sizes) -> None:
         B, _, T, S = sizes
