@@ -29,14 +29,13 @@ SMALL = 1 << 22
 def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
     """Each query's average of the values. (B, H, T, E)"""
     B, H, T, _ = question.sizes
-    if not B * H * T:
-        return value.new_zeros(B, H, T, value.shape[3])
     gradient = torch.is_grad_enabled() and (question.needs_gradient or value.requires_grad)
     again = gradient and math.prod(question.sizes) > SMALL
     answers = []
     for strips in question.tiles(elements(question.query.device), ROWS):
-        work = [partial(_strip, question, value, dropout, strip) for strip in strips]
-        answers.append(torch.cat([checkpoint(w, use_reentrant=False) if again else w() for w in work], 2))
+        # The values are handed over openly: by them torch knows which device's dice to roll again.
+        work = [partial(_strip, question, dropout, strip) for strip in strips]
+        answers.append(torch.cat([checkpoint(w, value, use_reentrant=False) if again else w(value) for w in work], 2))
     return torch.cat([a.flatten(0, 1) for a in answers]).view(B, H, T, -1).to(value.dtype)
 
 
@@ -51,7 +50,7 @@ def merge(output: Tensor, lse: Tensor, other: Tensor, other_lse: Tensor) -> tupl
     return output * (lse - safe).exp()[..., None] + other * (other_lse - safe).exp()[..., None], together
 
 
-def _strip(question: Question, value: Tensor, dropout: float, strip: Tile) -> Tensor:
+def _strip(question: Question, dropout: float, strip: Tile, value: Tensor) -> Tensor:
     reach = strip.columns if question.mask is None else question.mask.reach(strip)
     output, lse = None, None
     for start in range(reach.start, max(reach.stop, reach.start + 1), COLUMNS):

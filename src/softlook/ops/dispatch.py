@@ -11,6 +11,8 @@ from softlook.ops.question import FEWEST_ROWS, Question
 
 Backend = Literal["auto", "reference", "sdpa", "flex", "blocks"]
 
+LONG = 4096
+"""Queries and keys from which on a mask is not written out on a GPU."""
 PATHS = {"reference": reference.attend, "sdpa": sdpa.attend, "flex": flex.attend, "blocks": blocks.attend}
 
 
@@ -35,7 +37,9 @@ def choose(question: Question, value: Tensor, dropout: float, backend: Backend) 
 def answer(question: Question, value: Tensor, dropout: float, backend: Backend) -> Tensor:
     """Take the chosen path, except where torch's kernels have no answer or a wrong one: empty tensors, hidden NaNs."""
     name, _ = _path(question, value, dropout, backend)
-    if 0 in question.sizes or 0 in value.shape or (name == "sdpa" and sdpa.hides_nan(question)):
+    if 0 in question.sizes or 0 in value.shape:
+        return reference.attend(question, value, dropout)
+    if name == "sdpa" and sdpa.hides_nan(question):
         return blocks.attend(question, value, dropout)
     return PATHS[name](question, value, dropout)
 
@@ -58,14 +62,24 @@ def _best(question: Question, value: Tensor, dropout: float) -> tuple[str, str]:
     reason = sdpa.why_not(question)
     if reason is None and question.bias is not None and not question.bias.written_out:
         reason = f"for torch's kernels the bias {question.bias} would have to be written out"
-    if reason is None:
+    if reason is None and not _long_and_masked(question):
         return "sdpa", _sdpa_reason(question)
     why_not_flex = flex.why_not(question, value, dropout)
+    if reason is None:
+        if why_not_flex is not None:
+            return "sdpa", _sdpa_reason(question)
+        return "flex", f"a compiled kernel passes over what {question.mask} hides"
     if question.query.is_cuda and why_not_flex is None:
         return "flex", f"{reason}; a compiled kernel works it out on the way"
     if question.query.is_cuda:
         return "blocks", f"{reason}, and the compiled kernel cannot help: {why_not_flex}"
     return "blocks", f"{reason}; block by block is exact and holds no map"
+
+
+def _long_and_masked(question: Question) -> bool:
+    """On a GPU, is so much hidden that a kernel that passes over it is worth its compilation?"""
+    _, _, T, S = question.sizes
+    return question.query.is_cuda and not sdpa.is_plain(question) and min(T, S) >= LONG and question.bias is None
 
 
 def _sdpa_reason(question: Question) -> str:

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -13,10 +12,12 @@ from torch import Tensor
 from softlook.base.shapes import Tile
 from softlook.ops.masks.algebra import Mask
 from softlook.ops.masks.kinds import Band
+from softlook.ops.masks.prepared import prepared
 from softlook.ops.question import Question
 
 SIDE = 128
 """Queries and keys of one block of a block mask."""
+NARROWEST = 16
 SHAPES = 1024
 """How many shapes may be compiled before torch gives up. It says so: with a whole graph it never goes on unfused."""
 
@@ -24,16 +25,18 @@ SHAPES = 1024
 def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
     """Each query's average of the values. (B, H, T, E)"""
     assert not dropout, "why_not has refused dropout"
-    mask = question.mask
+    mask, query, scale = question.mask, question.query, question.scale
+    if scale <= 0:  # the kernel looks for the largest product before it scales it
+        query, scale = query * scale, 1.0
     aux = {"return_lse": True} if question.sink is not None else {}
     with torch._dynamo.config.patch(recompile_limit=SHAPES, accumulated_recompile_limit=SHAPES):
         answer = _compiled()(
-            question.query,
+            query,
             question.key,
             value,
             score_mod=_score_mod(question),
             block_mask=None if mask is None else _block_mask(mask, question.sizes, question.query.device),
-            scale=question.scale,
+            scale=scale,
             enable_gqa=question.repeats > 1,
             **aux,
         )
@@ -46,7 +49,7 @@ def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
 
 def why_not(question: Question, value: Tensor, dropout: float) -> str | None:
     """What this kernel cannot do, if it is asked for here."""
-    device, bias = question.query.device.type, question.bias
+    device, bias, narrowest = question.query.device.type, question.bias, min(question.query.shape[3], value.shape[3])
     gradient = torch.is_grad_enabled() and (question.needs_gradient or value.requires_grad)
     reasons = {
         "it knows dot products only": question.score is not None,
@@ -56,6 +59,7 @@ def why_not(question: Question, value: Tensor, dropout: float) -> str | None:
         "on the CPU it gives no gradient": device == "cpu" and gradient,
         "on the CPU it gives no log-sum-exp, which a sink needs": device == "cpu" and question.sink is not None,
         "a size is 0": 0 in question.sizes or 0 in value.shape,
+        f"on a GPU its heads are at least {NARROWEST} wide": device == "cuda" and narrowest < NARROWEST,
         "it needs Triton, which is not installed": device == "cuda" and find_spec("triton") is None,
         f"it does not run on {device}": device not in ("cpu", "cuda"),
     }
@@ -88,22 +92,10 @@ def _score_mod(question: Question) -> Callable[..., Tensor] | None:
     return score_mod
 
 
-_prepared: WeakKeyDictionary[Mask, dict[Any, Any]] = WeakKeyDictionary()
-
-
 def _block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device) -> Any:
-    """The block mask, kept as long as the mask itself lives."""
-    if isinstance(mask, Band):
-        return _band_blocks(mask, sizes[2:], device)
-    kept = _prepared.setdefault(mask, {})
-    if (sizes, device) not in kept:
-        kept[sizes, device] = _blocks(mask, sizes, device)
-    return kept[sizes, device]
-
-
-@lru_cache(maxsize=64)
-def _band_blocks(mask: Band, lengths: tuple[int, int], device: torch.device) -> Any:
-    return _blocks(mask, (1, 1, *lengths), device)
+    """The block mask. One band serves every sequence and every head."""
+    sizes = (1, 1, *sizes[2:]) if isinstance(mask, Band) else sizes
+    return prepared(mask, ("blocks", sizes, device), lambda: _blocks(mask, sizes, device))
 
 
 def _blocks(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device) -> Any:

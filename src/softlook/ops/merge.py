@@ -32,6 +32,8 @@ def merge_looks(looks: Sequence[Look]) -> Look:
         return Look({name: _ADDED[name](parts[name]) for name in names})
     if "lse" not in names:
         raise ValueError(f"to be merged, each part must be asked for 'lse' as well; {sorted(names)} came")
+    if "top_indices" in names and "top_weights" not in names:
+        raise ValueError("which keys are the strongest of all is told by their weights: ask for 'top_weights' as well")
     return Look(_per_query(parts))
 
 
@@ -57,12 +59,11 @@ def _per_query(parts: dict[str, list[Tensor]]) -> dict[str, Tensor]:
         ]
         square = torch.stack(squares).sum(0)
         merged["effective_keys"] = torch.where(square == 0, square, 1 / square)
-    if "top_weights" in parts and "top_indices" in parts:
-        weights = torch.cat(
-            [share[..., None] * part for share, part in zip(shares, parts["top_weights"], strict=True)], -1
-        )
-        merged["top_weights"], order = weights.topk(parts["top_weights"][0].shape[-1], dim=-1)
-        merged["top_indices"] = torch.cat(parts["top_indices"], -1).gather(-1, order)
+    if "top_weights" in parts:
+        weights = [share[..., None] * part for share, part in zip(shares, parts["top_weights"], strict=True)]
+        merged["top_weights"], order = torch.cat(weights, -1).topk(weights[0].shape[-1], dim=-1)
+        if "top_indices" in parts:
+            merged["top_indices"] = torch.cat(parts["top_indices"], -1).gather(-1, order)
     return merged
 
 

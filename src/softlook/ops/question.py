@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from softlook.base.errors import DtypeError, ShapeError
+from softlook.base.moving import moved
 from softlook.base.shapes import Tile
 from softlook.ops.bias import Bias, as_bias
 from softlook.ops.masks.algebra import Mask, Sizes, as_mask
@@ -59,20 +60,28 @@ class Question:
 
     @property
     def needs_gradient(self) -> bool:
-        parts = (self.query, self.key, self.sink, *(vars(self.score).values() if self.score else ()))
-        wanted = any(isinstance(part, Tensor) and part.requires_grad for part in parts)
-        return torch.is_grad_enabled() and (wanted or (self.bias is not None and self.bias.learned))
+        """Must a gradient flow? A score that was handed in may learn in ways that cannot be seen from here."""
+        if not torch.is_grad_enabled():
+            return False
+        learns = any(part is not None and part.requires_grad for part in (self.query, self.key, self.sink))
+        return learns or self.score is not None or (self.bias is not None and self.bias.learned)
 
     def tiles(self, elements: int, rows: int) -> Iterator[list[Tile]]:
         """The map in strips of about `elements` entries and at most `rows` rows: a list for each set of heads."""
-        whole, R = self.tile, self.repeats
-        width = max(len(whole.columns), 1)
-        rows = max(1, min(len(whole.rows), rows, max(FEWEST_ROWS, elements // (width * R))))
-        heads = R * max(1, min(len(whole.heads) // max(R, 1), elements // (width * R * rows)))
-        batch = max(1, elements // (width * rows * heads)) if heads >= len(whole.heads) else 1
+        whole = self.tile
+        batch, heads, rows = self._strip(elements, rows)
         for b in _steps(whole.batch, batch):
             for h in _steps(whole.heads, heads):
                 yield [replace(whole, batch=b, heads=h, rows=r) for r in _steps(whole.rows, rows)]
+
+    def _strip(self, elements: int, rows: int) -> tuple[int, int, int]:
+        """How many sequences, heads and rows a strip has."""
+        (B, H, T, _), R, width = self.sizes, self.repeats, max(self.key.shape[2], 1)
+        if self.score is not None:  # what was handed in may treat every head in its own way: it is shown all of them
+            return max(B, 1), max(H, 1), max(1, min(T, rows, elements // (width * max(B * H, 1))))
+        rows = max(1, min(T, rows, max(FEWEST_ROWS, elements // (width * R))))
+        heads = max(1, min(H, max(R, elements // (width * rows) // R * R)))
+        return (max(1, elements // (width * rows * heads)) if heads == H else 1), heads, rows
 
     def queries_of(self, tile: Tile) -> Tensor:
         """(b, h, t, D)"""
@@ -114,10 +123,10 @@ def ask(
         raise ShapeError(f"part=(first, all) places {s} keys from {first_key} on among {S}: they do not fit")
     sizes = (B, H, T, S)
     if mask is not None:
-        mask = as_mask(mask).to(query.device)
+        mask = moved(as_mask(mask), query.device)
         mask.check(sizes)
     if bias is not None:
-        bias = as_bias(bias)
+        bias = moved(as_bias(bias), query.device)
         bias.check(sizes, D)
     return Question(
         query=query,

@@ -12,9 +12,9 @@ Stage = Literal["raw", "capped", "biased", "softmaxed"]
 
 def score_map(question: Question, stage: Stage) -> Tensor:
     """The map after scaling, after the soft cap, after bias and mask, or after the softmax. (B, H, T, S)"""
-    query, key = question.query.to(question.numbers), question.key.to(question.numbers)
-    key = key.repeat_interleave(question.repeats, dim=1)
-    scores = (question.score(query, key) if question.score else query @ key.mT) * question.scale
+    query, key = question.query, question.key.repeat_interleave(question.repeats, dim=1)
+    compare = question.score or _dot
+    scores = compare(query, key).to(question.numbers) * question.scale
     if stage == "raw":
         return scores
     if question.softcap is not None:
@@ -47,3 +47,10 @@ def _softmax(scores: Tensor, seen: Tensor, sink: Tensor | None) -> Tensor:
         return scores.softmax(-1).masked_fill(~seen, 0) if scores.shape[-1] else scores
     with_sink = torch.cat([scores, sink[:, None, None].expand(*scores.shape[:3], 1)], -1)
     return with_sink.softmax(-1)[..., :-1]
+
+
+def _dot(query: Tensor, key: Tensor) -> Tensor:
+    """In single precision at least: what half precision rounds off, the softmax would make much of."""
+    if query.dtype != torch.float64:
+        query, key = query.float(), key.float()
+    return query @ key.mT

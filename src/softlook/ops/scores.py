@@ -106,8 +106,11 @@ class Additive:
     vector: Tensor
 
     def __call__(self, query: Tensor, key: Tensor, /) -> Tensor:
-        hidden = (query @ self.to_query)[..., :, None, :] + (key @ self.to_key)[..., None, :, :]
-        return hidden.tanh() @ self.vector
+        # In single precision at least, as dot products are.
+        numbers = torch.float64 if query.dtype == torch.float64 else torch.float32
+        to_query, to_key, vector = (weight.to(numbers) for weight in (self.to_query, self.to_key, self.vector))
+        hidden = (query.to(numbers) @ to_query)[..., :, None, :] + (key.to(numbers) @ to_key)[..., None, :, :]
+        return hidden.tanh() @ vector
 
 
 def dot() -> DotScore:

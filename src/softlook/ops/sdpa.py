@@ -1,40 +1,43 @@
 """Attention through torch's own fused kernels, each chosen where it is at its best."""
 
-from math import isnan
+import math
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from softlook.ops import gpu
 from softlook.ops.masks.kinds import Band
+from softlook.ops.masks.prepared import prepared
 from softlook.ops.question import Question
-from softlook.ops.tilework import darkness
+from softlook.ops.tilework import darkness, someone_blind
 
 CAUSAL = Band(None, 0)
-HALF = (torch.float16, torch.bfloat16)
-MATHS = SDPBackend.MATH
-CUDNN, FLASH, EFFICIENT = SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
+LARGE = 1 << 24
+"""Entries of a mask that is not worth its memory between two calls."""
 
 
 def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
     """Each query's average of the values. (B, H, T, E)"""
     plain = is_plain(question)
     allowed, sees = (None, None) if plain else _written_out(question)
-    query, key = question.query, question.key
+    query, key, scale = question.query, question.key, question.scale
+    if scale <= 0:  # the kernels look for the largest product before they scale it
+        query, scale = query * scale, 1.0
     D, E, kind = query.shape[3], value.shape[3], value.dtype
     if D != E:
         query, key, value = (_widened(tensor, max(D, E)) for tensor in (query, key, value))
+    causal = plain and question.mask is not None
     if query.is_cuda:
-        kernel = _on_gpu
+        output = gpu.attend(query, key, value, allowed, dropout=dropout, causal=causal, scale=scale)
     else:
-        kernel = scaled_dot_product_attention
-        if kind in HALF:  # on a CPU no slower in single precision, backwards several times faster, and more exact
-            query, key, value = query.float(), key.float(), value.float()
-    causal, grouped = plain and question.mask is not None, question.repeats > 1
-    output = kernel(query, key, value, allowed, dropout, causal, scale=question.scale, enable_gqa=grouped)
-    output = (output if D <= E else output[..., :E]).to(kind)
-    return output if sees is None else output * sees
+        query, key, value = (tensor.to(_kind(question)) for tensor in (query, key, value))
+        grouped = question.repeats > 1
+        output = scaled_dot_product_attention(
+            query, key, value, allowed, dropout, causal, scale=scale, enable_gqa=grouped
+        ).to(kind)
+    output = output if D <= E else output[..., :E]
+    return output if sees is None else output.masked_fill(~sees, 0)
 
 
 def hides_nan(question: Question) -> bool:
@@ -48,7 +51,7 @@ def hides_nan(question: Question) -> bool:
         return False
     if mask is None or "first" in mask.anchors(*question.sizes[2:]):
         key = key[:, :, 0]
-    return isnan((question.query.sum() + key.sum()).item())
+    return math.isnan((question.query.sum() + key.sum()).item())
 
 
 def why_not(question: Question) -> str | None:
@@ -81,40 +84,53 @@ def map_bytes(question: Question) -> int:
 
 
 def _written_out(question: Question) -> tuple[Tensor | None, Tensor | None]:
-    """Mask and bias as one tensor, and which queries see something (None: all do).
+    """Mask and bias as one tensor to be added, and which queries see something (None: all do).
 
     A query that sees nothing is let look everywhere and then given zeros: so no kernel
     divides zero by zero, forwards or backwards.
     """
-    tile, mask, bias, kind = question.tile, question.mask, question.bias, question.query.dtype
+    tile, mask, bias = question.tile, question.mask, question.bias
     _, _, T, S = question.sizes
-    if mask is not None and bias is None and T == 1 and isinstance(mask, Band) and mask.left is None:
-        return None, None  # the last position sees everything behind it
-    numbers = None if bias is None else bias.on(question.query, question.key, question.scale, tile)
-    seen = torch.ones((1, 1, 1, S), dtype=torch.bool, device=tile.device) if mask is None else mask.on(tile)
-    if numbers is not None and bias is not None and bias.may_hide:
-        seen = seen & ~numbers.isneginf()
-    certain = mask is not None and mask.never_blind(T, S) and not (bias is not None and bias.may_hide)
-    sees = None if certain else seen.any(-1, keepdim=True)
-    if sees is not None:
-        seen = seen | ~sees
-    shade = darkness(seen, torch.float32 if not tile.device.type == "cuda" and kind in HALF else kind)
-    if numbers is None:
-        return _all_rows(shade, T), sees
-    if bias is not None and bias.may_hide:
-        numbers = numbers.masked_fill(numbers.isneginf(), 0)  # those are in the shade already
-    return _all_rows(numbers.to(shade.dtype) + shade, T), sees
+    if bias is None:
+        if T == 1 and isinstance(mask, Band) and mask.left is None:
+            return None, None  # the last position sees everything behind it
+        return _mask_alone(question)
+    numbers = bias.on(question.query, question.key, question.scale, tile)
+    if not bias.may_hide:
+        shade, sees = (None, None) if mask is None else _mask_alone(question)
+    else:
+        seen = ~numbers.isneginf() if mask is None else ~numbers.isneginf() & mask.on(tile)
+        numbers = numbers.masked_fill(~seen, 0)
+        shade, sees = _shade_and_sees(seen, question, certain=False)
+    numbers = numbers.to(_kind(question))
+    return (numbers if shade is None else numbers + shade).expand(-1, -1, T, -1), sees
 
 
-def _all_rows(tensor: Tensor, queries: int) -> Tensor:
-    return tensor.expand(-1, -1, queries, -1)
+def _mask_alone(question: Question) -> tuple[Tensor, Tensor | None]:
+    mask, sizes, device = question.mask, question.sizes, question.query.device
+    assert mask is not None
+
+    def make() -> tuple[Tensor, Tensor | None]:
+        return _shade_and_sees(mask.on(question.tile), question, certain=mask.never_blind(*sizes[2:]))
+
+    if math.prod(sizes[2:]) * sizes[0] > LARGE:
+        return make()
+    return prepared(mask, ("shade", sizes, device, _kind(question)), make)
+
+
+def _shade_and_sees(seen: Tensor, question: Question, certain: bool) -> tuple[Tensor, Tensor | None]:
+    sees = None if certain else someone_blind(seen)
+    shade = darkness(seen if sees is None else seen | ~sees, _kind(question))
+    return shade.expand(-1, -1, question.sizes[2], -1), sees
+
+
+def _kind(question: Question) -> torch.dtype:
+    """What the kernel works in. On a CPU single precision is no slower than half, backwards several times
+    faster, and more exact."""
+    on_gpu, kind = question.query.is_cuda, question.query.dtype
+    return kind if on_gpu or kind == torch.float64 else torch.float32
 
 
 def _widened(tensor: Tensor, width: int) -> Tensor:
     """Zeros beside the vectors change no dot product, and one width for all keeps the fused kernels on."""
     return pad(tensor, (0, width - tensor.shape[3]))
-
-
-def _on_gpu(*tensors: Tensor | float | bool | None, **options: float | bool) -> Tensor:
-    with sdpa_kernel([CUDNN, FLASH, EFFICIENT, MATHS], set_priority=True):
-        return scaled_dot_product_attention(*tensors, **options)  # pyright: ignore[reportArgumentType]

@@ -75,8 +75,9 @@ def tile_weights(question: Question, tile: Tile, scratch: Scratch | None = None)
     # The strongest weight is exp(top - lse), so the softmax has the log-sum-exp in it already.
     lse = top - strongest.log()
     if sees is not None:
-        lse, strongest = lse.masked_fill(~sees[..., 0], -torch.inf), strongest * sees[..., 0]
-        weights = weights * sees if scratch is None else weights.mul_(sees)
+        blind = ~sees
+        lse, strongest = lse.masked_fill(blind[..., 0], -torch.inf), strongest.masked_fill(blind[..., 0], 0)
+        weights = weights.masked_fill(blind, 0) if scratch is None else weights.masked_fill_(blind, 0)
     return TileWeights(weights, strongest, lse, scores)
 
 
@@ -103,8 +104,8 @@ def kept_from_sink(question: Question, lse: Tensor, tile: Tile) -> tuple[Tensor,
 def _raw(question: Question, tile: Tile, scratch: Scratch | None) -> Tensor:
     query, key = question.queries_of(tile), question.keys_of(tile)
     if question.score is not None:
-        keys = key.repeat_interleave(question.repeats, 1).to(question.numbers)
-        return question.score(query.to(question.numbers), keys) * question.scale
+        keys = key.repeat_interleave(question.repeats, 1)
+        return question.score(query, keys).to(question.numbers) * question.scale
     rows, columns = _grouped(query, question.repeats).flatten(0, 1), key.flatten(0, 1).mT
     if rows.is_cuda and rows.dtype != question.numbers and not question.needs_gradient:
         scores = torch.bmm(rows, columns, out_dtype=question.numbers)  # half-precision inputs, full-precision sums
@@ -123,19 +124,27 @@ def _grouped(tensor: Tensor, repeats: int) -> Tensor:
 
 def _shade(scores: Tensor, mask: Mask | None, tile: Tile, seen: Tensor | None) -> Tensor | None:
     """Hide keys in place, touching only columns that are not clear anyway. Returns which queries see anything."""
-    clear = tile.columns if mask is None else mask.clear(tile)
-    if seen is None and clear:
+    if mask is None and seen is None:
+        return None
+    clear = tile.columns[:0] if mask is None else mask.clear(tile)
+    if mask is not None and seen is None and clear:
         for part in (range(tile.columns.start, clear.start), range(clear.stop, tile.columns.stop)):
-            if part and mask is not None:
+            if part:
                 shade = darkness(mask.on(replace(tile, columns=part)), scores.dtype)
                 scores.narrow(-1, part.start - tile.columns.start, len(part)).add_(shade)
         return None
     if mask is not None:
         seen = mask.on(tile) if seen is None else seen & mask.on(tile)
-    assert seen is not None, "either the bias hides something or the mask does"
-    sees = seen.any(-1, keepdim=True)
-    scores.add_(darkness(seen | ~sees, scores.dtype))
+    assert seen is not None
+    sees = someone_blind(seen)
+    scores.add_(darkness(seen if sees is None else seen | ~sees, scores.dtype))
     return sees
+
+
+def someone_blind(seen: Tensor) -> Tensor | None:
+    """Which queries see anything, (b, h, t, 1); None where it is cheap to find out that all of them do."""
+    sees = seen.any(-1, keepdim=True)
+    return None if seen.device.type == "cpu" and not torch.compiler.is_compiling() and bool(sees.all()) else sees
 
 
 def darkness(seen: Tensor, dtype: torch.dtype) -> Tensor:

@@ -6,12 +6,13 @@ A mask answers one question in three ways, all from the same definition:
 in it sees, and keys that everybody in it sees.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from softlook.base.errors import MaskError
+from softlook.base.moving import moved
 from softlook.base.shapes import Tile
 
 NONE: frozenset[str] = frozenset()
@@ -35,7 +36,7 @@ class Mask:
         """The whole mask as a tensor that broadcasts to B H T S."""
         self.check(sizes)
         device = torch.device(device)
-        return self.to(device).on(Tile.whole(sizes, device))
+        return moved(self, device).on(Tile.whole(sizes, device))
 
     def reach(self, tile: Tile) -> range:
         """Columns of the tile outside of which no row of it sees anything."""
@@ -55,16 +56,6 @@ class Mask:
 
     def check(self, sizes: Sizes) -> None:
         """Raise MaskError unless the mask fits a map of these sizes."""
-
-    def to(self, device: torch.device) -> "Mask":
-        """The same mask with its tensors on `device`; itself if they are there already."""
-        moved = {}
-        for field in fields(self):  # pyright: ignore[reportArgumentType]  (every kind of mask is a dataclass)
-            old = getattr(self, field.name)
-            new = old.to(device) if isinstance(old, Tensor | Mask) else old
-            if new is not old:
-                moved[field.name] = new
-        return replace(self, **moved) if moved else self  # pyright: ignore[reportArgumentType]
 
     def __and__(self, other: "Mask | Tensor") -> "Mask":
         return Both(self, as_mask(other))

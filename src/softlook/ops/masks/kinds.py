@@ -118,9 +118,12 @@ class Documents(Mask):
     """(B, T), or None when the queries are the last keys."""
 
     def at(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, shift: int) -> Tensor:
-        b = b if self.keys.shape[0] > 1 else torch.zeros_like(b)
-        own = self.keys[b, i + shift] if self.queries is None else self.queries[b, i]
-        return own == self.keys[b, j]
+        keys, queries, places = self.keys, self.queries, i
+        if queries is None:
+            queries, places = keys, i + shift
+        zero = torch.zeros_like(b)
+        own = queries[b if queries.shape[0] > 1 else zero, places]
+        return own == keys[b if keys.shape[0] > 1 else zero, j]
 
     def anchors(self, queries: int, keys: int) -> frozenset[str]:
         return ITSELF if self.queries is None and 0 < queries <= keys else NONE

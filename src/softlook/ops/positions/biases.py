@@ -16,8 +16,8 @@ from softlook.ops.masks.algebra import Sizes
 class DistanceBias(Bias):
     """A bias that is one number per head for each distance: a tile of t x s needs only t + s - 1 of them."""
 
-    def by_distance(self, distances: Tensor) -> Tensor:
-        """The bias at these distances, (n,) -> (H, n). Positive looks back."""
+    def by_distance(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        """The bias at these distances, (n,) -> (H, n), in single precision at least. Positive looks back."""
         raise AssertionError(f"{type(self).__name__} does not say what a distance adds")
 
     def on(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
@@ -25,7 +25,7 @@ class DistanceBias(Bias):
         if not t * s:
             return query.new_zeros(1, 1, t, s)
         nearest = tile.rows.start + tile.shift - (tile.columns.stop - 1)
-        numbers = self.by_distance(torch.arange(nearest, nearest + t + s - 1, device=tile.device))
+        numbers = self.by_distance(torch.arange(nearest, nearest + t + s - 1, device=tile.device), query.dtype)
         # Row i reads from its own distance on, backwards: every diagonal is one number.
         band = numbers[tile.heads.start : tile.heads.stop].unfold(-1, s, 1)
         return band.flip(-1)[None]
@@ -36,8 +36,8 @@ class Alibi(DistanceBias):
     slopes: Tensor
     """(H,)"""
 
-    def by_distance(self, distances: Tensor) -> Tensor:
-        return -self.slopes.to(distances.device)[:, None] * distances.abs()
+    def by_distance(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        return -_exact(self.slopes, dtype)[:, None] * distances.abs()
 
     def entry(self, queries: int, keys: int) -> At:
         slopes, shift = self.slopes, keys - queries
@@ -57,8 +57,8 @@ class T5(DistanceBias):
     bidirectional: bool
     max_distance: int
 
-    def by_distance(self, distances: Tensor) -> Tensor:
-        return self.table[self.bucket(distances).to(self.table.device)].T
+    def by_distance(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        return _exact(self.table, dtype)[self.bucket(distances)].T
 
     def bucket(self, distances: Tensor) -> Tensor:
         """Near distances have a bucket each, far ones share it in steps that grow; beyond the last, all are one."""
@@ -72,7 +72,8 @@ class T5(DistanceBias):
 
     def entry(self, queries: int, keys: int) -> At:
         last = keys - 1  # distances run from -(S - 1) + shift ... to S - 1
-        numbers = self.by_distance(torch.arange(keys - queries - last, keys, device=self.table.device)).contiguous()
+        distances = torch.arange(keys - queries - last, keys, device=self.table.device)
+        numbers = self.by_distance(distances, torch.float32).contiguous()
         return lambda b, h, i, j: numbers[h, i - j + last]
 
     def check(self, sizes: Sizes, width: int) -> None:
@@ -111,6 +112,10 @@ def _slopes(heads: int) -> Tensor:
     first = [2 ** (-8 * (n + 1) / power) for n in range(power)]
     between = [2 ** (-8 * (n + 1) / (2 * power)) for n in range(0, 2 * power, 2)]
     return torch.tensor(first + between[: heads - power])
+
+
+def _exact(learned: Tensor, dtype: torch.dtype) -> Tensor:
+    return learned.to(torch.float64 if dtype == torch.float64 else torch.float32)
 
 
 def _check_heads(what: str, heads: int, sizes: Sizes) -> None:

@@ -63,10 +63,10 @@ class TransformerXL(Bias):
         farthest = tile.rows.stop - 1 + tile.shift - tile.columns.start
         distances = farthest - torch.arange(t + s - 1, device=tile.device)
         vectors = self.relative[heads, distances.clamp(min=0)]
-        met = (query + self.position[heads, None]) @ vectors.mT
+        met = (query + self.position[heads, None]) @ vectors.mT * scale
         met = met.masked_fill(distances < 0, -torch.inf)  # there is no vector for what lies ahead
         keys = key.repeat_interleave(query.shape[1] // max(key.shape[1], 1), 1)
-        return (shift(met) + (keys @ self.content[heads, :, None]).mT) * scale
+        return shift(met) + (keys @ self.content[heads, :, None]).mT * scale
 
     @property
     def may_hide(self) -> bool:
