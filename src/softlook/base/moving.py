@@ -15,6 +15,10 @@ def moved(value: Value, device: torch.device) -> Value:
         return value.to(device)  # pyright: ignore[reportReturnType]  (a tensor for a tensor)
     if value is None or isinstance(value, int | float) or not is_dataclass(value) or isinstance(value, type):
         return value
-    old = {field.name: getattr(value, field.name) for field in fields(value)}
-    changed = {name: new for name, part in old.items() if (new := moved(part, device)) is not part}
+    changed = {}
+    for field in fields(value):
+        old = getattr(value, field.name)
+        new = moved(old, device)
+        if new is not old:
+            changed[field.name] = new
     return replace(value, **changed) if changed else value

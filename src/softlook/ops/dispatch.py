@@ -35,12 +35,10 @@ def choose(question: Question, value: Tensor, dropout: float, backend: Backend) 
 
 
 def answer(question: Question, value: Tensor, dropout: float, backend: Backend) -> Tensor:
-    """Take the chosen path, except where torch's kernels have no answer or a wrong one: empty tensors, hidden NaNs."""
+    """Take the chosen path; where there is nothing to look at or nobody looking, the plain one."""
     name, _ = _path(question, value, dropout, backend)
     if 0 in question.sizes or 0 in value.shape:
         return reference.attend(question, value, dropout)
-    if name == "sdpa" and sdpa.hides_nan(question):
-        return blocks.attend(question, value, dropout)
     return PATHS[name](question, value, dropout)
 
 

@@ -7,7 +7,7 @@ from torch.nn.functional import scaled_dot_product_attention
 SHORT = 64
 """Up to so many keys the memory-efficient kernel is the fastest."""
 EVEN, EVEN_KEYS = 64, 512
-"""cuDNN makes a plan for every new length, which takes long. So it is asked for even lengths only: there are few of them.
+"""cuDNN makes a plan for every new length, which takes long. So it is asked for even lengths only: they are few.
 Where a few queries meet a growing memory, every step is a new length, and the keys must be more even still."""
 
 

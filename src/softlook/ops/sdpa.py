@@ -4,9 +4,9 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import pad
 
-from softlook.ops import gpu
+from softlook.ops import blocks, cpu, gpu
 from softlook.ops.masks.kinds import Band
 from softlook.ops.masks.prepared import prepared
 from softlook.ops.question import Question
@@ -19,23 +19,23 @@ LARGE = 1 << 24
 
 def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
     """Each query's average of the values. (B, H, T, E)"""
-    plain = is_plain(question)
-    allowed, sees = (None, None) if plain else _written_out(question)
     query, key, scale = question.query, question.key, question.scale
+    in_three = not query.is_cuda and cpu.is_short(query, key, value)
+    if not in_three and hides_nan(question):
+        return blocks.attend(question, value, dropout)
+    built_in = is_plain(question) and not (in_three and question.mask is not None)
+    allowed, sees = (None, None) if built_in else _written_out(question)
     if scale <= 0:  # the kernels look for the largest product before they scale it
         query, scale = query * scale, 1.0
-    D, E, kind = query.shape[3], value.shape[3], value.dtype
+    if in_three:
+        output = cpu.attend_in_three(query, key, value, allowed, dropout=dropout, scale=scale)
+        return output if sees is None else output.masked_fill(~sees, 0)
+    D, E = query.shape[3], value.shape[3]
     if D != E:
         query, key, value = (_widened(tensor, max(D, E)) for tensor in (query, key, value))
-    causal = plain and question.mask is not None
-    if query.is_cuda:
-        output = gpu.attend(query, key, value, allowed, dropout=dropout, causal=causal, scale=scale)
-    else:
-        query, key, value = (tensor.to(_kind(question)) for tensor in (query, key, value))
-        grouped = question.repeats > 1
-        output = scaled_dot_product_attention(
-            query, key, value, allowed, dropout, causal, scale=scale, enable_gqa=grouped
-        ).to(kind)
+    causal = bool(built_in and question.mask is not None)
+    kernel = gpu.attend if query.is_cuda else cpu.attend
+    output = kernel(query, key, value, allowed, dropout=dropout, causal=causal, scale=scale)
     output = output if D <= E else output[..., :E]
     return output if sees is None else output.masked_fill(~sees, 0)
 
@@ -125,10 +125,9 @@ def _shade_and_sees(seen: Tensor, question: Question, certain: bool) -> tuple[Te
 
 
 def _kind(question: Question) -> torch.dtype:
-    """What the kernel works in. On a CPU single precision is no slower than half, backwards several times
-    faster, and more exact."""
-    on_gpu, kind = question.query.is_cuda, question.query.dtype
-    return kind if on_gpu or kind == torch.float64 else torch.float32
+    """What the kernel works in."""
+    kind = question.query.dtype
+    return kind if question.query.is_cuda else cpu.works_in(kind, question.sizes[2])
 
 
 def _widened(tensor: Tensor, width: int) -> Tensor:

@@ -15,7 +15,6 @@ tensor([[1, 1, 1, 0],
 """
 
 from collections.abc import Sequence
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -36,7 +35,7 @@ def causal() -> Mask:
             [1, 1, 0],
             [1, 1, 1]], dtype=torch.int32)
     """
-    return _band(None, 0)
+    return Band(None, 0)
 
 
 def window(left: int | None, right: int | None = 0) -> Mask:
@@ -52,7 +51,7 @@ def window(left: int | None, right: int | None = 0) -> Mask:
     for side, limit in (("left", left), ("right", right)):
         if limit is not None and limit < 0:
             raise MaskError(f"window wants {side} >= 0, or None for without end; {limit} came")
-    return _band(left, right)
+    return Band(left, right)
 
 
 def prefix(length: int | Lengths) -> Mask:
@@ -124,12 +123,6 @@ def dense(tensor: Tensor) -> Mask:
     Both(one=Dense(seen=tensor([[[[ True, False]]]])), other=Band(left=None, right=0))
     """
     return as_mask(tensor)
-
-
-@cache
-def _band(left: int | None, right: int | None) -> Band:
-    """One object for each band, so that what a backend prepared for it is found again."""
-    return Band(left, right)
 
 
 def _whole_numbers(what: str, numbers: Lengths, axes: tuple[int, ...] = (1,)) -> Tensor:

@@ -1,0 +1,27 @@
+"""Watching what is allocated: the largest tensor that any operation makes."""
+
+from typing import Any
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class LargestTensor(TorchDispatchMode):
+    """While it is on, remembers the largest storage that an operation returned, and which operation that was.
+
+    Storages are counted and not shapes: a number that is expanded to a whole map takes up one number.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements, self.name = 0, ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and tensor.numel():
+                elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+                if elements > self.elements:
+                    self.elements, self.name = elements, str(func)
+        return result

@@ -1,0 +1,69 @@
+"""Statistics: the largest weights without ranking all of them, and never the whole map in memory."""
+
+import pytest
+import torch
+
+from softlook import attention_and_look, look, masks, positions
+from softlook.ops import statistics
+from softlook.ops.looking import EVERYTHING
+from softlook.ops.statistics import best
+from tests.asking import DEVICE, Made
+from tests.memory import LargestTensor
+
+MADE = Made(torch.Generator().manual_seed(11), torch.float32)
+
+
+def hold_the_largest(weights: torch.Tensor, count: int) -> None:
+    values, places = best(weights, count)
+    wanted = weights.topk(min(count, weights.shape[-1]), dim=-1).values
+    assert values.equal(wanted)
+    assert weights.gather(-1, places).equal(values)
+    listed = places.sort(-1).values
+    assert listed.diff(dim=-1).gt(0).all(), "a key is listed twice"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_the_largest_weights_are_found_at_every_length(count: int) -> None:
+    around_the_edges = [n * n * count + off for n in range(3, 9) for off in (-1, 0, 1, n)]
+    for length in (1, 2, count, count + 1, *around_the_edges):
+        hold_the_largest(MADE.normal(2, 1, 5, length).softmax(-1), count)
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+@pytest.mark.parametrize("length", [5, 64, 127, 128, 129, 300])
+def test_weights_that_tie_are_listed_once_each(count: int, length: int) -> None:
+    hold_the_largest(torch.full((1, 1, 2, length), 0.25, device=DEVICE), count)
+    hold_the_largest(MADE.whole(0, 3, 1, 2, 4, length).float(), count)
+
+
+@pytest.mark.parametrize("length", [128, 131, 300])
+def test_the_largest_weights_may_all_lie_side_by_side_or_at_the_very_end(length: int) -> None:
+    weights = torch.zeros(1, 1, 3, length, device=DEVICE)
+    weights[..., 0, 17:21] = torch.tensor([0.1, 0.4, 0.3, 0.2], device=DEVICE)
+    weights[..., 1, -4:] = torch.tensor([0.1, 0.4, 0.3, 0.2], device=DEVICE)
+    weights[..., 2, ::60] = 1 / len(weights[0, 0, 2, ::60])
+    hold_the_largest(weights, 4)
+    assert best(weights, 4)[1][0, 0, 0].tolist() == [18, 19, 20, 17]
+    assert best(weights, 4)[1][0, 0, 1].tolist() == [length - 3, length - 2, length - 1, length - 4]
+
+
+OPTIONS = {
+    "plain": {},
+    "causal": {"mask": masks.causal()},
+    "padding": {"mask": masks.padding([300])},
+    "alibi": {"bias": positions.alibi(2)},
+    "capped": {"softcap": 5.0, "sink": 0.0},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_look_never_holds_the_map(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "ELEMENTS", {"cpu": 1 << 13, "cuda": 1 << 13})
+    T = 512
+    query, key = MADE.normal(1, 2, T, 4), MADE.normal(1, 1, T, 4)
+    with LargestTensor() as seen:
+        told = look(query, key, ask=EVERYTHING, bins=16, **OPTIONS[name])
+        told.mix(key)
+        told.spread(query)
+        attention_and_look(query, key, key, **OPTIONS[name])
+    assert seen.elements <= 2 * 16 * T * 2, f"{seen.elements} numbers at once by {seen.name}"
