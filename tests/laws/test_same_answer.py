@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from torch import Tensor
 
 from softlook import explain
+from softlook.ops import cpu
 from softlook.ops.bias import Bias
 from tests.asking import Case, cases, small_tiles
 
@@ -67,6 +68,19 @@ def test_blocks_in_small_tiles_answer_like_the_reference(dtype: torch.dtype) -> 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_torch_kernels_answer_like_the_reference(dtype: torch.dtype) -> None:
+    @given(cases(dtype=dtype, without=("sink", "softcap")))
+    def law(case: Case) -> None:
+        assume(case.can("sdpa"))
+        hold_equal(case, "sdpa")
+
+    law()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_three_steps_answer_like_the_reference(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "FEW", 64)
+    monkeypatch.setattr(cpu, "SHORT", 64)
+
     @given(cases(dtype=dtype, without=("sink", "softcap")))
     def law(case: Case) -> None:
         assume(case.can("sdpa"))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from softlook import attention, masks
-from softlook.ops import sdpa
+from softlook.ops import cpu, gpu, sdpa
 from softlook.ops.question import ask
 from tests.asking import DEVICE, Made, close
 
@@ -20,13 +20,15 @@ ORDER = ("attn_mask", "dropout_p", "is_causal")
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What torch's function is given."""
     seen: list[dict[str, Any]] = []
-    usual = sdpa.scaled_dot_product_attention
+    usual = cpu.scaled_dot_product_attention
 
     def spy(query: Any, key: Any, value: Any, *rest: Any, **named: Any) -> torch.Tensor:
         seen.append({"attn_mask": None, "is_causal": False} | dict(zip(ORDER, rest, strict=False)) | named)
         return usual(query, key, value, *rest, **named)
 
-    monkeypatch.setattr(sdpa, "scaled_dot_product_attention", spy)
+    for module in (cpu, gpu):
+        monkeypatch.setattr(module, "scaled_dot_product_attention", spy)
+    monkeypatch.setattr(cpu, "FEW", 0)
     return seen
 
 

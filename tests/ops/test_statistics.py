@@ -13,6 +13,12 @@ from tests.memory import LargestTensor
 MADE = Made(torch.Generator().manual_seed(11), torch.float32)
 
 
+@pytest.fixture(autouse=True)
+def groups_are_ranked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every length, also where it gains nothing."""
+    monkeypatch.setattr(statistics, "RANKED_AT_ONCE", 0)
+
+
 def hold_the_largest(weights: torch.Tensor, count: int) -> None:
     values, places = best(weights, count)
     wanted = weights.topk(min(count, weights.shape[-1]), dim=-1).values

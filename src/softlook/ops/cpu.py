@@ -6,32 +6,38 @@ from torch.nn.functional import scaled_dot_product_attention
 
 HALF = (torch.float16, torch.bfloat16)
 FEW = 32
-"""Up to so many queries the fused kernel, without a gradient, is slower than the three steps it is made of."""
+"""Up to so many queries the fused kernel is slower than the three steps it is made of."""
+SHORT = 128
+"""Up to so many queries and keys it is, once its backward pass is counted."""
 
 
 def attend(
     query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, *, dropout: float, causal: bool, scale: float
 ) -> Tensor:
     """torch's fused attention; `allowed` is added to the scores."""
-    kind = value.dtype
-    query, key, value = (tensor.to(works_in(kind, query.shape[2])) for tensor in (query, key, value))
+    kind, wanted = value.dtype, works_in(value.dtype, learns(query, key, value))
+    query, key, value = query.to(wanted), key.to(wanted), value.to(wanted)
+    allowed = None if allowed is None else allowed.to(wanted)
     grouped = query.shape[1] != key.shape[1]
     fused = scaled_dot_product_attention
     return fused(query, key, value, allowed, dropout, causal, scale=scale, enable_gqa=grouped).to(kind)
 
 
-def is_short(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Are there so few queries that starting the fused kernel is much of the work?"""
-    learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
-    return 1 < query.shape[2] <= FEW and not learns and query.dtype not in HALF
+def in_three(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Is starting the fused kernel, or going back through it, more work than three plain steps?"""
+    T, S = query.shape[2], key.shape[2]
+    short = max(T, S) <= SHORT if learns(query, key, value) else T <= FEW
+    return short and query.dtype not in HALF  # three steps would round half-precision scores
 
 
-def works_in(dtype: torch.dtype, queries: int) -> torch.dtype:
-    """Half precision goes through single: no slower, backwards several times faster, and more exact.
+def works_in(dtype: torch.dtype, learning: bool) -> torch.dtype:
+    """Half precision goes through single where it has to come back: that is several times faster, and more exact."""
+    return torch.float32 if dtype in HALF and learning else dtype
 
-    For a few queries it does not pay to turn all the keys.
-    """
-    return torch.float32 if dtype in HALF and queries > FEW else dtype
+
+def learns(*tensors: Tensor) -> bool:
+    """Must a gradient flow back to any of them?"""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def attend_in_three(

@@ -1,6 +1,6 @@
 """Which path answers a question, and why."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from torch import Tensor
@@ -60,13 +60,9 @@ def _best(question: Question, value: Tensor, dropout: float) -> tuple[str, str]:
     reason = sdpa.why_not(question)
     if reason is None and question.bias is not None and not question.bias.written_out:
         reason = f"for torch's kernels the bias {question.bias} would have to be written out"
-    if reason is None and not _long_and_masked(question):
-        return "sdpa", _sdpa_reason(question)
-    why_not_flex = flex.why_not(question, value, dropout)
     if reason is None:
-        if why_not_flex is not None:
-            return "sdpa", _sdpa_reason(question)
-        return "flex", f"a compiled kernel passes over what {question.mask} hides"
+        return _best_of_three(question, value, dropout)
+    why_not_flex = flex.why_not(question, value, dropout) if question.query.is_cuda else None
     if question.query.is_cuda and why_not_flex is None:
         return "flex", f"{reason}; a compiled kernel works it out on the way"
     if question.query.is_cuda:
@@ -74,10 +70,26 @@ def _best(question: Question, value: Tensor, dropout: float) -> tuple[str, str]:
     return "blocks", f"{reason}; block by block is exact and holds no map"
 
 
-def _long_and_masked(question: Question) -> bool:
-    """On a GPU, is so much hidden that a kernel that passes over it is worth its compilation?"""
+def _best_of_three(question: Question, value: Tensor, dropout: float) -> tuple[str, str]:
+    """torch's kernels can answer; where a mask hides much, a path that passes over what is hidden may be faster."""
+    if sdpa.is_plain(question) or question.mask is None:
+        return "sdpa", _sdpa_reason(question)
     _, _, T, S = question.sizes
-    return question.query.is_cuda and not sdpa.is_plain(question) and min(T, S) >= LONG and question.bias is None
+    if question.query.is_cuda:
+        if min(T, S) >= LONG and question.bias is None and flex.why_not(question, value, dropout) is None:
+            return "flex", f"a compiled kernel passes over what {question.mask} hides"
+    elif _reached(question) <= (1 / 3 if question.needs_gradient or value.requires_grad else 1 / 2):
+        return "blocks", f"{question.mask} hides most of the map, and block by block passes over it"
+    return "sdpa", _sdpa_reason(question)
+
+
+def _reached(question: Question) -> float:
+    """The share of the map that block by block would work on, by a few strips of it."""
+    mask, tile, (_, _, T, S) = question.mask, question.tile, question.sizes
+    assert mask is not None
+    starts = range(0, T, max(blocks.ROWS, T // 8))
+    strips = [replace(tile, rows=range(start, min(start + blocks.ROWS, T))) for start in starts]
+    return sum(len(mask.reach(strip)) for strip in strips) / (len(strips) * S) if strips and S else 1.0
 
 
 def _sdpa_reason(question: Question) -> str:

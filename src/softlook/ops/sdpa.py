@@ -20,7 +20,7 @@ LARGE = 1 << 24
 def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
     """Each query's average of the values. (B, H, T, E)"""
     query, key, scale = question.query, question.key, question.scale
-    in_three = not query.is_cuda and cpu.is_short(query, key, value)
+    in_three = not query.is_cuda and cpu.in_three(query, key, value)
     if not in_three and hides_nan(question):
         return blocks.attend(question, value, dropout)
     built_in = is_plain(question) and not (in_three and question.mask is not None)
@@ -102,7 +102,7 @@ def _written_out(question: Question) -> tuple[Tensor | None, Tensor | None]:
         seen = ~numbers.isneginf() if mask is None else ~numbers.isneginf() & mask.on(tile)
         numbers = numbers.masked_fill(~seen, 0)
         shade, sees = _shade_and_sees(seen, question, certain=False)
-    numbers = numbers.to(_kind(question))
+    numbers = numbers.to(question.query.dtype)
     return (numbers if shade is None else numbers + shade).expand(-1, -1, T, -1), sees
 
 
@@ -115,19 +115,13 @@ def _mask_alone(question: Question) -> tuple[Tensor, Tensor | None]:
 
     if math.prod(sizes[2:]) * sizes[0] > LARGE:
         return make()
-    return prepared(mask, ("shade", sizes, device, _kind(question)), make)
+    return prepared(mask, ("shade", sizes, device, question.query.dtype), make)
 
 
 def _shade_and_sees(seen: Tensor, question: Question, certain: bool) -> tuple[Tensor, Tensor | None]:
     sees = None if certain else someone_blind(seen)
-    shade = darkness(seen if sees is None else seen | ~sees, _kind(question))
+    shade = darkness(seen if sees is None else seen | ~sees, question.query.dtype)
     return shade.expand(-1, -1, question.sizes[2], -1), sees
-
-
-def _kind(question: Question) -> torch.dtype:
-    """What the kernel works in."""
-    kind = question.query.dtype
-    return kind if question.query.is_cuda else cpu.works_in(kind, question.sizes[2])
 
 
 def _widened(tensor: Tensor, width: int) -> Tensor:

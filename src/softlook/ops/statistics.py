@@ -16,8 +16,10 @@ from softlook.ops.pooling import Heat
 from softlook.ops.question import Question
 from softlook.ops.tilework import Scratch, average, kept_from_sink, mixed, tile_weights
 
-ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}
+ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 26}
 """Entries of the map in hand at a time: what fits a processor's cache, what fills a GPU."""
+RANKED_AT_ONCE = 1024
+"""Below so many keys, ranking groups of them first gains nothing."""
 ROWS = 128
 """Queries of a strip, where that many fit."""
 
@@ -135,7 +137,7 @@ def best(weights: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     S = weights.shape[-1]
     size = math.isqrt(S // max(count, 1))
-    if size < 4:
+    if size < 4 or S < RANKED_AT_ONCE:
         values, places = weights.topk(min(count, S), dim=-1)
         return values, places
     n = S // size

@@ -1,0 +1,70 @@
+"""`python -m benchmarks`: everything this machine can measure, as text here and as Markdown in docs/benchmarks."""
+
+import argparse
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+
+from benchmarks import attention_sweep, bias_costs, gpu_sweep, host_costs, import_cost, look_costs
+from benchmarks.report import FOLDER, Report
+from benchmarks.timing import Deadline
+
+
+def main() -> None:
+    words = _words()
+    warnings.simplefilter("ignore")  # a kernel that refuses says why at length
+    torch.manual_seed(0)
+    parts = set(words.only or "ABCDEFGH")
+    # Numbers that mean little stay out of the documentation.
+    trial = Path(tempfile.gettempdir()) / "softlook-benchmarks"
+    folder = words.folder or (trial if words.quick or words.dry else FOLDER)
+    if words.dry or (torch.cuda.is_available() and not words.cpu):
+        report = Report("cpu" if words.dry else "cuda", _command(words), folder)
+        gpu_sweep.measure(report, Deadline(words.minutes), parts, dry=words.dry, quick=words.quick)
+        _done(report)
+    if not words.gpu and not words.dry:
+        _on_cpu(Report("cpu", _command(words), folder), parts, words.quick, Deadline(words.minutes))
+
+
+def _on_cpu(report: Report, parts: set[str], quick: bool, deadline: Deadline) -> None:
+    if "A" in parts:
+        attention_sweep.measure(report, deadline.share(0.55), quick)
+        host_costs.overhead(report, "cpu", quick)
+    if "B" in parts:
+        look_costs.measure(report, "cpu", deadline.share(0.85), quick)
+    if "C" in parts:
+        bias_costs.measure(report, "cpu", deadline, quick)
+    if "D" in parts:
+        import_cost.measure(report, quick)
+    report.say(f"Measured in {deadline.spent() / 60:.1f} minutes.")
+    _done(report)
+
+
+def _done(report: Report) -> None:
+    report.write()
+    print(f"\nwritten: {report.path.parent.name}/{report.path.name}", flush=True)
+
+
+def _command(words: argparse.Namespace) -> str:
+    """What was typed, without anybody's folders."""
+    flags = [f"--{name}" for name in ("quick", "cpu", "gpu", "dry") if getattr(words, name)]
+    return " ".join(["python -m benchmarks", *flags, *([f"--only {words.only}"] if words.only else [])])
+
+
+def _words() -> argparse.Namespace:
+    reader = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    reader.add_argument("--quick", action="store_true", help="a few small cells, briefly: does it all still work?")
+    which = reader.add_mutually_exclusive_group()
+    which.add_argument("--cpu", action="store_true", help="only what runs on the CPU")
+    which.add_argument("--gpu", action="store_true", help="only what runs on the GPU")
+    which.add_argument("--dry", action="store_true", help="the GPU's script on the CPU, at sizes that mean nothing")
+    reader.add_argument("--only", metavar="LETTERS", help="parts to run: A-D on the CPU, E-H on the GPU")
+    reader.add_argument("--minutes", type=float, default=6.0, help="begin no new cell after this long")
+    reader.add_argument("--folder", type=Path, help="where the Markdown goes; docs/benchmarks unless it is a trial")
+    return reader.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""One cell of a sweep: sizes, mask and extras, and the tensors for it. Nothing here knows softlook."""
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+SOFTCAP = 5.0
+BUCKETS, FARTHEST = 32, 128
+"""The table of T5."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cell. `shape` is (B, H, T, S, D)."""
+
+    name: str
+    shape: tuple[int, int, int, int, int]
+    mask: str = "full"
+    """full, causal, padding or window"""
+    dtype: torch.dtype = torch.float32
+    backward: bool = False
+    kv_heads: int = 0
+    """0: as many as query heads."""
+    window: int = 0
+    """Keys in sight, oneself included."""
+    extra: str = "plain"
+    """plain, alibi, t5, softcap or sink"""
+    dropout: float = 0.0
+    device: str = "cpu"
+
+    @property
+    def groups(self) -> int:
+        return self.kv_heads or self.shape[1]
+
+    @property
+    def repeats(self) -> int:
+        return self.shape[1] // self.groups
+
+    @property
+    def scale(self) -> float:
+        return self.shape[4] ** -0.5
+
+    @property
+    def kind(self) -> str:
+        """fp32, bf16 ..."""
+        return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[self.dtype]
+
+    @property
+    def passes(self) -> str:
+        return "fwd+bwd" if self.backward else "fwd"
+
+    @property
+    def sizes(self) -> str:
+        B, H, T, S, D = self.shape
+        heads = f"H{H}" if self.groups == H else f"H{H}/{self.groups}"
+        length = f"N{T}" if T == S else f"T{T} S{S}"
+        return f"B{B} {heads} {length} D{D}"
+
+    @property
+    def work(self) -> float:
+        """Floating-point operations that must be done: two products, and five in the backward pass."""
+        B, H, T, S, D = self.shape
+        seen = {"causal": (S - (T - 1) / 2) / S, "window": min(self.window, S) / S}.get(self.mask, 1.0)
+        return 4 * B * H * T * S * D * seen * (3.5 if self.backward else 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """The tensors of a case."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    grad: Tensor
+    """What comes back to the output in the backward pass."""
+    lengths: Tensor
+    """(B,): real keys, for padding."""
+    slopes: Tensor
+    """(H,): for ALiBi."""
+    table: Tensor
+    """(buckets, H): for T5."""
+    sink: Tensor
+    """(H,)"""
+    made: dict[str, Tensor] = field(default_factory=dict)
+    """What was worked out for the case and is kept, such as a mask written out."""
+
+    def leaves(self, case: Case) -> tuple[Tensor, ...]:
+        """What a gradient is wanted for."""
+        return (self.query, self.key, self.value) + ((self.table,) if case.extra == "t5" else ())
+
+
+def make(case: Case, seed: int = 0) -> Inputs:
+    """Fresh random tensors; real numbers, never zeros."""
+    B, H, T, S, D = case.shape
+    device, source = case.device, torch.Generator(case.device).manual_seed(seed)
+
+    def random(*sizes: int) -> Tensor:
+        return torch.randn(sizes, generator=source, device=device, dtype=torch.float32)
+
+    def leaf(*sizes: int) -> Tensor:
+        return random(*sizes).to(case.dtype).requires_grad_(case.backward)
+
+    lengths = torch.randint(max(1, S // 2), S + 1, (B,), generator=source, device=device)
+    lengths[0] = S
+    slopes = torch.tensor([2 ** (-8 * (h + 1) / H) for h in range(H)], device=device)
+    return Inputs(
+        query=leaf(B, H, T, D),
+        key=leaf(B, case.groups, S, D),
+        value=leaf(B, case.groups, S, D),
+        grad=random(B, H, T, D).to(case.dtype),
+        lengths=lengths,
+        slopes=slopes,
+        table=random(BUCKETS, H).requires_grad_(case.backward and case.extra == "t5"),
+        sink=random(H),
+    )
+
+
+def seen(case: Case, inputs: Inputs, rows: Tensor | None = None) -> Tensor | None:
+    """Where these queries may look, (B or 1, 1, t or 1, S); None: everywhere."""
+    _, _, T, S, _ = case.shape
+    device = inputs.query.device
+    keys = torch.arange(S, device=device)
+    if case.mask == "full" or (case.mask == "causal" and T == 1):
+        return None
+    if case.mask == "padding":
+        return (keys < inputs.lengths[:, None])[:, None, None, :]
+    own = (torch.arange(T, device=device) if rows is None else rows)[:, None] + S - T
+    allowed = keys <= own
+    if case.mask == "window":
+        allowed = allowed & (keys > own - case.window)
+    return allowed[None, None]
+
+
+def distance_bias(case: Case, inputs: Inputs, rows: Tensor | None = None) -> Tensor | None:
+    """What ALiBi or T5 adds to the scores of these queries, (1, H, t, S)."""
+    _, _, T, S, _ = case.shape
+    if case.extra not in ("alibi", "t5"):
+        return None
+    device = inputs.query.device
+    own = (torch.arange(T, device=device) if rows is None else rows)[:, None] + S - T
+    ahead = torch.arange(S, device=device) - own  # positive: the key lies ahead
+    if case.extra == "alibi":
+        return -inputs.slopes[None, :, None, None] * ahead.abs()
+    return inputs.table[t5_buckets(ahead)].permute(2, 0, 1)[None]
+
+
+def t5_buckets(ahead: Tensor) -> Tensor:
+    """The bucket of each relative position, as the authors of T5 number them (bidirectional)."""
+    half = BUCKETS // 2
+    exact, far = half // 2, ahead.abs()
+    shared = exact + ((far.clamp(min=1).float() / exact).log() / math.log(FARTHEST / exact) * (half - exact)).long()
+    return (ahead > 0).long() * half + torch.where(far < exact, far, shared.clamp(max=half - 1))

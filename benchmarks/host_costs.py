@@ -1,0 +1,116 @@
+"""H. What the host pays: microseconds per call on tensors too small to matter, and the first call of a new shape."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch.nn.attention import sdpa_kernel
+
+from benchmarks.cases import Case, make
+from benchmarks.contest import why
+from benchmarks.peers import FORCED, fused, ours
+from benchmarks.report import Report, ms
+from benchmarks.timing import Entry
+
+SMALL = (
+    Case("plain", (1, 4, 16, 16, 64)),
+    Case("causal", (1, 4, 16, 16, 64), "causal"),
+    Case("padding", (1, 4, 16, 16, 64), "padding"),
+    Case("window", (1, 4, 16, 16, 64), "window", window=8),
+    Case("chunk", (1, 4, 8, 16, 64), "causal"),
+    Case("shared keys", (1, 4, 16, 16, 64), kv_heads=2),
+    Case("plain, with gradient", (1, 4, 16, 16, 64), backward=True),
+)
+LENGTHS = (1001, 1131, 1263, 1397)
+"""Nobody else in these scripts uses such lengths."""
+
+
+def overhead(report: Report, device: str, quick: bool) -> None:
+    """Wall time per call with nobody waiting for the device."""
+    report.section(
+        "H. host time per call",
+        "Microseconds from call to return on tiny tensors, nobody waiting for the device; medians of batches in turn.",
+    )
+    table = report.table("call", "softlook", "sdpa", "difference")
+    for case in SMALL:
+        case = replace(case, device=device, dtype=torch.bfloat16 if device == "cuda" else torch.float32)
+        inputs = make(case)
+        pair = [ours(case, inputs), fused(case, inputs)[0]]
+        try:
+            mine, theirs = _microseconds(pair, device, batches=5 if quick else 15)
+            table.add(case.name, mine, theirs, mine - theirs)
+        except Exception as problem:
+            table.add(case.name, why(problem), None, None)
+
+
+def _microseconds(entries: list[Entry], device: str, batches: int, calls: int = 50) -> list[float]:
+    times: dict[str, list[float]] = {entry.name: [] for entry in entries}
+    for batch in range(batches + 1):
+        for entry in entries:
+            _wait(device)
+            start = time.perf_counter()
+            for _ in range(calls):
+                entry.call()
+            if batch:  # the first one warms up
+                times[entry.name].append((time.perf_counter() - start) / calls * 1e6)
+            _wait(device)
+    return [statistics.median(times[entry.name]) for entry in entries]
+
+
+def first_calls(report: Report, device: str, dry: bool) -> None:
+    """How long the first call of a new length stalls, kernel by kernel, and the second one for comparison."""
+    report.say("The first call of a length never seen before, and the second, in milliseconds of wall time.")
+    table = report.table("kernel", "pass", "lengths", "first, median", "first, worst", "second, median")
+    lengths = tuple(length // 16 for length in LENGTHS) if dry else LENGTHS
+    for backward in (False, True):
+        for place, name in enumerate(("cudnn", "flash", "efficient", "sdpa", "softlook")):
+            new = [length + place + 8 * backward for length in lengths]  # lengths that no other row has used
+            firsts, seconds, problem = _stalls(name, device, new, backward)
+            cells = (name, "fwd+bwd" if backward else "fwd", len(firsts))
+            if problem or not firsts:
+                table.add(*cells, problem, None, None)
+            else:
+                middle = statistics.median
+                table.add(*cells, ms(middle(firsts)), ms(max(firsts)), ms(middle(seconds)))
+
+
+def _stalls(name: str, device: str, lengths: list[int], backward: bool) -> tuple[list[float], list[float], str | None]:
+    firsts, seconds = [], []
+    # One call beforehand, at a length of its own: loading a library is not what is asked about.
+    for number, length in enumerate([lengths[-1] + 320, *lengths]):
+        case = Case(name, (2, 8, length, length, 64), "causal", torch.bfloat16, backward, device=device)
+        try:
+            call, setting = _caller(name, case)
+            with setting():
+                times = [_timed(call, device) for _ in range(2)]
+        except Exception as problem:
+            return firsts, seconds, why(problem)
+        if number:
+            firsts.append(times[0])
+            seconds.append(times[1])
+    return firsts, seconds, None
+
+
+def _caller(name: str, case: Case) -> tuple[Callable[[], object], Callable]:
+    inputs = make(case)
+    if name == "softlook":
+        entry = ours(case, inputs)
+        return entry.call, entry.context
+    entry = fused(case, inputs)[0]
+    return entry.call, partial(sdpa_kernel, FORCED[name]) if name in FORCED else entry.context
+
+
+def _timed(call: Callable[[], object], device: str) -> float:
+    _wait(device)
+    start = time.perf_counter()
+    call()
+    _wait(device)
+    return time.perf_counter() - start
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
