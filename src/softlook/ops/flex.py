@@ -18,6 +18,8 @@ from softlook.ops.question import Question
 SIDE = 128
 """Queries and keys of one block of a block mask."""
 NARROWEST = 16
+SMALLER = {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64, "fwd_num_stages": 2, "bwd_num_stages": 1}
+"""Tiles that leave room for a bias that is read from a table. As it comes, a GPU may run out of fast memory for it."""
 SHAPES = 1024
 """How many shapes may be compiled before torch gives up. It says so: with a whole graph it never goes on unfused."""
 
@@ -38,6 +40,7 @@ def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
             block_mask=None if mask is None else _block_mask(mask, question.sizes, question.query.device),
             scale=scale,
             enable_gqa=question.repeats > 1,
+            kernel_options=SMALLER if question.bias is not None and query.is_cuda else None,
             **aux,
         )
     if question.sink is None:

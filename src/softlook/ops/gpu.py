@@ -15,15 +15,32 @@ def attend(
     query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, *, dropout: float, causal: bool, scale: float
 ) -> Tensor:
     """torch's attention, by the kernel that suits; `allowed` is added to the scores."""
+    aten = torch.ops.aten
     learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
     grouped = query.shape[1] != key.shape[1]
+    if causal and query.shape[2] != key.shape[2]:  # lines_up_the_last has seen to it that this is right
+        return aten._scaled_dot_product_flash_attention(query, key, value, dropout, causal, scale=scale)[0]
     if suits_cudnn(query, key, value, allowed):
-        cudnn = torch.ops.aten._scaled_dot_product_cudnn_attention
+        cudnn = aten._scaled_dot_product_cudnn_attention
         return cudnn(query, key, value, allowed, learns, dropout, causal, scale=scale)[0]
     if suits_efficient(query, key, allowed) and not grouped:
-        efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+        efficient = aten._scaled_dot_product_efficient_attention
         return efficient(query, key, value, None, learns, dropout, causal, scale=scale)[0]
     return scaled_dot_product_attention(query, key, value, allowed, dropout, causal, scale=scale, enable_gqa=grouped)
+
+
+def lines_up_the_last(query: Tensor, key: Tensor) -> bool:
+    """May the flash kernel be asked? Its causal mask lines the last query up with the last key, as ours does."""
+    return (
+        query.is_cuda
+        and query.dtype in (torch.float16, torch.bfloat16)
+        and query.shape[1] == key.shape[1]
+        and query.shape[3] % 8 == 0
+        and query.shape[3] <= 256
+        and query.stride(3) == key.stride(3) == 1
+        and torch.cuda.get_device_properties(query.device).major >= 8
+        and torch.backends.cuda.flash_sdp_enabled()
+    )
 
 
 def suits_cudnn(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None) -> bool:

@@ -21,8 +21,6 @@ def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
     """Each query's average of the values. (B, H, T, E)"""
     query, key, scale = question.query, question.key, question.scale
     in_three = not query.is_cuda and cpu.in_three(query, key, value)
-    if not in_three and hides_nan(question):
-        return blocks.attend(question, value, dropout)
     built_in = is_plain(question) and not (in_three and question.mask is not None)
     allowed, sees = (None, None) if built_in else _written_out(question)
     if scale <= 0:  # the kernels look for the largest product before they scale it
@@ -31,27 +29,26 @@ def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
         output = cpu.attend_in_three(query, key, value, allowed, dropout=dropout, scale=scale)
         return output if sees is None else output.masked_fill(~sees, 0)
     D, E = query.shape[3], value.shape[3]
+    wide_value = value
     if D != E:
-        query, key, value = (_widened(tensor, max(D, E)) for tensor in (query, key, value))
-    causal = bool(built_in and question.mask is not None)
+        query, key, wide_value = (_widened(tensor, max(D, E)) for tensor in (query, key, value))
+    causal = question.mask is not None if built_in else False
     kernel = gpu.attend if query.is_cuda else cpu.attend
-    output = kernel(query, key, value, allowed, dropout=dropout, causal=causal, scale=scale)
+    output = kernel(query, key, wide_value, allowed, dropout=dropout, causal=causal, scale=scale)
     output = output if D <= E else output[..., :E]
+    if _hides_nan(question, output):
+        return blocks.attend(question, value, dropout)
     return output if sees is None else output.masked_fill(~sees, 0)
 
 
-def hides_nan(question: Question) -> bool:
-    """Would torch's CPU kernel answer zeros where a NaN belongs?
+def _hides_nan(question: Question, output: Tensor) -> bool:
+    """Did torch's CPU kernel answer zeros where a NaN belongs?
 
-    It takes a query all of whose scores are NaN for one that sees nothing. That needs a NaN in the query, or in
-    every key it sees: in the first of all, where everybody sees that one.
+    It takes a query all of whose scores are NaN for one that sees nothing. Zeros are rare, so only they are checked.
     """
-    mask, key = question.mask, question.key
-    if question.query.is_cuda or torch.compiler.is_compiling():
+    if output.is_cuda or torch.compiler.is_compiling() or not bool((output[..., 0] == 0).any()):
         return False
-    if mask is None or "first" in mask.anchors(*question.sizes[2:]):
-        key = key[:, :, 0]
-    return math.isnan((question.query.sum() + key.sum()).item())
+    return math.isnan((question.query.sum() + question.key.sum()).item())
 
 
 def why_not(question: Question) -> str | None:
@@ -68,11 +65,14 @@ def why_not(question: Question) -> str | None:
 
 
 def is_plain(question: Question) -> bool:
-    """Can the kernel do with no mask at all, or with its own causal one (which is right for T = S only)?"""
+    """Can the kernel do with no mask at all, or with its own causal one?"""
     if question.bias is not None:
         return False
+    if question.mask is None:
+        return True
     _, _, T, S = question.sizes
-    return question.mask is None or (T == S and question.mask == CAUSAL)
+    # Most kernels line the first query up with the first key, which is right for T = S only.
+    return question.mask == CAUSAL and (T == S or (1 < T < S and gpu.lines_up_the_last(question.query, question.key)))
 
 
 def map_bytes(question: Question) -> int:

@@ -16,11 +16,11 @@ from softlook.ops.pooling import Heat
 from softlook.ops.question import Question
 from softlook.ops.tilework import Scratch, average, kept_from_sink, mixed, tile_weights
 
-ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 26}
+ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 25}
 """Entries of the map in hand at a time: what fits a processor's cache, what fills a GPU."""
 RANKED_AT_ONCE = 1024
 """Below so many keys, ranking groups of them first gains nothing."""
-ROWS = 128
+ROWS = {"cpu": 128, "cuda": 1024}
 """Queries of a strip, where that many fit."""
 
 
@@ -46,9 +46,10 @@ def strips(question: Question, lse: Tensor | None = None) -> Iterator[Strip]:
 
     `lse` is that of all keys, where the question holds only a part of them.
     """
-    at_a_time = ELEMENTS.get(question.query.device.type, ELEMENTS["cuda"])
+    device = question.query.device.type
+    at_a_time, rows = (sizes.get(device, sizes["cuda"]) for sizes in (ELEMENTS, ROWS))
     scratch = Scratch(question)
-    for group in question.tiles(at_a_time, ROWS):
+    for group in question.tiles(at_a_time, rows):
         for tile in group:
             yield _strip(question, tile, lse, scratch)
 
