@@ -15,7 +15,7 @@ ON_CPU = pytest.mark.skipif(DEVICE.type != "cpu", reason="a GPU has other paths 
 
 CHOICES: dict[str, tuple[dict[str, Any], str, str]] = {
     "plain": ({}, "sdpa", "a plain soft look-up is what torch's fused kernels do best"),
-    "causal": ({"mask": masks.causal()}, "sdpa", "causal with as many queries as keys is built into"),
+    "causal": ({"mask": masks.causal()}, "sdpa", "a causal mask is built into torch's fused kernels"),
     "window": ({"mask": masks.window(2)}, "sdpa", "mask and bias are written out"),
     "dense bias": ({"bias": MADE.normal(6, 6)}, "sdpa", "mask and bias are written out"),
     "cosine": ({"score": scores.cosine()}, "sdpa", "a plain soft look-up"),
@@ -117,9 +117,15 @@ def test_the_bytes_of_the_reference_are_those_of_its_maps() -> None:
 
 
 def test_a_plain_call_needs_nothing_beside_its_inputs_and_a_written_mask_does() -> None:
-    assert explain(QUERY, KEY, VALUE).bytes == 0
-    assert explain(QUERY, KEY, VALUE, mask=masks.causal()).bytes == 0
-    assert explain(QUERY, KEY, VALUE, mask=masks.window(2)).bytes >= 6 * 6
+    long = torch.zeros(1, 1, 200, 8, device=DEVICE)
+    assert explain(long, long, long).bytes == 0
+    assert explain(long, long, long, mask=masks.causal()).bytes == 0
+    assert explain(long, long, long, mask=masks.window(150, 150)).bytes >= 200 * 200
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="a CPU's way")
+def test_a_few_queries_need_their_weights() -> None:
+    assert explain(QUERY, KEY, VALUE, backend="sdpa").bytes >= QUERY.shape[2] * KEY.shape[2] * 4
 
 
 def test_blocks_need_less_than_the_map_as_soon_as_it_is_large() -> None:

@@ -12,22 +12,19 @@ from tests.asking import DEVICE, Made, close
 
 MADE = Made(torch.Generator().manual_seed(29), torch.float64)
 
-ORDER = ("attn_mask", "dropout_p", "is_causal")
-"""What torch's function may be given without a name."""
-
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What torch's function is given."""
+    """What the kernels are given."""
     seen: list[dict[str, Any]] = []
-    usual = cpu.scaled_dot_product_attention
+    module = gpu if DEVICE.type == "cuda" else cpu
+    usual = module.attend
 
-    def spy(query: Any, key: Any, value: Any, *rest: Any, **named: Any) -> torch.Tensor:
-        seen.append({"attn_mask": None, "is_causal": False} | dict(zip(ORDER, rest, strict=False)) | named)
-        return usual(query, key, value, *rest, **named)
+    def spy(query: Any, key: Any, value: Any, allowed: Any, **named: Any) -> torch.Tensor | None:
+        seen.append({"widths": {tensor.shape[3] for tensor in (query, key, value)}, "allowed": allowed} | named)
+        return usual(query, key, value, allowed, **named)
 
-    for module in (cpu, gpu):
-        monkeypatch.setattr(module, "scaled_dot_product_attention", spy)
+    monkeypatch.setattr(module, "attend", spy)
     monkeypatch.setattr(cpu, "FEW", 0)
     return seen
 
@@ -36,8 +33,8 @@ def test_no_mask_is_written_out_where_torch_has_its_own(calls: list[dict[str, An
     query = MADE.normal(1, 2, 5, 4)
     attention(query, query, query, backend="sdpa")
     attention(query, query, query, mask=masks.causal(), backend="sdpa")
-    assert [call["attn_mask"] for call in calls] == [None, None]
-    assert [call["is_causal"] for call in calls] == [False, True]
+    assert [call["allowed"] for call in calls] == [None, None]
+    assert [call["causal"] for call in calls] == [False, True]
 
 
 @pytest.mark.parametrize("lengths", [(1, 6), (2, 6), (5, 6), (6, 6), (6, 5), (6, 1), (1, 1)], ids=str)
@@ -70,7 +67,7 @@ def test_values_of_another_width_are_right(calls: list[dict[str, Any]]) -> None:
         came = attention(query, key, value, backend="sdpa")
         close(came, attention(query, key, value, backend="reference"))
         assert came.shape[-1] == width
-    assert calls[0]["enable_gqa"]
+    assert all(len(call["widths"]) == 1 for call in calls)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -1,5 +1,7 @@
 """Which way a CPU is at its best with. The figures behind it: docs/benchmarks."""
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -13,14 +15,29 @@ SHORT = 128
 
 def attend(
     query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, *, dropout: float, causal: bool, scale: float
-) -> Tensor:
-    """torch's fused attention; `allowed` is added to the scores."""
+) -> Tensor | None:
+    """torch's fused attention; `allowed` is added to the scores. None where it would hide a NaN.
+
+    It takes a query all of whose scores are NaN for one that sees nothing: zeros come out, and a log-sum-exp of 0.
+    """
     kind, wanted = value.dtype, works_in(value.dtype, learns(query, key, value))
     query, key, value = query.to(wanted), key.to(wanted), value.to(wanted)
     allowed = None if allowed is None else allowed.to(wanted)
-    grouped = query.shape[1] != key.shape[1]
-    fused = scaled_dot_product_attention
-    return fused(query, key, value, allowed, dropout, causal, scale=scale, enable_gqa=grouped).to(kind)
+    if dropout or not _suits_flash(query, key, value, allowed):
+        grouped = query.shape[1] != key.shape[1]
+        fused = scaled_dot_product_attention
+        return fused(query, key, value, allowed, dropout, causal, scale=scale, enable_gqa=grouped).to(kind)
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    output, lse = flash(query, key, value, 0.0, causal, attn_mask=allowed, scale=scale)
+    if not torch.compiler.is_compiling() and bool((lse == 0).any()):
+        return None if math.isnan((query.sum() + key.sum()).item()) else output.to(kind)
+    return output.to(kind)
+
+
+def _suits_flash(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None) -> bool:
+    """Would torch itself take its one fused kernel? Asked directly, that tells the log-sum-exp as well."""
+    even = all(tensor.stride(3) == 1 for tensor in (query, key, value))
+    return query.device.type == "cpu" and even and (allowed is None or not allowed.requires_grad)
 
 
 def in_three(query: Tensor, key: Tensor, value: Tensor) -> bool:

@@ -96,7 +96,7 @@ def _sdpa_reason(question: Question) -> str:
     if question.mask is None and question.bias is None:
         return "a plain soft look-up is what torch's fused kernels do best"
     if sdpa.is_plain(question):
-        return "causal with as many queries as keys is built into torch's fused kernels"
+        return "a causal mask is built into torch's fused kernels"
     return "mask and bias are written out for torch's fused kernel"
 
 

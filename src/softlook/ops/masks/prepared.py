@@ -4,7 +4,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import fields
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -15,21 +14,20 @@ from softlook.ops.masks.kinds import Band
 Made = TypeVar("Made")
 
 BANDS = 8
-"""How many things made of bands are kept. Bands are values that never die, so the oldest has to go."""
+"""How many things made of bands are kept. A band is a value, equal to every other like it, so the oldest has to go."""
 _of_bands: OrderedDict[Hashable, Any] = OrderedDict()
-_of_others: WeakKeyDictionary[Mask, dict[Hashable, Any]] = WeakKeyDictionary()
 
 
 def prepared(mask: Mask, key: Hashable, make: Callable[[], Made]) -> Made:
     """What `make` gives, or gave last time for the same mask and key.
 
-    It is kept as long as the mask itself. A tensor of the mask that was written to since makes it out of date.
+    It is kept with the mask and dies with it. A tensor of the mask that was written to since makes it out of date.
     """
     if torch.compiler.is_compiling() or any(tensor.is_inference() for tensor in _tensors(mask)):
         return make()
     if isinstance(mask, Band):
         return _kept_band(mask, key, make)
-    kept = _of_others.setdefault(mask, {})
+    kept = vars(mask).setdefault("_prepared", {})
     key = (key, tuple(tensor._version for tensor in _tensors(mask)))
     if key not in kept:
         kept.clear()  # one shape at a time: that of the layers of one model
