@@ -29,8 +29,7 @@ SMALL = 1 << 22
 def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
     """Each query's average of the values. (B, H, T, E)"""
     B, H, T, _ = question.sizes
-    gradient = torch.is_grad_enabled() and (question.needs_gradient or value.requires_grad)
-    again = gradient and math.prod(question.sizes) > SMALL
+    again = question.learns_with(value) and math.prod(question.sizes) > SMALL
     answers = []
     for strips in question.tiles(elements(question.query.device), ROWS):
         # The values are handed over openly: by them torch knows which device's dice to roll again.

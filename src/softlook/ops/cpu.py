@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from softlook.ops.question import learns
+
 HALF = (torch.float16, torch.bfloat16)
 FEW = 32
 """Up to so many queries the fused kernel is slower than the three steps it is made of."""
@@ -50,11 +52,6 @@ def in_three(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def works_in(dtype: torch.dtype, learning: bool) -> torch.dtype:
     """Half precision goes through single where it has to come back: that is several times faster, and more exact."""
     return torch.float32 if dtype in HALF and learning else dtype
-
-
-def learns(*tensors: Tensor) -> bool:
-    """Must a gradient flow back to any of them?"""
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def attend_in_three(

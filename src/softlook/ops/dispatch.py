@@ -78,7 +78,7 @@ def _best_of_three(question: Question, value: Tensor, dropout: float) -> tuple[s
     if question.query.is_cuda:
         if min(T, S) >= LONG and question.bias is None and flex.why_not(question, value, dropout) is None:
             return "flex", f"a compiled kernel passes over what {question.mask} hides"
-    elif _reached(question) <= (1 / 3 if question.needs_gradient or value.requires_grad else 1 / 2):
+    elif _reached(question) <= (1 / 3 if question.learns_with(value) else 1 / 2):
         return "blocks", f"{question.mask} hides most of the map, and block by block passes over it"
     return "sdpa", _sdpa_reason(question)
 

@@ -53,13 +53,12 @@ def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
 def why_not(question: Question, value: Tensor, dropout: float) -> str | None:
     """What this kernel cannot do, if it is asked for here."""
     device, bias, narrowest = question.query.device.type, question.bias, min(question.query.shape[3], value.shape[3])
-    gradient = torch.is_grad_enabled() and (question.needs_gradient or value.requires_grad)
     reasons = {
         "it knows dot products only": question.score is not None,
         "it has no dropout": dropout > 0,
         "it has no float64": question.query.dtype == torch.float64,
         f"the bias {bias} depends on the content": bias is not None and bias.entry(*question.sizes[2:]) is None,
-        "on the CPU it gives no gradient": device == "cpu" and gradient,
+        "on the CPU it gives no gradient": device == "cpu" and question.learns_with(value),
         "on the CPU it gives no log-sum-exp, which a sink needs": device == "cpu" and question.sink is not None,
         "a size is 0": 0 in question.sizes or 0 in value.shape,
         f"on a GPU its heads are at least {NARROWEST} wide": device == "cuda" and narrowest < NARROWEST,

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from softlook.ops.question import learns
+
 SHORT = 64
 """Up to so many keys the memory-efficient kernel is the fastest."""
 EVEN, EVEN_KEYS = 64, 512
@@ -16,16 +18,16 @@ def attend(
 ) -> Tensor:
     """torch's attention, by the kernel that suits; `allowed` is added to the scores."""
     aten = torch.ops.aten
-    learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
+    learning = learns(query, key, value)
     grouped = query.shape[1] != key.shape[1]
     if causal and query.shape[2] != key.shape[2]:  # lines_up_the_last has seen to it that this is right
         return aten._scaled_dot_product_flash_attention(query, key, value, dropout, causal, scale=scale)[0]
     if suits_cudnn(query, key, value, allowed):
         cudnn = aten._scaled_dot_product_cudnn_attention
-        return cudnn(query, key, value, allowed, learns, dropout, causal, scale=scale)[0]
+        return cudnn(query, key, value, allowed, learning, dropout, causal, scale=scale)[0]
     if suits_efficient(query, key, allowed) and not grouped:
         efficient = aten._scaled_dot_product_efficient_attention
-        return efficient(query, key, value, None, learns, dropout, causal, scale=scale)[0]
+        return efficient(query, key, value, None, learning, dropout, causal, scale=scale)[0]
     return scaled_dot_product_attention(query, key, value, allowed, dropout, causal, scale=scale, enable_gqa=grouped)
 
 

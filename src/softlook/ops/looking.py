@@ -182,7 +182,7 @@ def attention_and_look(
     question = ask_question(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink, score=score)
     wanted, (value,) = _wanted(ask), autocast(value)
     check_value(question, value)
-    carries = share(dropout) > 0 or (torch.is_grad_enabled() and (question.needs_gradient or value.requires_grad))
+    carries = share(dropout) > 0 or question.learns_with(value)
     with torch.no_grad():
         found = statistics.measure(
             question, wanted, top=_count("top", top), bins=_count("bins", bins), value=None if carries else value

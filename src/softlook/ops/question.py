@@ -61,10 +61,12 @@ class Question:
     @property
     def needs_gradient(self) -> bool:
         """Must a gradient flow? A score that was handed in may learn in ways that cannot be seen from here."""
-        if not torch.is_grad_enabled():
-            return False
-        learns = any(part is not None and part.requires_grad for part in (self.query, self.key, self.sink))
-        return learns or self.score is not None or (self.bias is not None and self.bias.learned)
+        hidden = self.score is not None or (self.bias is not None and self.bias.learned)
+        return learns(self.query, self.key, self.sink) or (hidden and torch.is_grad_enabled())
+
+    def learns_with(self, value: Tensor) -> bool:
+        """Must a gradient flow back through the average of these values?"""
+        return self.needs_gradient or learns(value)
 
     def tiles(self, elements: int, rows: int) -> Iterator[list[Tile]]:
         """The map in strips of about `elements` entries and at most `rows` rows: a list for each set of heads."""
@@ -178,6 +180,11 @@ def check_value(question: Question, value: Tensor) -> None:
         raise ShapeError(
             f"value wants one vector for each key, {(*question.key.shape[:3], 'width')}; {tuple(value.shape)} came"
         )
+
+
+def learns(*tensors: Tensor | None) -> bool:
+    """Must a gradient flow back to any of them?"""
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
 def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
