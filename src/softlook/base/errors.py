@@ -42,3 +42,23 @@ class BackendError(ValueError):
     Traceback (most recent call last):
     softlook.base.errors.BackendError: backend='sdpa' cannot answer this: torch's kernels have no soft cap. ...
     """
+
+
+class ConfigError(ValueError):
+    """The sizes of a layer or a model do not go together.
+
+    >>> from softlook.blocks import SelfAttention
+    >>> SelfAttention(10, heads=4)
+    Traceback (most recent call last):
+    softlook.base.errors.ConfigError: 4 heads cannot share a width of 10 evenly. Choose a multiple of 4, or head_width=
+    """
+
+
+class WeightsError(ValueError):
+    """A folder does not hold the weights that were expected of it.
+
+    >>> from softlook import weights
+    >>> weights.load("no/such/folder")
+    Traceback (most recent call last):
+    softlook.base.errors.WeightsError: no/such/folder is not a folder...
+    """

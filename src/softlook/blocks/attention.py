@@ -1,0 +1,157 @@
+"""Multi-head attention: several soft look-ups side by side, each with its own idea of what is alike."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from softlook.base.errors import ConfigError
+from softlook.blocks.memory import LayerMemory
+from softlook.ops.bias import Bias
+from softlook.ops.dispatch import Backend
+from softlook.ops.masks import Mask
+from softlook.ops.operation import attention
+from softlook.ops.positions.rotary import Phases, rotary
+from softlook.ops.scores import Score
+
+
+class Mixing(nn.Module):
+    """The soft look-up itself, as a module: queries, keys, values and mask in, each head's answer out.
+
+    It has no parameters. It is a boundary: a hook here sees and may change what every head does.
+    """
+
+    def __init__(
+        self,
+        *,
+        scale: float | None = None,
+        softcap: float | None = None,
+        dropout: float = 0.0,
+        score: Score | None = None,
+        backend: Backend = "auto",
+    ) -> None:
+        super().__init__()
+        self.scale, self.softcap, self.dropout, self.score = scale, softcap, dropout, score
+        self.backend: Backend = backend
+
+    def forward(
+        self,
+        query: Float[Tensor, "B H T D"],
+        key: Float[Tensor, "B G S D"],
+        value: Float[Tensor, "B G S E"],
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+    ) -> Float[Tensor, "B H T E"]:
+        return attention(
+            query,
+            key,
+            value,
+            mask=mask,
+            bias=bias,
+            scale=self.scale,
+            softcap=self.softcap,
+            dropout=self.dropout if self.training else 0.0,
+            score=self.score,
+            backend=self.backend,
+        )
+
+
+class MultiHead(nn.Module):
+    """What self- and cross-attention share: the stacked projections into heads, the mixing, and the way back.
+
+    - `kv_heads`: fewer heads for keys and values, each serving heads / kv_heads query heads.
+    - `head_width`: the width of one head, where it is not dim / heads.
+    - `bias`, `out_bias`: biases in the projections in, and in the one out (as `bias`, where not told).
+    - `mix`: the look-up; plain scaled dot products where none is handed in.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        kv_heads: int | None = None,
+        head_width: int | None = None,
+        bias: bool = True,
+        out_bias: bool | None = None,
+        mix: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        kv_heads = heads if kv_heads is None else kv_heads
+        self.head_width = head_width_of(dim, heads) if head_width is None else head_width
+        if kv_heads < 1 or heads % kv_heads:
+            raise ConfigError(f"{heads} query heads cannot share {kv_heads} key heads: not a multiple")
+        self.to_query = nn.Linear(dim, heads * self.head_width, bias=bias)
+        self.to_key = nn.Linear(dim, kv_heads * self.head_width, bias=bias)
+        self.to_value = nn.Linear(dim, kv_heads * self.head_width, bias=bias)
+        self.mix = Mixing() if mix is None else mix
+        self.to_out = nn.Linear(heads * self.head_width, dim, bias=bias if out_bias is None else out_bias)
+
+    def split(self, x: Float[Tensor, "B T HD"]) -> Float[Tensor, "B H T D"]:
+        """One wide vector into heads."""
+        return x.unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+
+    def join(self, mixed: Float[Tensor, "B H T D"]) -> Float[Tensor, "B T C"]:
+        """The heads' answers side by side, and back to the model's width."""
+        return self.to_out(mixed.transpose(1, 2).flatten(-2))
+
+    def keys_values(self, x: Float[Tensor, "B S C"]) -> tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S D"]]:
+        """What can be looked up in `x`."""
+        return self.split(self.to_key(x)), self.split(self.to_value(x))
+
+
+class SelfAttention(MultiHead):
+    """A sequence looks at itself.
+
+    >>> import torch
+    >>> from softlook import masks
+    >>> attend = SelfAttention(16, heads=4, kv_heads=2)
+    >>> attend(torch.randn(2, 5, 16), mask=masks.causal()).shape
+    torch.Size([2, 5, 16])
+    """
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T C"],
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        phases: Phases | None = None,
+        memory: LayerMemory | None = None,
+    ) -> Float[Tensor, "B T C"]:
+        query, (key, value) = self.split(self.to_query(x)), self.keys_values(x)
+        if phases is not None:
+            query, key = rotary(query, phases), rotary(key, phases)
+        if memory is not None:
+            key, value = memory.extend(key, value)
+        return self.join(self.mix(query, key, value, mask, bias))
+
+
+class CrossAttention(MultiHead):
+    """A sequence looks at another one: queries from `x`, keys and values from `other`.
+
+    >>> import torch
+    >>> attend = CrossAttention(16, heads=4)
+    >>> attend(torch.randn(2, 5, 16), torch.randn(2, 9, 16)).shape
+    torch.Size([2, 5, 16])
+    """
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T C"],
+        other: Float[Tensor, "B S C"],
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        memory: LayerMemory | None = None,
+    ) -> Float[Tensor, "B T C"]:
+        query = self.split(self.to_query(x))
+        key, value = self.keys_values(other) if memory is None else memory.recall(lambda: self.keys_values(other))
+        return self.join(self.mix(query, key, value, mask, bias))
+
+
+def head_width_of(dim: int, heads: int) -> int:
+    """The model's width, shared out among the heads."""
+    if heads < 1 or dim % heads:
+        raise ConfigError(
+            f"{heads} heads cannot share a width of {dim} evenly. Choose a multiple of {heads}, or head_width="
+        )
+    return dim // heads

@@ -1,0 +1,38 @@
+"""Tokens as vectors: a one-hot vector times a matrix, which is a row of it."""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from softlook.base.errors import ShapeError
+
+
+class TokenEmbedding(nn.Module):
+    """One vector for each token; multiplied with the root of the width where `scaled`, as Vaswani et al. do.
+
+    >>> TokenEmbedding(10, 4)(torch.tensor([[3, 1, 4]])).shape
+    torch.Size([1, 3, 4])
+    """
+
+    def __init__(self, vocab: int, dim: int, *, scaled: bool = False) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocab, dim)
+        self.scale = math.sqrt(dim) if scaled else 1.0
+
+    def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T C"]:
+        self._check(ids)
+        vectors = self.table(ids)
+        return vectors if self.scale == 1.0 else vectors * self.scale
+
+    def _check(self, ids: Tensor) -> None:
+        """On a GPU this would make the host wait for the device, and in a graph it has no place."""
+        if ids.device.type != "cpu" or torch.compiler.is_compiling() or not ids.numel():
+            return
+        low, high = (int(bound) for bound in ids.aminmax())
+        if low < 0 or high >= self.table.num_embeddings:
+            raise ShapeError(
+                f"this model knows ids 0 to {self.table.num_embeddings - 1}; {low} to {high} came. "
+                "Were they made by the tokenizer that belongs to the model?"
+            )

@@ -1,0 +1,117 @@
+"""GPT-2. Its linear layers are stored on their side, and query, key and value in one piece."""
+
+from typing import Any
+
+from torch import nn
+
+from softlook.base.errors import WeightsError
+from softlook.models.gpt import GPT, GPTConfig
+from softlook.weights.families.activations import from_theirs, to_theirs
+from softlook.weights.family import Family
+from softlook.weights.renaming import Rule, Same, Stacked, layer
+from softlook.weights.schema import Closed
+
+
+class GPT2(Closed):
+    """Hugging Face's GPT2Config, as far as it changes the numbers."""
+
+    vocab_size: int = 50257
+    n_positions: int = 1024
+    n_embd: int = 768
+    n_layer: int = 12
+    n_head: int = 12
+    n_inner: int | None = None
+    activation_function: str = "gelu_new"
+    resid_pdrop: float = 0.1
+    layer_norm_epsilon: float = 1e-5
+    scale_attn_weights: bool = True
+    scale_attn_by_inverse_layer_idx: bool = False
+    add_cross_attention: bool = False
+    tie_word_embeddings: bool = True
+
+
+def build(theirs: GPT2, head: str) -> GPT:
+    if theirs.scale_attn_by_inverse_layer_idx or not theirs.scale_attn_weights or theirs.add_cross_attention:
+        raise WeightsError(
+            "this GPT-2 scales its scores by layer, not at all, or looks across; softlook's GPT does not"
+        )
+    return GPT(
+        GPTConfig(
+            vocab=theirs.vocab_size,
+            context=theirs.n_positions,
+            dim=theirs.n_embd,
+            depth=theirs.n_layer,
+            heads=theirs.n_head,
+            hidden=theirs.n_inner,
+            activation=from_theirs(theirs.activation_function),
+            dropout=theirs.resid_pdrop,
+            eps=theirs.layer_norm_epsilon,
+            tied=theirs.tie_word_embeddings,
+        )
+    )
+
+
+def rules(model: GPT) -> list[Rule]:
+    found: list[Rule] = [
+        Same("tokens.table.weight", "transformer.wte.weight"),
+        Same("places.table.weight", "transformer.wpe.weight"),
+        *layer("norm", "transformer.ln_f"),
+    ]
+    if not model.config.tied:
+        found += layer("head", "lm_head", "weight")
+    for i in range(model.config.depth):
+        ours, theirs = f"blocks.{i}", f"transformer.h.{i}"
+        found += [
+            *layer(f"{ours}.around_attend.norm", f"{theirs}.ln_1"),
+            *layer(f"{ours}.around_feed.norm", f"{theirs}.ln_2"),
+            *layer(f"{ours}.attend.to_out", f"{theirs}.attn.c_proj", on_its_side=True),
+            *layer(f"{ours}.feed.to_hidden", f"{theirs}.mlp.c_fc", on_its_side=True),
+            *layer(f"{ours}.feed.to_out", f"{theirs}.mlp.c_proj", on_its_side=True),
+        ]
+        for kind in ("weight", "bias"):
+            parts = tuple(f"{ours}.attend.{part}.{kind}" for part in ("to_query", "to_key", "to_value"))
+            found.append(Stacked(parts, f"{theirs}.attn.c_attn.{kind}", on_its_side=kind == "weight"))
+    return found
+
+
+def ignored(model: GPT) -> tuple[str, ...]:
+    masks = (r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",)
+    return (*masks, r"lm_head\.weight") if model.config.tied else masks
+
+
+def describe(model: GPT) -> dict[str, Any]:
+    c = model.config
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "vocab_size": c.vocab,
+        "n_positions": c.context,
+        "n_embd": c.dim,
+        "n_layer": c.depth,
+        "n_head": c.heads,
+        "n_inner": c.hidden,
+        "activation_function": to_theirs(c.activation),
+        "resid_pdrop": c.dropout,
+        "embd_pdrop": c.dropout,
+        "attn_pdrop": c.dropout,
+        "layer_norm_epsilon": c.eps,
+        "tie_word_embeddings": c.tied,
+    }
+
+
+def writes(model: nn.Module) -> bool:
+    return isinstance(model, GPT) and not model.config.labels
+
+
+FAMILY = Family(
+    name="GPT-2",
+    model_type="gpt2",
+    schema=GPT2,
+    harmless=frozenset({"embd_pdrop", "attn_pdrop", "initializer_range", "n_ctx", "reorder_and_upcast_attn"}),
+    architectures={"GPT2LMHeadModel": "words", "GPT2Model": "words"},
+    prefix="transformer.",
+    build=build,
+    rules=rules,
+    ignored=ignored,
+    writes=writes,
+    describe=describe,
+)

@@ -1,0 +1,87 @@
+"""GPT-2 of Hugging Face's, read and written."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
+
+from softlook import masks
+from softlook.blocks import Memory
+from tests.parity.weights import close, maps, read, states, there_and_back
+
+IDS = torch.tensor([[5, 3, 8, 1, 9, 2, 7], [4, 4, 0, 6, 1, 3, 2]])
+
+
+def small(**changes: Any) -> GPT2LMHeadModel:
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=11, n_positions=16, n_embd=24, n_layer=3, n_head=4, **changes)
+    return GPT2LMHeadModel._from_config(config, attn_implementation="eager").eval()  # pyright: ignore
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "as published": {},
+    "untied": {"tie_word_embeddings": False},
+    "another width and bend inside": {"n_inner": 40, "activation_function": "relu"},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_logits_hidden_states_and_maps_are_those_of_hugging_face(variant: str, tmp_path: Path) -> None:
+    theirs = small(**VARIANTS[variant])
+    ours = read(theirs, tmp_path / "theirs")
+    with maps(ours) as our_maps, states(ours.blocks) as our_states, torch.no_grad():
+        logits = ours(IDS)
+        wanted = theirs(IDS, output_attentions=True, output_hidden_states=True)
+    close(logits, wanted.logits)
+    for one, other in zip(our_maps, wanted.attentions, strict=True):
+        close(one, other)
+    for one, other in zip(our_states[:-1], wanted.hidden_states[1:-1], strict=True):  # their last one is normed
+        close(one, other)
+
+
+def test_gradients_are_those_of_hugging_face(tmp_path: Path) -> None:
+    theirs = small()
+    ours = read(theirs, tmp_path / "theirs")
+    upstream = torch.randn(2, 7, 11)
+    ours(IDS).backward(upstream)
+    theirs(IDS).logits.backward(upstream)
+    their_block: Any = theirs.transformer.h[0]
+    their_table: Any = theirs.transformer.wte
+    stacked = torch.cat(
+        [getattr(ours.blocks[0].attend, name).weight.grad for name in ("to_query", "to_key", "to_value")]
+    )
+    close(stacked, their_block.attn.c_attn.weight.grad.T)
+    close(ours.tokens.table.weight.grad, their_table.weight.grad)
+
+
+def test_decoding_with_a_memory_is_that_of_hugging_face(tmp_path: Path) -> None:
+    theirs = small()
+    ours = read(theirs, tmp_path / "theirs")
+    memory, cache = Memory(), DynamicCache()
+    with torch.no_grad():
+        for start, stop in ((0, 3), (3, 4), (4, 7)):
+            wanted = theirs(IDS[:, start:stop], past_key_values=cache, use_cache=True).logits
+            close(ours(IDS[:, start:stop], memory=memory), wanted)
+
+
+def test_left_padding_is_that_of_hugging_face(tmp_path: Path) -> None:
+    theirs = small()
+    ours = read(theirs, tmp_path / "theirs")
+    lengths = torch.tensor([7, 4])
+    present = torch.arange(7) >= 7 - lengths[:, None]
+    positions = (present.cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad():
+        logits = ours(IDS, mask=masks.padding(lengths, left_of=7), positions=positions)
+        wanted = theirs(IDS, attention_mask=present.long(), position_ids=positions).logits
+    close(logits[present], wanted[present])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_is_written_is_read_by_hugging_face_with_the_same_logits(variant: str, tmp_path: Path) -> None:
+    theirs = small(**VARIANTS[variant])
+    ours = read(theirs, tmp_path / "theirs")
+    back = there_and_back(ours, GPT2LMHeadModel, tmp_path / "ours")
+    with torch.no_grad():
+        close(back(IDS).logits, theirs(IDS).logits, 1e-6)

@@ -1,0 +1,81 @@
+"""How a model of softlook's is held against the one of Hugging Face's that it was read from.
+
+Hidden states and attention maps are taken from outside, by hooks at the module boundaries.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from softlook import attention_weights
+from softlook.blocks import Mixing
+from softlook.weights import from_hugging_face, to_hugging_face
+
+TOLERANCE = 1e-4
+
+
+def close(ours: Tensor, theirs: Tensor, tolerance: float = TOLERANCE) -> None:
+    """Within a relative distance, measured against the largest number there is."""
+    assert ours.shape == theirs.shape
+    largest = theirs.abs().max().clamp(min=1e-12)
+    distance = ((ours - theirs).abs().max() / largest).item()
+    assert distance <= tolerance, f"{distance:.1e} apart, more than {tolerance:.0e}"
+
+
+def saved(theirs: PreTrainedModel, folder: Path) -> Path:
+    """A model of theirs on disk, its weights made large enough for differences to show."""
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    theirs.save_pretrained(folder)
+    return folder
+
+
+def read(theirs: PreTrainedModel, folder: Path) -> Any:
+    return from_hugging_face(saved(theirs, folder))
+
+
+def there_and_back(model: nn.Module, kind: type[PreTrainedModel], folder: Path) -> PreTrainedModel:
+    """Our model, written for them and read by them."""
+    back, report = kind.from_pretrained(to_hugging_face(model, folder), output_loading_info=True)  # pyright: ignore
+    assert not any(report[what] for what in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
+    return back.eval()
+
+
+@contextmanager
+def seen(modules: Iterator[nn.Module] | list[nn.Module], take: Callable[..., Any]) -> Iterator[list[Any]]:
+    """What `take(module, args, output)` says at each call of the modules, in turn."""
+    kept: list[Any] = []
+    hooks = [
+        m.register_forward_hook(lambda module, args, output: kept.append(take(module, args, output))) for m in modules
+    ]
+    try:
+        yield kept
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def maps(model: nn.Module) -> Iterator[list[Tensor]]:
+    """The attention maps of every layer, worked out beside the fast kernel from what goes into it."""
+
+    def weights(module: Any, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        query, key, _, *rest = args
+        mask, bias = (*rest, None, None)[:2]
+        return attention_weights(query, key, mask=mask, bias=bias, scale=module.scale, score=module.score)
+
+    with seen([m for m in model.modules() if isinstance(m, Mixing)], weights) as kept:
+        yield kept
+
+
+@contextmanager
+def states(blocks: nn.Module) -> Iterator[list[Tensor]]:
+    """What comes out of each block."""
+    with seen(list(blocks.children()), lambda module, args, output: output) as kept:
+        yield kept
