@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor
 
 from softlook.base.errors import BackendError
-from softlook.ops import blocks, flex, reference, sdpa
+from softlook.ops import apart, blocks, flex, reference, sdpa
 from softlook.ops.question import FEWEST_ROWS, Question
 
 Backend = Literal["auto", "reference", "sdpa", "flex", "blocks"]
@@ -75,6 +75,8 @@ def _best_of_three(question: Question, value: Tensor, dropout: float) -> tuple[s
     if sdpa.is_plain(question) or question.mask is None:
         return "sdpa", _sdpa_reason(question)
     _, _, T, S = question.sizes
+    if apart.lengths(question) is not None:
+        return "sdpa", "each document goes to torch's fused kernel on its own"
     if question.query.is_cuda:
         if min(T, S) >= LONG and question.bias is None and flex.why_not(question, value, dropout) is None:
             return "flex", f"a compiled kernel passes over what {question.mask} hides"

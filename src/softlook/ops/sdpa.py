@@ -1,11 +1,12 @@
 """Attention through torch's own fused kernels, each chosen where it is at its best."""
 
 import math
+from functools import partial
 
 from torch import Tensor
 from torch.nn.functional import pad
 
-from softlook.ops import blocks, cpu, gpu
+from softlook.ops import apart, blocks, cpu, gpu
 from softlook.ops.masks.kinds import Band
 from softlook.ops.masks.prepared import prepared
 from softlook.ops.question import Question
@@ -18,6 +19,9 @@ LARGE = 1 << 24
 
 def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
     """Each query's average of the values. (B, H, T, E)"""
+    runs = apart.lengths(question)
+    if runs is not None:
+        return apart.attend(question, value, runs, partial(attend, dropout=dropout))
     query, key, scale = question.query, question.key, question.scale
     in_three = not query.is_cuda and cpu.in_three(query, key, value)
     built_in = is_plain(question) and not (in_three and question.mask is not None)
@@ -67,6 +71,8 @@ def is_plain(question: Question) -> bool:
 def map_bytes(question: Question) -> int:
     """What mask and bias take up written out, and a short map itself where it is worked out in steps."""
     (B, H, T, S), query, key = question.sizes, question.query, question.key
+    if apart.lengths(question) is not None:
+        return 0
     steps = 2 * B * H * T * S if not query.is_cuda and cpu.in_three(query, key, key) else 0
     maps = 1 if isinstance(question.mask, Band) else B
     written = 0 if is_plain(question) else T * S * (maps if question.bias is None else B * H)
