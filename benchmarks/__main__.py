@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import attention_sweep, bias_costs, gpu_sweep, host_costs, import_cost, look_costs
+from benchmarks import attention_sweep, bias_costs, gpu_sweep, host_costs, import_cost, look_costs, model_costs
 from benchmarks.report import FOLDER, Report
 from benchmarks.timing import Deadline
 
@@ -16,7 +16,7 @@ def main() -> None:
     words = _words()
     warnings.simplefilter("ignore")  # a kernel that refuses says why at length
     torch.manual_seed(0)
-    parts = set(words.only or "ABCDEFGH")
+    parts = set(words.only or "ABCDEFGHI")
     # Numbers that mean little stay out of the documentation.
     trial = Path(tempfile.gettempdir()) / "softlook-benchmarks"
     folder = words.folder or (trial if words.quick or words.dry else FOLDER)
@@ -24,8 +24,12 @@ def main() -> None:
         report = Report("cpu" if words.dry else "cuda", _command(words), folder)
         gpu_sweep.measure(report, Deadline(words.minutes), parts, dry=words.dry, quick=words.quick)
         _done(report)
-    if not words.gpu and not words.dry:
+    if not words.gpu and not words.dry and parts & set("ABCD"):
         _on_cpu(Report("cpu", _command(words), folder), parts, words.quick, Deadline(words.minutes))
+    if not words.gpu and not words.dry and "I" in parts:
+        report = Report("cpu", _command(words), folder, "models")
+        model_costs.measure(report, Deadline(words.minutes), words.quick)
+        _done(report)
 
 
 def _on_cpu(report: Report, parts: set[str], quick: bool, deadline: Deadline) -> None:
@@ -60,7 +64,7 @@ def _words() -> argparse.Namespace:
     which.add_argument("--cpu", action="store_true", help="only what runs on the CPU")
     which.add_argument("--gpu", action="store_true", help="only what runs on the GPU")
     which.add_argument("--dry", action="store_true", help="the GPU's script on the CPU, at sizes that mean nothing")
-    reader.add_argument("--only", metavar="LETTERS", help="parts to run: A-D on the CPU, E-H on the GPU")
+    reader.add_argument("--only", metavar="LETTERS", help="parts to run: A-D and I on the CPU, E-H on the GPU")
     reader.add_argument("--minutes", type=float, default=6.0, help="begin no new cell after this long")
     reader.add_argument("--folder", type=Path, help="where the Markdown goes; docs/benchmarks unless it is a trial")
     return reader.parse_args()

@@ -17,9 +17,9 @@ FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
 class Report:
     """Written anew after every line, so that a run that is cut short leaves what it found."""
 
-    def __init__(self, device: str, command: str, folder: Path = FOLDER) -> None:
+    def __init__(self, device: str, command: str, folder: Path = FOLDER, topic: str = "") -> None:
         self.hardware = torch.cuda.get_device_name() if device == "cuda" else cpu_name()
-        slug = re.sub(r"[^a-z0-9]+", "-", self.hardware.lower()).strip("-")
+        slug = re.sub(r"[^a-z0-9]+", "-", f"{self.hardware} {topic}".lower()).strip("-")
         self.path = folder / f"{date.today().isoformat()}-{slug}.md"
         self.short: list[str] = []
         self.lines: list[str] = []

@@ -1,0 +1,63 @@
+"""The position-wise feed-forward layer."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from softlook.blocks import ACTIVATIONS, FeedForward, GatedFeedForward
+
+X = torch.randn(2, 7, 12, generator=torch.Generator().manual_seed(0))
+FORMULAS = {
+    "relu": lambda x: x.clamp(min=0),
+    "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3))),
+    "silu": lambda x: x / (1 + (-x).exp()),
+    "tanh": lambda x: 1 - 2 / ((2 * x).exp() + 1),
+    "sigmoid": lambda x: 1 / (1 + (-x).exp()),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_a_name_stands_for_the_function_it_names(name: Any) -> None:
+    x = torch.linspace(-4, 4, 41, dtype=torch.float64)
+    assert_close(ACTIVATIONS[name](x), FORMULAS[name](x))
+
+
+def test_it_is_two_layers_with_a_bend_between_and_four_times_as_wide() -> None:
+    feed = FeedForward(12)
+    assert feed.to_hidden.weight.shape == (48, 12)
+    inside = (X @ feed.to_hidden.weight.T + feed.to_hidden.bias).clamp(min=0)
+    assert_close(feed(X), inside @ feed.to_out.weight.T + feed.to_out.bias)
+
+
+@pytest.mark.parametrize("act", [F.relu, F.gelu, F.silu, F.sigmoid])
+def test_one_half_gates_the_other(act: object) -> None:
+    feed = GatedFeedForward(12, 20, act)  # pyright: ignore[reportArgumentType]
+    gate, hidden = X @ feed.to_gate.weight.T, X @ feed.to_hidden.weight.T
+    assert_close(feed(X), (act(gate) * hidden) @ feed.to_out.weight.T)  # pyright: ignore[reportCallIssue]
+
+
+@pytest.mark.parametrize("feed", [FeedForward(12), GatedFeedForward(12, 20, F.silu)])
+def test_every_position_is_treated_alike_and_alone(feed: nn.Module) -> None:
+    order = torch.randperm(7, generator=torch.Generator().manual_seed(1))
+    assert_close(feed(X)[:, order], feed(X[:, order]))
+    changed = X.clone()
+    changed[:, 3] += 1
+    others = torch.arange(7) != 3
+    assert_close(feed(changed)[:, others], feed(X)[:, others])
+
+
+def test_dropout_is_inside_and_acts_while_training_only() -> None:
+    feed = FeedForward(12, dropout=0.5)
+
+    def twice() -> tuple[Tensor, Tensor]:
+        return feed(X), feed(X)
+
+    one, other = twice()
+    assert not torch.equal(one, other)
+    feed.eval()
+    assert_close(*twice(), atol=0, rtol=0)

@@ -1,0 +1,44 @@
+"""What a decoder keeps of the past."""
+
+import torch
+from torch.testing import assert_close
+
+from softlook.blocks.memory import Growing, LayerMemory, Memory, memories, places
+
+
+def pair(length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    key, value = torch.randn(2, 1, 3, length, 4)
+    return key, value
+
+
+def test_a_growing_memory_gives_back_all_that_came_in_order() -> None:
+    memory, first, second = Growing(), pair(2), pair(3)
+    assert memory.length == 0
+    for one, other in zip(memory.extend(*first), first, strict=True):
+        assert_close(one, other)
+    for whole, one, other in zip(memory.extend(*second), first, second, strict=True):
+        assert_close(whole, torch.cat([one, other], 2))
+    assert memory.length == 5
+
+
+def test_what_is_recalled_is_made_once() -> None:
+    memory, made = Growing(), [pair(2), pair(2)]
+    first = memory.recall(lambda: made[0])
+    assert memory.recall(lambda: made[1]) is first
+
+
+def test_every_layer_has_a_memory_of_its_own_and_keeps_it() -> None:
+    memory = Memory()
+    layers = memory.layers(3)
+    assert len({id(layer) for layer in layers}) == 3
+    assert [id(layer) for layer in memory.layers(3)] == [id(layer) for layer in layers]
+    assert all(isinstance(layer, LayerMemory) for layer in layers)
+    assert memories(None, 2) == [None, None]
+
+
+def test_tokens_stand_behind_what_the_memory_holds_unless_told_otherwise() -> None:
+    memory, ids = Memory(), torch.zeros(1, 3, dtype=torch.long)
+    assert places(ids, None, None).tolist() == [0, 1, 2]
+    memory.layers(1)[0].extend(*pair(4))
+    assert places(ids, None, memory).tolist() == [4, 5, 6]
+    assert places(ids, torch.tensor([7, 7, 8]), memory).tolist() == [7, 7, 8]

@@ -1,0 +1,59 @@
+"""GPT: what it starts from, and what it is told beside the ids."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from softlook import ShapeError
+from softlook.models import GPT, GPTConfig
+
+SMALL = GPTConfig(vocab=10, context=8, dim=16, depth=2, heads=2, dropout=0.0, labels=3)
+IDS = torch.tensor([[3, 1, 4, 1]])
+
+
+def test_its_defaults_are_the_124_million_weights_of_the_smallest_gpt_2() -> None:
+    with torch.device("meta"):
+        model = GPT(GPTConfig())
+    assert sum(parameter.numel() for parameter in model.parameters()) == 124_439_808
+
+
+def test_it_knows_nothing_at_the_start() -> None:
+    torch.manual_seed(0)
+    scores = GPT(SMALL)(IDS)
+    surprise = -scores.log_softmax(-1)
+    assert_close(surprise, torch.full_like(surprise, math.log(10)), atol=0.5, rtol=0)
+
+
+def test_what_is_added_to_the_residual_path_starts_smaller_the_deeper_it_is() -> None:
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(vocab=10, context=8, dim=256, depth=8, heads=2))
+    block = model.blocks[0]
+    assert abs(block.attend.to_query.weight.std().item() - 0.02) < 1e-3  # pyright: ignore
+    assert abs(block.attend.to_out.weight.std().item() - 0.02 / 4) < 1e-3  # pyright: ignore
+
+
+def test_words_are_read_and_said_with_the_same_vectors_where_tied() -> None:
+    model = GPT(SMALL)
+    assert model.head.weight is model.tokens.table.weight
+    untied = GPT(GPTConfig(vocab=10, context=8, dim=16, depth=1, heads=2, tied=False))
+    assert untied.head.weight is not untied.tokens.table.weight
+
+
+def test_a_label_changes_what_is_said() -> None:
+    model = GPT(SMALL)
+    plain, one, other = (model(IDS, label=label) for label in (None, torch.tensor([0]), torch.tensor([2])))
+    assert (one - other).abs().max() > 1e-3
+    assert (one - plain).abs().max() > 1e-3
+
+
+def test_a_label_that_the_model_was_not_made_for_is_an_error() -> None:
+    model = GPT(GPTConfig(vocab=10, context=8, dim=16, depth=1, heads=2))
+    with pytest.raises(ShapeError, match="made without labels"):
+        model(IDS, label=torch.tensor([0]))
+
+
+def test_a_sequence_longer_than_the_context_is_an_error() -> None:
+    with pytest.raises(ShapeError, match="knows positions 0 to 7; 0 to 8 came"):
+        GPT(SMALL)(torch.zeros(1, 9, dtype=torch.long))
