@@ -2,3 +2,4 @@
 
 from softlook.losses.cross_entropy import NOTHING as NOTHING
 from softlook.losses.cross_entropy import cross_entropy as cross_entropy
+from softlook.losses.negative_sampling import negative_sampling as negative_sampling

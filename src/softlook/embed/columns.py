@@ -1,0 +1,136 @@
+"""Rows of a table as vectors: every column becomes a token.
+
+Numbers come as (N, J) floating point, categories as (N, J) whole numbers that count each column's values from 0.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from softlook.base.errors import ConfigError, DtypeError, ShapeError
+
+Numbers = Float[Tensor, "_ _"]
+Categories = Int[Tensor, "_ _"]
+
+
+class NumberTokens(nn.Module):
+    """A number times its column's vector, plus its column's bias: x_j W_j + b_j.
+
+    A missing number (NaN) is refused: fill it in first.
+
+    >>> NumberTokens(3, 8)(torch.randn(5, 3)).shape
+    torch.Size([5, 3, 8])
+    """
+
+    def __init__(self, columns: int, dim: int) -> None:
+        super().__init__()
+        self.weight = _uniform(columns, dim)
+        self.bias = _uniform(columns, dim)
+
+    def forward(self, numbers: Float[Tensor, "N J"]) -> Float[Tensor, "N J C"]:
+        return complete(numbers, self.weight.shape[0])[..., None] * self.weight + self.bias
+
+
+class CategoryTokens(nn.Module):
+    """A vector for each value of each column, and a bias for the column where `bias`.
+
+    `sizes` says how many values each column has. All live in one table, one column's after the other's. To have a
+    token for what is missing, count it as one more value.
+
+    >>> CategoryTokens((2, 5), 8)(torch.tensor([[1, 4], [0, 0]])).shape
+    torch.Size([2, 2, 8])
+    """
+
+    first: Tensor
+
+    def __init__(self, sizes: Sequence[int], dim: int, *, bias: bool = True) -> None:
+        super().__init__()
+        if any(size < 1 for size in sizes):
+            raise ConfigError(f"every categorical column has a value at least; sizes={tuple(sizes)} came")
+        self.sizes = tuple(sizes)
+        self.table = nn.Embedding(sum(sizes), dim, _weight=_uniform(sum(sizes), dim))
+        self.bias = _uniform(len(sizes), dim) if bias else None
+        starts = [sum(sizes[:column]) for column in range(len(sizes))]
+        self.register_buffer("first", torch.tensor(starts, dtype=torch.long), persistent=False)
+
+    def forward(self, categories: Int[Tensor, "N J"]) -> Float[Tensor, "N J C"]:
+        self._check(categories)
+        vectors = self.table(categories + self.first)
+        return vectors if self.bias is None else vectors + self.bias
+
+    def _check(self, categories: Tensor) -> None:
+        if categories.shape[1] != len(self.sizes):
+            raise ShapeError(f"this model reads {len(self.sizes)} columns of categories; {categories.shape[1]} came")
+        if _cannot_be_read(categories):
+            return
+        bounds = zip(self.sizes, categories.amin(0).tolist(), categories.amax(0).tolist(), strict=True)
+        for column, (size, low, high) in enumerate(bounds):
+            if low < 0 or high >= size:
+                raise ShapeError(f"column {column} of the categories has values 0 to {size - 1}; {low} to {high} came")
+
+
+class ColumnEmbedding(nn.Module):
+    """A value's own vector beside one that all values of its column share, as TabTransformer has it.
+
+    The shared one, `shared` wide, says which column it is; dim / 8 where not told. To have it added instead, use
+    `CategoryTokens`: its bias is the column's.
+
+    >>> ColumnEmbedding((2, 5), 8)(torch.tensor([[1, 4], [0, 0]])).shape
+    torch.Size([2, 2, 8])
+    """
+
+    def __init__(self, sizes: Sequence[int], dim: int, *, shared: int | None = None) -> None:
+        super().__init__()
+        shared = dim // 8 if shared is None else shared
+        if not 0 <= shared < dim:
+            raise ConfigError(f"a column's shared part is narrower than the whole, {dim}; shared={shared} came")
+        self.values = CategoryTokens(sizes, dim - shared, bias=False)
+        self.columns = _uniform(len(sizes), shared)
+
+    def forward(self, categories: Int[Tensor, "N J"]) -> Float[Tensor, "N J C"]:
+        values = self.values(categories)
+        return torch.cat([values, self.columns.expand(len(values), -1, -1)], -1)
+
+
+def complete(numbers: Float[Tensor, "N J"], columns: int) -> Float[Tensor, "N J"]:
+    """The numbers as they are, after it was seen that there are as many columns as should be and nothing is missing."""
+    if numbers.shape[1] != columns:
+        raise ShapeError(f"this model reads {columns} columns of numbers; {numbers.shape[1]} came")
+    if not _cannot_be_read(numbers) and (missing := numbers.isnan().sum(0)).any():
+        column = int(missing.argmax())
+        raise DtypeError(
+            f"column {column} of the numbers is missing (NaN) in {int(missing[column])} of {len(numbers)} rows. "
+            "Fill it in first, with the column's mean for example."
+        )
+    return numbers
+
+
+def table(numbers: Numbers | None, categories: Categories | None, like: Tensor) -> tuple[Numbers, Categories]:
+    """Both parts of a table, row by row; a part that is left out has no columns. Numbers must be of the kind of `like`.
+
+    >>> numbers, categories = table(torch.randn(4, 3), None, like=torch.zeros(1))
+    >>> categories.shape
+    torch.Size([4, 0])
+    """
+    rows = {len(part) for part in (numbers, categories) if part is not None}
+    if len(rows) != 1:
+        came = f"{' and '.join(map(str, sorted(rows)))} rows" if rows else "neither"
+        raise ShapeError(f"a row has numbers, categories or both, as many of one as of the other; {came} came")
+    (N,) = rows
+    numbers = like.new_zeros(N, 0) if numbers is None else numbers
+    if numbers.dtype != like.dtype:
+        raise DtypeError(f"the numbers hold {numbers.dtype}, the model {like.dtype}. Use numbers.to({like.dtype}).")
+    return numbers, like.new_zeros(N, 0, dtype=torch.long) if categories is None else categories
+
+
+def _uniform(rows: int, dim: int) -> nn.Parameter:
+    """Even between -1/sqrt(dim) and 1/sqrt(dim)."""
+    bound = max(dim, 1) ** -0.5
+    return nn.Parameter(torch.empty(rows, dim).uniform_(-bound, bound))
+
+
+def _cannot_be_read(x: Tensor) -> bool:
+    """On a GPU reading would make the host wait for the device, and in a graph it has no place."""
+    return x.device.type != "cpu" or torch.compiler.is_compiling() or not x.numel()

@@ -1,0 +1,89 @@
+"""FT-Transformer (Gorishniy et al. 2021): every column of a row is a token, numbers and categories alike."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from softlook.blocks.attention import Mixing, SelfAttention
+from softlook.blocks.block import Block
+from softlook.blocks.feed_forward import GatedFeedForward
+from softlook.blocks.residual import PreNorm
+from softlook.embed.columns import CategoryTokens, NumberTokens, table
+
+
+@dataclass(frozen=True, kw_only=True)
+class FTTransformerConfig:
+    """The sizes of an FT-Transformer. The defaults are the paper's."""
+
+    numbers: int
+    """Number of numeric columns; may be 0."""
+    categories: tuple[int, ...] = ()
+    """How many values each categorical column has; may be empty."""
+    classes: int = 1
+    """Number of scores for a row; 1 for a number to be predicted."""
+    dim: int = 192
+    """Width of a token."""
+    depth: int = 3
+    """Number of blocks."""
+    heads: int = 8
+    """Heads in each block."""
+    hidden: int | None = None
+    """Width inside the feed-forward layers; 4/3 of `dim` where not told."""
+    attention_dropout: float = 0.2
+    """Share of attention weights dropped while training."""
+    hidden_dropout: float = 0.1
+    """Share dropped inside the feed-forward layers while training."""
+    dropout: float = 0.0
+    """Share dropped before each addition while training."""
+
+
+class FTTransformer(nn.Module):
+    """Rows of a table in, scores out, read off a token of its own that has looked at all columns.
+
+    >>> model = FTTransformer(FTTransformerConfig(numbers=3, categories=(2, 5), classes=4, dim=16, heads=2))
+    >>> model(torch.randn(6, 3), torch.tensor([[1, 4]] * 6)).shape
+    torch.Size([6, 4])
+    """
+
+    mode: ClassVar = "encoder-only"
+
+    def __init__(self, config: FTTransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        bound = config.dim**-0.5
+        self.summary = nn.Parameter(torch.empty(config.dim).uniform_(-bound, bound))
+        self.numbers = NumberTokens(config.numbers, config.dim)
+        self.categories = CategoryTokens(config.categories, config.dim)
+        self.blocks = nn.ModuleList(self._block(first=layer == 0) for layer in range(config.depth))
+        self.norm = nn.LayerNorm(config.dim)
+        self.head = nn.Linear(config.dim, config.classes)
+
+    def _block(self, *, first: bool) -> Block:
+        c = self.config
+        hidden = c.dim * 4 // 3 if c.hidden is None else c.hidden
+        attend = SelfAttention(c.dim, c.heads, mix=Mixing(dropout=c.attention_dropout))
+        for projection in (attend.to_query, attend.to_key, attend.to_value, attend.to_out):
+            nn.init.zeros_(projection.bias)
+        block = Block(
+            attend,
+            GatedFeedForward(c.dim, hidden, F.relu, bias=True, dropout=c.hidden_dropout),
+            lambda: PreNorm(nn.LayerNorm(c.dim), c.dropout),
+        )
+        if first:  # the authors leave the very first norm out, and call that crucial
+            block.around_attend = PreNorm(nn.Identity(), c.dropout)
+        return block
+
+    def forward(
+        self, numbers: Float[Tensor, "N numbers"] | None = None, categories: Int[Tensor, "N categories"] | None = None
+    ) -> Float[Tensor, "N K"]:
+        """Leave out the part that the table does not have."""
+        numbers, categories = table(numbers, categories, like=self.summary)
+        x = torch.cat([self.numbers(numbers), self.categories(categories)], 1)
+        x = torch.cat([self.summary.expand(len(x), 1, -1), x], 1)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(F.relu(self.norm(x[:, 0])))

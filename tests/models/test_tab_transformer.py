@@ -1,0 +1,104 @@
+"""TabTransformer: categories look at one another, numbers join at the end."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from softlook import DtypeError, ShapeError
+from softlook.blocks import PostNorm
+from softlook.models import TabTransformer, TabTransformerConfig
+
+SIZES = (2, 5, 3)
+
+
+def small(**changes: Any) -> TabTransformer:
+    sizes: dict[str, Any] = {"numbers": 4, "categories": SIZES, "classes": 3, "dim": 16, "depth": 2, "heads": 4}
+    return TabTransformer(TabTransformerConfig(**{**sizes, **changes})).eval()
+
+
+def rows(count: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(count, 4), torch.stack([torch.randint(size, (count,)) for size in SIZES], 1)
+
+
+def contextual(model: TabTransformer, categories: torch.Tensor) -> torch.Tensor:
+    """The vectors of the categories after the last block."""
+    seen: list[Any] = []
+    hook = model.blocks[-1].register_forward_hook(lambda module, args, output: seen.append(output))
+    model(torch.zeros(len(categories), 4), categories)
+    hook.remove()
+    return seen[0]
+
+
+def test_rows_do_not_see_one_another() -> None:
+    model, (numbers, categories) = small(), rows()
+    assert_close(model(numbers, categories)[2:4], model(numbers[2:4], categories[2:4]))
+
+
+def test_the_vector_of_a_category_depends_on_the_others() -> None:
+    model = small()
+    one, other = contextual(model, torch.tensor([[0, 1, 2], [0, 4, 2]]))
+    assert (one[0] != other[0]).any()
+
+
+def test_numbers_are_seen_by_the_last_network_only_and_as_they_stand_to_one_another() -> None:
+    model, (numbers, categories) = small(), rows()
+    wanted = model(numbers, categories)
+    assert_close(model(3 * numbers + 1, categories), wanted, rtol=1e-3, atol=1e-4)  # a norm over each row
+    assert (model(numbers.flip(1), categories) != wanted).any(1).all()
+
+
+def test_a_single_number_is_not_normed_away() -> None:
+    model = small(numbers=1)
+    categories = torch.zeros(2, 3, dtype=torch.long)
+    one, other = model(torch.tensor([[1.0], [2.0]]), categories)
+    assert (one != other).any()
+
+
+def test_a_table_may_have_only_numbers_or_only_categories() -> None:
+    numbers, categories = rows()
+    assert small(categories=())(numbers).shape == (6, 3)
+    assert small(numbers=0)(categories=categories).shape == (6, 3)
+
+
+def test_it_is_laid_out_as_the_paper_has_it() -> None:
+    model = TabTransformer(TabTransformerConfig(numbers=5, categories=(4, 4)))
+    assert (len(model.blocks), model.categories.columns.shape[1]) == (6, 32 // 8)
+    assert all(isinstance(block.around_feed, PostNorm) for block in model.blocks)
+    first: Any = model.blocks[0]
+    assert first.feed.to_hidden.out_features == 4 * 32
+    width = 2 * 32 + 5
+    widths = [layer.out_features for layer in model.head if isinstance(layer, torch.nn.Linear)]
+    assert widths == [4 * width, 2 * width, 1]
+
+
+def test_a_gradient_reaches_every_parameter() -> None:
+    model = small().train()
+    model(*rows(64)).square().sum().backward()
+    still = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+    assert not [name for name in still if not name.endswith("to_key.bias")]  # a softmax does not see that one
+
+
+def test_it_learns_whether_two_categories_agree() -> None:
+    model = small(numbers=0, categories=(3, 3), classes=1, dropout=0.0).train()
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(100):
+        categories = torch.randint(3, (128, 2))
+        agree = (categories[:, 0] == categories[:, 1]).float()[:, None]
+        scores = model(categories=categories)
+        optimiser.zero_grad()
+        torch.nn.functional.binary_cross_entropy_with_logits(scores, agree).backward()
+        optimiser.step()
+    every = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+    assert_close(model(categories=every)[:, 0] > 0, every[:, 0] == every[:, 1])
+
+
+def test_what_is_wrong_with_a_row_is_said() -> None:
+    model, (numbers, categories) = small(), rows()
+    with pytest.raises(DtypeError, match="column 0 of the numbers is missing"):
+        model(numbers.index_fill(1, torch.tensor([0]), torch.nan), categories)
+    with pytest.raises(ShapeError, match="column 2 of the categories has values 0 to 2"):
+        model(numbers, categories.index_fill(1, torch.tensor([2]), 3))
+    with pytest.raises(ShapeError, match="reads 4 columns of numbers; 0 came"):
+        model(categories=categories)
