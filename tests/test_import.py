@@ -15,6 +15,7 @@ sys.addaudithook(refuse)
 import torch
 before = set(sys.modules)
 import softlook
+everything = [getattr(softlook, name) for name in softlook.__all__]  # names are fetched when they are asked for
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
 WELCOME = {"softlook", "jaxtyping", "wadler_lindig", "typing_extensions", "torch"}

@@ -1,23 +1,33 @@
 """softlook: attention as a soft look-up. A query is compared with every key, and the answer is every value,
-each to the extent that its key matches."""
+each to the extent that its key matches.
 
-from softlook.base.errors import BackendError as BackendError
-from softlook.base.errors import DtypeError as DtypeError
-from softlook.base.errors import MaskError as MaskError
-from softlook.base.errors import ShapeError as ShapeError
-from softlook.ops import masks as masks
-from softlook.ops import positions as positions
-from softlook.ops import scores as scores
-from softlook.ops.basic import self_attention as self_attention
-from softlook.ops.fast_weights import fast_weights as fast_weights
-from softlook.ops.looking import Look as Look
-from softlook.ops.looking import attention_and_look as attention_and_look
-from softlook.ops.looking import look as look
-from softlook.ops.operation import attention as attention
-from softlook.ops.operation import attention_scores as attention_scores
-from softlook.ops.operation import attention_weights as attention_weights
-from softlook.ops.operation import explain as explain
-from softlook.ops.soft_dict import SoftDict as SoftDict
+A name is fetched when it is first asked for, so that `softlook --help` need not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from softlook import blocks as blocks
+    from softlook import models as models
+    from softlook import weights as weights
+    from softlook.base.errors import BackendError as BackendError
+    from softlook.base.errors import DtypeError as DtypeError
+    from softlook.base.errors import MaskError as MaskError
+    from softlook.base.errors import ShapeError as ShapeError
+    from softlook.ops import masks as masks
+    from softlook.ops import positions as positions
+    from softlook.ops import scores as scores
+    from softlook.ops.basic import self_attention as self_attention
+    from softlook.ops.fast_weights import fast_weights as fast_weights
+    from softlook.ops.looking import Look as Look
+    from softlook.ops.looking import attention_and_look as attention_and_look
+    from softlook.ops.looking import look as look
+    from softlook.ops.operation import attention as attention
+    from softlook.ops.operation import attention_scores as attention_scores
+    from softlook.ops.operation import attention_weights as attention_weights
+    from softlook.ops.operation import explain as explain
+    from softlook.ops.soft_dict import SoftDict as SoftDict
 
 __all__ = [
     "BackendError",
@@ -38,3 +48,33 @@ __all__ = [
     "scores",
     "self_attention",
 ]
+
+ROOMS = ("blocks", "models", "weights")
+"""Packages that are reached as `softlook.weights`, without an import of their own."""
+HOMES = {
+    "softlook.base.errors": ("BackendError", "DtypeError", "MaskError", "ShapeError"),
+    "softlook.ops.basic": ("self_attention",),
+    "softlook.ops.fast_weights": ("fast_weights",),
+    "softlook.ops.looking": ("Look", "attention_and_look", "look"),
+    "softlook.ops.operation": ("attention", "attention_scores", "attention_weights", "explain"),
+    "softlook.ops.soft_dict": ("SoftDict",),
+}
+"""Where each public name lives."""
+
+
+def __getattr__(name: str) -> Any:
+    home = next((home for home, names in HOMES.items() if name in names), None)
+    if home is not None:
+        found = getattr(import_module(home), name)
+    elif name in ROOMS:
+        found = import_module(f"softlook.{name}")
+    elif name in __all__:
+        found = import_module(f"softlook.ops.{name}")
+    else:
+        raise AttributeError(f"module 'softlook' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *ROOMS])

@@ -42,3 +42,16 @@ def test_tokens_stand_behind_what_the_memory_holds_unless_told_otherwise() -> No
     memory.layers(1)[0].extend(*pair(4))
     assert places(ids, None, memory).tolist() == [4, 5, 6]
     assert places(ids, torch.tensor([7, 7, 8]), memory).tolist() == [7, 7, 8]
+
+
+def test_rows_can_be_dropped_copied_and_put_in_another_order() -> None:
+    memory = Memory()
+    layer, (key, value) = memory.layers(1)[0], torch.randn(2, 3, 1, 2, 4)
+    layer.extend(key, value)
+    layer.recall(lambda: (key, value))
+    rows = torch.tensor([2, 0, 0, 2])
+    memory.select(rows)
+    nothing = torch.empty(4, 1, 0, 4)
+    for kept in (layer.extend(nothing, nothing), layer.recall(lambda: (nothing, nothing))):
+        assert_close(kept[0], key[rows])
+        assert_close(kept[1], value[rows])

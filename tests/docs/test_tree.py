@@ -1,4 +1,4 @@
-"""The tree in the README is the tree on the disk, and its glosses are short."""
+"""The trees in the documentation are the tree on the disk, and their glosses are short."""
 
 import re
 from pathlib import Path
@@ -9,9 +9,9 @@ LINE = re.compile(r"^(?P<indent> +)(?P<name>[\w.]+/?)(?: +(?P<gloss>.+))?$")
 
 
 def written_tree() -> dict[str, str]:
-    """Path -> gloss, for every file the README lists."""
-    found = TREE.search((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert found, "the README shows no tree of src/softlook"
+    """Path -> gloss, for every file that docs/tree.md lists."""
+    found = TREE.search((ROOT / "docs/tree.md").read_text(encoding="utf-8"))
+    assert found, "docs/tree.md shows no tree of src/softlook"
     glosses: dict[str, str] = {}
     folders: list[str] = []
     for line in found["tree"].splitlines():
@@ -26,14 +26,21 @@ def written_tree() -> dict[str, str]:
     return glosses
 
 
-def test_the_tree_in_the_readme_is_true() -> None:
+def test_the_tree_in_the_documentation_is_true() -> None:
     source = ROOT / "src/softlook"
     files = {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
     written = written_tree().keys()
-    assert files - written == set(), "add these files to the tree in README.md, with a gloss"
-    assert written - files == set(), "these files are gone: take them out of the tree in README.md"
+    assert files - written == set(), "add these files to docs/tree.md, with a gloss"
+    assert written - files == set(), "these files are gone: take them out of docs/tree.md"
 
 
 def test_every_file_of_the_tree_has_a_gloss_of_a_few_words() -> None:
     for path, gloss in written_tree().items():
         assert 2 <= len(gloss.split()) <= 6, f"{path}: a gloss has about five words, {gloss!r} came"
+
+
+def test_the_readme_names_every_package() -> None:
+    found = TREE.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert found, "the README shows no tree of src/softlook"
+    named = {line.split()[0].rstrip("/") for line in found["tree"].splitlines()}
+    assert named == {path.parent.name for path in (ROOT / "src/softlook").glob("*/__init__.py")}

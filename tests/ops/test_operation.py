@@ -94,6 +94,14 @@ def test_autocast_gives_what_torch_gives(options: dict[str, Any]) -> None:
     close(output.float(), attention(query, key, value, **options), 3e-2)
 
 
+def test_autocast_joins_halves_of_both_kinds() -> None:
+    query, key, value = torch.randn(3, 1, 2, 5, 8, device=DEVICE)
+    with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
+        mixed = attention(query.bfloat16(), key.half(), value)
+        assert mixed.dtype == torch.bfloat16
+        torch.testing.assert_close(mixed, attention(query.bfloat16(), key.half().bfloat16(), value.bfloat16()))
+
+
 def test_autocast_leaves_double_precision_alone() -> None:
     query = MADE.normal(1, 2, 4, 8)
     with torch.autocast(DEVICE.type, dtype=torch.bfloat16):

@@ -1,5 +1,6 @@
 """GPT-2 of Hugging Face's, read and written."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
 from softlook import masks
 from softlook.blocks import Memory
-from tests.parity.weights import close, maps, read, states, there_and_back
+from softlook.weights import from_hugging_face
+from tests.parity.weights import close, maps, read, saved, states, there_and_back
 
 IDS = torch.tensor([[5, 3, 8, 1, 9, 2, 7], [4, 4, 0, 6, 1, 3, 2]])
 
@@ -85,3 +87,13 @@ def test_what_is_written_is_read_by_hugging_face_with_the_same_logits(variant: s
     back = there_and_back(ours, GPT2LMHeadModel, tmp_path / "ours")
     with torch.no_grad():
         close(back(IDS).logits, theirs(IDS).logits, 1e-6)
+
+
+def test_a_head_of_its_own_in_the_file_is_kept_whatever_the_config_says(tmp_path: Path) -> None:
+    theirs = small(tie_word_embeddings=False)
+    folder = saved(theirs, tmp_path / "theirs")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    with torch.no_grad():
+        close(from_hugging_face(folder)(IDS), GPT2LMHeadModel.from_pretrained(folder)(IDS).logits)
+        close(from_hugging_face(folder)(IDS), theirs(IDS).logits)

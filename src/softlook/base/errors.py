@@ -1,5 +1,9 @@
 """Errors say what was wanted, what came, and what to do. All are ValueErrors."""
 
+from os import PathLike, fspath
+
+from softlook.base.excerpt import escaped, pointed
+
 
 class ShapeError(ValueError):
     """A tensor's sizes do not fit the others.
@@ -62,3 +66,63 @@ class WeightsError(ValueError):
     Traceback (most recent call last):
     softlook.base.errors.WeightsError: no/such/folder is not a folder...
     """
+
+
+class DiskError(WeightsError):
+    """The disk, not what lies on it, stands in the way: no permission, no room, or a name that is taken.
+
+    >>> from softlook import models, weights
+    >>> weights.save(models.GPT(models.GPTConfig(vocab=10, context=8, dim=16, depth=1, heads=2)), ".")
+    Traceback (most recent call last):
+    softlook.base.errors.DiskError: . exists already, and softlook overwrites nothing. Choose another name.
+    """
+
+
+class DataError(ValueError):
+    """A file does not hold the data that were expected of it: what is wrong, where, why that matters, what to do.
+
+    >>> raise DataError("this quote is never closed", file="a.csv", line=3, column=3, excerpt='4,"fine')
+    Traceback (most recent call last):
+    softlook.base.errors.DataError: a.csv:3:3: this quote is never closed
+        4,"fine
+          ^
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        file: str | PathLike[str] | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        excerpt: str = "",
+        why: str = "",
+        help: str = "",
+    ) -> None:
+        super().__init__(what)  # alone, so that the error survives the way from one process to another
+        self.what, self.why, self.help = what, why, help
+        self.file = None if file is None else fspath(file)
+        self.line, self.column, self.excerpt = line, column, excerpt
+
+    @property
+    def place(self) -> str:
+        """file, file:line or file:line:column, as editors and terminals know how to follow it."""
+        parts = (self.file, self.line, self.column)
+        known = parts[: parts.index(None)] if None in parts else parts
+        return ":".join(escaped(str(part)) for part in known)
+
+    def __str__(self) -> str:
+        told = [": ".join(filter(None, (self.place, _told(self.what))))]
+        if self.excerpt:
+            told += [f"    {row}" for row in pointed(self.excerpt, self.column).split("\n")]
+        told += [f"why: {escaped(self.why)}"] * bool(self.why)
+        told += [f"help: {escaped(self.help)}"] * bool(self.help)
+        return "\n".join(told)
+
+
+class TrainingError(ValueError):
+    """A run cannot go on: its numbers are no numbers, or its folder belongs to another run."""
+
+
+def _told(words: str) -> str:
+    return "\n".join(map(escaped, words.split("\n")))

@@ -19,6 +19,19 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class Span:
+    """A range whose ends are not known yet: while a model is exported, sizes are symbols, which no range can hold."""
+
+    start: int
+    stop: int
+
+
+def span(start: int, stop: int) -> range:
+    """From `start` up to, not including, `stop`."""
+    return Span(start, stop) if torch.compiler.is_exporting() else range(start, stop)  # pyright: ignore[reportReturnType]
+
+
+@dataclass(frozen=True)
 class Tile:
     """A rectangle of the B x H x T x S map: which part of it is being worked on."""
 
@@ -36,7 +49,7 @@ class Tile:
     def whole(sizes: tuple[int, int, int, int], device: torch.device) -> "Tile":
         """The tile that is the whole map."""
         B, H, T, S = sizes
-        return Tile(range(B), range(H), range(T), range(S), T, S, device)
+        return Tile(span(0, B), span(0, H), span(0, T), span(0, S), T, S, device)
 
     @property
     def shift(self) -> int:

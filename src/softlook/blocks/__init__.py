@@ -1,5 +1,13 @@
 """Vectors in, vectors out: the parts a model is made of. Layers take numbers; parts are handed in."""
 
+from softlook.blocks.alignment import Alignment as Alignment
+from softlook.blocks.alignment import Everywhere as Everywhere
+from softlook.blocks.alignment import Monotonic as Monotonic
+from softlook.blocks.alignment import Predicted as Predicted
+from softlook.blocks.alignment import Source as Source
+from softlook.blocks.alignment import by_concat as by_concat
+from softlook.blocks.alignment import by_dot as by_dot
+from softlook.blocks.alignment import by_general as by_general
 from softlook.blocks.attention import CrossAttention as CrossAttention
 from softlook.blocks.attention import Mixing as Mixing
 from softlook.blocks.attention import MultiHead as MultiHead
@@ -7,6 +15,11 @@ from softlook.blocks.attention import SelfAttention as SelfAttention
 from softlook.blocks.block import Block as Block
 from softlook.blocks.block import DecoderBlock as DecoderBlock
 from softlook.blocks.block import ParallelBlock as ParallelBlock
+from softlook.blocks.bridges import attention_from_convolution as attention_from_convolution
+from softlook.blocks.bridges import attention_from_linear as attention_from_linear
+from softlook.blocks.convolution import CausalConvolution as CausalConvolution
+from softlook.blocks.convolution import ConvolutionStack as ConvolutionStack
+from softlook.blocks.convolution import GatedConvolution as GatedConvolution
 from softlook.blocks.feed_forward import ACTIVATIONS as ACTIVATIONS
 from softlook.blocks.feed_forward import FeedForward as FeedForward
 from softlook.blocks.feed_forward import GatedFeedForward as GatedFeedForward
@@ -14,6 +27,19 @@ from softlook.blocks.memory import Growing as Growing
 from softlook.blocks.memory import LayerMemory as LayerMemory
 from softlook.blocks.memory import Memory as Memory
 from softlook.blocks.norms import RMSNorm as RMSNorm
+from softlook.blocks.persistent import AllAttention as AllAttention
+from softlook.blocks.persistent import AllAttentionBlock as AllAttentionBlock
+from softlook.blocks.product_key import ProductKeyMemory as ProductKeyMemory
+from softlook.blocks.product_key import Usage as Usage
+from softlook.blocks.product_key import usage as usage
+from softlook.blocks.product_key import watch_usage as watch_usage
+from softlook.blocks.recurrent import BahdanauDecoder as BahdanauDecoder
+from softlook.blocks.recurrent import LuongDecoder as LuongDecoder
+from softlook.blocks.recurrent import RecurrentEncoder as RecurrentEncoder
+from softlook.blocks.recurrent import RecurrentMemory as RecurrentMemory
 from softlook.blocks.residual import PostNorm as PostNorm
 from softlook.blocks.residual import PreNorm as PreNorm
 from softlook.blocks.residual import Sandwich as Sandwich
+from softlook.blocks.segments import RelativeAttention as RelativeAttention
+from softlook.blocks.segments import SegmentBlock as SegmentBlock
+from softlook.blocks.segments import SegmentMemory as SegmentMemory

@@ -17,6 +17,7 @@ class Mixing(nn.Module):
     """The soft look-up itself, as a module: queries, keys, values and mask in, each head's answer out.
 
     It has no parameters. It is a boundary: a hook here sees and may change what every head does.
+    `sink` is the score of looking at nothing; 0 is a key and a value of zeros.
     """
 
     def __init__(
@@ -24,12 +25,13 @@ class Mixing(nn.Module):
         *,
         scale: float | None = None,
         softcap: float | None = None,
+        sink: float | None = None,
         dropout: float = 0.0,
         score: Score | None = None,
         backend: Backend = "auto",
     ) -> None:
         super().__init__()
-        self.scale, self.softcap, self.dropout, self.score = scale, softcap, dropout, score
+        self.scale, self.softcap, self.sink, self.dropout, self.score = scale, softcap, sink, dropout, score
         self.backend: Backend = backend
 
     def forward(
@@ -48,6 +50,7 @@ class Mixing(nn.Module):
             bias=bias,
             scale=self.scale,
             softcap=self.softcap,
+            sink=self.sink,
             dropout=self.dropout if self.training else 0.0,
             score=self.score,
             backend=self.backend,
@@ -59,6 +62,7 @@ class MultiHead(nn.Module):
 
     - `kv_heads`: fewer heads for keys and values, each serving heads / kv_heads query heads.
     - `head_width`: the width of one head, where it is not dim / heads.
+    - `source`: the width of what is looked at, where it is not `dim`.
     - `bias`, `out_bias`: biases in the projections in, and in the one out (as `bias`, where not told).
     - `mix`: the look-up; plain scaled dot products where none is handed in.
     """
@@ -70,18 +74,19 @@ class MultiHead(nn.Module):
         *,
         kv_heads: int | None = None,
         head_width: int | None = None,
+        source: int | None = None,
         bias: bool = True,
         out_bias: bool | None = None,
         mix: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        kv_heads = heads if kv_heads is None else kv_heads
+        kv_heads, source = heads if kv_heads is None else kv_heads, dim if source is None else source
         self.head_width = head_width_of(dim, heads) if head_width is None else head_width
         if kv_heads < 1 or heads % kv_heads:
             raise ConfigError(f"{heads} query heads cannot share {kv_heads} key heads: not a multiple")
         self.to_query = nn.Linear(dim, heads * self.head_width, bias=bias)
-        self.to_key = nn.Linear(dim, kv_heads * self.head_width, bias=bias)
-        self.to_value = nn.Linear(dim, kv_heads * self.head_width, bias=bias)
+        self.to_key = nn.Linear(source, kv_heads * self.head_width, bias=bias)
+        self.to_value = nn.Linear(source, kv_heads * self.head_width, bias=bias)
         self.mix = Mixing() if mix is None else mix
         self.to_out = nn.Linear(heads * self.head_width, dim, bias=bias if out_bias is None else out_bias)
 
@@ -137,7 +142,7 @@ class CrossAttention(MultiHead):
     def forward(
         self,
         x: Float[Tensor, "B T C"],
-        other: Float[Tensor, "B S C"],
+        other: Float[Tensor, "B S _"],
         *,
         mask: Mask | Tensor | None = None,
         bias: Bias | Tensor | None = None,

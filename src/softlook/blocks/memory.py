@@ -27,6 +27,10 @@ class LayerMemory(Protocol):
         """What was made of another sequence: made once, and then remembered."""
         ...
 
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows of the batch, in this order; a row may come several times or not at all."""
+        ...
+
 
 class Growing:
     """Everything is kept, and what is new is put behind it.
@@ -56,6 +60,12 @@ class Growing:
             self.other = make()
         return self.other
 
+    def select(self, rows: Tensor) -> None:
+        self.own, self.other = (
+            None if kept is None else (kept[0].index_select(0, rows), kept[1].index_select(0, rows))
+            for kept in (self.own, self.other)
+        )
+
 
 class Memory:
     """One memory for each layer of a model, made when the model first asks.
@@ -82,6 +92,11 @@ class Memory:
         while len(self.kept) < depth:
             self.kept.append(self.make())
         return self.kept[:depth]
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows of the batch: hypotheses that are kept, copied or dropped."""
+        for layer in self.kept:
+            layer.select(rows)
 
 
 def memories(memory: Memory | None, depth: int) -> list[LayerMemory] | list[None]:

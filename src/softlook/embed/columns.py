@@ -91,7 +91,7 @@ class ColumnEmbedding(nn.Module):
 
     def forward(self, categories: Int[Tensor, "N J"]) -> Float[Tensor, "N J C"]:
         values = self.values(categories)
-        return torch.cat([values, self.columns.expand(len(values), -1, -1)], -1)
+        return torch.cat([values, self.columns.expand(values.shape[0], -1, -1)], -1)
 
 
 def complete(numbers: Float[Tensor, "N J"], columns: int) -> Float[Tensor, "N J"]:
@@ -114,11 +114,11 @@ def table(numbers: Numbers | None, categories: Categories | None, like: Tensor) 
     >>> categories.shape
     torch.Size([4, 0])
     """
-    rows = {len(part) for part in (numbers, categories) if part is not None}
-    if len(rows) != 1:
+    rows = [part.shape[0] for part in (numbers, categories) if part is not None]
+    if not rows or rows[0] != rows[-1]:
         came = f"{' and '.join(map(str, sorted(rows)))} rows" if rows else "neither"
         raise ShapeError(f"a row has numbers, categories or both, as many of one as of the other; {came} came")
-    (N,) = rows
+    N = rows[0]
     numbers = like.new_zeros(N, 0) if numbers is None else numbers
     if numbers.dtype != like.dtype:
         raise DtypeError(f"the numbers hold {numbers.dtype}, the model {like.dtype}. Use numbers.to({like.dtype}).")

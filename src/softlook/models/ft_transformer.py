@@ -83,7 +83,7 @@ class FTTransformer(nn.Module):
         """Leave out the part that the table does not have."""
         numbers, categories = table(numbers, categories, like=self.summary)
         x = torch.cat([self.numbers(numbers), self.categories(categories)], 1)
-        x = torch.cat([self.summary.expand(len(x), 1, -1), x], 1)
+        x = torch.cat([self.summary.expand(x.shape[0], 1, -1), x], 1)
         for block in self.blocks:
             x = block(x)
         return self.head(F.relu(self.norm(x[:, 0])))

@@ -106,6 +106,8 @@ class DenseBias(Bias):
     """A bias written out as a tensor. -inf hides a key as a mask would."""
 
     numbers: Tensor
+    finite: bool = False
+    """Is it known to hold no -inf? Then nobody has to look for one."""
 
     def on(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
         return cut(self.numbers, tile)
@@ -125,7 +127,7 @@ class DenseBias(Bias):
 
     @property
     def may_hide(self) -> bool:
-        return True
+        return not self.finite
 
     @property
     def written_out(self) -> bool:

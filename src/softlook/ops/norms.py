@@ -1,8 +1,8 @@
 """Norms that keep numbers in range."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from softlook.base.errors import ShapeError
 
@@ -14,12 +14,13 @@ def rms_norm(
 
     Worked out in single precision at least, whatever `x` holds.
 
+    >>> import torch
     >>> rms_norm(torch.tensor([3.0, 4.0]), eps=0.0)
     tensor([0.8485, 1.1314])
     """
     if not 1 <= axes <= x.ndim:
         raise ShapeError(f"rms_norm over {axes} axes wants a tensor with at least as many; {tuple(x.shape)} came")
-    numbers = x if x.dtype == torch.float64 else x.float()
-    mean_square = numbers.square().mean(tuple(range(-axes, 0)), keepdim=True)
-    normed = (numbers * (mean_square + eps).rsqrt()).to(x.dtype)
-    return normed if weight is None else normed * weight
+    kept = x.shape[-axes:]
+    if weight is not None and (weight.dtype != x.dtype or weight.shape != kept):
+        return F.rms_norm(x, kept, eps=eps) * weight  # torch's kernel wants a weight of the same kind and size
+    return F.rms_norm(x, kept, weight, eps)

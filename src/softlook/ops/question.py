@@ -13,7 +13,7 @@ from torch import Tensor
 
 from softlook.base.errors import DtypeError, ShapeError
 from softlook.base.moving import moved
-from softlook.base.shapes import Tile
+from softlook.base.shapes import Tile, span
 from softlook.ops.bias import Bias, as_bias
 from softlook.ops.masks.algebra import Mask, Sizes, as_mask
 from softlook.ops.scores import DotScore, Score, scaled
@@ -55,8 +55,8 @@ class Question:
     def tile(self) -> Tile:
         """All of the map that these keys cover."""
         B, H, T, S = self.sizes
-        columns = range(self.first_key, self.first_key + self.key.shape[2])
-        return Tile(range(B), range(H), range(T), columns, T, S, self.query.device)
+        columns = span(self.first_key, self.first_key + self.key.shape[2])
+        return Tile(span(0, B), span(0, H), span(0, T), columns, T, S, self.query.device)
 
     @property
     def needs_gradient(self) -> bool:
@@ -188,12 +188,16 @@ def learns(*tensors: Tensor | None) -> bool:
 
 
 def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Under torch.autocast, single precision becomes what autocast asks for, as in torch's own attention."""
+    """Under torch.autocast, everything but double precision becomes what autocast asks for.
+
+    The other half precision too: cuDNN's recurrent layers give float16, whatever was asked for.
+    """
     kind = tensors[0].device.type
     if not torch.is_autocast_enabled(kind):
         return tensors
     wanted = torch.get_autocast_dtype(kind)
-    return tuple(tensor.to(wanted) if tensor.dtype == torch.float32 else tensor for tensor in tensors)
+    casting = (torch.float32, torch.float16, torch.bfloat16)
+    return tuple(tensor.to(wanted) if tensor.dtype in casting else tensor for tensor in tensors)
 
 
 def _sink(sink: Tensor | float, heads: int, query: Tensor) -> Tensor:

@@ -2,21 +2,37 @@
 
 import json
 import logging
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from softlook.base.errors import WeightsError
 from softlook.weights.families import FAMILIES
 from softlook.weights.family import Family
-from softlook.weights.files import SINGLE, check_finite, read_tensors, write_file
-from softlook.weights.folders import new_folder
-from softlook.weights.renaming import Rule, Same, Stacked, own_tensors, read_into
+from softlook.weights.files import HOW_TO_CONVERT, PICKLES, SINGLE, read_tensors, write_file
+from softlook.weights.folders import new_folder, told
+from softlook.weights.hollow import check_depth, complete, hollow
+from softlook.weights.renaming import Rule, own_tensors, read_into
 from softlook.weights.schema import read_json, validated
 from softlook.weights.tokenizer import copy_tokenizer
 
 log = logging.getLogger("softlook.weights")
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class Read:
+    """A model, and what it was called where it came from."""
+
+    model: nn.Module
+    architecture: str
+    """As people say it: "GPT-2"."""
+    head: str
+    """What it says, in our words."""
 
 
 def from_hugging_face(folder: str | Path) -> nn.Module:
@@ -26,20 +42,31 @@ def from_hugging_face(folder: str | Path) -> nn.Module:
 
     >>> from_hugging_face("no/such/folder")
     Traceback (most recent call last):
-    softlook.base.errors.WeightsError: no/such holds no folder...
+    softlook.base.errors.WeightsError: no/such/folder is not a folder. Give the folder that holds config.json ...
     """
+    return read_folder(folder).model
+
+
+def read_folder(folder: str | Path) -> Read:
+    """As `from_hugging_face`, with the names that go with the model."""
     folder = Path(folder)
-    content = read_json(folder / "config.json")
-    family, head = recognised(content, folder)
-    model = family.build(validated(family.schema, content, family.harmless, folder / "config.json"), head)
-    theirs = read_tensors(folder)
-    check_finite(theirs, folder)
-    rules = family.rules(model)
-    if family.prefix and not any(name.startswith(family.prefix) for name in theirs):
-        rules = [_without(family.prefix, rule) for rule in rules]  # the bare model was saved, without its head
-    read_into(model, theirs, rules, family.ignored(model), folder)
+    with told("read", folder):
+        _check_folder(folder)
+        content = read_json(folder / CONFIG)
+        family, named = recognised(content, folder)
+        config = validated(family.schema, content, family.harmless, folder / CONFIG)
+        check_depth(config.model_dump(), folder / CONFIG)
+        theirs = _modern(read_tensors(folder), family, folder)
+        config, theirs = family.settle(config, theirs)
+        head = family.head(named, folder, theirs.keys())
+        make = partial(family.build, config, head)
+        model = hollow(make, folder / CONFIG)
+        rules = family.rules(model)
+        if family.prefix and not any(name.startswith(family.prefix) for name in theirs):
+            rules = _without(family.prefix, rules)  # the bare model was saved, without its head
+        read_into(model, theirs, rules, family.ignored(model), folder)
     log.info("%s: %s (%s), read as softlook's %s", folder, family.name, head, type(model).__name__)
-    return model.eval()
+    return Read(complete(model, make).eval(), family.name, head)
 
 
 def to_hugging_face(model: nn.Module, folder: str | Path, *, tokenizer: str | Path | None = None) -> Path:
@@ -50,14 +77,20 @@ def to_hugging_face(model: nn.Module, folder: str | Path, *, tokenizer: str | Pa
             f"Hugging Face has no architecture for this {type(model).__name__}. "
             f"It has for {', '.join(family.name for family in FAMILIES)}."
         )
+    rules = family.rules(model)
+    if family.bare(model):
+        rules = _without(family.prefix, rules)
     ours, theirs = own_tensors(model), {}
-    for rule in family.rules(model):
+    for rule in rules:
         theirs |= rule.write(ours)
     kind = str(next(model.parameters()).dtype).removeprefix("torch.")
     config = {"model_type": family.model_type, "dtype": kind, **family.describe(model)}
     with new_folder(Path(folder)) as made:
         write_file(theirs, made / SINGLE)
-        (made / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        for name, content in {CONFIG: config, **family.beside(model)}.items():
+            if not (made / name).parent.is_dir():
+                (made / name).parent.mkdir()
+            (made / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         if tokenizer is not None:
             copy_tokenizer(Path(tokenizer), made)
     return Path(folder)
@@ -70,16 +103,34 @@ def recognised(content: dict[str, Any], folder: Path) -> tuple[Family, str]:
     if family is None:
         known = ", ".join(f"{family.model_type} ({family.name})" for family in FAMILIES)
         raise WeightsError(f"{folder} says it is {model_type!r:.40}, which softlook does not know. Known are: {known}.")
-    if not isinstance(named, list) or not named:
-        named = [next(iter(family.architectures))]
-    if named[0] not in family.architectures:
+    named = named[0] if isinstance(named, list) and named else next(iter(family.architectures))
+    if not isinstance(named, str) or named not in family.architectures:
         known = ", ".join(family.architectures)
-        raise WeightsError(f"{folder} holds a {named[0]!r:.60}; of {family.name}, softlook knows {known}.")
-    return family, family.architectures[named[0]]
+        raise WeightsError(f"{folder} holds a {named!r:.60}; of {family.name}, softlook knows {known}.")
+    return family, family.architectures[named]
 
 
-def _without(prefix: str, rule: Rule) -> Rule:
-    theirs = rule.theirs.removeprefix(prefix)
-    if isinstance(rule, Stacked):
-        return Stacked(rule.ours, theirs, rule.on_its_side)
-    return Same(rule.ours, theirs, rule.on_its_side)
+def _check_folder(folder: Path) -> None:
+    if (folder / "softlook.json").is_file():
+        raise WeightsError(f"{folder} is a checkpoint of softlook's. Use weights.load.")
+    if folder.is_dir():
+        return
+    hint = f"Give the folder that holds {CONFIG} and {SINGLE}."
+    if folder.suffix in PICKLES:
+        hint = f"It looks like {HOW_TO_CONVERT}."
+    if folder.suffix == ".gguf":
+        hint = "A GGUF file is read by softlook.weights.gguf.from_gguf, and by `softlook import`."
+    raise WeightsError(f"{folder} is not a folder. {hint}")
+
+
+def _modern(tensors: dict[str, Tensor], family: Family, folder: Path) -> dict[str, Tensor]:
+    """The same tensors under the names that are used today."""
+    names = {name: family.modern(name) for name in tensors}
+    twice = [name for name, times in Counter(names.values()).items() if times > 1]
+    if twice:
+        raise WeightsError(f"{folder} holds {twice[0]!r:.200} twice, under its old name and its new one")
+    return {names[name]: tensor for name, tensor in tensors.items()}
+
+
+def _without(prefix: str, rules: list[Rule]) -> list[Rule]:
+    return [replace(rule, theirs=rule.theirs.removeprefix(prefix)) for rule in rules]

@@ -17,5 +17,16 @@ class Known:
 
 
 MODELS: dict[str, Known] = {
+    "Bert": Known(models.Bert, models.BertConfig),
+    "ConvolutionalLM": Known(models.ConvolutionalLM, models.ConvolutionalLMConfig),
+    "FTTransformer": Known(models.FTTransformer, models.FTTransformerConfig),
     "GPT": Known(models.GPT, models.GPTConfig),
+    "Llama": Known(models.Llama, models.LlamaConfig),
+    "RNNSearch": Known(models.RNNSearch, models.RNNSearchConfig),
+    "SkipGram": Known(models.SkipGram, models.SkipGramConfig),
+    "T5": Known(models.T5, models.T5Config),
+    "TabTransformer": Known(models.TabTransformer, models.TabTransformerConfig),
+    "Transformer": Known(models.Transformer, models.TransformerConfig),
+    "TransformerXL": Known(models.TransformerXL, models.TransformerXLConfig),
+    "ViT": Known(models.ViT, models.ViTConfig),
 }

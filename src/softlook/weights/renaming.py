@@ -9,6 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import WeightsError
+from softlook.weights.files import check_usable
+from softlook.weights.hollow import check_shape, compare, listed, put
+from softlook.weights.hollow import fill as fill
+from softlook.weights.hollow import own_tensors as own_tensors
 
 Tensors = dict[str, Tensor]
 
@@ -44,7 +48,36 @@ class Stacked:
         return {self.theirs: _turned(torch.cat([ours[name] for name in self.ours]), self.on_its_side)}
 
 
-Rule = Same | Stacked
+@dataclass(frozen=True)
+class Copy:
+    """One of ours is several of theirs, this one among them: each gets numbers of its own, as a file wants it."""
+
+    ours: str
+    theirs: str
+
+    def read(self, theirs: Tensors) -> Tensors:
+        return {self.ours: theirs[self.theirs]}
+
+    def write(self, ours: Tensors) -> Tensors:
+        return {self.theirs: ours[self.ours].clone()}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A vector of ours is the only row of a matrix of theirs; or theirs has even more axes of length one in front."""
+
+    ours: str
+    theirs: str
+    axes: int = 1
+
+    def read(self, theirs: Tensors) -> Tensors:
+        return {self.ours: theirs[self.theirs][(0,) * self.axes]}
+
+    def write(self, ours: Tensors) -> Tensors:
+        return {self.theirs: ours[self.ours][(None,) * self.axes]}
+
+
+Rule = Same | Stacked | Copy | Row
 
 
 def layer(ours: str, theirs: str, *kinds: str, on_its_side: bool = False) -> list[Rule]:
@@ -64,51 +97,17 @@ def read_into(model: nn.Module, theirs: Tensors, rules: Sequence[Rule], ignored:
     extra = sorted(name for name in theirs.keys() - wanted if not any(re.fullmatch(rule, name) for rule in ignored))
     if extra:
         raise WeightsError(f"{where} holds {listed(extra)}, which this architecture has no place for")
+    # What we would write is what we expect to read: each rule says it of its own tensor.
+    places = {name: place.detach() for name, place in own_tensors(model).items()}
+    for rule in rules:
+        for name, place in rule.write(places).items():
+            check_shape(name, place, theirs[name], where)
+    check_usable({name: theirs[name] for name in wanted}, where)
     ours: Tensors = {}
     for rule in rules:
         ours |= rule.read(theirs)
-    fill(model, ours, where)
-
-
-def fill(model: nn.Module, tensors: Tensors, where: Path) -> None:
-    """Copy tensors into a model after every name and every shape was compared."""
-    places = own_tensors(model)
-    missing, extra = sorted(places.keys() - tensors.keys()), sorted(tensors.keys() - places.keys())
-    if missing or extra:
-        raise WeightsError(
-            f"{where} does not fit: "
-            + "; ".join(
-                f"{what} {listed(names)}" for what, names in (("it lacks", missing), ("it also holds", extra)) if names
-            )
-        )
-    for name, place in places.items():
-        if place.shape != tensors[name].shape:
-            raise WeightsError(
-                f"{where}: {name!r} should be {tuple(place.shape)} by the config, and is {tuple(tensors[name].shape)}"
-            )
-    kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
-    if len(kinds) == 1:
-        model.to(kinds.pop())  # in the precision it was stored in
-    with torch.no_grad():
-        for name, place in own_tensors(model).items():
-            place.copy_(tensors[name])
-
-
-def own_tensors(model: nn.Module) -> Tensors:
-    """A model's parameters and kept buffers, each once (a tied matrix by its first name); an empty one has no place."""
-    seen: set[int] = set()
-    own: Tensors = {}
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in seen and tensor.numel():
-            seen.add(id(tensor))
-            own[name] = tensor
-    return own
-
-
-def listed(names: Sequence[str], most: int = 4) -> str:
-    """A few names, and how many more there are."""
-    shown = ", ".join(repr(name) for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    compare(places, ours, where)
+    put(model, ours)
 
 
 def _turned(tensor: Tensor, turn: bool) -> Tensor:

@@ -31,7 +31,7 @@ HARMLESS = frozenset(ASIDE.split())
 class Closed(BaseModel):
     """The fields of a config that softlook understands. A subclass lists them, with Hugging Face's defaults."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
 
 Schema = TypeVar("Schema", bound=Closed)
@@ -41,12 +41,12 @@ class ConfigWarning(UserWarning):
     """A config holds fields that softlook does not know and leaves out."""
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, largest: int = LARGEST_CONFIG) -> dict[str, Any]:
     """A JSON object from a file of reasonable size."""
     if not path.is_file():
         raise WeightsError(f"{path.parent} holds no {path.name}")
-    if path.stat().st_size > LARGEST_CONFIG:
-        raise WeightsError(f"{path} has {path.stat().st_size:,} bytes; a config has at most {LARGEST_CONFIG:,}")
+    if path.stat().st_size > largest:
+        raise WeightsError(f"{path} has {path.stat().st_size:,} bytes; such a file has at most {largest:,}")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as fault:
@@ -62,8 +62,14 @@ def validated(schema: type[Schema], content: dict[str, Any], harmless: frozenset
     if unknown:
         warnings.warn(f"{where}: left out, as softlook knows no such fields: {', '.join(unknown)}", ConfigWarning, 2)
     try:
-        return schema.model_validate(content)
+        # Strict: "12" is no number and True is no 1. As JSON, where a list is what a tuple is written as.
+        return schema.model_validate_json(json.dumps(content), strict=True)
     except ValidationError as fault:
-        first = fault.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise WeightsError(f"{where}: {field}: {first['msg']}; {first['input']!r:.80} came") from None
+        raise WeightsError(f"{where}: {first_fault(fault)}") from None
+
+
+def first_fault(fault: ValidationError) -> str:
+    """The first thing that is wrong: which field, what was wanted, what came."""
+    first = fault.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    return f"{field}: {first['msg']}; {first['input']!r:.80} came"

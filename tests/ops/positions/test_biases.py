@@ -65,3 +65,12 @@ def test_a_bias_for_other_heads_is_refused() -> None:
         attention_scores(query, query, bias=positions.alibi(3))
     with pytest.raises(MaskError, match="this t5 bias is for 2 heads, but the query has 4"):
         attention_scores(query, query, bias=positions.t5(torch.zeros(8, 2)))
+
+
+@given(SIZES, st.booleans())
+def test_a_bias_for_many_layers_is_the_same_bias(sizes: tuple[int, int, int], small: bool) -> None:
+    H, T, S = sizes
+    bias = positions.t5(torch.randn(8, H), max_distance=20)
+    shared = bias.for_layers(H, T, S, torch.zeros(1)) if small else bias.for_layers(H, T, (1 << 24) + 1, torch.zeros(1))
+    assert shared.written_out is small and not shared.may_hide
+    torch.testing.assert_close(_added(shared, H, T, S), _added(bias, H, T, S))

@@ -175,7 +175,7 @@ def cut(tensor: Tensor, tile: Tile) -> Tensor:
     """The part of a four-axis tensor that lies under the tile; axes of size 1 stay."""
     for axis, part in enumerate((tile.batch, tile.heads, tile.rows, tile.columns)):
         if tensor.shape[axis] != 1:
-            tensor = tensor.narrow(axis, part.start, len(part))
+            tensor = tensor.narrow(axis, part.start, part.stop - part.start)
     return tensor
 
 

@@ -9,8 +9,11 @@ from torch import Tensor
 
 from softlook.base.errors import MaskError
 from softlook.base.shapes import Tile
-from softlook.ops.bias import At, Bias
+from softlook.ops.bias import At, Bias, DenseBias
 from softlook.ops.masks.algebra import Sizes
+
+LARGE = 1 << 24
+"""Entries of a bias that is not worth its memory from one layer to the next."""
 
 
 class DistanceBias(Bias):
@@ -21,14 +24,26 @@ class DistanceBias(Bias):
         raise AssertionError(f"{type(self).__name__} does not say what a distance adds")
 
     def on(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
-        t, s = len(tile.rows), len(tile.columns)
+        t, s = tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start
         if not t * s:
             return query.new_zeros(1, 1, t, s)
         nearest = tile.rows.start + tile.shift - (tile.columns.stop - 1)
         numbers = self.by_distance(torch.arange(nearest, nearest + t + s - 1, device=tile.device), query.dtype)
+        if torch.compiler.is_exporting():  # other runtimes know no views that overlap
+            return numbers[:, tile.distances() - nearest][None]
         # Row i reads from its own distance on, backwards: every diagonal is one number.
         band = numbers[tile.heads.start : tile.heads.stop].unfold(-1, s, 1)
         return band.flip(-1)[None]
+
+    def for_layers(self, heads: int, queries: int, keys: int, like: Tensor) -> Bias:
+        """The same bias for many layers to share: written out once, unless that takes too much memory.
+
+        `like` has the kind of number and the device of what it will be added to.
+        """
+        if not torch.compiler.is_exporting() and heads * queries * keys > LARGE:  # an exported size is a symbol
+            return self
+        tile = Tile.whole((1, heads, queries, keys), like.device)
+        return DenseBias(self.on(like, like, 1.0, tile).contiguous(), finite=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +107,7 @@ def alibi(heads: int | Float[Tensor, " H"]) -> Bias:
     return Alibi(_slopes(heads) if isinstance(heads, int) else heads)
 
 
-def t5(table: Float[Tensor, "buckets H"], *, bidirectional: bool = True, max_distance: int = 128) -> Bias:
+def t5(table: Float[Tensor, "buckets H"], *, bidirectional: bool = True, max_distance: int = 128) -> DistanceBias:
     """A learned number for each bucket of distances and each head; the buckets widen with the distance.
 
     `bidirectional` gives half of the buckets to keys ahead (an encoder); without it keys ahead count as distance 0.

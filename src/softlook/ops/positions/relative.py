@@ -59,7 +59,7 @@ class TransformerXL(Bias):
 
     def on(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
         heads = slice(tile.heads.start, tile.heads.stop)
-        t, s = len(tile.rows), len(tile.columns)
+        t, s = tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start
         farthest = tile.rows.stop - 1 + tile.shift - tile.columns.start
         distances = farthest - torch.arange(t + s - 1, device=tile.device)
         vectors = self.relative[heads, distances.clamp(min=0)]
@@ -128,7 +128,10 @@ def shift(by_distance: Float[Tensor, "*heads t n"]) -> Float[Tensor, "*heads t s
             [2., 1.]])
     """
     t, n = by_distance.shape[-2:]
-    if t <= 1:
+    if torch.compiler.is_exporting():  # one place more in each row, so that one row alone needs no rule of its own
+        by_distance = torch.nn.functional.pad(by_distance, (0, 1))
+    elif t <= 1:
         return by_distance
-    flat = by_distance.flatten(-2)[..., t - 1 : t - 1 + t * (n - 1)]
-    return flat.unflatten(-1, (t, n - 1))[..., : n - t + 1]
+    width = by_distance.shape[-1] - 1
+    flat = by_distance.flatten(-2)[..., t - 1 : t - 1 + t * width]
+    return flat.unflatten(-1, (t, width))[..., : n - t + 1]

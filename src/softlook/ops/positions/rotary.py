@@ -58,7 +58,8 @@ def rotary(x: Float[Tensor, "B H T D"], phases: Phases, *, layout: Layout = "hal
     else:
         one, other = turned[..., 0::2], turned[..., 1::2]
         pairs = torch.stack([one * cos - other * sin, other * cos + one * sin], -1).flatten(-2)
-    return torch.cat([pairs.to(x.dtype), rest], -1)
+    pairs = pairs.to(x.dtype)
+    return torch.cat([pairs, rest], -1) if rest.shape[-1] else pairs
 
 
 def _per_head(phase: Tensor, x: Tensor) -> Tensor:

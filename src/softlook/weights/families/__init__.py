@@ -1,7 +1,19 @@
 """The architectures of Hugging Face's that softlook reads and writes, one file each."""
 
-from softlook.weights.families import gpt2
+from softlook.weights.families import bart, bert, distilbert, gpt2, llama, marian, mistral, qwen2, roberta, t5, vit
 from softlook.weights.family import Family
 
-FAMILIES: tuple[Family, ...] = (gpt2.FAMILY,)
+FAMILIES: tuple[Family, ...] = (
+    bart.FAMILY,
+    bert.FAMILY,
+    distilbert.FAMILY,
+    gpt2.FAMILY,
+    llama.FAMILY,
+    marian.FAMILY,
+    mistral.FAMILY,
+    qwen2.FAMILY,
+    roberta.FAMILY,
+    t5.FAMILY,
+    vit.FAMILY,
+)
 """In the order in which they are asked whether they write a model."""

@@ -7,6 +7,7 @@ from torch import nn
 from softlook.base.errors import WeightsError
 from softlook.models.gpt import GPT, GPTConfig
 from softlook.weights.families.activations import from_theirs, to_theirs
+from softlook.weights.families.tables import tied_as_in_the_file
 from softlook.weights.family import Family
 from softlook.weights.renaming import Rule, Same, Stacked, layer
 from softlook.weights.schema import Closed
@@ -109,6 +110,7 @@ FAMILY = Family(
     harmless=frozenset({"embd_pdrop", "attn_pdrop", "initializer_range", "n_ctx", "reorder_and_upcast_attn"}),
     architectures={"GPT2LMHeadModel": "words", "GPT2Model": "words"},
     prefix="transformer.",
+    settle=tied_as_in_the_file("transformer.wte.weight", "lm_head.weight"),
     build=build,
     rules=rules,
     ignored=ignored,

@@ -1,0 +1,140 @@
+"""`softlook check`, `eval`, `runs`, `info` and `doctor`: looking before, after and around training."""
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from softlook.base.errors import DataError
+from softlook.base.excerpt import escaped
+from softlook.cli.talk import Result
+from softlook.data import Examples, Facts, Labelled, Pair, Text, documents, labelled, pairs, sentences
+from softlook.data import check as count
+from softlook.data.files import format_of
+
+log = logging.getLogger("softlook.cli")
+TaskName = Literal["translate", "lm", "fill", "classify", "vectors"]
+AnyExamples = Examples[Pair] | Examples[Text] | Examples[Labelled]
+
+
+def check(
+    *data: Path,
+    task: Annotated[TaskName | None, Parameter(help="what the data are for; guessed where not told")] = None,
+    valid: Annotated[tuple[Path, ...], Parameter(help="held-out files: nothing of them should be in the data")] = (),
+    test: Annotated[tuple[Path, ...], Parameter(help="test files, likewise")] = (),
+    max_bad_rows: Annotated[int, Parameter(help="rows that may be left out as unreadable")] = 1000,
+) -> Result:
+    """Look at data before training: counts, lengths, repeats, leaks, odd characters, uneven classes."""
+    task = task or _guess(data)
+    log.info(f"Looking at it as data for `softlook train {task}`; --task says otherwise.")
+    others = {name: _read(task, files, max_bad_rows) for name, files in (("valid", valid), ("test", test)) if files}
+    facts = count(_read(task, data, max_bad_rows), others)
+    return Result(data[0], {"task": task, **facts.to_json()}, "\n".join(_told(facts)))
+
+
+def evaluate(
+    run: Path,
+    *,
+    data: Annotated[tuple[Path, ...], Parameter(help="files or folders to test on")],
+    device: Annotated[str, Parameter(help="auto: cuda, then mps, then cpu")] = "auto",
+) -> Result:
+    """What a run is worth on other data."""
+    from softlook.recipes.evaluation import evaluate as scores_of  # noqa: PLC0415  (torch is loaded only now)
+
+    scores = scores_of(run, data, device=device)
+    lines = [
+        f"{name:22} {value:.4f}" if isinstance(value, float) else f"{name:22} {value}" for name, value in scores.items()
+    ]
+    return Result(run, {"scores": scores}, "\n".join(lines))
+
+
+def runs(folder: Annotated[Path, Parameter(help="where to look for them")] = Path("runs")) -> Result:
+    """The runs there are, the newest first."""
+    from softlook.recipes.listing import runs_in  # noqa: PLC0415
+
+    found = runs_in(folder) if folder.is_dir() else []
+    if not found:
+        log.info(f"There are no runs in {folder}. `softlook train --help` says how to begin one.")
+    rows = [
+        (
+            str(run.path),
+            run.task,
+            f"{run.step:,} of {run.steps:,}",
+            "" if run.best is None else f"{run.best:.4f}",
+            run.state,
+        )
+        for run in found
+    ]
+    listed = [{**asdict(run), "path": str(run.path)} for run in found]
+    return Result(folder, {"runs": listed}, "\n".join(_table(rows)))
+
+
+def info(
+    *, markdown: Annotated[bool, Parameter(help="as a list to paste into a bug report", negative=())] = False
+) -> Result:
+    """Versions, devices, room."""
+    from softlook.recipes.machine import info as facts_of  # noqa: PLC0415
+
+    facts = facts_of()
+    lines = [f"- **{name}**: {value}" if markdown else f"{name:12} {value}" for name, value in facts.items()]
+    return Result(Path(), facts, "\n".join(lines))
+
+
+def doctor() -> Result:
+    """Try what a run needs, and say what does not work."""
+    from softlook.recipes.machine import doctor as trials  # noqa: PLC0415
+
+    found = trials()
+    lines = [f"{'ok ' if one.works else 'NOT'}  {one.name}: {one.said}" for one in found]
+    broken = [one.name for one in found if not one.works]
+    if broken:
+        log.warning(f"This does not work: {', '.join(broken)}. `softlook info --markdown` says what to report.")
+    return Result(Path(), {"checks": [asdict(one) for one in found]}, "\n".join(lines))
+
+
+def _guess(data: tuple[Path, ...]) -> TaskName:
+    """A table with a column of few values is to classify; two columns or two files are to translate; else text."""
+    if not data:
+        raise DataError("no data were given", help="name a file or a folder: softlook check corpus.txt")
+    is_text = data[0].is_dir() or format_of(data[0]) == "text"
+    if is_text:
+        return "translate" if len(data) == 2 else "lm"
+    for task in ("classify", "translate"):
+        try:
+            _read(task, data, 1000)
+        except DataError:
+            continue
+        return task
+    return "lm"
+
+
+def _read(task: str, files: tuple[Path, ...], bad_rows: int) -> AnyExamples:
+    if task == "translate":
+        return pairs(files, bad_rows=bad_rows)
+    if task == "classify":
+        return labelled(files, bad_rows=bad_rows)
+    return documents(files, bad_rows=bad_rows) if task == "lm" else sentences(files, bad_rows=bad_rows)
+
+
+def _told(facts: Facts) -> list[str]:
+    lines = [f"{len(facts.files)} file(s), {sum(file['bytes'] for file in facts.files):,} bytes", *facts.said]
+    lines.append(
+        f"{facts.examples:,} examples, {facts.empty:,} empty, {facts.bad:,} bad, {facts.duplicates:,} repeated"
+    )
+    for name, side in facts.sides.items():
+        words = side.words
+        lines.append(f"{name}: {words.total:,} words; {words.median} to a text as a rule, at most {words.longest:,}")
+    if facts.labels:
+        shown = list(facts.labels.items())[:10]
+        lines.append("labels: " + ", ".join(f"{escaped(label)} {often:,}" for label, often in shown))
+    lines += [f"also in {name}: {number:,}" for name, number in facts.leaks.items()]
+    return [*map(escaped, lines), *(escaped(str(finding)) for finding in facts.findings)]
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(escaped(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]

@@ -1,0 +1,98 @@
+"""How a run gets on, said while it does: a bar on a terminal, a line every few seconds elsewhere."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
+
+from softlook.base.excerpt import escaped
+from softlook.cli.talk import Talk
+from softlook.recipes.sizing import spoken
+from softlook.train.events import Evaluated, Event, Finished, Halved, Sampled, Skipped, Started, Trained
+
+EVERY = 5.0
+"""Seconds between two lines, where there is no terminal to draw a bar on."""
+LONGEST = 160
+"""Characters of a sample."""
+
+
+def talk() -> Talk | None:
+    """The voice of the command under way."""
+    return next((handler for handler in logging.getLogger("softlook").handlers if isinstance(handler, Talk)), None)
+
+
+@contextmanager
+def progress() -> Iterator["Spoken"]:
+    """Whoever tells of a run while it goes on."""
+    voice = talk()
+    console = Console(stderr=True, quiet=True) if voice is None else voice.console
+    quiet = voice is None or voice.level > logging.INFO
+    if quiet or not console.is_terminal:
+        yield Spoken(console, quiet=quiet)
+        return
+    columns = (BarColumn(24), TextColumn("{task.fields[words]}"))
+    with Progress(*columns, console=console, transient=True) as bar:
+        yield Spoken(console, bar=bar)
+
+
+class Spoken:
+    """Tells what happens, in a line or on the bar."""
+
+    def __init__(self, console: Console, *, quiet: bool = False, bar: Progress | None = None) -> None:
+        self.console, self.quiet, self.bar = console, quiet, bar
+        self.task = None if bar is None else bar.add_task("", total=None, words="")
+        self.steps, self.said_at, self.began, self.held = 0, 0.0, (0, 0.0), ""
+
+    def __call__(self, event: Event) -> None:
+        if not self.quiet:
+            self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, Started):
+            self._started(event)
+        elif isinstance(event, Trained):
+            self._trained(event)
+        elif isinstance(event, Evaluated):
+            self.held = ", ".join(f"{name} {value:.4g}" for name, value in event.scores.items())
+            best = "  (the best so far)" if event.is_best else ""
+            self._say(f"step {event.step:,}: held-out {self.held}{best}")
+        elif isinstance(event, Sampled):
+            for sample in event.samples:
+                self._say("\n".join(f"    {name:8} {_shown(text)}" for name, text in sample.items()), "dim")
+        elif isinstance(event, Skipped):
+            self._say(f"step {event.step:,} gave no numbers (loss {event.loss}) and was left out")
+        elif isinstance(event, Halved):
+            self._say(f"The memory was full: batches are worked through in {event.parts} pieces from now on.")
+        elif isinstance(event, Finished):
+            self._say(f"Step {event.step:,}: {event.reason}, after {spoken(event.seconds)}.")
+
+    def _started(self, event: Started) -> None:
+        self.steps, self.began = event.steps, (event.step, time.monotonic())
+        going_on = f" Going on after step {event.step:,} of {event.steps:,}." if event.step else ""
+        self._say(f"{event.parameters:,} weights, on {event.device} in {event.precision}.{going_on}")
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, total=event.steps, completed=event.step)
+
+    def _trained(self, event: Trained) -> None:
+        done, (first, began) = event.step / max(self.steps, 1), self.began
+        pace = (time.monotonic() - began) / max(event.step - first, 1)
+        left = spoken(pace * (self.steps - event.step))
+        words = f"loss {event.loss:.3f}  {event.tokens_per_second:,.0f} tokens/s  {left} left"
+        if self.bar is not None and self.task is not None:
+            held = f"  held-out {self.held}" if self.held else ""
+            self.bar.update(self.task, completed=event.step, words=f"{event.step:,}/{self.steps:,}  {words}{held}")
+        elif time.monotonic() - self.said_at >= EVERY:
+            self.said_at = time.monotonic()
+            self._say(f"step {event.step:,} of {self.steps:,} ({done:.0%})  {words}")
+
+    def _say(self, words: str, style: str = "") -> None:
+        lines = "\n".join(map(escaped, words.split("\n")))
+        self.console.print(Text(lines, style=style))
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

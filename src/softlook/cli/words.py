@@ -1,0 +1,48 @@
+"""The words about training, each named by where it lives and loaded only when it is called."""
+
+from cyclopts import App, Parameter
+
+EXAMPLES = """
+  softlook train translate --data pairs.tsv        two columns, or two files
+  softlook train lm --data corpus.txt              say what comes next
+  softlook train fill --data corpus.txt --pairs    hidden words, from both sides
+  softlook train classify --data reviews.csv --text review --label stars
+  softlook train vectors --data corpus.txt         words by the company they keep
+  softlook check pairs.tsv                         look at data before training
+"""
+AFTER = """
+Every setting can also stand in a file (--config run.toml) or in the environment
+(SOFTLOOK_OPTIM__LR=3e-4); flags come first, then the environment, then the file.
+The same command again goes on where a run was stopped; --fresh begins anew beside it.
+"""
+TRAIN = {
+    "translate": "Turn one text into another, as pairs show it.",
+    "lm": "Say what comes next: a language model.",
+    "fill": "Find hidden words from both sides: a masked language model.",
+    "classify": "Say which class a text belongs to.",
+    "vectors": "Give words vectors from the company they keep.",
+}
+LOOKING = {
+    "check": ("check", "Look at data before training."),
+    "eval": ("evaluate", "What a run is worth on other data."),
+    "runs": ("runs", "The runs there are, the newest first."),
+    "info": ("info", "Versions, devices, room: for bug reports."),
+    "doctor": ("doctor", "Try what a run needs."),
+}
+DEMO = "Learn to read dates in many languages, and see where the model looks."
+STYLE = Parameter(consume_multiple=True, negative=(), show_default=False)
+
+
+def add_words(app: App) -> None:
+    """Put them among the others."""
+    train = App(name="train", help="From a file to a working model.", help_prologue=EXAMPLES, help_epilogue=AFTER)
+    for name, help in TRAIN.items():
+        train.command(f"softlook.cli.training:{name}", help=help, help_prologue="", default_parameter=STYLE)
+    app.command(train)
+    for name, (home, help) in LOOKING.items():
+        app.command(f"softlook.cli.looking:{home}", name=name, help=help, help_prologue="", default_parameter=STYLE)
+    app.command("softlook.cli.demo:demo", help=DEMO, help_prologue="", default_parameter=STYLE)
+    tokenizer = App(name="tokenizer", help="Make a tokenizer, or see how one cuts.", help_prologue="")
+    tokenizer.command("softlook.cli.tokenizing:train", help="Make one from text.", default_parameter=STYLE)
+    tokenizer.command("softlook.cli.tokenizing:show", help="How it cuts a text.", default_parameter=STYLE)
+    app.command(tokenizer)

@@ -1,0 +1,39 @@
+"""Which sentence of a pair a token belongs to, as a vector."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from softlook.base.errors import ShapeError
+
+
+class SegmentEmbedding(nn.Module):
+    """Adds to each token the vector of its segment. Where nobody says, all tokens are in the first.
+
+    With `segments` = 0 there are no such vectors, and nothing is added.
+
+    >>> x = torch.zeros(1, 3, 4)
+    >>> SegmentEmbedding(2, 4)(x, torch.tensor([[0, 0, 1]])).shape
+    torch.Size([1, 3, 4])
+    >>> SegmentEmbedding(0, 4)(x) is x
+    True
+    """
+
+    def __init__(self, segments: int, dim: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(segments, dim)
+
+    def forward(self, x: Float[Tensor, "B T C"], segments: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B T C"]:
+        if segments is not None:
+            self._check(segments)
+            return x + self.table(segments)
+        return x + self.table.weight[0] if self.table.num_embeddings else x
+
+    def _check(self, segments: Tensor) -> None:
+        known = self.table.num_embeddings
+        if not known:
+            raise ShapeError("this model was made without segments. Leave segments out, or make it with segments=")
+        if segments.device.type == "cpu" and not torch.compiler.is_compiling() and segments.numel():
+            low, high = (int(bound) for bound in segments.aminmax())
+            if low < 0 or high >= known:
+                raise ShapeError(f"this model knows segments 0 to {known - 1}; {low} to {high} came")

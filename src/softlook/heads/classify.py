@@ -1,0 +1,73 @@
+"""Scores of classes: for a sequence, for each token, or for where an answer begins and ends.
+
+Every head is called as `head(x, present)`, whether or not it asks which tokens are there.
+"""
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+
+class ClassHead(nn.Module):
+    """A score for each class, from one vector for the sequence. One class is regression: its score is the number.
+
+    `pool` may be any of `heads.pooling`, so that the states of any encoder can be classified by their mean or by
+    a global unit.
+
+    >>> import torch
+    >>> from softlook.heads import MeanPool
+    >>> ClassHead(MeanPool(), 8, classes=3)(torch.randn(2, 5, 8)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(self, pool: nn.Module, dim: int, classes: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.pool, self.drop, self.to_classes = pool, nn.Dropout(dropout), nn.Linear(dim, classes)
+
+    def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B K"]:
+        return self.to_classes(self.drop(self.pool(x, present)))
+
+
+class TagHead(nn.Module):
+    """A score for each class, for every token by itself.
+
+    >>> import torch
+    >>> TagHead(8, classes=3)(torch.randn(2, 5, 8)).shape
+    torch.Size([2, 5, 3])
+    """
+
+    def __init__(self, dim: int, classes: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.drop, self.to_classes = nn.Dropout(dropout), nn.Linear(dim, classes)
+
+    def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T K"]:
+        return self.to_classes(self.drop(x))
+
+
+class SpanHead(nn.Module):
+    """Two scores for every token: that the answer begins here, and that it ends here.
+
+    >>> import torch
+    >>> begins, ends = SpanHead(8)(torch.randn(2, 5, 8)).unbind(-1)
+    >>> begins.shape, ends.shape
+    (torch.Size([2, 5]), torch.Size([2, 5]))
+    """
+
+    def __init__(self, dim: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.drop, self.to_ends = nn.Dropout(dropout), nn.Linear(dim, 2)
+
+    def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T 2"]:
+        return self.to_ends(self.drop(x))
+
+
+class States(nn.Module):
+    """The vectors themselves, for whoever has a head of their own.
+
+    >>> import torch
+    >>> x = torch.randn(2, 5, 8)
+    >>> States()(x) is x
+    True
+    """
+
+    def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T C"]:
+        return x

@@ -1,0 +1,72 @@
+"""One vector for a whole sequence. A pool is called as `pool(x, present)`: vectors, and which of them are tokens."""
+
+from collections.abc import Callable
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class MeanPool(nn.Module):
+    """The mean of the tokens that are there. The order of the tokens plays no part in it.
+
+    >>> import torch
+    >>> x = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]]])
+    >>> MeanPool()(x, torch.tensor([[True, True, False]]))
+    tensor([[2., 3.]])
+    """
+
+    def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B C"]:
+        if present is None:
+            return x.mean(1)
+        # Filled, not multiplied: what stands where no token is may be anything, a NaN too.
+        kept = x.masked_fill(~present[..., None], 0.0)
+        return kept.sum(1) / present.sum(1, keepdim=True).clamp(min=1)
+
+
+class FirstPool(nn.Module):
+    """The first token that is there: a unit that has looked at all the others, as BERT's [CLS].
+
+    >>> import torch
+    >>> x = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])
+    >>> FirstPool()(x), FirstPool()(x, torch.tensor([[False, True]]))
+    (tensor([[1., 2.]]), tensor([[3., 4.]]))
+    """
+
+    def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B C"]:
+        if present is None:
+            return x[:, 0]
+        first = present.int().argmax(1)  # of equals, argmax takes the first
+        return x.gather(1, first[:, None, None].expand(-1, 1, x.shape[-1]))[:, 0]
+
+
+class DensePool(nn.Module):
+    """A pooled vector through a dense layer and a bend, as BERT makes the vector of a sentence.
+
+    >>> import torch
+    >>> DensePool(FirstPool(), 4, torch.tanh)(torch.randn(2, 3, 4)).shape
+    torch.Size([2, 4])
+    """
+
+    def __init__(self, pool: nn.Module, dim: int, act: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.pool, self.to_pooled, self.act = pool, nn.Linear(dim, dim), act
+
+    def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B C"]:
+        return self.act(self.to_pooled(self.pool(x, present)))
+
+
+class LengthOne(nn.Module):
+    """A pooled vector, stretched to length one: the dot product of two of them is the cosine of their angle.
+
+    >>> import torch
+    >>> LengthOne(MeanPool())(torch.tensor([[[3.0, 4.0]]]))
+    tensor([[0.6000, 0.8000]])
+    """
+
+    def __init__(self, pool: nn.Module) -> None:
+        super().__init__()
+        self.pool = pool
+
+    def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B C"]:
+        return F.normalize(self.pool(x, present), dim=-1)

@@ -1,0 +1,214 @@
+"""T5: an encoder-decoder that knows positions only as distances, and no biases anywhere else."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from softlook.blocks.attention import CrossAttention, Mixing, SelfAttention
+from softlook.blocks.block import Block, DecoderBlock
+from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward, GatedFeedForward
+from softlook.blocks.memory import Memory, memories
+from softlook.blocks.norms import RMSNorm
+from softlook.blocks.present import among
+from softlook.blocks.residual import PreNorm
+from softlook.embed.tokens import TokenEmbedding
+from softlook.heads.language import language_head
+from softlook.ops.bias import Bias
+from softlook.ops.masks import Mask, causal
+from softlook.ops.positions.biases import t5
+
+
+@dataclass(frozen=True, kw_only=True)
+class T5Config:
+    """The sizes of a T5. The defaults are those of the first small one; v1.1 is gated, neither tied nor scaled."""
+
+    vocab: int = 32128
+    """Number of token ids."""
+    dim: int = 512
+    """Width of the vectors between blocks."""
+    depth: int = 6
+    """Number of blocks in the encoder."""
+    decoder_depth: int | None = None
+    """Number of blocks in the decoder; as many as in the encoder where not told."""
+    heads: int = 8
+    """Heads in each attention."""
+    head_width: int = 64
+    """Width of one head; all heads together need not be as wide as `dim`."""
+    hidden: int = 2048
+    """Width inside the feed-forward layers."""
+    activation: ActivationName = "relu"
+    """The bend inside the feed-forward layers; "gelu_tanh" in v1.1."""
+    gated: bool = False
+    """Does one half of the feed-forward layers open and close the other, as in v1.1?"""
+    buckets: int = 32
+    """Number of distances that are told apart."""
+    max_distance: int = 128
+    """From here on all distances are one."""
+    dropout: float = 0.1
+    """Share dropped at both ends of a stack, inside each layer and before each addition, while training."""
+    eps: float = 1e-6
+    """Added to the mean square in norms."""
+    tied: bool = True
+    """Are words read and said with the same vectors?"""
+    scaled: bool = True
+    """Is what the head sees divided by the root of `dim`, as in v1.0?"""
+
+
+class Distances(nn.Module):
+    """One learned number for each head and distance, the same for all layers of a stack, which add it to their scores.
+
+    What it gives is written out once for all of them.
+    """
+
+    def __init__(self, config: T5Config, *, bidirectional: bool) -> None:
+        super().__init__()
+        self.table = nn.Embedding(config.buckets, config.heads)
+        self.max_distance, self.bidirectional = config.max_distance, bidirectional
+
+    def forward(self, x: Float[Tensor, "B T C"], past: int = 0) -> Bias:
+        bias = t5(self.table.weight, bidirectional=self.bidirectional, max_distance=self.max_distance)
+        return bias.for_layers(self.table.embedding_dim, x.shape[1], past + x.shape[1], x)
+
+
+class Encoder(nn.Module):
+    """Every word looks at every other, again and again."""
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__()
+        self.distances = Distances(config, bidirectional=True)
+        self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.depth))
+        self.norm, self.drop = RMSNorm(config.dim, config.eps), nn.Dropout(config.dropout)
+
+    def forward(self, x: Float[Tensor, "B S C"], mask: Mask | Tensor | None) -> Float[Tensor, "B S C"]:
+        x, bias = self.drop(x), self.distances(x)
+        for block in self.blocks:
+            x = block(x, mask=mask, bias=bias)
+        return self.drop(self.norm(x))
+
+
+class Decoder(nn.Module):
+    """Every word looks at those before it and at the source, again and again; in the source, distances are not felt."""
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__()
+        self.distances = Distances(config, bidirectional=False)
+        depth = config.depth if config.decoder_depth is None else config.decoder_depth
+        self.blocks = nn.ModuleList(decoder_block(config) for _ in range(depth))
+        self.norm, self.drop = RMSNorm(config.dim, config.eps), nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T C"],
+        encoded: Float[Tensor, "B S C"],
+        *,
+        mask: Mask | Tensor | None,
+        source_mask: Mask | Tensor | None,
+        memory: Memory | None,
+    ) -> Float[Tensor, "B T C"]:
+        x, bias = self.drop(x), self.distances(x, 0 if memory is None else memory.length)
+        mask = causal() if mask is None else causal() & mask
+        for block, kept in zip(self.blocks, memories(memory, len(self.blocks)), strict=True):
+            x = block(x, encoded, mask=mask, other_mask=source_mask, bias=bias, memory=kept)
+        return self.drop(self.norm(x))
+
+
+class T5(nn.Module):
+    """Ids of a source and of a target in, scores of the target's next ids out.
+
+    >>> import torch
+    >>> model = T5(T5Config(vocab=10, dim=16, depth=2, heads=2, head_width=8, hidden=32))
+    >>> model(torch.tensor([[3, 1, 4, 1]]), torch.tensor([[0, 7]])).shape
+    torch.Size([1, 2, 10])
+    """
+
+    mode: ClassVar = "encoder-decoder"
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__()
+        self.config = c = config
+        self.tokens = TokenEmbedding(c.vocab, c.dim)
+        self.encoder, self.decoder = Encoder(c), Decoder(c)
+        self.head = language_head(c.dim, c.vocab, tied_to=self.tokens.table if c.tied else None)
+        self.scale = c.dim**-0.5 if c.scaled else 1.0
+        start_as_t5(self, c)
+
+    def encode(
+        self,
+        source: Int[Tensor, "B S"],
+        *,
+        present: Bool[Tensor, "B S"] | None = None,
+        mask: Mask | Tensor | None = None,
+    ) -> Float[Tensor, "B S C"]:
+        """What was understood of the source. `present` is True where there is a token; `mask` is for packed rows, in
+        which distances are right as they are."""
+        return self.encoder(self.tokens(source), among(present, mask))
+
+    def decode(
+        self,
+        target: Int[Tensor, "B T"],
+        encoded: Float[Tensor, "B S C"],
+        *,
+        source_present: Bool[Tensor, "B S"] | None = None,
+        source_mask: Mask | Tensor | None = None,
+        mask: Mask | Tensor | None = None,
+        memory: Memory | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Scores of what comes next. `mask` hides more than the future, `source_mask` some of the source; with a
+        `memory`, what was made of the target so far, and of the source, is not made again."""
+        across = among(source_present, source_mask)
+        x = self.decoder(self.tokens(target), encoded, mask=mask, source_mask=across, memory=memory)
+        return self.head(x * self.scale)
+
+    def forward(
+        self,
+        source: Int[Tensor, "B S"],
+        target: Int[Tensor, "B T"],
+        *,
+        source_present: Bool[Tensor, "B S"] | None = None,
+        target_mask: Mask | Tensor | None = None,
+        memory: Memory | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Read, then say. Whoever says one word at a time calls `encode` once and `decode` for each."""
+        encoded = self.encode(source, present=source_present)
+        return self.decode(target, encoded, source_present=source_present, mask=target_mask, memory=memory)
+
+
+def encoder_block(config: T5Config) -> Block:
+    return Block(attention(SelfAttention, config), feed(config), around(config))
+
+
+def decoder_block(config: T5Config) -> DecoderBlock:
+    looks = attention(SelfAttention, config), attention(CrossAttention, config)
+    return DecoderBlock(*looks, feed(config), around(config))
+
+
+def attention(kind: type[nn.Module], config: T5Config) -> nn.Module:
+    """Self- or cross-attention. The scores are not divided by the root of the width: the queries begin smaller."""
+    mix = Mixing(scale=1.0, dropout=config.dropout)
+    return kind(config.dim, config.heads, head_width=config.head_width, bias=False, mix=mix)
+
+
+def feed(config: T5Config) -> nn.Module:
+    """A feed-forward layer, gated in v1.1."""
+    kind = GatedFeedForward if config.gated else FeedForward
+    return kind(config.dim, config.hidden, ACTIVATIONS[config.activation], bias=False, dropout=config.dropout)
+
+
+def around(config: T5Config) -> Callable[[], nn.Module]:
+    """Makes the residual arrangement of one layer."""
+    return lambda: PreNorm(RMSNorm(config.dim, config.eps), config.dropout)
+
+
+def start_as_t5(model: nn.Module, config: T5Config) -> None:
+    """Normal weights that keep the variance from layer to layer, and words and their scores with a variance of one."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            smaller = config.head_width if name.endswith("to_query") else 1
+            nn.init.normal_(module.weight, std=(module.in_features * smaller) ** -0.5)
+        if isinstance(module, Distances):
+            nn.init.normal_(module.table.weight, std=config.dim**-0.5)
+    for table in (model.get_parameter("head.weight"), model.get_parameter("tokens.table.weight")):
+        nn.init.normal_(table)

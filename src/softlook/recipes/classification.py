@@ -1,0 +1,234 @@
+"""Classification: texts with labels in, a model that says which class a text belongs to out."""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from softlook.base.errors import DataError
+from softlook.data import Examples, Labelled, labelled
+from softlook.models import Bert, BertConfig
+from softlook.recipes.corpus import Corpus, read_corpus
+from softlook.recipes.job import Job, Plan, Sample, Trained, carry_out
+from softlook.recipes.judging import by_class, judged
+from softlook.recipes.settings import Classify, Files
+from softlook.recipes.sizing import Chosen, Room, sized
+from softlook.recipes.starting import started, with_head
+from softlook.recipes.told import Told, told
+from softlook.tokens import TextTokenizer
+from softlook.train.batches import Shuffled
+from softlook.train.events import Listener
+from softlook.train.examples import Ids, Labels, padded, shortened, there
+from softlook.train.objectives import classification
+from softlook.train.tensors import there as on
+
+UNEVEN = 4
+"""Times that the commonest class may be commoner than the rarest before it is said."""
+FINE_TUNING = 4
+"""Times through the data when one starts from trained weights."""
+Item = tuple[Ids, Ids, int]
+
+
+def classify(asked: Classify | Told[Classify], listeners: Sequence[Listener] = ()) -> Trained:
+    """Learn to say which class a text belongs to: `softlook train classify --data reviews.csv`."""
+    return carry_out(Classification(), told(asked) if isinstance(asked, Classify) else asked, listeners)
+
+
+class Classification(Job[Classify, Labelled]):
+    """Labelled texts, an encoder with a head for classes, and how often it is right."""
+
+    name = "classify"
+
+    def read(self, asked: Told[Classify]) -> Corpus[Labelled]:
+        return read_corpus(partial(read_labelled, asked), asked.get("data"), asked.get("valid"))
+
+    def choose(self, corpus: Corpus[Labelled], asked: Told[Classify], room: Room) -> Chosen:
+        chosen, _ = sized(corpus.characters, asked, room, layer=12, dropout=0.3)
+        chosen.values |= {
+            "batch.longest": 128 if chosen.values["tokens.kind"] == "bpe" else 512,
+            "pooling": "mean",
+            "optim.lr": chosen.values["optim.lr"] / 2,
+            "training.patience": 5,
+        }
+        if asked.get("from"):
+            chosen.values |= {"optim.lr": 5e-5, "pooling": None, "size.dropout": 0.1, "batch.tokens": 1024}
+            chosen.said = [f"Starting from {asked.get('from')}: {FINE_TUNING} times through the data, in small steps."]
+        return chosen
+
+    def plan(
+        self, corpus: Corpus[Labelled], settings: Classify, tokenizer: TextTokenizer, device: torch.device
+    ) -> Plan:
+        train, valid = list(corpus.train), list(corpus.valid)
+        counts = Counter(example.label for example in train)
+        names = sorted(counts, key=_order)
+        if len(names) < 2:
+            raise DataError(f"all examples are of one class, {names[0]!r:.40}", help="name the column: --label")
+        model = made_model(settings, tokenizer, len(names))
+        framing = Framing(tokenizer, min(settings.batch.longest or 128, model.config.context))
+        items = framing.items(train, names)
+        batches = Shuffled(
+            items, framing.length, framing, most=settings.batch.tokens or 2048, seed=settings.training.seed
+        )
+        tokens = float(sum(map(framing.length, items)))
+        return Plan(
+            model=model,
+            batches=batches,
+            objective=classification(settings.batch.smoothing),
+            evaluate=partial(looked, framing, framing.items(known(valid, names), names), names, device),
+            sample=partial(samples, framing, known(valid, names), names, device),
+            tokens=tokens,
+            batch=settings.batch.tokens or 2048,
+            reads=None if settings.from_ is None else FINE_TUNING * tokens,
+            test=partial(tested, settings, framing, names, device),
+            labels=names,
+            said=_uneven(counts),
+        )
+
+
+def read_labelled(asked: Told[Classify], files: Files) -> Examples[Labelled]:
+    """Labelled texts from files, as the settings say."""
+    return labelled(
+        files,
+        text=asked.get("text"),
+        pair=asked.get("text_pair"),
+        label=asked.get("label"),
+        bad_rows=int(asked.get("max_bad_rows")),
+        longest=int(asked.get("longest_line")),
+    )
+
+
+def made_model(settings: Classify, tokenizer: TextTokenizer, classes: int) -> Any:
+    """An encoder with a head for these classes: new, or on top of weights one starts from."""
+    if settings.from_ is not None:
+        encoder = started(settings.from_, Bert, "be taught to classify", vocab=tokenizer.vocab)
+        pooling = settings.pooling or encoder.config.pooling
+        return with_head(
+            encoder, head="classes", classes=classes, pooling=pooling, dropout=settings.size.dropout or 0.0
+        )
+    size = settings.size
+    assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None
+    return Bert(
+        BertConfig(
+            vocab=tokenizer.vocab,
+            context=settings.batch.longest or 128,
+            dim=size.dim,
+            depth=size.depth,
+            heads=size.heads,
+            hidden=size.hidden,
+            dropout=size.dropout,
+            head="classes",
+            classes=classes,
+            pooling=settings.pooling or "mean",
+        )
+    )
+
+
+class Framing:
+    """Texts with what stands around them: a global token before, a separator behind each."""
+
+    def __init__(self, tokenizer: TextTokenizer, longest: int) -> None:
+        self.tokenizer, self.longest = tokenizer, longest
+
+    def items(self, examples: Sequence[Labelled], names: Sequence[str]) -> list[Item]:
+        """Ids of both texts, and the number of the class."""
+        numbers = {name: number for number, name in enumerate(names)}
+        ones = self.tokenizer.encode([example.text for example in examples])
+        others = self.tokenizer.encode([example.pair or "" for example in examples])
+        classes = [numbers.get(example.label, 0) for example in examples]
+        return [
+            (*shortened(one, other, self.longest - 3), which)
+            for one, other, which in zip(ones, others, classes, strict=True)
+        ]
+
+    def length(self, item: Item) -> int:
+        return len(item[0]) + len(item[1]) + 2 + bool(item[1])
+
+    def __call__(self, items: Sequence[Item]) -> Labels:
+        """A batch."""
+        first, separator = self.tokenizer.first, self.tokenizer.separator
+        ones = [[first, *one, separator] for one, _, _ in items]
+        others = [[*other, separator] if other else [] for _, other, _ in items]
+        rows = [one + other for one, other in zip(ones, others, strict=True)]
+        sides = [[0] * len(one) + [1] * len(other) for one, other in zip(ones, others, strict=True)]
+        wanted = torch.tensor([which for *_, which in items])
+        return Labels(padded(rows, self.tokenizer.pad), there(rows), padded(sides), wanted)
+
+
+def scores_of(model: nn.Module, framing: Framing, items: Sequence[Item], device: torch.device) -> torch.Tensor:
+    """A score for each class of each text, in the order of the texts."""
+    order = sorted(range(len(items)), key=lambda number: framing.length(items[number]))
+    found: list[torch.Tensor] = []
+    with torch.no_grad():
+        for start in range(0, len(order), 64):
+            batch = on(framing([items[number] for number in order[start : start + 64]]), device)
+            found.append(model(batch.ids, present=batch.present, segments=batch.segments).float().cpu())
+    scores = torch.cat(found)
+    return scores[torch.tensor(order).argsort()]
+
+
+def looked(
+    framing: Framing, items: Sequence[Item], names: Sequence[str], device: torch.device, model: nn.Module
+) -> dict[str, float]:
+    """A look at held-out texts."""
+    scores, wanted = scores_of(model, framing, items, device), [which for *_, which in items]
+    loss = nn.functional.cross_entropy(scores, torch.tensor(wanted)).item()
+    return {"loss": loss, **judged(scores.argmax(-1).tolist(), wanted, names)}
+
+
+def samples(
+    framing: Framing, valid: Sequence[Labelled], names: Sequence[str], device: torch.device, model: nn.Module
+) -> list[Sample]:
+    """What the model makes of a few held-out texts."""
+    shown = valid[:3]
+    chances = scores_of(model, framing, framing.items(shown, names), device).softmax(-1)
+    return [
+        {
+            "text": " | ".join(example.texts.values()),
+            "said": f"{names[int(row.argmax())]} ({row.max():.0%})",
+            "wanted": example.label,
+        }
+        for example, row in zip(shown, chances, strict=True)
+    ]
+
+
+def tested(
+    settings: Classify, framing: Framing, names: Sequence[str], device: torch.device, model: nn.Module
+) -> dict[str, Any]:
+    """How right it is on test data, class by class too."""
+    if not settings.test:
+        return {}
+    examples = known(list(read_labelled(told(settings), settings.test)), names)
+    items = framing.items(examples, names)
+    said = scores_of(model, framing, items, device).argmax(-1).tolist()
+    wanted = [which for *_, which in items]
+    counted = {"examples": len(items), **judged(said, wanted, names), "classes": by_class(said, wanted, names)}
+    return {"test": counted}
+
+
+def known(examples: Sequence[Labelled], names: Sequence[str]) -> list[Labelled]:
+    """Those of classes that were learned; a class that nobody has seen is an error with its place."""
+    for example in examples:
+        if example.label not in names:
+            place = example.origin
+            what = f"the class {example.label!r:.40} was not in the data to learn from: {', '.join(names):.80}"
+            raise place.fault(what) if place else DataError(what)
+    return list(examples)
+
+
+def _order(label: str) -> tuple[int, float, str]:
+    """Numbers by their size, then words by the alphabet."""
+    try:
+        return 0, float(label), label
+    except ValueError:
+        return 1, 0.0, label
+
+
+def _uneven(counts: Counter[str]) -> list[str]:
+    (most, often), (least, seldom) = counts.most_common()[0], counts.most_common()[-1]
+    said = f"{len(counts)} classes, the commonest {most!r:.40} ({often / counts.total():.0%})."
+    if often <= UNEVEN * seldom:
+        return [said]
+    return [said, f"They are uneven: {least!r:.40} has only {seldom:,} examples; look at f1 and mcc, not at accuracy."]

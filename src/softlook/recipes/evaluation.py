@@ -1,0 +1,62 @@
+"""What a finished run is worth on other data."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from softlook.base.errors import ConfigError
+from softlook.recipes.classification import Framing, tested
+from softlook.recipes.corpus import Part
+from softlook.recipes.filling import Asking, documents_of, read_sentences
+from softlook.recipes.filling import Look as GapLook
+from softlook.recipes.job import LABELS, SETTINGS
+from softlook.recipes.language import Following, Look, read_documents, tokens_of
+from softlook.recipes.settings import TASKS, Classify, Files, Fill, Lm, Task, Translate
+from softlook.recipes.starting import load_any
+from softlook.recipes.told import nested, told
+from softlook.recipes.translation import tested as translated
+from softlook.tokens import TextTokenizer
+from softlook.train.device import choose_device
+from softlook.train.folder import TOKENIZER
+from softlook.train.stream import Stream
+from softlook.weights import read_tokenizer
+from softlook.weights.schema import read_json
+
+
+def evaluate(run: Path, data: Files, *, device: str = "auto") -> dict[str, Any]:
+    """Scores of a run's best checkpoint on `data`: BLEU and chrF, perplexity and bits per byte, or accuracy."""
+    settings = settings_of(run)
+    here = choose_device(device)
+    model = load_any(run).to(here).eval()
+    tokenizer = TextTokenizer(read_tokenizer(run / TOKENIZER))
+    settings = settings.model_copy(update={"test": data})
+    with torch.no_grad():
+        if isinstance(settings, Translate):
+            return translated(settings, tokenizer, model)["test"]
+        if isinstance(settings, Classify):
+            names = read_json(run / LABELS)["labels"]
+            longest = min(settings.batch.longest or 128, model.config.context)  # pyright: ignore[reportAttributeAccessIssue,reportArgumentType]
+            return tested(settings, Framing(tokenizer, longest), names, here, model)["test"]
+        if isinstance(settings, Lm):
+            tokens, spoken = tokens_of(Part(read_documents(told(settings), data)), tokenizer)
+            context = settings.batch.longest or 128
+            stream = Stream(tokens, context=context, rows=max(8192 // context, 1), seed=0)
+            return Look(stream, Following(context), here).whole(spoken, model)["held_out"]
+        if isinstance(settings, Fill):
+            documents = documents_of(
+                Part(read_sentences(told(settings), data)), tokenizer, settings.batch.longest or 128
+            )
+            asking = Asking(tokenizer, settings)
+            return GapLook((asking.pairs if settings.pairs else asking.alone)(documents), here)(model)
+    raise ConfigError(f"{run} gives words vectors; there is no score for that. Look at vectors.txt in it.")
+
+
+def settings_of(run: Path) -> Task:
+    """The settings that a run was made with."""
+    if not (run / SETTINGS).is_file():
+        raise ConfigError(f"{run} is no run: it holds no {SETTINGS}. `softlook runs` lists them.")
+    kept = read_json(run / SETTINGS)
+    if kept.get("task") not in TASKS:
+        raise ConfigError(f"{run / SETTINGS} names the task {kept.get('task')!r:.40}; known are {', '.join(TASKS)}")
+    return TASKS[kept["task"]].model_validate(nested(kept["values"]))

@@ -1,0 +1,184 @@
+"""Masked language models: text in, a model that finds hidden words from both sides out."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from softlook.data import Examples, Text, sentences
+from softlook.losses import NOTHING
+from softlook.models import Bert, BertConfig
+from softlook.recipes.corpus import Corpus, Part, read_corpus, unbroken
+from softlook.recipes.job import Job, Plan, Sample, Trained, carry_out
+from softlook.recipes.settings import Files, Fill
+from softlook.recipes.sizing import Chosen, Room, sized
+from softlook.recipes.starting import started, with_head
+from softlook.recipes.told import Told, told
+from softlook.tokens import TextTokenizer
+from softlook.train.batches import Rolled, Shuffled, chance
+from softlook.train.events import Listener
+from softlook.train.examples import Gaps, Ids
+from softlook.train.masking import Hiding, coupled, gaps, neighbours
+from softlook.train.objectives import filling
+from softlook.train.tensors import there
+
+HELD_OUT = 64
+"""Examples to a batch, in looks at held-out text."""
+
+
+def fill(asked: Fill | Told[Fill], listeners: Sequence[Listener] = ()) -> Trained:
+    """Learn to find hidden words: `softlook train fill --data corpus.txt`."""
+    return carry_out(Filling(), told(asked) if isinstance(asked, Fill) else asked, listeners)
+
+
+class Filling(Job[Fill, Text]):
+    """Sentences with hidden words, an encoder with a head for words."""
+
+    name = "fill"
+
+    def read(self, asked: Told[Fill]) -> Corpus[Text]:
+        return read_corpus(partial(read_sentences, asked), asked.get("data"), asked.get("valid"))
+
+    def choose(self, corpus: Corpus[Text], asked: Told[Fill], room: Room) -> Chosen:
+        chosen, _ = sized(corpus.characters, asked, room, layer=12, dropout=0.1)
+        chosen.values |= {"batch.longest": 128, "optim.lr": 5e-5 if asked.get("from") else chosen.values["optim.lr"]}
+        return chosen
+
+    def plan(self, corpus: Corpus[Text], settings: Fill, tokenizer: TextTokenizer, device: torch.device) -> Plan:
+        longest, most = settings.batch.longest or 128, settings.batch.tokens or 2048
+        asking = Asking(tokenizer, settings)
+        documents, valid = (
+            documents_of(corpus.train, tokenizer, longest),
+            documents_of(corpus.valid, tokenizer, longest),
+        )
+        ask = asking.pairs if settings.pairs else asking.alone
+        places, length, gapped = ask(documents)
+        seed = settings.training.seed
+        # What is asked is decided when a batch is made, by dice that depend on its place alone.
+        batches = Rolled(Shuffled(places, length, list, most=most, seed=seed), gapped, seed=seed)
+        tokens = float(sum(map(len, (row for document in documents for row in document))))
+        return Plan(
+            model=made_model(settings, tokenizer),
+            batches=batches,
+            objective=filling,
+            evaluate=Look(ask(valid or documents), device),
+            sample=partial(samples, valid or documents, tokenizer, device),
+            tokens=tokens,
+            batch=most,
+            reads=None if settings.from_ is None else 4 * tokens,
+        )
+
+
+def read_sentences(asked: Told[Fill], files: Files) -> Examples[Text]:
+    """Sentences from files, as the settings say."""
+    return sentences(
+        files,
+        text=asked.get("text"),
+        bad_rows=int(asked.get("max_bad_rows")),
+        longest=int(asked.get("longest_line")),
+    )
+
+
+def made_model(settings: Fill, tokenizer: TextTokenizer) -> nn.Module:
+    """An encoder with a head for words, and one for pairs where they are asked for."""
+    head = "pretraining" if settings.pairs else "words"
+    if settings.from_ is not None:
+        encoder = started(settings.from_, Bert, "be taught to find hidden words", vocab=tokenizer.vocab)
+        return with_head(encoder, head=head)
+    size = settings.size
+    assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None
+    return Bert(
+        BertConfig(
+            vocab=tokenizer.vocab,
+            context=settings.batch.longest or 128,
+            dim=size.dim,
+            depth=size.depth,
+            heads=size.heads,
+            hidden=size.hidden,
+            dropout=size.dropout,
+            head=head,
+        )
+    )
+
+
+def documents_of(part: Part[Text], tokenizer: TextTokenizer, longest: int) -> list[list[Ids]]:
+    """Documents as lists of sentences; a sentence that is too long becomes several."""
+    made: list[list[Ids]] = []
+    room = longest - 3
+    for texts, _, _ in unbroken(part):
+        rows = tokenizer.encode([example.text for example in texts])
+        made.append([row[start : start + room] for row in rows for start in range(0, len(row), room)])
+    return [document for document in made if document]
+
+
+Asked = tuple[list[Any], Callable[[Any], int], Callable[[Any, torch.Generator], Gaps]]
+"""Examples, how long each is, and what makes a question of some of them."""
+
+
+class Asking:
+    """How examples become questions."""
+
+    def __init__(self, tokenizer: TextTokenizer, settings: Fill) -> None:
+        hiding = Hiding(
+            mask=tokenizer.mask, vocab=tokenizer.vocab, special=tokenizer.special, share=settings.batch.hidden
+        )
+        frame = {"first": tokenizer.first, "separator": tokenizer.separator, "pad": tokenizer.pad}
+        self.gaps = partial(gaps, hiding=hiding, longest=settings.batch.longest or 128, **frame)
+
+    def alone(self, documents: Sequence[Sequence[Ids]]) -> Asked:
+        """Each sentence by itself."""
+        rows = [row for document in documents for row in document]
+        return rows, len, lambda batch, dice: self.gaps([(row, [], NOTHING) for row in batch], dice)
+
+    def pairs(self, documents: Sequence[Sequence[Ids]]) -> Asked:
+        """Each sentence with the one behind it, or with a stranger."""
+
+        def length(place: tuple[int, int]) -> int:
+            document, sentence = place
+            return len(documents[document][sentence]) + len(documents[document][sentence + 1])
+
+        return neighbours(documents), length, lambda batch, dice: self.gaps(coupled(documents, batch, dice), dice)
+
+
+class Look:
+    """A look at held-out sentences: always the same words are hidden."""
+
+    def __init__(self, asked: Asked, device: torch.device) -> None:
+        places, _, gapped = asked
+        starts = range(0, min(len(places), 1000), HELD_OUT)
+        self.batches = [gapped(places[start : start + HELD_OUT], chance(0, start)) for start in starts]
+        self.device = device
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        total, count, right = 0.0, 0, 0
+        follows: list[bool] = []
+        for batch in self.batches:
+            batch = there(batch, self.device)
+            loss = filling(model, batch)
+            scores: Any = model(batch.ids, present=batch.present, segments=batch.segments)
+            words = scores if isinstance(scores, torch.Tensor) else scores.words
+            right += int((words.argmax(-1) == batch.wanted).sum())
+            if not isinstance(scores, torch.Tensor):
+                follows += (scores.next.argmax(-1) == batch.follows).tolist()
+            total, count = total + float(loss.total), count + int(loss.count)
+        found = {"loss": total / max(count, 1), "found": right / max(count, 1)}
+        return found | ({"pairs_right": sum(follows) / len(follows)} if follows else {})
+
+
+def samples(
+    documents: Sequence[Sequence[Ids]], tokenizer: TextTokenizer, device: torch.device, model: nn.Module
+) -> list[Sample]:
+    """A held-out sentence with a hidden word in its middle, and what the model puts there."""
+    made: list[Sample] = []
+    for document in documents[:3]:
+        ids = [tokenizer.first, *document[0]]
+        place = len(ids) // 2
+        hidden, ids[place] = ids[place], tokenizer.mask
+        scores: Any = model(torch.tensor([ids], device=device))
+        words = (scores if isinstance(scores, torch.Tensor) else scores.words)[0, place].topk(3).indices.tolist()
+        before, after = tokenizer.decode(ids[1:place]), tokenizer.decode(ids[place + 1 :])
+        said = ", ".join(tokenizer.decode([word]) for word in words)
+        made.append({"text": f"{before} ___ {after}", "said": said, "wanted": tokenizer.decode([hidden])})
+    return made

@@ -1,0 +1,247 @@
+"""Language models: text in, a model that says what comes next out."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from softlook.blocks.segments import SegmentMemory
+from softlook.data import Examples, Text, documents, find
+from softlook.decode import Continuing
+from softlook.models import (
+    GPT,
+    ConvolutionalLM,
+    ConvolutionalLMConfig,
+    GPTConfig,
+    Llama,
+    LlamaConfig,
+    TransformerXL,
+    TransformerXLConfig,
+)
+from softlook.ops import masks
+from softlook.recipes.corpus import Corpus, Part, read_corpus, unbroken
+from softlook.recipes.job import Job, Plan, Sample, Trained, carry_out
+from softlook.recipes.saying import Rereading, continued
+from softlook.recipes.settings import Files, Lm
+from softlook.recipes.sizing import Chosen, Room, sized
+from softlook.recipes.starting import started
+from softlook.recipes.told import Told, told
+from softlook.tokens import TextTokenizer
+from softlook.train.batches import Place
+from softlook.train.events import Listener
+from softlook.train.examples import Rows
+from softlook.train.objectives import language, surprise
+from softlook.train.step import Loss
+from softlook.train.stream import Stream, Tokens
+from softlook.train.tensors import there
+
+FEW = 5_000_000
+"""Characters of text up to which a model spells."""
+SEGMENTS = 4
+"""Segments to a row, through which Transformer-XL carries its memory."""
+Model = GPT | Llama | TransformerXL | ConvolutionalLM
+
+
+def lm(asked: Lm | Told[Lm], listeners: Sequence[Listener] = ()) -> Trained:
+    """Learn to say what comes next: `softlook train lm --data corpus.txt`."""
+    return carry_out(Language(), told(asked) if isinstance(asked, Lm) else asked, listeners)
+
+
+class Language(Job[Lm, Text]):
+    """Packed documents, a decoder-only model, perplexity and bits per byte."""
+
+    name = "lm"
+
+    def read(self, asked: Told[Lm]) -> Corpus[Text]:
+        return read_corpus(partial(read_documents, asked), asked.get("data"), asked.get("valid"))
+
+    def choose(self, corpus: Corpus[Text], asked: Told[Lm], room: Room) -> Chosen:
+        small = corpus.characters < FEW
+        asked = Told(asked.schema, {"tokens.kind": "characters" if small else "bpe", **asked.values}, asked.origins)
+        chosen, tokens = sized(corpus.characters, asked, room, layer=12, dropout=0.2)
+        cuda = room.device.type == "cuda"
+        context = asked.get("batch.longest") or (256 if cuda else 128)
+        chosen.values |= {
+            "batch.longest": int(min(context, max(tokens // 20, 8))),
+            "batch.tokens": int(min(max(tokens / 40, 256), 16384 if cuda else 1536)),
+            "optim.lr": 2 * chosen.values["optim.lr"],
+            "optim.weight_decay": 0.1,
+        }
+        return chosen
+
+    def plan(self, corpus: Corpus[Text], settings: Lm, tokenizer: TextTokenizer, device: torch.device) -> Plan:
+        context, batch = settings.batch.longest or 128, settings.batch.tokens or 1536
+        model = made_model(settings, tokenizer, context)
+        row = SEGMENTS * context if isinstance(model, TransformerXL) else context
+        train, _ = tokens_of(corpus.train, tokenizer)
+        valid, spoken = tokens_of(corpus.valid, tokenizer)
+        rows = max(batch // row, 1)
+        batches = Packed(Stream(train, context=row, rows=rows, seed=settings.training.seed))
+        objective = Following(context)
+        look = Look(Stream(valid, context=row, rows=max(rows, 4096 // row), seed=0), objective, device)
+        return Plan(
+            model=model,
+            batches=batches,
+            objective=objective,
+            evaluate=look,
+            sample=partial(samples, valid, tokenizer, context),
+            tokens=len(train.ids),
+            batch=rows * row,
+            test=partial(look.whole, spoken),
+        )
+
+
+def read_documents(asked: Told[Lm], files: Files) -> Examples[Text]:
+    """Documents, in pieces small enough that some of them can be held out."""
+    size = sum(path.stat().st_size for path in find(files))
+    return documents(
+        files,
+        text=asked.get("text"),
+        bad_rows=int(asked.get("max_bad_rows")),
+        longest=int(asked.get("longest_line")),
+        piece=min(max(size // 200, 200), 1 << 16),
+    )
+
+
+def made_model(settings: Lm, tokenizer: TextTokenizer, context: int) -> nn.Module:
+    """The model that the settings name, or the one to start from."""
+    if settings.from_ is not None:
+        return started(settings.from_, Model, "say what comes next", vocab=tokenizer.vocab)
+    size, vocab = settings.size, tokenizer.vocab
+    assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None
+    dim, depth, heads, dropout = size.dim, size.depth, size.heads, size.dropout
+    if settings.model == "convolution":
+        return ConvolutionalLM(ConvolutionalLMConfig(vocab=vocab, dim=dim, depth=3 * depth, cycle=6, dropout=dropout))
+    if settings.model == "llama":
+        return Llama(LlamaConfig(vocab=vocab, context=context, dim=dim, depth=depth, heads=heads, dropout=dropout))
+    if settings.model == "transformer_xl":
+        return TransformerXL(
+            TransformerXLConfig(
+                vocab=vocab,
+                dim=dim,
+                depth=depth,
+                heads=heads,
+                hidden=size.hidden or 4 * dim,
+                dropout=dropout,
+                pre_norm=True,
+            )
+        )
+    return GPT(
+        GPTConfig(vocab=vocab, context=context, dim=dim, depth=depth, heads=heads, hidden=size.hidden, dropout=dropout)
+    )
+
+
+def tokens_of(part: Part[Text], tokenizer: TextTokenizer) -> tuple[Tokens, int]:
+    """All documents one behind the other, and how many bytes of text that is."""
+    ids, starts, total, spoken = [], [], 0, 0
+    for pieces, begins, ends in unbroken(part):
+        text = "".join(piece.text for piece in pieces)
+        coded = tokenizer.encode([text])[0]
+        row = [*([tokenizer.begin] if begins else []), *coded, *([tokenizer.end] if ends else [])]
+        starts.append(total)
+        ids.append(torch.tensor(row, dtype=torch.int32))
+        total += len(row)
+        spoken += len(text.encode("utf-8", "surrogatepass"))
+    return Tokens(torch.cat(ids), torch.tensor(starts)), spoken
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Rows that hold one document each: nothing has to be kept apart."""
+
+    ids: Int[Tensor, "B T"]
+    wanted: Int[Tensor, "B T"]
+
+
+class Packed:
+    """Batches of a stream; those in which no row holds two documents are made simpler, as they are quicker."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def start(self, place: Place) -> Iterator[tuple[Place, Rows | Whole]]:
+        return ((after, simplified(batch)) for after, batch in self.stream.start(place))
+
+
+def simplified(rows: Rows) -> Rows | Whole:
+    one = (rows.documents == rows.documents[:, :1]).all() and bool((rows.positions[:, 0] == 0).all())
+    return Whole(rows.ids, rows.wanted) if one else rows
+
+
+class Following:
+    """Say what comes next. Attention does not cross documents; a convolution has no mask, and does.
+
+    Transformer-XL reads a row segment by segment, and carries its memory from one to the next.
+    """
+
+    def __init__(self, segment: int, *, remembers: bool = True) -> None:
+        self.segment, self.remembers, self.apart = segment, remembers, language()
+
+    def __call__(self, model: nn.Module, batch: Rows | Whole) -> Loss:
+        inner = getattr(model, "module", model)  # several processes share a model through a wrapper
+        if isinstance(inner, TransformerXL):
+            return self._by_segments(model, batch)
+        if isinstance(batch, Whole) or isinstance(inner, ConvolutionalLM):
+            return surprise(model(batch.ids), batch.wanted)
+        return self.apart(model, batch)
+
+    def _by_segments(self, model: nn.Module, batch: Rows | Whole) -> Loss:
+        memory, losses, before = SegmentMemory(self.segment), [], 0
+        for start in range(0, batch.ids.shape[1], self.segment):
+            here = slice(start, start + self.segment)
+            mask = None if isinstance(batch, Whole) else _apart(batch.documents, start, here, before)
+            scores = model(batch.ids[:, here], mask=mask, memory=memory if self.remembers else None)
+            losses.append(surprise(scores, batch.wanted[:, here]))
+            before = memory.held
+        return Loss(sum(loss.total for loss in losses), sum(loss.count for loss in losses))  # pyright: ignore[reportArgumentType]
+
+
+def _apart(document_BT: Tensor, start: int, here: slice, before: int) -> masks.Mask:
+    """Which keys, of the memory and of the segment itself, belong to the same document."""
+    key_BS = document_BT[:, start - before : here.stop]
+    return masks.dense((document_BT[:, here, None] == key_BS[:, None, :])[:, None])
+
+
+class Look:
+    """A look at held-out text: the loss on some of it, while training; at the end on all of it."""
+
+    def __init__(self, stream: Stream, objective: Following, device: torch.device) -> None:
+        self.stream, self.objective, self.device = stream, objective, device
+        self.some = 1_000_000 if device.type == "cuda" else 32_768
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        count = max(self.some // (self.stream.context * self.stream.rows), 1)
+        loss, _ = self._loss(model, self.objective, count)
+        return {"loss": loss, "perplexity": math.exp(min(loss, 80.0))}
+
+    def whole(self, spoken: int, model: nn.Module) -> dict[str, Any]:
+        """Perplexity of a token, and bits that a byte of the text takes."""
+        loss, targets = self._loss(model, self.objective)
+        scores = {"loss": loss, "perplexity": math.exp(min(loss, 80.0)), "tokens": targets, "bytes": spoken}
+        scores["bits_per_byte"] = loss * targets / max(spoken, 1) / math.log(2)
+        if isinstance(model, TransformerXL):
+            scores["loss_without_memory"], _ = self._loss(model, Following(self.objective.segment, remembers=False))
+        return {"held_out": scores}
+
+    def _loss(self, model: nn.Module, objective: Following, count: int | None = None) -> tuple[float, int]:
+        total, targets = 0.0, 0
+        for batch in islice(self.stream.in_order(), count):
+            loss = objective(model, there(simplified(batch), self.device))
+            total += float(loss.total)
+            targets += int(loss.count)
+        return total / max(targets, 1), targets
+
+
+def samples(valid: Tokens, tokenizer: TextTokenizer, context: int, model: nn.Module) -> list[Sample]:
+    """How the model goes on with the beginning of the held-out text."""
+    device = next(model.parameters()).device
+    begin = [int(id) for id in valid.ids[: min(16, len(valid.ids) // 2, context // 2)]]
+    speaker = Continuing(model) if isinstance(model, GPT | Llama) else Rereading(model, context)
+    said = continued(speaker, begin, end=tokenizer.end, longest=min(200, context - len(begin)), device=device)
+    return [{"begin": tokenizer.decode(begin), "said": tokenizer.decode(said)}]

@@ -1,0 +1,167 @@
+"""Every setting of every task in closed schemas: the same names in Python, in a file, as a flag, in the environment.
+
+A value that is None is chosen for the data and the device, and said; `recipes.sizing` chooses.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from softlook.train.settings import Optim, Settings, Training
+
+Files = tuple[Path, ...]
+
+
+class Tokens(Settings):
+    """How text becomes ids."""
+
+    kind: Literal["bpe", "characters", "bytes", "words"] | None = Field(
+        default=None, description="pieces of words (bpe), characters, bytes or whole words; chosen where not told"
+    )
+    vocab: int | None = Field(default=None, ge=8, description="most tokens; chosen where not told")
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="merges of pieces left out while training, anew each time through the data"
+    )
+    file: Path | None = Field(default=None, description="a tokenizer.json to take instead of training one")
+
+
+class Sizes(Settings):
+    """How large the model is. What is not told is chosen for the data and the device."""
+
+    dim: int | None = Field(default=None, ge=1, description="width of the vectors between blocks")
+    depth: int | None = Field(default=None, ge=1, description="number of blocks, on each side where there are two")
+    heads: int | None = Field(default=None, ge=1, description="heads in each block")
+    hidden: int | None = Field(default=None, ge=1, description="width inside the feed-forward layers")
+    dropout: float | None = Field(default=None, ge=0, lt=1, description="share dropped while training")
+
+
+class TranslateSizes(Sizes):
+    """How large a translator is."""
+
+    norm: Literal["pre", "post"] = Field(
+        default="pre", description="norms before each layer, or behind it as first published, which wants a warm-up"
+    )
+
+
+class Batch(Settings):
+    """How much is learned from at once."""
+
+    tokens: int | None = Field(default=None, ge=1, description="tokens of a batch, with padding; chosen where not told")
+    longest: int | None = Field(default=None, ge=4, description="tokens of the longest example; chosen where not told")
+
+
+class PairBatch(Batch):
+    """How much is learned from at once, and how the loss is counted."""
+
+    smoothing: float = Field(default=0.1, ge=0, lt=1, description="share of each target spread over all words")
+    agree: float = Field(
+        default=0.0, ge=0, description="R-Drop: read each batch twice and ask both to agree so much; 5 is usual"
+    )
+
+
+class LabelBatch(Batch):
+    """How much is learned from at once, and how the loss is counted."""
+
+    smoothing: float = Field(default=0.0, ge=0, lt=1, description="share of each target spread over all classes")
+
+
+class WordBatch(Batch):
+    """How much is learned from at once, and which words are hidden."""
+
+    hidden: float = Field(default=0.15, gt=0, lt=1, description="share of the words that are asked for")
+
+
+class NearBatch(Batch):
+    """How much is learned from at once, and what counts as near."""
+
+    window: int = Field(default=5, ge=1, description="words to each side that count as neighbours")
+    wrong: int = Field(default=5, ge=1, description="wrong neighbours drawn for each true one")
+
+
+class Decode(Settings):
+    """How answers are found when the model is tested."""
+
+    beams: int = Field(default=5, ge=1, description="beginnings that are kept at once; 1 takes the likeliest word")
+    penalty: float = Field(default=1.0, description="above 0 favours longer answers")
+    checked: int = Field(default=200, ge=1, description="held-out examples translated at each look while training")
+    select: Literal["loss", "bleu"] = Field(default="loss", description="which held-out score decides what is best")
+
+
+class Task(Settings):
+    """What all tasks are told."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True)
+
+    data: Files = Field(default=(), description="files or folders to learn from")
+    valid: Files = Field(default=(), description="held-out files; without them a part of the data is held out")
+    test: Files = Field(default=(), description="files for a test at the very end")
+    run: Path | None = Field(default=None, description="folder of the run; runs/<task>-<data> where not told")
+    fresh: bool = Field(default=False, description="begin anew, beside a run of the same name")
+    max_bad_rows: int = Field(default=0, ge=0, description="rows that may be left out as unreadable")
+    longest_line: int = Field(default=1_000_000, ge=1, description="characters of the longest line")
+    from_: Path | None = Field(default=None, alias="from", description="a checkpoint, run or folder to start from")
+    tokens: Tokens = Tokens()
+    optim: Optim = Optim()
+    training: Training = Training()
+
+
+class Translate(Task):
+    """Turn one text into another, as pairs show it."""
+
+    source: str | None = Field(default=None, description="column to translate from; guessed where not told")
+    target: str | None = Field(default=None, description="column to translate into; guessed where not told")
+    model: Literal["transformer", "rnn_search"] = Field(default="transformer", description="kind of model")
+    size: TranslateSizes = TranslateSizes()
+    batch: PairBatch = PairBatch()
+    decode: Decode = Decode()
+
+
+class Lm(Task):
+    """Say what comes next."""
+
+    text: str | None = Field(default=None, description="column with the text, in tables")
+    model: Literal["gpt", "llama", "transformer_xl", "convolution"] = Field(default="gpt", description="kind of model")
+    size: Sizes = Sizes()
+    batch: Batch = Batch()
+
+
+class Fill(Task):
+    """Find hidden words from both sides."""
+
+    text: str | None = Field(default=None, description="column with the text, in tables")
+    pairs: bool = Field(default=False, description="also ask whether a second sentence follows the first")
+    size: Sizes = Sizes()
+    batch: WordBatch = WordBatch()
+
+
+class Classify(Task):
+    """Say which class a text belongs to."""
+
+    text: str | None = Field(default=None, description="column with the text; guessed where not told")
+    text_pair: str | None = Field(default=None, description="column with a second text, where pairs are classified")
+    label: str | None = Field(default=None, description="column with the class; guessed where not told")
+    pooling: Literal["first", "mean"] | None = Field(
+        default=None, description="judge by a global token (first) or by the mean of all; chosen where not told"
+    )
+    size: Sizes = Sizes()
+    batch: LabelBatch = LabelBatch()
+
+
+class Vectors(Task):
+    """Give words vectors from the company they keep: skip-gram."""
+
+    text: str | None = Field(default=None, description="column with the text, in tables")
+    size: Sizes = Sizes()
+    batch: NearBatch = NearBatch()
+
+
+TASKS: dict[str, type[Task]] = {
+    "translate": Translate,
+    "lm": Lm,
+    "fill": Fill,
+    "classify": Classify,
+    "vectors": Vectors,
+}
+ASIDE = {"data", "valid", "test", "run", "fresh", "from", "decode.beams", "decode.penalty"}
+"""Settings that a run may change, or that are known by their content."""

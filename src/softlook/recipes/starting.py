@@ -1,0 +1,48 @@
+"""Weights to start from: a run, a checkpoint of softlook's, or a folder of Hugging Face's."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import UnionType
+from typing import Any
+
+import torch
+from torch import nn
+
+from softlook.base.errors import WeightsError
+from softlook.weights import from_hugging_face, load
+from softlook.weights.checkpoint import CONFIG
+from softlook.weights.hollow import own_tensors
+from softlook.weights.runs import BEST, best_of
+
+
+def load_any(folder: Path) -> nn.Module:
+    """The model of a run (its best checkpoint), of a checkpoint, or of a folder of Hugging Face's."""
+    if (folder / BEST).is_file():
+        return load(best_of(folder))
+    return load(folder) if (folder / CONFIG).is_file() else from_hugging_face(folder)
+
+
+def started(folder: Path, kinds: type | UnionType, task: str, *, vocab: int | None = None) -> Any:
+    """A model to go on with, in single precision; one of another kind is refused."""
+    model = load_any(folder).float()
+    if not isinstance(model, kinds):
+        raise WeightsError(
+            f"{folder} holds a {type(model).__name__}, which cannot {task}. Start from another, or none."
+        )
+    own = getattr(model.config, "vocab", vocab)
+    if vocab is not None and own != vocab and own is not None and own < vocab:
+        raise WeightsError(
+            f"{folder} knows {own:,} tokens, and the tokenizer has {vocab:,}. Take the one it came with."
+        )
+    return model
+
+
+def with_head(model: Any, **changes: Any) -> Any:
+    """The same weights under another head, which starts from nothing."""
+    made = type(model)(replace(model.config, **changes))
+    known, places = own_tensors(model), own_tensors(made)
+    with torch.no_grad():
+        for name, place in places.items():
+            if name in known and known[name].shape == place.shape:
+                place.copy_(known[name])
+    return made

@@ -1,0 +1,226 @@
+"""Translation: pairs of texts in, a model that turns one into the other out."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import nn
+
+from softlook.base.errors import DataError
+from softlook.data import Examples, Pair, pairs
+from softlook.models import RNNSearch, RNNSearchConfig, Transformer, TransformerConfig
+from softlook.recipes.corpus import Corpus, read_corpus
+from softlook.recipes.job import Job, Plan, Sample, Trained, carry_out
+from softlook.recipes.saying import translated
+from softlook.recipes.settings import Files, Translate
+from softlook.recipes.sizing import Chosen, Room, sized
+from softlook.recipes.starting import started
+from softlook.recipes.told import Told, told
+from softlook.tokens import TextTokenizer
+from softlook.tokens.dropout import Varied
+from softlook.train import examples
+from softlook.train.batches import Place, Shuffled, turns
+from softlook.train.events import Listener
+from softlook.train.examples import Ids, Pairs
+from softlook.train.objectives import held_out, translation
+
+log = logging.getLogger("softlook.recipes")
+SHOWN = 3
+"""Samples at each look."""
+
+
+def translate(asked: Translate | Told[Translate], listeners: Sequence[Listener] = ()) -> Trained:
+    """Learn to turn one text into another: `softlook train translate --data pairs.tsv`.
+
+    Going on is calling it again. The run's folder holds everything there is to know about it.
+    """
+    return carry_out(Translation(), told(asked) if isinstance(asked, Translate) else asked, listeners)
+
+
+class Translation(Job[Translate, Pair]):
+    """Pairs, a Transformer or a recurrent translator, and BLEU."""
+
+    name = "translate"
+
+    def read(self, asked: Told[Translate]) -> Corpus[Pair]:
+        return read_corpus(partial(read_pairs, asked), asked.get("data"), asked.get("valid"))
+
+    def choose(self, corpus: Corpus[Pair], asked: Told[Translate], room: Room) -> Chosen:
+        chosen, _ = sized(corpus.characters, asked, room, layer=28, dropout=0.3)
+        chosen.values["batch.longest"] = 256 if chosen.values["tokens.kind"] == "bpe" else 512
+        if room.device.type == "cpu":
+            chosen.values["decode.checked"] = 60
+        return chosen
+
+    def plan(self, corpus: Corpus[Pair], settings: Translate, tokenizer: TextTokenizer, device: torch.device) -> Plan:
+        train, valid = list(corpus.train), list(corpus.valid)
+        model = made_model(settings, tokenizer)
+        batches, left = made_batches(train, settings, tokenizer)
+        objective = translation(settings.batch.smoothing, settings.batch.agree)
+        tokens = sum(len(row) for pair in train[:2000] for row in tokenizer.encode(list(pair[:2])))
+        plan = Plan(
+            model=model,
+            batches=batches,
+            objective=objective,
+            evaluate=Look(valid, settings, tokenizer, device),
+            sample=partial(samples, valid, tokenizer),
+            tokens=tokens * len(train) / max(min(len(train), 2000), 1),
+            batch=settings.batch.tokens or 2048,
+            test=partial(tested, settings, tokenizer),
+        )
+        if left:
+            plan.said.append(f"{left:,} pairs are longer than {settings.batch.longest} tokens and left out.")
+        return plan
+
+
+def read_pairs(asked: Told[Translate], files: Files) -> Examples[Pair]:
+    """Pairs from files, as the settings say."""
+    return pairs(
+        files,
+        source=asked.get("source"),
+        target=asked.get("target"),
+        bad_rows=int(asked.get("max_bad_rows")),
+        longest=int(asked.get("longest_line")),
+    )
+
+
+def made_model(settings: Translate, tokenizer: TextTokenizer) -> nn.Module:
+    """The model that the settings name, or the one to start from."""
+    if settings.from_ is not None:
+        return started(settings.from_, Transformer | RNNSearch, "translate", vocab=tokenizer.vocab)
+    size = settings.size
+    assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None
+    if settings.model == "rnn_search":
+        return RNNSearch(
+            RNNSearchConfig(
+                source_vocab=tokenizer.vocab,
+                target_vocab=tokenizer.vocab,
+                dim=size.dim,
+                hidden=size.hidden or 2 * size.dim,
+                readout=size.dim,
+                dropout=size.dropout,
+            )
+        )
+    return Transformer(
+        TransformerConfig(
+            vocab=tokenizer.vocab,
+            dim=size.dim,
+            depth=size.depth,
+            heads=size.heads,
+            hidden=size.hidden,
+            dropout=size.dropout,
+            norm=size.norm,
+        )
+    )
+
+
+def made_batches(train: Sequence[Pair], settings: Translate, tokenizer: TextTokenizer) -> tuple[Any, int]:
+    """Batches without end, and how many pairs were too long for them."""
+    sources, targets = (tokenizer.encode(side) for side in sides(train))
+    longest = settings.batch.longest or 256
+    fits = [i for i, both in enumerate(zip(sources, targets, strict=True)) if max(map(len, both)) < longest]
+    if not fits:
+        raise DataError(f"every pair is longer than {longest} tokens", help="raise --batch.longest")
+    collate = partial(examples.pairs, begin=tokenizer.begin, end=tokenizer.end, pad=tokenizer.pad)
+    most, seed = settings.batch.tokens or 2048, settings.training.seed
+    if not settings.tokens.dropout:
+        items = [(sources[i], targets[i]) for i in fits]
+        return Shuffled(items, _length, collate, most=most, seed=seed), len(train) - len(fits)
+    texts = sides([train[i] for i in fits])
+    return Retold(texts, tokenizer, settings, collate), len(train) - len(fits)
+
+
+class Retold:
+    """Pairs in ever new pieces: BPE dropout. Pieces and order depend on the seed and the epoch alone."""
+
+    def __init__(
+        self, texts: Sequence[Sequence[str]], tokenizer: TextTokenizer, settings: Translate, collate: Any
+    ) -> None:
+        self.seed, self.most, self.collate = settings.training.seed, settings.batch.tokens or 2048, collate
+        self.sides = [Varied(tokenizer, side, dropout=settings.tokens.dropout, seed=self.seed) for side in texts]
+
+    def epoch(self, number: int) -> "Turned":
+        items = list(zip(*(side.epoch(number) for side in self.sides), strict=True))
+        shuffled = Shuffled(items, _length, self.collate, most=self.most, seed=self.seed)
+        return Turned(shuffled, shuffled.epoch(number))
+
+    def start(self, place: Place) -> Iterator[tuple[Place, Pairs]]:
+        return turns(self.epoch, place)
+
+
+class Turned:
+    """One time through."""
+
+    def __init__(self, shuffled: Shuffled[Any, Pairs], batches: list[list[int]]) -> None:
+        self.shuffled, self.batches = shuffled, batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, number: int, /) -> Pairs:
+        return self.shuffled.collate([self.shuffled.items[i] for i in self.batches[number]])
+
+
+def sides(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
+    """All sources, and all targets."""
+    return [pair.source for pair in pairs], [pair.target for pair in pairs]
+
+
+def _length(pair: tuple[Ids, Ids]) -> int:
+    return max(len(pair[0]), len(pair[1])) + 1
+
+
+class Look:
+    """A look at held-out pairs: how surprising they are and, on some, BLEU by taking the likeliest words."""
+
+    def __init__(
+        self, valid: Sequence[Pair], settings: Translate, tokenizer: TextTokenizer, device: torch.device
+    ) -> None:
+        self.valid, self.settings, self.tokenizer = valid[: settings.decode.checked], settings, tokenizer
+        longest = settings.batch.longest or 256
+        coded = (tokenizer.encode(side) for side in sides(valid))
+        items = [(one[:longest], other[:longest]) for one, other in zip(*coded, strict=True)]
+        batches = Shuffled(
+            items,
+            _length,
+            partial(examples.pairs, begin=tokenizer.begin, end=tokenizer.end, pad=tokenizer.pad),
+            most=4096,
+            seed=0,
+        )
+        kept = [batches.collate([items[i] for i in numbers]) for numbers in batches.epoch(0)]
+        self.loss = held_out(kept, translation(0.0), device)
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        scores = self.loss(model)
+        if find_spec("sacrebleu") is None:
+            return scores
+        from softlook.recipes.bleu import bleu  # noqa: PLC0415  (an extra: without it there is no BLEU on the way)
+
+        said = translated(model, self.tokenizer, [pair.source for pair in self.valid])
+        scores["bleu"] = bleu(said, [pair.target for pair in self.valid])
+        return {"missing_bleu": 100 - scores["bleu"], **scores} if self.settings.decode.select == "bleu" else scores
+
+
+def samples(valid: Sequence[Pair], tokenizer: TextTokenizer, model: nn.Module) -> list[Sample]:
+    """What the model says now, beside what it should."""
+    shown = valid[:SHOWN]
+    said = translated(model, tokenizer, [pair.source for pair in shown])
+    return [
+        {"source": pair.source, "said": words, "wanted": pair.target} for pair, words in zip(shown, said, strict=True)
+    ]
+
+
+def tested(settings: Translate, tokenizer: TextTokenizer, model: nn.Module) -> dict[str, Any]:
+    """BLEU and chrF on test data, by beam search."""
+    if not settings.test:
+        return {}
+    from softlook.recipes.bleu import scored  # noqa: PLC0415  (an extra)
+
+    tests = list(read_pairs(told(settings), settings.test))
+    decode = settings.decode
+    sources = [pair.source for pair in tests]
+    said = translated(model, tokenizer, sources, beams=decode.beams, penalty=decode.penalty)
+    return {"test": {"examples": len(tests), **scored(said, [pair.target for pair in tests])}}

@@ -1,0 +1,219 @@
+"""In what order examples come, and where one has got to: (seed, epoch, offset), and nothing else to remember."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import torch
+
+from softlook.base.errors import TrainingError
+
+Item = TypeVar("Item")
+Batch = TypeVar("Batch")
+Made = TypeVar("Made", covariant=True)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the data one is: so many batches into so many-th time through."""
+
+    epoch: int = 0
+    offset: int = 0
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """Batches which can be entered at any place; each comes with the place after it.
+
+    They are made in the background: whatever chance they need, they take from dice of their own (`chance`).
+    """
+
+    def start(self, place: Place) -> Iterator[tuple[Place, Any]]: ...
+
+
+class Turn(Protocol[Made]):
+    """The batches of one time through: so many, each made when it is asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int, /) -> Made: ...
+
+
+def seed_of(*numbers: int) -> int:
+    """One seed from several numbers: far apart even where they are close together."""
+    return int.from_bytes(sha256(" ".join(map(str, numbers)).encode()).digest()[:4], "little")
+
+
+def chance(*numbers: int) -> torch.Generator:
+    """Dice of their own for these numbers: a seed, an epoch, an offset.
+
+    >>> torch.rand(1, generator=chance(0, 1)) == torch.rand(1, generator=chance(0, 1))
+    tensor([True])
+    """
+    return torch.Generator().manual_seed(seed_of(*numbers))
+
+
+def buckets(lengths: Sequence[int], most: int, *, seed: int, epoch: int) -> list[list[int]]:
+    """Batches of example numbers, alike in length, each of at most `most` tokens with its padding, in shuffled order.
+
+    The order is a pure function of seed and epoch. An example longer than `most` makes a batch of its own.
+
+    >>> buckets([3, 9, 3, 8], most=18, seed=0, epoch=0)
+    [[2, 0], [3, 1]]
+    """
+    dice = chance(seed, epoch)
+    order = torch.randperm(len(lengths), generator=dice).tolist()
+    # Shuffled first and sorted after: examples of one length come in another order each time.
+    order.sort(key=lambda number: lengths[number])
+    made: list[list[int]] = []
+    batch: list[int] = []
+    for number in order:
+        if batch and (len(batch) + 1) * lengths[number] > most:
+            made.append(batch)
+            batch = []
+        batch.append(number)
+    if batch:
+        made.append(batch)
+    return [made[i] for i in torch.randperm(len(made), generator=dice).tolist()]
+
+
+class Shuffled(Generic[Item, Batch]):
+    """Batches without end from examples in memory.
+
+    >>> batches = Shuffled(["a", "bb", "cc", "d"], len, "".join, most=2, seed=0)
+    >>> [batch for _, batch in zip(range(3), batches.start(Place()))]
+    [(Place(epoch=0, offset=1), 'cc'), (Place(epoch=0, offset=2), 'da'), (Place(epoch=1, offset=0), 'bb')]
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        length: Callable[[Item], int],
+        collate: Callable[[list[Item]], Batch],
+        *,
+        most: int,
+        seed: int,
+    ) -> None:
+        if not items:
+            raise TrainingError("there is nothing to learn from: no examples came")
+        self.items, self.collate, self.most, self.seed = items, collate, most, seed
+        self.lengths = [length(item) for item in items]
+
+    def epoch(self, number: int) -> list[list[int]]:
+        """The batches of one time through, as example numbers."""
+        return buckets(self.lengths, self.most, seed=self.seed, epoch=number)
+
+    def start(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+        """From `place` on: each batch with the place after it."""
+        for after, numbers in turns(self.epoch, place):
+            yield after, self.collate([self.items[i] for i in numbers])
+
+
+class Listed(Generic[Batch]):
+    """A list of batches, from the first to the last and round again.
+
+    >>> [batch for _, batch in zip(range(3), Listed(["a", "b"]).start(Place(0, 1)))]
+    [(Place(epoch=1, offset=0), 'b'), (Place(epoch=1, offset=1), 'a'), (Place(epoch=2, offset=0), 'b')]
+    """
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        if not len(batches):
+            raise TrainingError("there is nothing to learn from: no batches came")
+        self.batches = batches
+
+    def start(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+        return turns(lambda epoch: self.batches, place)
+
+
+class Repeated(Generic[Batch]):
+    """What can be gone through again and again but not entered in the middle, as torch's DataLoader.
+
+    Going on passes over what was seen: exact if the batches come in the same order each time one goes through.
+
+    >>> [batch for _, batch in zip(range(2), Repeated(range(3)).start(Place(0, 2)))]
+    [(Place(epoch=0, offset=3), 2), (Place(epoch=1, offset=1), 0)]
+    """
+
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self.batches = batches
+
+    def start(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+        epoch, offset = place.epoch, place.offset
+        while True:
+            number = 0
+            for number, batch in enumerate(self.batches, 1):
+                if number > offset:
+                    yield Place(epoch, number), batch
+            if not number:
+                raise TrainingError("there is nothing to learn from: no batches came")
+            epoch, offset = epoch + 1, 0
+
+
+class Passing(Generic[Batch]):
+    """Batches that pass by once: where they end the run ends, and nobody can be sent back to a place among them."""
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self.batches = batches
+
+    def start(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+        for number, batch in enumerate(self.batches, place.offset + 1):
+            yield Place(place.epoch, number), batch
+
+
+class Rolled(Generic[Item, Batch]):
+    """Batches that chance has a hand in: `change(batch, dice)`, the dice depending on the seed and the place alone.
+
+    So the same batch is changed otherwise each time through, and alike whenever it is reached.
+
+    >>> flips = Rolled(Listed([3]), lambda n, dice: torch.randint(2, (n,), generator=dice).tolist(), seed=0)
+    >>> twice = [next(flips.start(Place(epoch, 0)))[1] for epoch in (0, 0, 1)]
+    >>> twice[0] == twice[1], twice[0] == twice[2]
+    (True, False)
+    """
+
+    def __init__(self, batches: Batches, change: Callable[[Item, torch.Generator], Batch], *, seed: int) -> None:
+        self.batches, self.change, self.seed = batches, change, seed
+
+    def start(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+        for after, batch in self.batches.start(place):
+            yield after, self.change(batch, chance(self.seed, place.epoch, place.offset))
+            place = after
+
+
+def turns(epoch: Callable[[int], Turn[Made]], place: Place) -> Iterator[tuple[Place, Made]]:
+    """Time after time through what `epoch` gives for each, from `place` on."""
+    number, offset = place.epoch, place.offset
+    while True:
+        batches = epoch(number)
+        for i in range(offset, len(batches)):
+            yield (Place(number, i + 1) if i + 1 < len(batches) else Place(number + 1, 0)), batches[i]
+        number, offset = number + 1, 0
+
+
+def as_batches(batches: Batches | Iterable[Any]) -> Batches:
+    """Whatever gives batches, as something with places in it.
+
+    >>> [type(as_batches(made)).__name__ for made in ([1, 2], {1, 2}, iter([1, 2]))]
+    ['Listed', 'Repeated', 'Passing']
+    """
+    if isinstance(batches, Batches):
+        return batches
+    if isinstance(batches, Sequence):
+        return Listed(batches)
+    if isinstance(batches, Iterator):
+        return Passing(batches)
+    if isinstance(batches, Iterable):
+        return Repeated(batches)
+    raise TrainingError(
+        f"fit wants batches: a list of them, or anything that gives them; {type(batches).__name__} came"
+    )
+
+
+def doubt(batches: Batches) -> str | None:
+    """Why going on in the middle of these batches may not be exact, if so."""
+    if isinstance(batches, Passing):
+        return "these batches come from an iterator, which cannot be sent back: going on takes whatever it gives next"
+    if isinstance(batches, Repeated):
+        return "these batches are passed over from the start up to the place: exact only if their order stays the same"
+    return None

@@ -1,0 +1,122 @@
+"""Lists of ids into batches of tensors, one small value for each thing that can be learned."""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from softlook.losses import NOTHING
+
+Ids = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A source, and the target it is to be turned into: what is said so far goes in, what comes next is asked."""
+
+    source: Int[Tensor, "B S"]
+    source_present: Bool[Tensor, "B S"]
+    said: Int[Tensor, "B T"]
+    wanted: Int[Tensor, "B T"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Documents packed into rows: what is read, what comes next, and which document each place belongs to."""
+
+    ids: Int[Tensor, "B T"]
+    wanted: Int[Tensor, "B T"]
+    documents: Int[Tensor, "B T"]
+    positions: Int[Tensor, "B T"]
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Texts with hidden words, and whether the second sentence followed the first."""
+
+    ids: Int[Tensor, "B T"]
+    present: Bool[Tensor, "B T"]
+    segments: Int[Tensor, "B T"]
+    wanted: Int[Tensor, "B T"]
+    follows: Int[Tensor, " B"]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Texts, alone or in pairs, and the class of each."""
+
+    ids: Int[Tensor, "B T"]
+    present: Bool[Tensor, "B T"]
+    segments: Int[Tensor, "B T"]
+    wanted: Int[Tensor, " B"]
+
+
+def padded(rows: Sequence[Ids], fill: int = 0) -> Int[Tensor, "B T"]:
+    """Rows of different lengths, filled up on the right.
+
+    >>> padded([[1, 2], [3]], fill=9)
+    tensor([[1, 2],
+            [3, 9]])
+    """
+    longest = max(map(len, rows), default=0)
+    if not longest:
+        return torch.empty(len(rows), 0, dtype=torch.long)
+    flat = array("q", [fill]) * (len(rows) * longest)  # nested lists would take torch three times as long
+    for number, row in enumerate(rows):
+        flat[number * longest : number * longest + len(row)] = array("q", row)
+    return torch.frombuffer(flat, dtype=torch.long).view(len(rows), longest)
+
+
+def there(rows: Sequence[Ids]) -> Bool[Tensor, "B T"]:
+    """Where there is a token.
+
+    >>> there([[1, 2], [3]])
+    tensor([[ True,  True],
+            [ True, False]])
+    """
+    lengths = torch.tensor([len(row) for row in rows])
+    return torch.arange(max((len(row) for row in rows), default=0)) < lengths[:, None]
+
+
+def pairs(examples: Sequence[tuple[Ids, Ids]], *, begin: int, end: int, pad: int = 0) -> Pairs:
+    """Sources end with `end`; targets are said from `begin` on, and asked for up to `end`.
+
+    >>> pairs([([5, 6], [7])], begin=1, end=2).wanted
+    tensor([[7, 2]])
+    """
+    sources = [[*source, end] for source, _ in examples]
+    said = [[begin, *target] for _, target in examples]
+    wanted = [[*target, end] for _, target in examples]
+    return Pairs(padded(sources, pad), there(sources), padded(said, pad), padded(wanted, NOTHING))
+
+
+def labelled(
+    examples: Sequence[tuple[Ids, Ids, int]], *, first: int, separator: int, longest: int, pad: int = 0
+) -> Labels:
+    """A global token, the text, and where there is one, a separator and a second text.
+
+    >>> labelled([([5, 6], [], 1)], first=3, separator=4, longest=8).ids
+    tensor([[3, 5, 6]])
+    """
+    rows, sides = [], []
+    for one, other, _ in examples:
+        one, other = shortened(one, other, longest - 1 - (1 if other else 0))
+        behind = [separator, *other] if other else []
+        rows.append([first, *one, *behind])
+        sides.append([0] * (1 + len(one)) + [1] * len(behind))
+    return Labels(padded(rows, pad), there(rows), padded(sides), torch.tensor([label for *_, label in examples]))
+
+
+def shortened(one: Ids, other: Ids, room: int) -> tuple[Ids, Ids]:
+    """Two texts cut to fit together; the longer one gives way first.
+
+    >>> shortened([1, 2, 3, 4, 5], [6, 7], 5)
+    ([1, 2, 3], [6, 7])
+    """
+    shorter = min(len(one), len(other), room // 2)
+    if len(one) >= len(other):
+        return one[: max(room - len(other), room - shorter)], other[: max(room - len(one), shorter)]
+    return one[: max(room - len(other), shorter)], other[: max(room - len(one), room - shorter)]

@@ -1,0 +1,29 @@
+"""What happened since the last word about the loss."""
+
+import time
+
+from softlook.train.events import Trained
+from softlook.train.step import Stepped
+
+
+class Recent:
+    """The steps since then, added up."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self.total, self.targets, self.since = 0.0, 0, time.monotonic()
+
+    def add(self, stepped: Stepped) -> None:
+        """Take a step in; one that gave no numbers has none to give."""
+        if stepped.taken:
+            self.total += stepped.loss * stepped.targets
+            self.targets += stepped.targets
+
+    def told(self, step: int, *, lr: float, gradient: float, seconds: float) -> Trained:
+        """The word, and the beginning of the next one."""
+        loss = self.total / max(self.targets, 1)
+        speed = self.targets / max(time.monotonic() - self.since, 1e-9)
+        self._begin()
+        return Trained(step, loss, lr, gradient, speed, seconds)

@@ -1,0 +1,153 @@
+"""Llama. What it shares with Mistral and Qwen2 is here, and used there."""
+
+from typing import Any
+
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import nn
+
+from softlook.base.errors import WeightsError
+from softlook.models.llama import Llama, LlamaConfig
+from softlook.ops.masks import causal
+from softlook.weights.families.rope import Rotary, base_and_stretch, described
+from softlook.weights.families.tables import tied_as_in_the_file
+from softlook.weights.family import Family
+from softlook.weights.renaming import Rule, Same, layer
+
+
+class LlamaLike(Rotary):
+    """The fields that Llama, Mistral and Qwen2 share."""
+
+    vocab_size: PositiveInt = 32000
+    hidden_size: PositiveInt = 4096
+    intermediate_size: PositiveInt = 11008
+    num_hidden_layers: PositiveInt = 32
+    num_attention_heads: PositiveInt = 32
+    num_key_value_heads: PositiveInt | None = None
+    head_dim: PositiveInt | None = None
+    hidden_act: str = "silu"
+    rms_norm_eps: PositiveFloat = 1e-6
+    attention_dropout: NonNegativeFloat = 0.0
+    tie_word_embeddings: bool = False
+
+
+class LlamaTheirs(LlamaLike):
+    """Hugging Face's LlamaConfig, as far as it changes the numbers."""
+
+    attention_bias: bool = False
+    mlp_bias: bool = False
+
+
+settle = tied_as_in_the_file("model.embed_tokens.weight", "lm_head.weight")
+HARMLESS = frozenset({"is_llama_config", "pretraining_tp", "rope_interleaved"})
+
+
+def config_of(theirs: LlamaLike, head: str, **changes: Any) -> LlamaConfig:
+    """What all three have in common, in our words."""
+    if theirs.hidden_act not in ("silu", "swish"):
+        raise WeightsError(f"softlook's Llama bends with silu; this one bends with {theirs.hidden_act!r:.40}")
+    base, stretch = base_and_stretch(theirs)
+    return LlamaConfig(
+        vocab=theirs.vocab_size,
+        context=theirs.max_position_embeddings,
+        dim=theirs.hidden_size,
+        depth=theirs.num_hidden_layers,
+        heads=theirs.num_attention_heads,
+        kv_heads=theirs.num_key_value_heads,
+        head_width=theirs.head_dim,
+        hidden=theirs.intermediate_size,
+        eps=theirs.rms_norm_eps,
+        base=base,
+        stretch=stretch,
+        tied=theirs.tie_word_embeddings,
+        dropout=theirs.attention_dropout,
+        head=head,  # pyright: ignore[reportArgumentType]  (from the family's own table)
+        **changes,
+    )
+
+
+def build(theirs: LlamaTheirs, head: str) -> Llama:
+    if theirs.attention_bias or theirs.mlp_bias:
+        raise WeightsError("this Llama has biases in its attention or feed-forward layers; softlook's has none")
+    return Llama(config_of(theirs, head))
+
+
+def rules(model: Llama) -> list[Rule]:
+    config = model.config
+    found: list[Rule] = [
+        Same("tokens.table.weight", "model.embed_tokens.weight"),
+        Same("norm.weight", "model.norm.weight"),
+    ]
+    if config.head == "words" and not config.tied:
+        found += layer("head", "lm_head", "weight")
+    for i in range(config.depth):
+        ours, theirs = f"blocks.{i}", f"model.layers.{i}"
+        names = {
+            "around_attend.norm": "input_layernorm",
+            "around_feed.norm": "post_attention_layernorm",
+            "attend.to_out": "self_attn.o_proj",
+            "feed.to_gate": "mlp.gate_proj",
+            "feed.to_hidden": "mlp.up_proj",
+            "feed.to_out": "mlp.down_proj",
+        }
+        for our_name, their_name in names.items():
+            found += layer(f"{ours}.{our_name}", f"{theirs}.{their_name}", "weight")
+        for our_name, their_name in (("to_query", "q_proj"), ("to_key", "k_proj"), ("to_value", "v_proj")):
+            kinds = ("weight", "bias") if config.biases else ("weight",)
+            found += layer(f"{ours}.attend.{our_name}", f"{theirs}.self_attn.{their_name}", *kinds)
+    return found
+
+
+def ignored(model: Llama) -> tuple[str, ...]:
+    turns = (r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",)
+    no_head_of_its_own = model.config.tied or model.config.head == "states"
+    return (*turns, r"lm_head\.weight") if no_head_of_its_own else turns
+
+
+def describe_like(model: Llama, name: str) -> dict[str, Any]:
+    """What all three have in common, in their words."""
+    c = model.config
+    return {
+        "architectures": [f"{name}ForCausalLM" if c.head == "words" else f"{name}Model"],
+        "vocab_size": c.vocab,
+        "max_position_embeddings": c.context,
+        "hidden_size": c.dim,
+        "intermediate_size": c.dim * 8 // 3 if c.hidden is None else c.hidden,
+        "num_hidden_layers": c.depth,
+        "num_attention_heads": c.heads,
+        "num_key_value_heads": c.heads if c.kv_heads is None else c.kv_heads,
+        "head_dim": model.head_width,
+        "hidden_act": "silu",
+        "rms_norm_eps": c.eps,
+        "attention_dropout": c.dropout,
+        "rope_parameters": described(c, model.head_width),
+        "tie_word_embeddings": c.tied,
+    }
+
+
+def describe(model: Llama) -> dict[str, Any]:
+    return describe_like(model, "Llama") | {"attention_bias": False, "mlp_bias": False}
+
+
+def writes(model: nn.Module) -> bool:
+    return isinstance(model, Llama) and not model.config.biases and set(model.reaches) == {causal()}
+
+
+def bare(model: Llama) -> bool:
+    return model.config.head == "states"
+
+
+FAMILY = Family(
+    name="Llama",
+    model_type="llama",
+    schema=LlamaTheirs,
+    harmless=HARMLESS,
+    architectures={"LlamaForCausalLM": "words", "LlamaModel": "states"},
+    prefix="model.",
+    settle=settle,
+    build=build,
+    rules=rules,
+    ignored=ignored,
+    writes=writes,
+    bare=bare,
+    describe=describe,
+)

@@ -1,0 +1,60 @@
+"""Mistral: Llama, where every layer looks back through a window."""
+
+from typing import Any
+
+from pydantic import PositiveInt
+from torch import nn
+
+from softlook.models.llama import Llama
+from softlook.ops.masks import causal
+from softlook.weights.families.llama import (
+    HARMLESS,
+    LlamaLike,
+    bare,
+    config_of,
+    describe_like,
+    ignored,
+    rules,
+    settle,
+)
+from softlook.weights.family import Family
+
+
+class Mistral(LlamaLike):
+    """Hugging Face's MistralConfig, as far as it changes the numbers."""
+
+    intermediate_size: PositiveInt = 14336
+    num_key_value_heads: PositiveInt | None = 8
+    max_position_embeddings: PositiveInt = 131072
+    sliding_window: PositiveInt | None = 4096
+
+
+def build(theirs: Mistral, head: str) -> Llama:
+    return Llama(config_of(theirs, head, window=theirs.sliding_window))
+
+
+def describe(model: Llama) -> dict[str, Any]:
+    return describe_like(model, "Mistral") | {"sliding_window": model.config.window}
+
+
+def writes(model: nn.Module) -> bool:
+    if not isinstance(model, Llama) or model.config.biases:
+        return False
+    return len(set(model.reaches)) == 1 and causal() not in model.reaches
+
+
+FAMILY = Family(
+    name="Mistral",
+    model_type="mistral",
+    schema=Mistral,
+    harmless=HARMLESS,
+    architectures={"MistralForCausalLM": "words", "MistralModel": "states"},
+    prefix="model.",
+    settle=settle,
+    build=build,
+    rules=rules,
+    ignored=ignored,
+    writes=writes,
+    bare=bare,
+    describe=describe,
+)

@@ -1,0 +1,104 @@
+"""RoBERTa: BERT's encoder, with positions that start behind the padding's, and heads of its own."""
+
+from dataclasses import replace
+from typing import Any
+
+from pydantic import NonNegativeInt, PositiveInt
+from torch import nn
+
+from softlook.base.errors import WeightsError
+from softlook.heads.classify import ClassHead, SpanHead, TagHead
+from softlook.heads.pooling import DensePool
+from softlook.heads.words import WordHead
+from softlook.models.bert import Bert
+from softlook.weights.families import bert, encoders
+from softlook.weights.family import Family
+from softlook.weights.renaming import Rule, Same, layer
+
+ARCHITECTURES = {
+    "RobertaModel": "pooled",
+    "RobertaForMaskedLM": "words",
+    "RobertaForSequenceClassification": "classes",
+    "RobertaForMultipleChoice": "choices",
+    "RobertaForTokenClassification": "tags",
+    "RobertaForQuestionAnswering": "spans",
+}
+
+
+class Roberta(bert.BERT):
+    """Hugging Face's RobertaConfig, as far as it changes the numbers."""
+
+    vocab_size: PositiveInt = 50265
+    pad_token_id: NonNegativeInt = 1
+
+
+def build(theirs: Roberta, head: str) -> Bert:
+    if head == "words" and theirs.hidden_act != "gelu":
+        raise WeightsError(
+            f"this RoBERTa bends with {theirs.hidden_act!r:.40} inside and with gelu in its head for words; "
+            "softlook's Bert has one bend for both"
+        )
+    offset = theirs.pad_token_id + 1  # the rows up to the padding's own are never a token's
+    if theirs.max_position_embeddings <= offset:
+        raise WeightsError(f"{theirs.max_position_embeddings} positions leave none behind the padding's, {offset - 1}")
+    config = bert.encoder_config(theirs, head)
+    return Bert(replace(config, offset=offset, context=config.context - offset))
+
+
+def rules(model: Bert) -> list[Rule]:
+    found = bert.encoder_rules(model, "roberta.")
+    in_two_steps = model.config.head == "classes"  # their head for classes has a pooler of its own inside
+    if pool := encoders.place(model, DensePool):
+        found += layer(f"{pool}.to_pooled", "classifier.dense" if in_two_steps else "roberta.pooler.dense")
+    if words := encoders.place(model, WordHead):
+        found += layer(f"{words}.to_hidden", "lm_head.dense")
+        found += layer(f"{words}.norm", "lm_head.layer_norm")
+        found += [Same(f"{words}.to_words.bias", "lm_head.bias")]
+    if classes := encoders.place(model, ClassHead, TagHead):
+        found += layer(f"{classes}.to_classes", "classifier.out_proj" if in_two_steps else "classifier")
+    if ends := encoders.place(model, SpanHead):
+        found += layer(f"{ends}.to_ends", "qa_outputs")
+    return found
+
+
+def ignored(model: Bert) -> tuple[str, ...]:
+    aside = (r"(roberta\.)?embeddings\.position_ids", r"lm_head\.decoder\.(weight|bias)")
+    used = model.config.head in ("pooled", "choices") and encoders.place(model, DensePool)
+    return aside if used else (*aside, r"(roberta\.)?pooler\.dense\.(weight|bias)")
+
+
+def describe(model: Bert) -> dict[str, Any]:
+    c = model.config
+    return {
+        "architectures": [encoders.architecture(model, ARCHITECTURES)],
+        **bert.encoder_description(model),
+        "max_position_embeddings": c.context + c.offset,
+        "pad_token_id": c.offset - 1,
+    }
+
+
+def writes(model: nn.Module) -> bool:
+    if not isinstance(model, Bert) or not model.config.offset or not model.config.segments:
+        return False
+    c = model.config
+    if c.head in ("next", "pretraining") or (c.head == "words" and c.activation != "gelu"):
+        return False
+    return encoders.pools_alike(c, "tanh")
+
+
+FAMILY = Family(
+    name="RoBERTa",
+    model_type="roberta",
+    schema=Roberta,
+    harmless=frozenset({"attention_probs_dropout_prob", "classifier_dropout"}),
+    architectures=ARCHITECTURES,
+    prefix="roberta.",
+    head=bert.found_head,
+    build=build,
+    rules=rules,
+    ignored=ignored,
+    writes=writes,
+    bare=encoders.bare,
+    describe=describe,
+    beside=encoders.beside,
+)

@@ -1,0 +1,82 @@
+"""A list of a folder's files with the digest of each, itself under a digest: no bit can change unnoticed."""
+
+import json
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+from softlook.base.errors import WeightsError
+from softlook.weights.folders import told
+from softlook.weights.schema import read_json
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+def write_manifest(folder: Path) -> None:
+    """Size and digest of every file, to be compared when it is read."""
+    files = {
+        path.name: {"bytes": path.stat().st_size, "sha256": digest(path)}
+        for path in sorted(folder.iterdir())
+        if path.name != MANIFEST
+    }
+    (folder / MANIFEST).write_bytes(_written(files))
+
+
+def verify(folder: Path, *needed: str) -> None:
+    """Is every file that the manifest names there, and the same to the last bit?
+
+    >>> verify(Path("no/such/folder"))
+    Traceback (most recent call last):
+    softlook.base.errors.WeightsError: no/such/folder holds no manifest.json
+    """
+    with told("read", folder):
+        files = _read(folder / MANIFEST)
+        for name in needed:
+            if name not in files:
+                raise WeightsError(f"{folder / MANIFEST} does not list {name}: it is not that of a checkpoint")
+        for name, wanted in files.items():
+            _compare(folder / name, wanted)
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def _written(files: dict[str, Any]) -> bytes:
+    """The manifest's bytes: one way to write it, so that a changed one differs even where it means the same."""
+    content = {"format": FORMAT, "files": files}
+    own = sha256(json.dumps(content).encode()).hexdigest()
+    return (json.dumps({**content, "sha256": own}, indent=2) + "\n").encode()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    files = content.get("files")
+    if content.get("format") != FORMAT and isinstance(content.get("format"), int):
+        raise WeightsError(f"{path} has format {content['format']}; this softlook reads format {FORMAT}")
+    if not isinstance(files, dict) or path.read_bytes() != _written(files):
+        raise WeightsError(f"{path} is not what was saved: it was changed or damaged. Take another copy of the folder.")
+    for name, wanted in files.items():
+        if Path(name).name != name or not isinstance(wanted, dict):
+            raise WeightsError(f"{path} names {name!r:.80}, which is not a file beside it")
+    return files
+
+
+def _compare(path: Path, wanted: dict[str, Any]) -> None:
+    if not path.is_file():
+        raise WeightsError(f"{path.parent} lacks {path.name!r:.80}, which its manifest names. Was all of it copied?")
+    size = path.stat().st_size
+    if size != wanted.get("bytes"):
+        how = "truncated" if isinstance(wanted.get("bytes"), int) and size < wanted["bytes"] else "changed"
+        raise WeightsError(
+            f"{path} is not what was saved: it was {how}. It had {wanted.get('bytes')} bytes, and has {size}. "
+            "Take another copy."
+        )
+    found = digest(path)
+    if found != wanted.get("sha256"):
+        raise WeightsError(
+            f"{path} is not what was saved: it was changed or damaged. Its digest was {wanted.get('sha256')!s:.64}, "
+            f"and is {found}. Take another copy."
+        )

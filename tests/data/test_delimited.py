@@ -1,0 +1,106 @@
+"""CSV is read as Python's own reader reads it, and a bad row costs only itself."""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softlook.data.delimited import guess_delimiter, quoted_rows, split_rows
+from softlook.data.lines import Line
+
+PATH = Path("a.csv")
+CELL = st.text(st.sampled_from('ab ,;"\n\t|é'), max_size=8)
+TABLE = st.lists(st.lists(CELL, min_size=2, max_size=4), min_size=1, max_size=6)
+
+
+def lines(text: str) -> list[Line]:
+    rows = text.split("\n")
+    return [Line(number, row) for number, row in enumerate(rows[:-1] if rows[-1] == "" else rows, 1)]
+
+
+def cells(text: str, delimiter: str = ",") -> list[list[str] | str]:
+    return [row.fault.place if row.fault else row.cells for row in quoted_rows(lines(text), delimiter, PATH)]
+
+
+@given(TABLE, st.sampled_from(",;\t|"), st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]))
+def test_what_python_writes_comes_back(table: list[list[str]], delimiter: str, quoting: int) -> None:
+    written = io.StringIO()
+    csv.writer(written, delimiter=delimiter, quoting=quoting, lineterminator="\n").writerows(table)  # type: ignore[arg-type]
+    assert cells(written.getvalue(), delimiter) == table
+
+
+@given(st.text(st.sampled_from('ab,"\n'), max_size=30))
+def test_what_python_reads_without_complaint_is_read_the_same(text: str) -> None:
+    found = cells(text)
+    try:
+        expected = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+    except csv.Error:
+        assert any(isinstance(row, str) for row in found)
+    else:
+        assert found == expected
+
+
+@given(st.lists(st.text(st.sampled_from('ab,"'), max_size=8), max_size=8))
+def test_no_good_line_is_lost_to_a_bad_one(rows: list[str]) -> None:
+    found = cells("".join(f"{row}\n" for row in [*rows, "last,row"]))
+    assert found[-1] == ["last", "row"] or any(str(row).startswith("a.csv:") for row in found)
+    faults = [row for row in found if isinstance(row, str)]
+    assert len(faults) <= len(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"a,1\nb,2\nc,3\n', ["a.csv:1:1", ["b", "2"], ["c", "3"]]),
+        ('x,"a"b\nc,3\n', ["a.csv:1:6", ["c", "3"]]),
+        ('"a,1\nb,2\n"c",3\n', ["a.csv:3:2", ["b", "2"], ["c", "3"]]),
+        ('1,"two\nlines" x\nc,3\n', ["a.csv:2:7", ['lines" x'], ["c", "3"]]),
+    ],
+)
+def test_after_a_stray_quote_reading_goes_on_with_the_next_line(text: str, expected: list[object]) -> None:
+    assert cells(text) == expected
+
+
+def test_a_row_that_spans_lines_is_at_its_first() -> None:
+    assert [row.line for row in quoted_rows(lines('"a\nb\nc",1\nd,2\n'), ",", PATH)] == [1, 4]
+
+
+def test_an_open_quote_is_given_up_after_so_many_characters() -> None:
+    drawn = 0
+
+    def endless() -> Iterator[Line]:
+        nonlocal drawn
+        yield Line(1, '"open')
+        while True:
+            drawn += 1
+            yield Line(drawn + 1, "x" * 9)
+
+    first = next(quoted_rows(endless(), ",", PATH, longest=100))
+    assert first.fault is not None and first.fault.place == "a.csv:1:1"
+    assert drawn < 12
+
+
+def test_in_tsv_quotes_are_letters_and_blank_lines_are_passed_over() -> None:
+    rows = list(split_rows(lines('"a\tb"\n\n\tc\n'), "\t"))
+    assert [row.cells for row in rows] == [['"a', 'b"'], ["", "c"]]
+    assert [row.line for row in rows] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter"),
+    [
+        ("a,b\n1,2\n", ","),
+        ("a;b\n1,5;2\n1;2,5\n", ";"),
+        ("a\tb\nx, y\tz\n", "\t"),
+        ("a|b\n1|2\n", "|"),
+        ("text\nno delimiter here\n", ","),
+        ('"a;b",c\n"d;e",f\n', ","),
+        ("", ","),
+    ],
+)
+def test_the_delimiter_is_the_one_that_makes_even_rows(text: str, delimiter: str) -> None:
+    assert guess_delimiter(lines(text), PATH) == delimiter

@@ -1,0 +1,143 @@
+"""Laws that hold for every model, whatever it is made of."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from softlook import masks
+from softlook.ops.packing import pack
+from tests.models.tiny import TINY, VOCAB, Tiny
+
+SPEAKING = [tiny for tiny in TINY.values() if tiny.sequence is not None]
+REMEMBERING = [tiny for tiny in TINY.values() if tiny.memory is not None]
+PADDED = [
+    tiny
+    for tiny in TINY.values()
+    if (tiny.takes("present") or tiny.takes("source_present")) and getattr(tiny.config, "head", "") != "pretraining"
+]
+"""Two answers in one are those of the two models with one head each."""
+PACKED = [
+    tiny
+    for tiny in TINY.values()
+    if tiny.takes("positions") and tiny.takes("mask") and getattr(tiny.config, "head", "words") == "words"
+]
+"""They say something at every place of a row."""
+CLOSE: dict[str, Any] = {"atol": 1e-5, "rtol": 1e-4}
+
+
+def every(tinies: list[Tiny]) -> Any:
+    return pytest.mark.parametrize("tiny", tinies, ids=str)
+
+
+@every(SPEAKING)
+def test_changing_the_future_does_not_change_the_past(tiny: Tiny) -> None:
+    model, inputs = tiny.build(), tiny.inputs()
+    said = tiny.ask(model, inputs)
+    name = str(tiny.sequence)
+    changed = {**inputs, name: inputs[name].clone()}
+    changed[name][:, 4] = (changed[name][:, 4] + 1) % VOCAB
+    again = tiny.ask(model, changed)
+    assert_close(again[:, :4], said[:, :4], **CLOSE)
+    assert (again[:, 4:] - said[:, 4:]).abs().max() > 1e-4
+
+
+@every(REMEMBERING)
+def test_a_memory_changes_speed_and_not_answers(tiny: Tiny) -> None:
+    model, inputs, name = tiny.build(), tiny.inputs(), str(tiny.sequence)
+    assert tiny.memory is not None
+    memory = tiny.memory()
+    with torch.no_grad():
+        steps = [
+            tiny.ask(model, {**inputs, name: part, "memory": memory}) for part in inputs[name].split([3, 1, 2, 1], 1)
+        ]
+        assert_close(torch.cat(steps, 1), tiny.ask(model, inputs), **CLOSE)
+
+
+@every(PADDED)
+def test_what_stands_in_the_padding_changes_nothing(tiny: Tiny) -> None:
+    model, inputs = tiny.build(), tiny.inputs()
+    ids, there = ("ids", "present") if tiny.takes("present") else ("source", "source_present")
+    assert not inputs[there].all()
+    other = {**inputs, ids: torch.where(inputs[there], inputs[ids], (inputs[ids] + 1) % VOCAB)}
+    one, two = tiny.ask(model, inputs), tiny.ask(model, other)
+    if (
+        one.shape[:2] == inputs[there].shape and there == "present"
+    ):  # something is said at every place: look at the real
+        one, two = one[inputs[there]], two[inputs[there]]
+    assert_close(one, two, **CLOSE)
+
+
+@every(PADDED)
+def test_a_padded_row_is_answered_as_if_it_were_alone(tiny: Tiny) -> None:
+    model, inputs = tiny.build(), tiny.inputs()
+    ids, there = ("ids", "present") if tiny.takes("present") else ("source", "source_present")
+    whole = tiny.ask(model, inputs)
+    for row, length in enumerate(inputs[there].sum(1).tolist()):
+        alone = {name: value[row : row + 1] for name, value in inputs.items()}
+        for name in {ids, there, "segments"} & alone.keys():
+            alone[name] = alone[name][:, :length]
+        wanted = tiny.ask(model, alone)[0]
+        given = whole[row]
+        assert_close(given[:length] if given.shape != wanted.shape else given, wanted, **CLOSE)
+
+
+@every(PACKED)
+def test_packed_sequences_are_answered_as_if_each_were_alone(tiny: Tiny) -> None:
+    model = tiny.build()
+    rows = [tiny.inputs(1, length, seed=length)["ids"][0] for length in (5, 1, 7)]
+    packed = pack(rows)
+    rest = {"label": torch.tensor([2])} if tiny.takes("label") and model.config.labels else {}
+    said = tiny.ask(model, {"ids": packed.ids, "mask": packed.mask, "positions": packed.positions, **rest})
+    for row, given in zip(rows, packed.unpack(said), strict=True):
+        assert_close(given, tiny.ask(model, {"ids": row[None], **rest})[0], **CLOSE)
+
+
+@every(PACKED)
+def test_left_padding_is_no_different_where_positions_are_told(tiny: Tiny) -> None:
+    model, ids = tiny.build(), tiny.inputs(1, 5)["ids"]
+    filled = torch.cat([torch.zeros(1, 3, dtype=torch.long), ids], 1)
+    positions = (torch.arange(8) - 3).clamp(min=0)[None]
+    rest = {"label": torch.tensor([2])} if tiny.takes("label") and model.config.labels else {}
+    said = tiny.ask(model, {"ids": filled, "mask": masks.padding([5], left_of=8), "positions": positions, **rest})
+    assert_close(said[:, 3:], tiny.ask(model, {"ids": ids, **rest}), **CLOSE)
+
+
+@every(list(TINY.values()))
+def test_rows_of_a_batch_do_not_see_each_other(tiny: Tiny) -> None:
+    model, inputs = tiny.build(), tiny.inputs(batch=3)
+    order = torch.tensor([2, 0, 1])
+    moved = {name: value[order] if isinstance(value, Tensor) else value for name, value in inputs.items()}
+    assert_close(tiny.ask(model, moved), tiny.ask(model, inputs)[order], **CLOSE)
+
+
+@every(list(TINY.values()))
+def test_every_weight_learns(tiny: Tiny) -> None:
+    model = tiny.build()
+    said = tiny.ask(model, tiny.inputs(batch=8, length=12 if tiny.any_length else 7))
+    said.square().sum().backward()
+    still = {
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.numel() and (parameter.grad is None or not parameter.grad.any())
+    }
+    assert still == set(), f"no gradient reaches {sorted(still)}"
+
+
+@every([tiny for tiny in TINY.values() if tiny.mode == "encoder-only" and tiny.takes("positions")])
+def test_without_positions_an_encoder_sees_a_set(tiny: Tiny) -> None:
+    model, inputs = tiny.build(), tiny.inputs()
+    order = torch.tensor([3, 1, 6, 0, 2, 5, 4])
+    nowhere = {**inputs, "present": None, "positions": torch.zeros(7, dtype=torch.long)}
+    moved = {**nowhere, "ids": inputs["ids"][:, order]}
+    if "segments" in inputs:
+        moved["segments"] = inputs["segments"][:, order]
+    one, two = tiny.ask(model, nowhere), tiny.ask(model, moved)
+    if one.ndim == 3:
+        assert_close(two, one[:, order], **CLOSE)
+    elif model.config.pooling == "mean" and model.config.head == "classes":
+        assert_close(two, one, **CLOSE)
+    else:  # the first place is asked, and another one stands there now
+        assert (one - two).abs().max() > 1e-3

@@ -1,0 +1,147 @@
+"""BERT: laws that hold for every head."""
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch import Tensor
+
+from softlook import MaskError, ShapeError, masks
+from softlook.base.errors import ConfigError
+from softlook.models import Bert, BertConfig
+from softlook.models.bert import BertHead
+
+SMALL = BertConfig(vocab=13, context=16, dim=24, depth=2, heads=4, hidden=40, classes=3, dropout=0.2)
+HEADS: tuple[BertHead, ...] = get_args(BertHead)
+IDS = torch.tensor([[5, 3, 8, 1, 9, 2, 7], [4, 4, 6, 11, 1, 3, 2]])
+PRESENT = torch.arange(7) < torch.tensor([[7], [4]])
+
+
+def small(head: BertHead, **changes: Any) -> Bert:
+    """A BERT whose weights are large enough for differences to show."""
+    torch.manual_seed(0)
+    model = Bert(replace(SMALL, head=head, **changes)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model
+
+
+def answers(scores: Any) -> tuple[Tensor, ...]:
+    return tuple(scores) if isinstance(scores, tuple) else (scores,)
+
+
+SHAPES = {
+    "states": [(2, 7, 24)],
+    "pooled": [(2, 24)],
+    "embedding": [(2, 24)],
+    "words": [(2, 7, 13)],
+    "next": [(2, 2)],
+    "pretraining": [(2, 7, 13), (2, 2)],
+    "classes": [(2, 3)],
+    "choices": [(2, 1)],
+    "tags": [(2, 7, 3)],
+    "spans": [(2, 7, 2)],
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_head_answers_its_own_question(head: BertHead) -> None:
+    assert [tuple(scores.shape) for scores in answers(small(head)(IDS))] == SHAPES[head]
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_padding_changes_no_answer(head: BertHead, pooling: str) -> None:
+    model = small(head, pooling=pooling)
+    for padded, alone in zip(answers(model(IDS, present=PRESENT)), answers(model(IDS[1:, :4])), strict=True):
+        torch.testing.assert_close(padded[1:, :4] if padded.ndim == 3 else padded[1:], alone)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_padding_on_the_left_changes_no_answer_where_positions_are_told(head: BertHead, pooling: str) -> None:
+    model = small(head, pooling=pooling, offset=2)
+    present = PRESENT.flip(1)
+    positions = (present.cumsum(1) - 1).clamp(min=0)
+    padded = answers(model(IDS, present=present, positions=positions))
+    for one, alone in zip(padded, answers(model(IDS[1:, 3:])), strict=True):
+        torch.testing.assert_close(one[1:, 3:] if one.ndim == 3 else one[1:], alone)
+
+
+@pytest.mark.parametrize("head", ["states", "words", "tags", "spans"])
+def test_packed_documents_are_answered_as_if_each_were_alone(head: BertHead) -> None:
+    model = small(head)
+    documents, positions = torch.tensor([[0, 0, 0, 1, 1, 1, 1]]), torch.tensor([0, 1, 2, 0, 1, 2, 3])
+    packed = model(IDS[:1], mask=masks.documents(documents), positions=positions)
+    torch.testing.assert_close(packed[:, :3], model(IDS[:1, :3]))
+    torch.testing.assert_close(packed[:, 3:], model(IDS[:1, 3:]))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_token_has_a_part_in_every_answer(head: BertHead) -> None:
+    model, seen = small(head), []
+    model.tokens.register_forward_hook(lambda module, args, output: seen.append(output))
+    scores = answers(model(IDS))[-1]
+    (part,) = torch.autograd.grad((scores[:, 0] * torch.randn_like(scores[:, 0])).sum(), seen[0])
+    assert (part.abs().sum(-1) > 0).all(), "it looks both ways"
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_parameter_gets_a_gradient(head: BertHead) -> None:
+    model = small(head).train()
+    scores = answers(model(IDS, segments=(IDS > 4).long(), present=PRESENT))
+    sum((one * torch.randn_like(one)).sum() for one in scores).backward()  # pyright: ignore
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.isfinite(parameter.grad).all(), name
+        assert parameter.grad.abs().sum() > 0 or name.endswith("to_key.bias"), name  # which no softmax can feel
+
+
+def test_without_positions_and_with_the_mean_the_order_of_the_tokens_plays_no_part() -> None:
+    model = small("classes", pooling="mean", pooler=None)
+    torch.nn.init.zeros_(model.places.table.weight)
+    torch.testing.assert_close(model(IDS[:, torch.randperm(7)]), model(IDS))
+
+
+def test_the_embedding_is_the_pooled_vector_with_length_one() -> None:
+    one, other = small("embedding", pooling="mean"), small("pooled", pooling="mean")
+    pooled = other(IDS)
+    torch.testing.assert_close(one(IDS), pooled / pooled.norm(dim=-1, keepdim=True))
+
+
+def test_the_second_sentence_is_told_from_the_first() -> None:
+    model, pair = small("next"), torch.tensor([[0, 0, 0, 1, 1, 1, 1]]).expand(2, -1)
+    torch.testing.assert_close(model(IDS), model(IDS, segments=torch.zeros_like(pair)))
+    assert not torch.allclose(model(IDS), model(IDS, segments=pair))
+
+
+def test_an_offset_passes_over_rows_of_the_position_table() -> None:
+    model = small("states", offset=2)
+    before = model(IDS)
+    torch.nn.init.ones_(model.places.table.weight[:2])
+    assert torch.equal(model(IDS), before)
+    assert model.places.table.weight.shape == (18, 24)
+
+
+def test_words_are_tied_to_the_embedding() -> None:
+    model: Any = small("words")
+    assert model.head.to_words.weight is model.tokens.table.weight
+
+
+def test_a_head_that_is_not_there_is_an_error_that_lists_those_that_are() -> None:
+    wrong = replace(SMALL)
+    object.__setattr__(wrong, "head", "wrods")  # past the checks of types that only tests have
+    with pytest.raises(ConfigError, match="no head 'wrods'; it has states, pooled, embedding, words"):
+        Bert(wrong)
+
+
+def test_a_sequence_that_is_too_long_is_an_error() -> None:
+    with pytest.raises(ShapeError, match="positions 0 to 15; 0 to 16 came"):
+        small("states")(torch.zeros(1, 17, dtype=torch.long))
+
+
+def test_presence_that_does_not_fit_the_mask_is_an_error() -> None:
+    with pytest.raises(MaskError, match="7 keys"):
+        small("states")(IDS, present=PRESENT, mask=torch.ones(3, 3, dtype=torch.bool))

@@ -1,0 +1,156 @@
+"""T5: what it is made of, and what must hold of it."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from softlook import explain, masks
+from softlook.blocks import Memory, Mixing
+from softlook.models import T5, T5Config
+from softlook.ops.bias import DenseBias
+from softlook.ops.positions import biases
+from softlook.weights import load, save
+
+SOURCE = torch.tensor([[5, 3, 8, 1, 9, 2, 7], [4, 4, 0, 6, 1, 3, 2]])
+TARGET = torch.tensor([[2, 6, 0, 3, 8], [2, 9, 9, 1, 4]])
+PRESENT = torch.arange(7) < torch.tensor([[7], [4]])
+
+
+def small(**changes: Any) -> T5:
+    fields = {"vocab": 11, "dim": 24, "depth": 2, "decoder_depth": 3, "heads": 4, "head_width": 5, "hidden": 40}
+    near = {"buckets": 8, "max_distance": 6}
+    return T5(T5Config(**{**fields, **near, **changes})).eval()
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "v1.0": {},
+    "v1.1": {"activation": "gelu_tanh", "gated": True, "tied": False, "scaled": False},
+}
+each_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+@each_variant
+def test_changing_the_future_does_not_change_the_past(variant: str) -> None:
+    model = small(**VARIANTS[variant])
+    other = TARGET.clone()
+    other[:, 3:] = 7
+    before, after = model(SOURCE, TARGET), model(SOURCE, other)
+    torch.testing.assert_close(before[:, :3], after[:, :3])
+    assert not torch.allclose(before[:, 3:], after[:, 3:])
+
+
+@each_variant
+def test_what_is_not_present_does_not_matter(variant: str) -> None:
+    model = small(**VARIANTS[variant])
+    filled = SOURCE.masked_fill(~PRESENT, 10)
+    logits = model(SOURCE, TARGET, source_present=PRESENT)
+    torch.testing.assert_close(logits, model(filled, TARGET, source_present=PRESENT))
+    torch.testing.assert_close(logits[1:], model(SOURCE[1:, :4], TARGET[1:]), rtol=1e-4, atol=1e-5)
+
+
+@each_variant
+def test_padding_on_the_left_is_as_good_as_on_the_right(variant: str) -> None:
+    model = small(**VARIANTS[variant])
+    padded = torch.cat([torch.full((2, 3), 10), SOURCE], 1)
+    logits = model(padded, TARGET, source_present=torch.arange(10).expand(2, -1) >= 3)
+    torch.testing.assert_close(logits, model(SOURCE, TARGET), rtol=1e-4, atol=1e-5)
+
+
+@each_variant
+def test_a_memory_changes_speed_and_not_answers(variant: str) -> None:
+    model, memory = small(**VARIANTS[variant]), Memory()
+    encoded = model.encode(SOURCE, present=PRESENT)
+    steps = [
+        model.decode(TARGET[:, t : t + 1], encoded, source_present=PRESENT, memory=memory)
+        for t in range(TARGET.shape[1])
+    ]
+    wanted = model(SOURCE, TARGET, source_present=PRESENT)
+    torch.testing.assert_close(torch.cat(steps, 1), wanted, rtol=1e-4, atol=1e-5)
+
+
+@each_variant
+def test_sentences_packed_into_one_row_do_not_see_one_another(variant: str) -> None:
+    model = small(**VARIANTS[variant])
+    source, target = SOURCE.flatten()[None], TARGET.flatten()[None]
+    source_ids, target_ids = (torch.arange(2).repeat_interleave(ids.shape[1]) for ids in (SOURCE, TARGET))
+    encoded = model.encode(source, mask=masks.documents(source_ids))
+    across, own = masks.documents(source_ids, target_ids), masks.documents(target_ids)
+    logits = model.decode(target, encoded, source_mask=across, mask=own)
+    torch.testing.assert_close(logits.view(2, 5, -1), model(SOURCE, TARGET), rtol=1e-4, atol=1e-5)
+
+
+@each_variant
+def test_a_gradient_reaches_every_parameter(variant: str) -> None:
+    model = small(**VARIANTS[variant])
+    model(SOURCE, TARGET).square().sum().backward()
+    assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters())
+
+
+def test_order_is_felt_through_distances_alone() -> None:
+    model = small()
+    order = torch.tensor([3, 0, 6, 1, 5, 2, 4])
+    assert not torch.allclose(model.encode(SOURCE)[:, order], model.encode(SOURCE[:, order]), atol=1e-4)
+    with torch.no_grad():
+        for stack in (model.encoder, model.decoder):
+            stack.distances.table.weight.zero_()
+    torch.testing.assert_close(model.encode(SOURCE)[:, order], model.encode(SOURCE[:, order]))
+
+
+def test_all_layers_of_a_stack_are_handed_one_bias_and_the_source_is_looked_at_without() -> None:
+    model, seen = small(), []
+    for mix in (module for module in model.modules() if isinstance(module, Mixing)):
+        mix.register_forward_hook(lambda module, args, output: seen.append((args, module.scale)))
+    model(SOURCE, TARGET)
+    given = [args[4] for args, _ in seen]
+    assert given[0] is given[1] and isinstance(given[0], DenseBias)
+    assert given[2] is given[4] is given[6] is not given[0]
+    assert given[3] is given[5] is given[7] is None
+    assert all(scale == 1.0 for _, scale in seen)
+    query, key, value, mask, bias = seen[0][0]
+    assert explain(query, key, value, mask=mask, bias=bias, scale=1.0).backend == "sdpa"
+
+
+def test_a_bias_too_large_to_write_out_gives_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small()
+    wanted = model(SOURCE, TARGET, source_present=PRESENT)
+    monkeypatch.setattr(biases, "LARGE", 10)
+    logits = model(SOURCE, TARGET, source_present=PRESENT)
+    torch.testing.assert_close(logits, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_it_begins_as_the_authors_let_it() -> None:
+    sizes: dict[str, Any] = {"vocab": 200, "dim": 256, "depth": 1, "heads": 8, "head_width": 64, "hidden": 600}
+    model: Any = T5(T5Config(**sizes, tied=False))
+    block = model.encoder.blocks[0]
+    wanted = {
+        block.attend.to_query: (256 * 64) ** -0.5,
+        block.attend.to_key: 256**-0.5,
+        block.attend.to_out: (8 * 64) ** -0.5,
+        block.feed.to_hidden: 256**-0.5,
+        block.feed.to_out: 600**-0.5,
+        model.tokens.table: 1.0,
+        model.head: 1.0,
+        model.encoder.distances.table: 256**-0.5,
+    }
+    for module, std in wanted.items():
+        assert abs(module.weight.std().item() / std - 1) < 0.15
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
+@each_variant
+def test_it_works_in_other_precisions(variant: str, kind: torch.dtype) -> None:
+    model = small(**VARIANTS[variant])
+    wanted = model(SOURCE, TARGET)
+    logits = model.to(kind)(SOURCE, TARGET)
+    assert logits.dtype == kind
+    close = 0.2 if kind == torch.bfloat16 else 1e-4
+    assert (logits.float() - wanted).abs().max() <= close * wanted.abs().max()
+
+
+@each_variant
+def test_it_is_kept_and_found_again(variant: str, tmp_path: Any) -> None:
+    model = small(**VARIANTS[variant])
+    again: Any = load(save(model, tmp_path / "kept"))
+    assert again.config == model.config
+    torch.testing.assert_close(again(SOURCE, TARGET), model(SOURCE, TARGET), rtol=0, atol=0)

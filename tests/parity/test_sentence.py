@@ -1,0 +1,90 @@
+"""Folders of sentence-transformers, around BERT, RoBERTa and DistilBERT: one vector for each sentence."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import Tensor
+from transformers import BertModel, PreTrainedTokenizerFast
+
+from softlook.weights import from_hugging_face, read_tokenizer, to_hugging_face
+from tests.parity.weights import close, saved
+
+WORDS = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "a", "soft", "look", "at", "every", "word", "is", "this"]
+TEXTS = ["a soft look", "this is a look at every word", "word"]
+BERT: dict[str, Any] = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40}
+SIZES: dict[str, dict[str, Any]] = {
+    "BertModel": {**BERT, "hidden_size": 24, "pad_token_id": 1},
+    "RobertaModel": {**BERT, "hidden_size": 24, "pad_token_id": 1, "type_vocab_size": 1},
+    "DistilBertModel": {"dim": 24, "n_layers": 2, "n_heads": 4, "hidden_dim": 40, "pad_token_id": 1},
+}
+
+
+def encoder(kind: str, folder: Path) -> Path:
+    """A small encoder and a tokenizer of twelve words."""
+    model: Any = getattr(transformers, kind)
+    sizes = {"vocab_size": len(WORDS), "max_position_embeddings": 16, **SIZES[kind]}
+    saved(model(model.config_class(**sizes)), folder)
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
+    ends: Any = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair=None, special_tokens=[("[CLS]", 0), ("[SEP]", 2)]
+    )
+    words.post_processor = ends
+    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
+    PreTrainedTokenizerFast(tokenizer_object=words, **names).save_pretrained(folder)
+    return folder
+
+
+def ours_of(folder: Path) -> Tensor:
+    model, tokenizer = from_hugging_face(folder), read_tokenizer(folder)
+    tokenizer.enable_padding(pad_id=1, pad_token="[PAD]")
+    encoded = tokenizer.encode_batch(TEXTS)
+    present = torch.tensor([one.attention_mask for one in encoded]).bool()
+    with torch.no_grad():
+        return model(torch.tensor([one.ids for one in encoded]), present=present)
+
+
+@pytest.mark.parametrize("kind", SIZES)
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("length_one", [True, False])
+def test_sentence_vectors_are_those_of_sentence_transformers(
+    kind: str, pooling: Any, length_one: bool, tmp_path: Path
+) -> None:
+    parts = [Transformer(str(encoder(kind, tmp_path / "bare"))), Pooling(24, pooling)]
+    theirs = SentenceTransformer(modules=[*parts, Normalize()] if length_one else parts, device="cpu")
+    theirs.save(str(tmp_path / "theirs"), create_model_card=False)
+    wanted = theirs.encode(TEXTS, convert_to_tensor=True)
+    assert wanted.shape == (3, 24)
+    close(ours_of(tmp_path / "theirs"), wanted)
+
+    ours = from_hugging_face(tmp_path / "theirs")
+    written = to_hugging_face(ours, tmp_path / "ours", tokenizer=tmp_path / "theirs")
+    back = SentenceTransformer(str(written), device="cpu", local_files_only=True)
+    assert [type(part) for part in back] == [type(part) for part in theirs]
+    assert (back[1].pooling_mode, back.max_seq_length) == (pooling, 16 - 2 * (kind == "RobertaModel"))  # pyright: ignore
+    close(ours_of(written), wanted, 1e-6)
+
+
+def test_a_pooler_that_no_sentence_goes_through_is_left_out(tmp_path: Path) -> None:
+    folder = encoder("BertModel", tmp_path / "theirs")
+    lines = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in MODULES]
+    (folder / "modules.json").write_text(json.dumps(lines))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
+    ours: Any = from_hugging_face(folder)
+    theirs: Any = BertModel.from_pretrained(folder)
+    assert theirs.pooler is not None
+    assert (ours.config.head, ours.config.pooling, ours.config.pooler) == ("pooled", "first", None)
+    ids = torch.tensor([[0, 5, 6, 2]])
+    with torch.no_grad():
+        close(ours(ids), theirs.eval()(ids).last_hidden_state[:, 0])
+
+
+MODULES = (("Transformer", ""), ("Pooling", "1_Pooling"))

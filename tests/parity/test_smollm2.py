@@ -1,0 +1,139 @@
+"""SmolLM2-135M-Instruct, the real thing: what it says to 50 prompts is what transformers makes of the same file."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+
+from softlook.blocks import Memory
+from softlook.models import Llama
+from softlook.weights.gguf import from_gguf, tokenizer_from_gguf
+from tests.parity.real_weights import real_weights
+from tests.parity.weights import close
+
+pytestmark = pytest.mark.slow
+FOLDER = real_weights("SmolLM2-135M-Instruct")
+MORE = 12
+"""How many tokens each prompt is continued by."""
+PROMPTS = (
+    "The capital of France is",
+    "Once upon a time, in a small village by the sea, there lived",
+    "Water boils at",
+    "The three states of matter are solid, liquid and",
+    "To be, or not to be, that is",
+    "Dear Sir or Madam,\n\nI am writing to",
+    "The opposite of hot is",
+    "My favourite season is autumn because",
+    "In 1969, the first human being to walk on the Moon was",
+    "A recipe for pancakes:\n1. Mix the flour with",
+    "Roses are red, violets are",
+    "The mitochondria is the powerhouse of the",
+    "She opened the door slowly and saw",
+    "He said, \"I can't believe it's",
+    "Photosynthesis is the process by which plants",
+    "WARNING: DO NOT OPEN THIS",
+    "Q: What is the largest planet in our solar system?\nA:",
+    "If it rains tomorrow, we will",
+    "The quick brown fox jumps over the lazy",
+    "Attention is a soft look-up: a query is compared with",
+    "def fibonacci(n):\n    if n < 2:\n        return",
+    "for i in range(10):\n    print(",
+    "import numpy as np\n\nx = np.",
+    "SELECT name, age FROM people WHERE",
+    "<html>\n<head>\n<title>",
+    "#include <stdio.h>\n\nint main(void) {\n\tprintf(",
+    "const add = (a, b) => a + b;\nconsole.log(add(2, 3)); // prints",
+    '{"name": "Ada", "born": 1815, "languages": ["',
+    'git commit -m "',
+    "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n        ",
+    "1, 2, 3, 4, 5,",
+    "2, 4, 8, 16, 32,",
+    "12 + 30 =",
+    "3.14159265",
+    "The year 2024 has 366 days, and the year 2023 has",
+    "1000000 divided by 1000 is",
+    "Phone: +49 30 1234567, room 42, floor",
+    "Die Hauptstadt von Deutschland ist",
+    "Il était une fois une petite fille qui",
+    "El sol sale por el este y se pone por el",
+    "La vita è bella perché",
+    "Москва — столица",
+    "日本の首都は",
+    "你好，我叫",
+    "안녕하세요, 제 이름은",
+    "مرحبا، كيف",
+    "Ένα, δύο, τρία,",
+    "I ❤️ pizza 🍕 and",
+    "<|im_start|>user\nWhat is the capital of Italy?<|im_end|>\n<|im_start|>assistant\n",
+    "<|im_start|>system\nYou answer in one word.<|im_end|>\n<|im_start|>user\nIs the sky blue?<|im_end|>\n",
+)
+
+
+@pytest.fixture(scope="module")
+def path() -> Path:
+    found = sorted(FOLDER.glob("*.gguf"))
+    if not found:
+        pytest.skip(f"{FOLDER} holds no GGUF file. `make real` fetches it.")
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def ours(path: Path) -> Llama:
+    return from_gguf(path)
+
+
+@pytest.fixture(scope="module")
+def theirs(path: Path) -> Any:
+    kind = torch.float32
+    return AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=kind, local_files_only=True
+    ).eval()
+
+
+@pytest.fixture(scope="module")
+def prompts(path: Path) -> list[Tensor]:
+    tokenizer = tokenizer_from_gguf(path)
+    return [torch.tensor([tokenizer.encode(prompt).ids]) for prompt in PROMPTS]
+
+
+def test_there_are_fifty_prompts_and_no_two_alike() -> None:
+    assert len(set(PROMPTS)) == 50
+
+
+def test_words_are_cut_as_transformers_cuts_them(path: Path, prompts: list[Tensor]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
+    again = tokenizer_from_gguf(path)
+    for prompt, ids in zip(PROMPTS, prompts, strict=True):
+        assert ids[0].tolist() == tokenizer(prompt).input_ids, prompt
+        assert again.decode(ids[0].tolist(), skip_special_tokens=False) == prompt
+
+
+@torch.no_grad()
+def test_the_scores_of_the_next_token_are_those_of_transformers(
+    ours: Llama, theirs: Any, prompts: list[Tensor]
+) -> None:
+    for ids in prompts:
+        close(ours(ids)[:, -1], theirs(ids).logits[:, -1], 1e-3)
+
+
+@torch.no_grad()
+def test_the_most_likely_continuations_are_those_of_transformers(
+    ours: Llama, theirs: Any, prompts: list[Tensor]
+) -> None:
+    for prompt, ids in zip(PROMPTS, prompts, strict=True):
+        memory, cache = Memory(), DynamicCache(config=theirs.config)
+        said = continued(ids, lambda new, memory=memory: ours(new, memory=memory))
+        wanted = continued(ids, lambda new, cache=cache: theirs(new, past_key_values=cache, use_cache=True).logits)
+        assert said == wanted, prompt
+
+
+def continued(ids: Tensor, say: Any) -> list[int]:
+    """The most likely next token, again and again; each is told only what is new."""
+    found: list[int] = []
+    for _ in range(MORE):
+        ids = say(ids)[:, -1].argmax(-1, keepdim=True)
+        found.append(int(ids))
+    return found

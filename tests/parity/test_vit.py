@@ -1,0 +1,120 @@
+"""ViT of Hugging Face's, read and written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import ViTConfig, ViTForImageClassification, ViTModel
+
+from softlook.base.errors import WeightsError
+from softlook.models import ViT
+from softlook.models import ViTConfig as OurConfig
+from softlook.weights import from_hugging_face, to_hugging_face
+from tests.parity.weights import close, maps, read, saved, states, there_and_back
+
+IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+SIZES: dict[str, Any] = {
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 40,
+    "image_size": 8,
+    "patch_size": 4,
+    "num_labels": 5,
+}
+
+
+def small(kind: Any = ViTForImageClassification, **changes: Any) -> Any:
+    torch.manual_seed(0)
+    return kind._from_config(ViTConfig(**{**SIZES, **changes}), attn_implementation="eager").eval()
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "as published": {},
+    "without biases": {"qkv_bias": False},
+    "another bend": {"hidden_act": "gelu_new", "layer_norm_eps": 1e-3},
+    "grey": {"num_channels": 1},
+    "wide": {"image_size": [8, 12]},
+}
+
+
+def images_for(name: str) -> torch.Tensor:
+    changes = VARIANTS[name]
+    height, width = changes.get("image_size", (8, 8))
+    return torch.randn(2, changes.get("num_channels", 3), height, width)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits_hidden_states_and_maps_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
+    theirs = small(**VARIANTS[name])
+    ours, images = read(theirs, tmp_path / "theirs"), images_for(name)
+    with maps(ours) as our_maps, states(ours.blocks) as our_states, torch.no_grad():
+        logits = ours(images)
+        wanted = theirs(images, output_attentions=True, output_hidden_states=True)
+    close(logits, wanted.logits)
+    for one, other in zip(our_maps, wanted.attentions, strict=True):
+        close(one, other)
+    for one, other in zip(our_states, wanted.hidden_states[1:], strict=True):
+        close(one, other)
+
+
+def test_gradients_are_those_of_hugging_face(tmp_path: Path) -> None:
+    theirs = small()
+    ours = read(theirs, tmp_path / "theirs")
+    upstream = torch.randn(2, 5)
+    ours(IMAGES).backward(upstream)
+    theirs(IMAGES).logits.backward(upstream)
+    embeddings, block = theirs.vit.embeddings, theirs.vit.layers[0]
+    close(ours.patches.to_vectors.weight.grad, embeddings.patch_embeddings.projection.weight.grad)
+    close(ours.unit.vector.grad, embeddings.cls_token.grad[0, 0])
+    close(ours.places.table.weight.grad, embeddings.position_embeddings.grad[0])
+    close(ours.blocks[0].attend.to_key.weight.grad, block.attention.k_proj.weight.grad)
+    close(ours.blocks[0].feed.to_hidden.bias.grad, block.mlp.fc1.bias.grad)
+    close(ours.head.to_classes.weight.grad, theirs.classifier.weight.grad)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_is_written_is_read_by_hugging_face_with_the_same_logits(name: str, tmp_path: Path) -> None:
+    theirs = small(**VARIANTS[name])
+    ours, images = read(theirs, tmp_path / "theirs"), images_for(name)
+    back = there_and_back(ours, ViTForImageClassification, tmp_path / "ours")
+    with torch.no_grad():
+        close(back(images).logits, theirs(images).logits, 1e-6)
+
+
+def test_a_bare_model_gives_its_pooled_vector(tmp_path: Path) -> None:
+    theirs = small(ViTModel)
+    ours = read(theirs, tmp_path / "theirs")
+    back = there_and_back(ours, ViTModel, tmp_path / "ours")
+    with torch.no_grad():
+        wanted = theirs(IMAGES).pooler_output
+        close(ours(IMAGES), wanted)
+        close(back(IMAGES).pooler_output, wanted, 1e-6)
+
+
+def test_a_bare_model_without_a_pooler_gives_its_states(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    theirs = ViTModel(ViTConfig(**SIZES), add_pooling_layer=False).eval()
+    ours = read(theirs, tmp_path / "theirs")
+    back: Any = ViTModel.from_pretrained(to_hugging_face(ours, tmp_path / "ours"), add_pooling_layer=False)
+    with torch.no_grad():
+        wanted = theirs(IMAGES).last_hidden_state
+        close(ours(IMAGES), wanted)
+        close(back.eval()(IMAGES).last_hidden_state, wanted, 1e-6)
+
+
+@pytest.mark.parametrize("fields", [{"patch_size": [4, 2]}, {"pooler_act": "relu"}, {"pooler_output_size": 8}])
+def test_what_cannot_be_expressed_is_refused(fields: dict[str, Any], tmp_path: Path) -> None:
+    folder = saved(small(ViTModel), tmp_path / "theirs")
+    content = json.loads((folder / "config.json").read_text(encoding="utf-8")) | fields
+    (folder / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(WeightsError, match="patches that are not square, or another pooler"):
+        from_hugging_face(folder)
+
+
+def test_a_mean_of_patches_has_no_architecture_of_theirs(tmp_path: Path) -> None:
+    ours = ViT(OurConfig(image=(8, 8), patch=4, dim=24, depth=1, heads=2, pooling="mean"))
+    with pytest.raises(WeightsError, match="Hugging Face has no architecture for this ViT"):
+        to_hugging_face(ours, tmp_path / "ours")

@@ -1,0 +1,89 @@
+"""Classifiers learn, know the names of their classes, and can start from other people's weights."""
+
+from pathlib import Path
+
+import pytest
+
+from softlook.base.errors import DataError, WeightsError
+from softlook.models import Bert, BertConfig
+from softlook.recipes import classify, evaluate, fill, lm
+from softlook.recipes.settings import LabelBatch
+from softlook.tokens import train_tokenizer
+from softlook.weights import save
+from softlook.weights.schema import read_json
+from tests.recipes.small import classifying, filling, language, reviews
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_easy_classes_are_learned(pooling: str, tmp_path: Path) -> None:
+    test = reviews(tmp_path / "test.csv", 40)
+    trained = classify(classifying(tmp_path, steps=40, pooling=pooling, test=(test,)))
+    assert trained.scores["accuracy"] == 1.0
+    assert trained.scores["test"]["accuracy"] == 1.0
+    assert trained.scores["test"]["classes"]["good"]["f1"] == 1.0
+    assert read_json(trained.folder / "labels.json") == {"labels": ["bad", "good"]}
+    again = evaluate(trained.folder, (test,), device="cpu")
+    assert again == trained.scores["test"]
+
+
+def test_pairs_are_classified(tmp_path: Path) -> None:
+    rows = "".join(f"word{n}\tword{n if n % 2 else n + 1}\t{'same' if n % 2 else 'other'}\n" for n in range(60))
+    (tmp_path / "pairs.tsv").write_text(f"one\ttwo\tkind\n{rows}", encoding="utf-8")
+    asked = classifying(tmp_path, data=(tmp_path / "pairs.tsv",), text="one", text_pair="two", label="kind")
+    trained = classify(asked.model_copy(update={"data": (tmp_path / "pairs.tsv",)}))
+    assert trained.scores["accuracy"] >= 0.0
+    assert trained.settled.settings.text_pair == "two"
+
+
+def test_uneven_classes_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "uneven.csv"
+    path.write_text("text,label\n" + "".join(f"text {n},{'rare' if n < 9 else 'usual'}\n" for n in range(200)))
+    with caplog.at_level("INFO", "softlook"):
+        classify(classifying(tmp_path).model_copy(update={"data": (path,)}))
+    assert "They are uneven: 'rare' has only" in caplog.text
+
+
+def test_one_class_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "one.csv"
+    path.write_text("text,label\n" + "".join(f"text number {n},yes\n" for n in range(50)))
+    with pytest.raises(DataError, match="all examples are of one class, 'yes'"):
+        classify(classifying(tmp_path, text="text", label="label").model_copy(update={"data": (path,)}))
+
+
+def test_a_class_that_was_never_learned_is_located(tmp_path: Path) -> None:
+    trained = classify(classifying(tmp_path))
+    other = tmp_path / "other.csv"
+    other.write_text("review,verdict\nfine,good\nodd,strange\n")
+    with pytest.raises(DataError, match=r"other\.csv:3: the class 'strange' was not in the data to learn from"):
+        evaluate(trained.folder, (other,), device="cpu")
+
+
+def test_it_starts_from_a_masked_model_of_ones_own(tmp_path: Path) -> None:
+    encoder = fill(filling(tmp_path)).folder
+    trained = classify(classifying(tmp_path, steps=40, run=tmp_path / "tuned", **{"from": encoder}))
+    assert trained.scores["accuracy"] == 1.0
+    assert trained.settled.settings.batch.tokens == 1024
+
+
+def test_it_starts_from_weights_with_a_tokenizer_of_other_names(tmp_path: Path) -> None:
+    """BERT's own tokenizer says [CLS] where softlook says <cls>."""
+    words = train_tokenizer(["film was fine lovely awful dull"], kind="bpe", vocab=300).to_str()
+    for ours, theirs in (("<cls>", "[CLS]"), ("<sep>", "[SEP]"), ("<pad>", "[PAD]")):
+        words = words.replace(ours, theirs)
+    (tmp_path / "tokenizer.json").write_text(words, encoding="utf-8")
+    encoder = Bert(BertConfig(vocab=300, context=64, dim=32, depth=1, heads=2, head="states"))
+    folder = save(encoder, tmp_path / "encoder", tokenizer=tmp_path / "tokenizer.json")
+    trained = classify(classifying(tmp_path, **{"from": folder}))
+    assert isinstance(trained.model, Bert)
+    assert trained.model.config.head == "classes"
+
+
+def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
+    other = lm(language(tmp_path)).folder
+    with pytest.raises(WeightsError, match="holds a GPT, which cannot be taught to classify"):
+        classify(classifying(tmp_path, run=tmp_path / "tuned", **{"from": other}))
+
+
+def test_long_texts_are_cut_to_fit(tmp_path: Path) -> None:
+    trained = classify(classifying(tmp_path, batch=LabelBatch(longest=8)))
+    assert trained.scores["loss"] > 0

@@ -1,0 +1,73 @@
+"""Two processes learn what one learns; where one dies the job ends, says which, and goes on when it is run again."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from softlook.base.errors import ConfigError
+from softlook.train.distributed import World
+from softlook.train.snapshots import Snapshots
+from softlook.weights.files import read_file
+from tests.train.test_step import stepper
+from tests.train.together import HALF, WAYS, calm, kept
+
+ROOT = Path(__file__).parents[2]
+
+
+def together(folder: Path, killed_at: int) -> tuple[subprocess.CompletedProcess[str], float]:
+    began = time.monotonic()
+    command = [sys.executable, "-m", "tests.train.together", str(folder), str(killed_at)]
+    ended = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
+    )
+    return ended, time.monotonic() - began
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch cannot")
+def test_two_processes_learn_what_one_learns_also_after_one_of_them_was_killed(tmp_path: Path) -> None:
+    killed, seconds = together(tmp_path, killed_at=5)
+    assert killed.returncode
+    assert re.search(r"told: process \d+, rank 1 of 2, ended with SIGKILL, and the others with it.", killed.stderr)
+    assert seconds < 60
+    assert (tmp_path / "run" / "checkpoints" / "step-000000004").is_dir()
+    parts = WAYS["weights in parts"]
+    calm(parts, tmp_path / "begun by one", stop_at=HALF)
+    ended, _ = together(tmp_path, killed_at=0)
+    assert not ended.returncode, ended.stderr
+    done = read_file(tmp_path / "done")
+    for way, settings in {**WAYS, "begun by one": parts}.items():
+        alone = {f"{way}/{name}": tensor for name, tensor in kept(calm(settings, None)).items()}
+        torch.testing.assert_close({name: done[name] for name in alone}, alone, rtol=1e-6, atol=1e-6)
+    assert Snapshots(tmp_path / "begun by two").all()[0].name == f"step-{HALF:09}"
+    ended_by_one = kept(calm(parts, tmp_path / "begun by two"))
+    torch.testing.assert_close(ended_by_one, kept(calm(parts, None)), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_everything_is_dealt_out_once(count: int, size: int) -> None:
+    batches = [torch.arange(5) + 10 * number for number in range(count)]
+    dealt = [World(rank, size).share(batches) for rank in range(size)]
+    assert sorted(int(n) for share in dealt for piece in share for n in piece) == [int(n) for b in batches for n in b]
+    sizes = [sum(map(len, share)) for share in dealt]
+    assert max(sizes) - min(sizes) <= count
+
+
+def test_half_precision_and_weights_in_parts_do_not_go_together() -> None:
+    with pytest.raises(ConfigError, match=r"float16 and weights in parts do not go together. Take bfloat16"):
+        stepper(kind=torch.float16, world=World(0, 2, is_parted=True))
+
+
+def test_whoever_is_alone_does_nothing_special() -> None:
+    world, cpu = World(), torch.device("cpu")
+    assert world.first
+    assert world.most(2, cpu) == 2
+    assert world.same(0.5, cpu) == 0.5
+    assert world.gathered(torch.ones(1), cpu) == [torch.ones(1)]
+    world.together()

@@ -1,0 +1,48 @@
+"""Lists of ids become batches: nothing is lost, nothing is asked where nothing is."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softlook.losses import NOTHING
+from softlook.train.examples import labelled, padded, pairs, shortened, there
+
+ids = st.lists(st.integers(5, 30), max_size=8)
+
+
+@given(st.lists(ids, min_size=1, max_size=5))
+def test_padding_is_told_from_what_is_there(rows: list[list[int]]) -> None:
+    full, mark = padded(rows, 9), there(rows)
+    assert full.shape == mark.shape == (len(rows), max(map(len, rows)))
+    for row, filled, present in zip(rows, full, mark, strict=True):
+        assert filled[present].tolist() == row
+        assert (filled[~present] == 9).all()
+
+
+@given(st.lists(st.tuples(ids, ids), min_size=1, max_size=4))
+def test_what_is_wanted_is_what_is_said_one_place_later(examples: list[tuple[list[int], list[int]]]) -> None:
+    batch = pairs(examples, begin=1, end=2)
+    for i, (source, target) in enumerate(examples):
+        assert batch.source[i][batch.source_present[i]].tolist() == [*source, 2]
+        assert batch.said[i][: len(target) + 1].tolist() == [1, *target]
+        assert batch.wanted[i][: len(target) + 1].tolist() == [*target, 2]
+        assert (batch.wanted[i][len(target) + 1 :] == NOTHING).all()
+
+
+@given(ids, ids, st.integers(0, 20))
+def test_two_texts_fit_together_and_as_much_of_them_as_there_is_room_for(
+    one: list[int], other: list[int], room: int
+) -> None:
+    a, b = shortened(one, other, room)
+    assert (list(a), list(b)) == (one[: len(a)], other[: len(b)])
+    assert len(a) + len(b) == min(room, len(one) + len(other))
+    if len(a) < len(one) and len(b) < len(other):
+        assert abs(len(a) - len(b)) <= 1
+
+
+def test_a_pair_is_told_apart_by_its_segments() -> None:
+    batch = labelled([([5, 6], [7], 1), ([8], [], 0)], first=3, separator=4, longest=9)
+    assert batch.ids.tolist() == [[3, 5, 6, 4, 7], [3, 8, 0, 0, 0]]
+    assert batch.segments.tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]
+    assert batch.present.tolist() == [[True] * 5, [True, True, False, False, False]]
+    assert torch.equal(batch.wanted, torch.tensor([1, 0]))

@@ -1,0 +1,56 @@
+"""Folders for the tests of weights: good ones, to be spoilt."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from softlook.models import GPT, GPTConfig
+from softlook.weights import save, to_hugging_face
+
+SIZES = GPTConfig(vocab=11, context=8, dim=16, depth=2, heads=2)
+TOKENIZER: dict[str, Any] = {
+    "version": "1.0",
+    "added_tokens": [],
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]},
+}
+
+
+def tokenizer_json(**changes: Any) -> str:
+    """A tokenizer that knows two letters, changed."""
+    return json.dumps({**TOKENIZER, **changes})
+
+
+def checkpoint(folder: Path) -> Path:
+    """One of ours, with a tokenizer."""
+    words = folder.parent / "words.json"
+    words.write_text(tokenizer_json(), encoding="utf-8")
+    return save(GPT(SIZES), folder, tokenizer=words)
+
+
+def hugging_face(folder: Path) -> Path:
+    """A GPT-2 as Hugging Face keeps it."""
+    return to_hugging_face(GPT(SIZES), folder)
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    """Fields of config.json set, or removed where None."""
+    path = folder / "config.json"
+    content = json.loads(path.read_text(encoding="utf-8")) | changes
+    path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}), encoding="utf-8")
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
+    """The tensors of a folder changed in place."""
+    path = folder / "model.safetensors"
+    tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
+    change(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def numbers(*shape: int) -> Tensor:
+    return torch.randn(shape)

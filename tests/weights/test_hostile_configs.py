@@ -1,0 +1,61 @@
+"""Whatever a config.json says: it is read, or refused with an error of ours; and it is never slow about it."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from softlook.base.errors import WeightsError
+from softlook.weights import from_hugging_face
+from softlook.weights.families import FAMILIES
+from softlook.weights.family import Family
+from softlook.weights.files import write_file
+from softlook.weights.schema import ConfigWarning
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 5),
+    st.sampled_from([1, 2, 4, 8, 12, 64]),
+    st.floats(0, 1),
+    st.sampled_from([2**31, 2**63, 10**12, 10**40, -(2**63)]),
+    st.floats(),
+    st.sampled_from(["", "gelu", "relu", "../../etc", "os.system", "16", "linear", "yarn", "default", "\x00"]),
+)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("hostile")
+    write_file({"something": torch.ones(2)}, made / "model.safetensors")
+    return made
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@settings(max_examples=settings().max_examples // 4)  # there are many families
+@given(data=st.data())
+def test_a_config_is_read_or_refused_and_never_worse(family: Family, folder: Path, data: Any) -> None:
+    fields = data.draw(st.dictionaries(st.sampled_from(sorted(family.schema.model_fields)), VALUES, max_size=5))
+    head = data.draw(st.sampled_from(sorted(family.architectures)))
+    small = {
+        "num_hidden_layers": 1,
+        "n_layer": 1,
+        "num_layers": 1,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "n_layers": 1,
+    }
+    content = {**small, "model_type": family.model_type, "architectures": [head], **fields}
+    (folder / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConfigWarning)
+        with pytest.raises(WeightsError):  # for the weights fit none of them
+            from_hugging_face(folder)

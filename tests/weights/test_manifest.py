@@ -1,0 +1,116 @@
+"""Not one bit of a checkpoint can change without being noticed."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from softlook.base.errors import WeightsError
+from softlook.weights import load
+from softlook.weights.manifest import MANIFEST, verify
+from tests.weights.folders import checkpoint
+
+EVERY_BIT, SOME_BITS = ("manifest.json", "softlook.json", "tokenizer.json"), "model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoint(tmp_path_factory.mktemp("manifest") / "ours")
+
+
+def flip(path: Path, bit: int) -> None:
+    """In the file itself; twice is not at all."""
+    with path.open("r+b") as file:
+        file.seek(bit // 8)
+        (byte,) = file.read(1)
+        file.seek(bit // 8)
+        file.write(bytes([byte ^ 1 << bit % 8]))
+
+
+def noticed(folder: Path, name: str) -> bool:
+    """Is it noticed that this file has changed?"""
+    try:
+        verify(folder)
+    except WeightsError as fault:
+        return name in str(fault)
+    return False
+
+
+def flip_noticed(folder: Path, name: str, bit: int) -> bool:
+    flip(folder / name, bit)
+    try:
+        return noticed(folder, name)
+    finally:
+        flip(folder / name, bit)
+
+
+def content_noticed(folder: Path, name: str, content: bytes) -> bool:
+    before = (folder / name).read_bytes()
+    (folder / name).write_bytes(content)
+    try:
+        return noticed(folder, name)
+    finally:
+        (folder / name).write_bytes(before)
+
+
+@pytest.mark.parametrize("name", EVERY_BIT)
+def test_every_single_bit_that_flips_is_noticed(name: str, folder: Path) -> None:
+    bits = range(8 * (folder / name).stat().st_size)
+    assert not [bit for bit in bits if not flip_noticed(folder, name, bit)]
+    verify(folder)
+
+
+def test_bits_that_flip_in_the_weights_are_noticed(folder: Path) -> None:
+    everywhere, header = range(8 * (folder / SOME_BITS).stat().st_size), range(8 * 200)
+    bits = [*random.Random(0).sample(everywhere, 1500), *random.Random(1).sample(header, 500)]
+    assert not [bit for bit in bits if not flip_noticed(folder, SOME_BITS, bit)]
+    verify(folder)
+
+
+@pytest.mark.parametrize("name", [*EVERY_BIT, SOME_BITS])
+def test_a_file_cut_anywhere_is_noticed(name: str, folder: Path) -> None:
+    content = (folder / name).read_bytes()
+    places = random.Random(0).sample(range(len(content)), min(len(content), 150))
+    assert all(content_noticed(folder, name, content[:place]) for place in places)
+
+
+def test_a_flipped_bit_keeps_a_model_from_being_loaded(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "ours")
+    flip(folder / SOME_BITS, 8 * 5000)
+    digests = r"Its digest was [0-9a-f]{64}, and is [0-9a-f]{64}. Take another copy."
+    with pytest.raises(WeightsError, match=rf"model.safetensors is not what was saved: .*{digests}"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: text + " ",
+        lambda text: text.replace('"format": 1,', '"format": 1, "format": 1,'),
+        lambda text: text.replace('  "files"', '  "note": "hello",\n  "files"'),
+        lambda text: text.replace("model.safetensors", "model.safetensorz"),
+    ],
+    ids=["other line ends", "a space more", "a key twice", "a key more", "another name"],
+)
+def test_a_manifest_that_was_rewritten_is_noticed(change: Callable[[str], str], folder: Path) -> None:
+    text = (folder / MANIFEST).read_text(encoding="utf-8")
+    assert change(text) != text
+    assert content_noticed(folder, MANIFEST, change(text).encode())
+
+
+def test_two_files_that_were_swapped_are_noticed(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "ours")
+    one, other = folder / "softlook.json", folder / "tokenizer.json"
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    with pytest.raises(WeightsError, match=r"softlook.json is not what was saved"):
+        load(folder)
+
+
+def test_a_note_beside_a_checkpoint_does_no_harm(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "ours")
+    (folder / "README.md").write_text("Trained on a Tuesday.", encoding="utf-8")
+    load(folder)
