@@ -12,7 +12,7 @@ WORKERS ?= auto
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check same real bench docs lock clean
+.PHONY: help setup demo look test check same real bench docs lock clean
 
 help: ## list these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -29,7 +29,10 @@ $(STAMP): $(LOCK) pyproject.toml
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup ## a first look: what attention does, in one picture
+demo: setup ## a Transformer learns to read dates, and shows where it looks
+	$(BIN)/softlook demo --to out/demo
+
+look: setup ## a first look: what attention does, without any training
 	$(BIN)/python examples/first_look.py
 
 test: setup ## run the tests

@@ -1,4 +1,4 @@
-"""A first look: what attention does, on real words, in the terminal. Run it with `make demo`.
+"""A first look: what attention does, on real words, in the terminal. Run it with `make look`.
 
 Every number is worked out by softlook while you watch. No model, no training, no download: a word is
 the letter pairs it is spelled with, so two words match as often as they share a pair.

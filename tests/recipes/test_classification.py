@@ -7,7 +7,7 @@ import pytest
 from softlook.base.errors import DataError, WeightsError
 from softlook.models import Bert, BertConfig
 from softlook.recipes import classify, evaluate, fill, lm
-from softlook.recipes.settings import LabelBatch
+from softlook.recipes.settings import LabelBatch, Sizes
 from softlook.tokens import train_tokenizer
 from softlook.weights import save
 from softlook.weights.schema import read_json
@@ -17,7 +17,7 @@ from tests.recipes.small import classifying, filling, language, reviews
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_easy_classes_are_learned(pooling: str, tmp_path: Path) -> None:
     test = reviews(tmp_path / "test.csv", 40)
-    trained = classify(classifying(tmp_path, steps=40, pooling=pooling, test=(test,)))
+    trained = classify(classifying(tmp_path, steps=100, pooling=pooling, test=(test,), train={"average": 0.0}))
     assert trained.scores["accuracy"] == 1.0
     assert trained.scores["test"]["accuracy"] == 1.0
     assert trained.scores["test"]["classes"]["good"]["f1"] == 1.0
@@ -73,7 +73,7 @@ def test_it_starts_from_weights_with_a_tokenizer_of_other_names(tmp_path: Path) 
     (tmp_path / "tokenizer.json").write_text(words, encoding="utf-8")
     encoder = Bert(BertConfig(vocab=300, context=64, dim=32, depth=1, heads=2, head="states"))
     folder = save(encoder, tmp_path / "encoder", tokenizer=tmp_path / "tokenizer.json")
-    trained = classify(classifying(tmp_path, **{"from": folder}))
+    trained = classify(classifying(tmp_path, 4, **{"from": folder}))
     assert isinstance(trained.model, Bert)
     assert trained.model.config.head == "classes"
 
@@ -81,9 +81,26 @@ def test_it_starts_from_weights_with_a_tokenizer_of_other_names(tmp_path: Path) 
 def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
     other = lm(language(tmp_path)).folder
     with pytest.raises(WeightsError, match="holds a GPT, which cannot be taught to classify"):
-        classify(classifying(tmp_path, run=tmp_path / "tuned", **{"from": other}))
+        classify(classifying(tmp_path, 4, run=tmp_path / "tuned", **{"from": other}))
 
 
 def test_long_texts_are_cut_to_fit(tmp_path: Path) -> None:
     trained = classify(classifying(tmp_path, batch=LabelBatch(longest=8)))
     assert trained.scores["loss"] > 0
+
+
+def test_weights_bring_their_sizes_and_their_words(tmp_path: Path) -> None:
+    encoder = fill(filling(tmp_path)).folder
+    trained = classify(classifying(tmp_path, 4, size=Sizes(), run=tmp_path / "tuned", **{"from": encoder}))
+    assert trained.settled.settings.size.dim is None
+    assert trained.model.config.dim == 32  # pyright: ignore[reportAttributeAccessIssue]
+    (encoder / "tokenizer.json").unlink()
+    with pytest.raises(WeightsError, match=r"tokenizer\.json is not there"):
+        classify(classifying(tmp_path, 4, run=tmp_path / "other", **{"from": encoder}))
+
+
+def test_a_class_of_which_all_are_held_out_is_still_a_class(tmp_path: Path) -> None:
+    path = tmp_path / "few.csv"
+    path.write_text("text,label\n" + "".join(f"text {n},class{n % 20}\n" for n in range(60)), encoding="utf-8")
+    trained = classify(classifying(tmp_path, 2, data=(path,), text="text", label="label"))
+    assert len(read_json(trained.folder / "labels.json")["labels"]) == 20

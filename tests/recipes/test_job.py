@@ -11,7 +11,8 @@ import torch
 
 from softlook.base.errors import DataError, TrainingError
 from softlook.recipes import Translate, lm, translate
-from softlook.recipes.job import Trained, rehearse
+from softlook.recipes.carrying import rehearse
+from softlook.recipes.job import Trained
 from softlook.recipes.told import told
 from softlook.recipes.translation import Translation
 from softlook.train.events import Event, Sampled

@@ -10,7 +10,8 @@ from softlook.data import documents
 from softlook.models import GPT, GPTConfig, TransformerXL, TransformerXLConfig
 from softlook.recipes import lm
 from softlook.recipes.corpus import Part
-from softlook.recipes.language import Following, Whole, simplified, tokens_of
+from softlook.recipes.language import Following, Whole, simplified
+from softlook.recipes.packing import bytes_of, tokens_of
 from softlook.recipes.settings import Batch, Tokens
 from softlook.train.events import Evaluated, Event
 from softlook.train.stream import Stream
@@ -45,13 +46,10 @@ def test_documents_do_not_see_each_other(tmp_path: Path) -> None:
     table = tmp_path / "a.jsonl"
     table.write_text('{"text": "abc"}\n{"text": "defg"}\n', encoding="utf-8")
     trained = lm(language(tmp_path, tokens=Tokens(kind="bytes")))
-    tokens, spoken = tokens_of(Part(documents(table)), trained.tokenizer)
-    assert spoken == 7
+    tokens = tokens_of(Part(documents(table)), trained.tokenizer)
+    assert bytes_of(Part(documents(table))) == 7
     both = simplified(Stream(tokens, context=16, rows=1, seed=0).tokens.rows([0], 16))
-    alone = [
-        Whole(tokens.ids[None, a:b].long(), tokens.ids[None, a + 1 : b + 1].long().masked_fill(_last(a, b), -100))
-        for a, b in ((0, 5), (5, 11))
-    ]
+    alone = [Whole(ids[:, :-1], ids[:, 1:]) for ids in (tokens.ids[None, :5].long(), tokens.ids[None, 5:].long())]
     objective = Following(16)
     assert not isinstance(both, Whole)
     together, apart = objective(model, both), [objective(model, rows) for rows in alone]
@@ -59,14 +57,10 @@ def test_documents_do_not_see_each_other(tmp_path: Path) -> None:
     torch.testing.assert_close(together.total, apart[0].total + apart[1].total)
 
 
-def _last(a: int, b: int) -> torch.Tensor:
-    return torch.arange(b - a) == b - a - 1
-
-
 def test_rows_of_one_document_give_the_same_loss_without_a_mask(tmp_path: Path) -> None:
     model = GPT(GPTConfig(vocab=300, context=8, dim=16, depth=1, heads=2, dropout=0.0)).eval()
     trained = lm(language(tmp_path, tokens=Tokens(kind="bytes")))
-    tokens, _ = tokens_of(Part(documents(sentences(tmp_path / "more.txt"))), trained.tokenizer)
+    tokens = tokens_of(Part(documents(sentences(tmp_path / "more.txt"))), trained.tokenizer)
     rows = tokens.rows([0, 8], 8)
     assert isinstance(simplified(rows), Whole)
     torch.testing.assert_close(Following(8)(model, rows).total, Following(8)(model, simplified(rows)).total)
@@ -80,4 +74,18 @@ def test_transformer_xl_carries_its_memory_from_segment_to_segment() -> None:
     whole, segments = Following(16)(model, rows), Following(8)(model, rows)
     forgetful = Following(8, remembers=False)(model, rows)
     torch.testing.assert_close(whole.total, segments.total)
-    assert abs(float(forgetful.total) - float(whole.total)) > 1e-4
+    assert abs((forgetful.total - whole.total).item()) > 1e-4
+
+
+def test_large_text_lies_on_disk_and_teaches_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = lm(language(tmp_path, run=tmp_path / "small"))
+    monkeypatch.setattr("softlook.recipes.language.LARGE", 10)
+    large, again = (lm(language(tmp_path, run=tmp_path / name)) for name in ("large", "again"))
+    assert len(list((tmp_path / ".tokens").iterdir())) == 1
+    assert large.scores == small.scores == again.scores
+
+
+def test_it_starts_from_other_weights_within_their_context(tmp_path: Path) -> None:
+    first = lm(language(tmp_path, batch=Batch(tokens=256, longest=16)))
+    tuned = lm(language(tmp_path, 2, run=tmp_path / "tuned", batch=Batch(longest=64), **{"from": first.folder}))
+    assert tuned.scores["held_out"]["loss"] == pytest.approx(first.scores["held_out"]["loss"], abs=0.5)

@@ -12,7 +12,7 @@ from softlook.recipes.saying import translated
 from softlook.recipes.settings import Batch, Decode, PairBatch, Tokens
 from softlook.recipes.translation import Retold
 from softlook.train.batches import Place
-from softlook.train.events import Evaluated, Event
+from softlook.train.events import Evaluated, Event, Trained
 from tests.recipes.small import digits, said, translating
 
 
@@ -41,7 +41,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def test_every_option_learns(option: str, tmp_path: Path) -> None:
     heard: list[Event] = []
     translate(translating(tmp_path, **{"steps": 30, **OPTIONS[option]}), [heard.append])
-    first, *_, last = [event.loss for event in heard if type(event).__name__ == "Trained"]
+    first, *_, last = [event.loss for event in said(heard, Trained)]
     assert last < 0.9 * first
     assert set(said(heard, Evaluated)[-1].scores) >= {"loss", "bleu"}
 
@@ -62,7 +62,7 @@ def test_pieces_and_order_of_bpe_dropout_depend_on_the_place_alone(tmp_path: Pat
     texts = (["1 2 3 4 5"] * 50, ["5 4 3 2 1"] * 50)
     settings = trained.settled.settings
 
-    def batches(place: Place, count: int) -> list[torch.Tensor]:
+    def batches(place: Place, count: int) -> list[Any]:
         source = Retold(texts, trained.tokenizer, settings, lambda items: torch.tensor([len(a) for a, _ in items]))
         return [batch for _, (_, batch) in zip(range(count), source.start(place), strict=False)]
 
@@ -76,8 +76,11 @@ def test_pieces_and_order_of_bpe_dropout_depend_on_the_place_alone(tmp_path: Pat
 
 
 def test_pairs_that_are_too_long_are_left_out_and_only_those(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="every pair is longer than 4 tokens"):
-        translate(translating(tmp_path, tokens=Tokens(kind="bytes"), batch=PairBatch(longest=4)))
+    long = tmp_path / "long.tsv"
+    long.write_text("".join(f"one more word {n}\tand another {n}\n" for n in range(99)), encoding="utf-8")
+    asked = translating(tmp_path, data=(long,), tokens=Tokens(kind="bytes"), batch=PairBatch(longest=8))
+    with pytest.raises(DataError, match="every pair is longer than 8 tokens"):
+        translate(asked)
     translate(translating(tmp_path, tokens=Tokens(kind="bytes"), batch=PairBatch(longest=8)))
 
 

@@ -21,7 +21,7 @@ def test_no_more_than_asked_for_is_made_ahead() -> None:
     assert list(islice(source, 4)) == [0, 1, 2, 3]
     time.sleep(0.05)
     assert len(made) <= 4 + 3 + 1
-    source.close()  # pyright: ignore[reportAttributeAccessIssue]
+    source.close()
 
 
 def test_they_are_made_while_one_is_busy() -> None:
@@ -55,5 +55,5 @@ def test_an_error_comes_where_it_would_have_come() -> None:
 def test_no_thread_is_left_behind() -> None:
     source = ahead(iter(range(100)), 4)
     next(source)
-    source.close()  # pyright: ignore[reportAttributeAccessIssue]
+    source.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("softlook-batches")]

@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from softlook.base.errors import ConfigError
+from softlook.models import GPT
 from softlook.train.distributed import World
 from softlook.train.snapshots import Snapshots
+from softlook.weights import load
 from softlook.weights.files import read_file
 from tests.train.test_step import stepper
 from tests.train.together import HALF, WAYS, calm, kept
@@ -45,6 +47,7 @@ def test_two_processes_learn_what_one_learns_also_after_one_of_them_was_killed(t
         alone = {f"{way}/{name}": tensor for name, tensor in kept(calm(settings, None)).items()}
         torch.testing.assert_close({name: done[name] for name in alone}, alone, rtol=1e-6, atol=1e-6)
     assert Snapshots(tmp_path / "begun by two").all()[0].name == f"step-{HALF:09}"
+    assert isinstance(load(tmp_path / "begun by two"), GPT)
     ended_by_one = kept(calm(parts, tmp_path / "begun by two"))
     torch.testing.assert_close(ended_by_one, kept(calm(parts, None)), rtol=1e-6, atol=1e-6)
 

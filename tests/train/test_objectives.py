@@ -11,8 +11,7 @@ from softlook.train.examples import Gaps, labelled, pairs
 from softlook.train.objectives import classification, filling, held_out, language, surprise, translation
 from softlook.train.step import Objective
 from softlook.train.tensors import parted, rows
-from tests.train.test_step import CALM
-from tests.train.tiny import CPU, model, sentences
+from tests.train.tiny import CALM, CPU, model, sentences
 from tests.train.tiny import rows as packed
 
 

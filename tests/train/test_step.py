@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import TrainingError
-from softlook.models import GPTConfig
 from softlook.train import Loss
 from softlook.train.events import Finished, Halved, Skipped
 from softlook.train.examples import Rows
@@ -17,9 +16,20 @@ from softlook.train.optimizer import make_optimizer
 from softlook.train.snapshots import Snapshots
 from softlook.train.step import Objective, Stepped, Stepper
 from softlook.weights.schema import read_json
-from tests.train.tiny import FAST, Line, assert_same, distance, look, model, rows, said, sentences, trained, weights
-
-CALM = GPTConfig(vocab=11, context=12, dim=8, depth=1, heads=2, dropout=0.0)
+from tests.train.tiny import (
+    CALM,
+    FAST,
+    Line,
+    assert_same,
+    distance,
+    look,
+    model,
+    rows,
+    said,
+    sentences,
+    trained,
+    weights,
+)
 
 
 def stepper(objective: Objective | None = None, clip: float = 1e9, **more: Any) -> Stepper:

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from softlook.train.progress import Progress
 
 CPU = torch.device("cpu")
 SIZES = GPTConfig(vocab=11, context=12, dim=8, depth=1, heads=2, dropout=0.2)
+CALM = replace(SIZES, dropout=0.0)
 FAST = Optim(lr=1e-2, warmup=3)
 
 
@@ -72,7 +74,7 @@ def trained(folder: Path | None = None, heard: list[Event] | None = None, **sett
         source,
         objective,
         **{"optim": FAST, **parts},
-        training=Training(device="cpu", **{"report_every": 1, **settings}),
+        training=Training(**{"device": "cpu", "report_every": 1, **settings}),
         folder=folder,
         listeners=[listen],
     )

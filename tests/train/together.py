@@ -18,14 +18,14 @@ from torch import distributed as dist
 
 from softlook.base.errors import TrainingError
 from softlook.train import Loss
-from softlook.train.distributed import in_company, launch
+from softlook.train.distributed import launch
 from softlook.train.objectives import language
+from softlook.train.ranks import is_first
 from softlook.train.sharding import whole
 from softlook.train.step import Objective
 from softlook.weights.files import write_file
 from softlook.weights.hollow import own_tensors
-from tests.train.test_step import CALM
-from tests.train.tiny import CPU, batches, look, model, trained
+from tests.train.tiny import CALM, batches, look, model, trained
 
 STEPS, HALF = 10, 5
 WAYS: dict[str, dict[str, Any]] = {
@@ -60,16 +60,15 @@ def main(folder: str, killed_at: int) -> None:
     torch.set_num_threads(1)
     way, where = WAYS["rows of each batch"], Path(folder)
     done: dict[str, dict[str, Tensor]] = {}
-    with in_company(CPU) as world:
-        done["rows of each batch"] = kept(calm(way, where / "run", objective=dying(killed_at or None)))
-        for name, other in WAYS.items():
-            if other is not way:
-                done[name] = kept(calm(other, None))
-        done["begun by one"] = kept(calm(WAYS["weights in parts"], where / "begun by one"))
-        calm(WAYS["weights in parts"], where / "begun by two", stop_at=HALF)
-        if world.first:
-            flat = {f"{way}/{name}": tensor for way, tensors in done.items() for name, tensor in tensors.items()}
-            write_file(flat, where / "done")
+    done["rows of each batch"] = kept(calm(way, where / "run", objective=dying(killed_at or None)))
+    for name, other in WAYS.items():
+        if other is not way:
+            done[name] = kept(calm(other, None))
+    done["begun by one"] = kept(calm(WAYS["weights in parts"], where / "begun by one"))
+    calm(WAYS["weights in parts"], where / "begun by two", stop_at=HALF)
+    if is_first():
+        flat = {f"{way}/{name}": tensor for way, tensors in done.items() for name, tensor in tensors.items()}
+        write_file(flat, where / "done")
 
 
 def kept(model: nn.Module) -> dict[str, Tensor]:

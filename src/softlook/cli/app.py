@@ -27,7 +27,7 @@ No pickle is opened, and nothing that a file names is run.
 ENDINGS = """
 stdout carries the result (a path, or with --json one object), stderr the talk.
 Exit codes: 0 done, 1 the run failed, 2 not understood, 65 bad data, 69 a package is missing,
-70 a fault of softlook's own, 74 the disk stands in the way, 130 interrupted.
+70 a fault of softlook's own, 74 the disk stands in the way, 130 interrupted, 143 told to end.
 """
 COMMON = Group("Common options", sort_key=9)
 Flag = Parameter(group=COMMON, negative="", show_default=False)

@@ -14,7 +14,7 @@ from softlook.cli.talk import Result
 from softlook.lens import map_figure
 from softlook.lens.colour import STEPS, ramp, readable
 from softlook.recipes.dates import LANGUAGES, unseen_dates, unseen_forms
-from softlook.recipes.demo import HELD_OUT, SHOWN, Marks, Reader, alignment, learn, marks, shipped
+from softlook.recipes.demo import HELD_OUT, SHOWN, TRAIN, Marks, Reader, alignment, learn, marks, shipped
 
 log = logging.getLogger("softlook.cli")
 FIGURE = "alignment.svg"
@@ -35,17 +35,18 @@ def demo(text: str | None = None, /, *, to: Path = Path("demo"), trained: bool =
     steps
         Updates of the weights.
     """
-    log.info(f"A Transformer learns to read dates in {len(LANGUAGES)} languages: {SHOWN!r} is 2022-03-03.")
+    learns = "has learned" if trained else "learns"
+    log.info(f"A Transformer {learns} to read dates in {len(LANGUAGES)} languages: {SHOWN!r} is 2022-03-03.")
     if trained:
         to.mkdir(parents=True, exist_ok=True)
         reader = shipped()
     else:
         with progress() as spoken:
             reader = learn(to, [spoken], steps=steps)
-    return _shown(reader, text or SHOWN, to)
+    return _shown(reader, text or SHOWN, to, trained)
 
 
-def _shown(reader: Reader, text: str, to: Path) -> Result:
+def _shown(reader: Reader, text: str, to: Path, trained: bool) -> Result:
     voice = talk()
     console = Console(stderr=True, quiet=True) if voice is None else voice.console
     dates, forms = marks(reader, unseen_dates(HELD_OUT, 2)), marks(reader, unseen_forms(HELD_OUT // 2, 3))
@@ -53,11 +54,11 @@ def _shown(reader: Reader, text: str, to: Path) -> Result:
     for date, read in zip(EXAMPLES, reader.read(EXAMPLES), strict=True):
         log.info(f"    {read}   {date}")
     answer, weights = alignment(reader, text)
-    log.info(f"\nWhere it looks when it reads {text!r} as {answer}; a row for each character of the answer:")
+    log.info(f"\nWhere it looks when it reads {text!r} as {answer}, in tenths, a row for each character it says:")
     _map(console, answer, text, weights)
     figure = map_figure(weights, queries=list(answer), keys=list(text), title=f"{text} → {answer}")
     (to / FIGURE).write_text(figure, encoding="utf-8")
-    for line in _next(to):
+    for line in _next(to, trained):
         log.info(line)
     scores = {"unseen dates": dates.share, "unseen ways of writing": forms.share}
     return Result(to / FIGURE, {"read": answer, "exact": scores})
@@ -84,12 +85,19 @@ def _map(console: Console, rows: Sequence[str], columns: Sequence[str], weights:
         console.print(line)
 
 
-def _next(to: Path) -> list[str]:
+def _next(to: Path, trained: bool) -> list[str]:
+    learn = ["  softlook demo                                  see it learn, in a few minutes"]
+    learned = [
+        f"  head {to / TRAIN}",
+        "      what it learned from",
+        f"  open {to / 'run' / 'report.html'}",
+        "      how that went",
+    ]
     return [
         "",
         f"The same as a picture: {to / FIGURE}",
         "Next:",
-        f"  softlook demo --trained --to {to} '25 décembre 1999'   a date of your own",
-        f"  head {to / 'train.tsv'}                      what it learned from",
-        "  softlook train translate --data pairs.tsv     the same with your own pairs",
+        "  softlook demo --trained '25 décembre 1999'     a date of your own",
+        *(learn if trained else learned),
+        "  softlook train translate --data pairs.tsv      the same with pairs of your own",
     ]

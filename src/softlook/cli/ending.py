@@ -23,8 +23,15 @@ INTERNAL = Ending(70, "internal")
 DISK = Ending(74, "disk")
 STOPPED = Ending(130, "interrupted")
 NOBODY = Ending(141, "nobody-listens")
+TERMINATED = Ending(143, "terminated")
+
+
+class Terminated(KeyboardInterrupt):
+    """Not a person at the keyboard but the system asked for the end."""
+
 
 CALLED_FOR: tuple[tuple[type[BaseException], Ending], ...] = (
+    (Terminated, TERMINATED),
     (KeyboardInterrupt, STOPPED),
     (CycloptsError, USAGE),
     (BrokenPipeError, NOBODY),

@@ -31,6 +31,7 @@ def check(
     log.info(f"Looking at it as data for `softlook train {task}`; --task says otherwise.")
     others = {name: _read(task, files, max_bad_rows) for name, files in (("valid", valid), ("test", test)) if files}
     facts = count(_read(task, data, max_bad_rows), others)
+    log.info(f"How large a model, and how long? softlook train {task} --data ... --dry-run")
     return Result(data[0], {"task": task, **facts.to_json()}, "\n".join(_told(facts)))
 
 

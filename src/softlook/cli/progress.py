@@ -26,24 +26,26 @@ def talk() -> Talk | None:
 
 
 @contextmanager
-def progress() -> Iterator["Spoken"]:
-    """Whoever tells of a run while it goes on."""
+def progress(unit: str = "tokens") -> Iterator["Spoken"]:
+    """Whoever tells of a run while it goes on; `unit` is what is learned from."""
     voice = talk()
     console = Console(stderr=True, quiet=True) if voice is None else voice.console
     quiet = voice is None or voice.level > logging.INFO
     if quiet or not console.is_terminal:
-        yield Spoken(console, quiet=quiet)
+        yield Spoken(console, unit, quiet=quiet)
         return
     columns = (BarColumn(24), TextColumn("{task.fields[words]}"))
     with Progress(*columns, console=console, transient=True) as bar:
-        yield Spoken(console, bar=bar)
+        yield Spoken(console, unit, bar=bar)
 
 
 class Spoken:
     """Tells what happens, in a line or on the bar."""
 
-    def __init__(self, console: Console, *, quiet: bool = False, bar: Progress | None = None) -> None:
-        self.console, self.quiet, self.bar = console, quiet, bar
+    def __init__(
+        self, console: Console, unit: str = "tokens", *, quiet: bool = False, bar: Progress | None = None
+    ) -> None:
+        self.console, self.unit, self.quiet, self.bar = console, unit, quiet, bar
         self.task = None if bar is None else bar.add_task("", total=None, words="")
         self.steps, self.said_at, self.began, self.held = 0, 0.0, (0, 0.0), ""
 
@@ -81,7 +83,7 @@ class Spoken:
         done, (first, began) = event.step / max(self.steps, 1), self.began
         pace = (time.monotonic() - began) / max(event.step - first, 1)
         left = spoken(pace * (self.steps - event.step))
-        words = f"loss {event.loss:.3f}  {event.tokens_per_second:,.0f} tokens/s  {left} left"
+        words = f"loss {event.loss:.3f}  {event.tokens_per_second:,.0f} {self.unit}/s  {left} left"
         if self.bar is not None and self.task is not None:
             held = f"  held-out {self.held}" if self.held else ""
             self.bar.update(self.task, completed=event.step, words=f"{event.step:,}/{self.steps:,}  {words}{held}")

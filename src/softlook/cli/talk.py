@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from softlook.base.excerpt import escaped
-from softlook.cli.ending import INTERNAL, NOBODY, STOPPED, Ending, in_words
+from softlook.cli.ending import INTERNAL, NOBODY, STOPPED, TERMINATED, Ending, in_words
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Talk(logging.Handler):
             return ended.code
         if self.debug:
             self.console.print("".join(traceback.format_exception(fault)), style="dim")
-        message = "stopped" if ended is STOPPED else in_words(fault)
+        message = "stopped" if ended in (STOPPED, TERMINATED) else in_words(fault)
         if ended is INTERNAL:
             message = f"{type(fault).__name__}: {message}. This is a fault of softlook's own; --debug shows where."
         if self.json:

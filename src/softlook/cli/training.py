@@ -2,11 +2,13 @@
 
 import logging
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from softlook.cli.ending import Terminated
 from softlook.cli.talk import Result
 from softlook.recipes.settings import Classify, Fill, Lm, Task, Translate, Vectors
 from softlook.recipes.told import gather
@@ -17,63 +19,67 @@ TRANSLATE, LM, FILL, CLASSIFY, VECTORS = Translate(), Lm(), Fill(), Classify(), 
 """What is asked where nothing is said."""
 Config = Annotated[Path | None, Parameter(help="a TOML file with settings")]
 Dry = Annotated[bool, Parameter(help="say what would be done, with every setting, and begin nothing")]
+Devices = Annotated[int, Parameter(help="processes on this machine that learn as one, each on a device of its own")]
 All = Parameter(name="*")
 
 
-def translate(
-    *files: Data, asked: Annotated[Translate, All] = TRANSLATE, config: Config = None, dry_run: Dry = False
-) -> Result:
-    return _train("translate", asked, files, config, dry_run)
+@dataclass(frozen=True)
+class More:
+    """What a command is told beside its settings."""
+
+    config: Config = None
+    devices: Devices = 1
+    dry_run: Dry = False
 
 
-def lm(*files: Data, asked: Annotated[Lm, All] = LM, config: Config = None, dry_run: Dry = False) -> Result:
-    return _train("lm", asked, files, config, dry_run)
+MORE = More()
 
 
-def fill(*files: Data, asked: Annotated[Fill, All] = FILL, config: Config = None, dry_run: Dry = False) -> Result:
-    return _train("fill", asked, files, config, dry_run)
+def translate(*files: Data, asked: Annotated[Translate, All] = TRANSLATE, more: Annotated[More, All] = MORE) -> Result:
+    return _train("translate", asked, files, more)
 
 
-def classify(
-    *files: Data, asked: Annotated[Classify, All] = CLASSIFY, config: Config = None, dry_run: Dry = False
-) -> Result:
-    return _train("classify", asked, files, config, dry_run)
+def lm(*files: Data, asked: Annotated[Lm, All] = LM, more: Annotated[More, All] = MORE) -> Result:
+    return _train("lm", asked, files, more)
 
 
-def vectors(
-    *files: Data, asked: Annotated[Vectors, All] = VECTORS, config: Config = None, dry_run: Dry = False
-) -> Result:
-    return _train("vectors", asked, files, config, dry_run)
+def fill(*files: Data, asked: Annotated[Fill, All] = FILL, more: Annotated[More, All] = MORE) -> Result:
+    return _train("fill", asked, files, more)
 
 
-def _train(task: str, asked: Task, files: tuple[Path, ...], config: Path | None, dry_run: bool) -> Result:
+def classify(*files: Data, asked: Annotated[Classify, All] = CLASSIFY, more: Annotated[More, All] = MORE) -> Result:
+    return _train("classify", asked, files, more)
+
+
+def vectors(*files: Data, asked: Annotated[Vectors, All] = VECTORS, more: Annotated[More, All] = MORE) -> Result:
+    return _train("vectors", asked, files, more)
+
+
+def _train(task: str, asked: Task, files: tuple[Path, ...], more: More) -> Result:
     # Here, not above: whoever asks for help need not wait for torch.
-    from softlook.cli.progress import progress  # noqa: PLC0415
-    from softlook.recipes.running import foresee, run  # noqa: PLC0415
+    from softlook.cli.together import alone, foreseen, together  # noqa: PLC0415
 
     if files:
-        asked = type(asked).model_validate(
-            {**asked.model_dump(exclude_unset=True, by_alias=True), "data": files + asked.data}
-        )
-    told = gather(asked, config=config, environ=os.environ)
-    if dry_run:
-        settled = foresee(task, told)
-        rows = [f"{name:24} {value:20} {origin}" for name, value, origin in settled.rows()]
-        return Result(Path(), {"settings": settled.values(), "origins": settled.origins}, "\n".join(rows))
-    with progress() as spoken:
-        trained = run(task, told, [spoken])
-    if not trained.finished.complete:
-        log.info(f"Everything up to step {trained.progress.step:,} is saved. The same command goes on from there.")
-        raise KeyboardInterrupt
-    log.info("\n".join(_next(trained.folder)))
-    return Result(trained.folder, {"steps": trained.progress.step, "scores": trained.scores})
+        said = asked.model_dump(exclude_unset=True, by_alias=True)
+        asked = type(asked).model_validate({**said, "data": files + asked.data})
+    told = gather(asked, config=more.config, environ=os.environ)
+    if more.dry_run:
+        return foreseen(task, told)
+    ended = alone(task, told) if more.devices == 1 else together(task, told, more.devices)
+    if not ended.complete:
+        log.info(f"Everything up to step {ended.step:,} is saved. The same command goes on from there.")
+        raise KeyboardInterrupt if ended.signal in (None, "SIGINT") else Terminated
+    log.info("\n".join(_next(task, ended.folder, told.values.get("model"))))
+    return Result(ended.folder, {"steps": ended.step, "scores": ended.scores})
 
 
-def _next(folder: Path) -> list[str]:
+def _next(task: str, folder: Path, model: str | None) -> list[str]:
+    """What can be done with it now."""
     name = f'"{folder}"' if " " in str(folder) else str(folder)
-    return [
-        "Next:",
-        f"  softlook eval {name} --data FILE   what it is worth on other data",
-        f"  softlook export hf {name}          for other people's programs",
-        f"  {folder / 'report.html'}           all about it, in a browser",
-    ]
+    rows = [(str(folder / "report.html"), "all about it, in a browser")]
+    if task != "vectors":
+        rows.append((f"softlook eval {name} --data FILE", "what it is worth on other data"))
+    if task in ("fill", "classify", "lm") and model in (None, "gpt", "llama"):
+        rows.append((f"softlook export hf {name}", "for other people's programs"))
+    wide = max(len(words) for words, _ in rows)
+    return ["Next:", *(f"  {words:{wide}}  {why}" for words, why in rows)]

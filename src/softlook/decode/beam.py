@@ -1,6 +1,7 @@
 """Beam search: several likely beginnings are kept, and the best whole sequence wins."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -29,9 +30,9 @@ class Search:
     longest: int
     finished: list[Hypothesis] = field(default_factory=list)
 
-    def add(self, ids: list[int], log_probability: float) -> None:
-        """Keep a finished sequence among the best so many; its end counts as a word."""
-        score = log_probability / (len(ids) + 1) ** self.penalty
+    def add(self, ids: list[int], length: int, log_probability: float) -> None:
+        """Keep a finished sequence of this `length`, its end counted in, among the best so many."""
+        score = log_probability / length**self.penalty
         self.finished = sorted([*self.finished, Hypothesis(score, ids, log_probability)], reverse=True)[: self.beams]
 
     def is_over(self, best_alive: float, length: int) -> bool:
@@ -88,6 +89,15 @@ def beam(
     return [search.finished for search in searches]
 
 
+class Candidates(NamedTuple):
+    """One word more: the best so many ways to go on from each sequence's beams, best first. (N, 2K) each."""
+
+    totals: Tensor
+    beams: Tensor
+    words: Tensor
+    ends: Tensor
+
+
 def _extend(
     logits: Float[Tensor, "NK V"],
     scores: Float[Tensor, "N K"],
@@ -98,31 +108,26 @@ def _extend(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One word more: finished sequences go to their search, the best others go on.
 
-    Twice as many candidates as beams are looked at, since at most one of each beam's can be its end.
+    Twice as many candidates as beams are looked at, since at most one of each beam's can be its end. Where there is no
+    `room` for another word, what there is has to do.
     """
     (N, K), V = scores.shape, logits.shape[-1]
     totals = scores[:, :, None] + logits.float().log_softmax(-1).view(N, K, V)
     top, places = totals.flatten(1).topk(min(2 * K, K * V))
-    beams, words = places // V, places % V
-    ends = words == end
-    if not room:
-        ends = torch.ones_like(ends)  # there is no room for another word: what there is has to do
-    _finish(top, beams, words, ends, said, end, searches)
-    rank = top.masked_fill(ends, -torch.inf)
-    scores, chosen = rank.topk(K)
-    beams, words = beams.gather(1, chosen), words.gather(1, chosen)
+    words = places % V
+    found = Candidates(top, places // V, words, words == end if room else torch.ones_like(words, dtype=torch.bool))
+    _finish(found, said, end, searches)
+    scores, chosen = top.masked_fill(found.ends, -torch.inf).topk(K)
+    beams, words = found.beams.gather(1, chosen), words.gather(1, chosen)
     said = torch.cat([said.gather(1, beams[..., None].expand(-1, -1, said.shape[-1])), words[..., None]], -1)
     parents = beams + torch.arange(N, device=beams.device)[:, None] * K
     return scores, said, parents
 
 
-def _finish(
-    top: Tensor, beams: Tensor, words: Tensor, ends: Tensor, said: Tensor, end: int, searches: list[Search]
-) -> None:
+def _finish(found: Candidates, said: Int[Tensor, "N K t"], end: int, searches: list[Search]) -> None:
     """Hand what ends here to its search. Only the best `beams` candidates may end: the others were not in the beam."""
     K = said.shape[1]
-    rows = (ends[:, :K] & top[:, :K].isfinite()).nonzero().tolist()
-    for row, place in rows:
-        ids = said[row, beams[row, place]].tolist()
-        word = int(words[row, place])
-        searches[row].add(ids if word == end else [*ids, word], top[row, place].item())
+    for row, place in (found.ends[:, :K] & found.totals[:, :K].isfinite()).nonzero().tolist():
+        ids = said[row, found.beams[row, place]].tolist()
+        word = int(found.words[row, place])
+        searches[row].add(ids if word == end else [*ids, word], len(ids) + 1, found.totals[row, place].item())

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from torch.utils.tensorboard import SummaryWriter
-
 from softlook.train.events import Evaluated, Event, Finished, Sampled, Trained
 
 
@@ -11,6 +9,8 @@ class Board:
     """Writes what happens as TensorBoard reads it."""
 
     def __init__(self, folder: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  (there only where TensorBoard is)
+
         self.writer = SummaryWriter(str(folder))
 
     def __call__(self, event: Event) -> None:

@@ -11,8 +11,9 @@ from torch import nn
 from softlook.base.errors import DataError
 from softlook.data import Examples, Labelled, labelled
 from softlook.models import Bert, BertConfig
+from softlook.recipes.carrying import carry_out
 from softlook.recipes.corpus import Corpus, read_corpus
-from softlook.recipes.job import Job, Plan, Sample, Trained, carry_out
+from softlook.recipes.job import Job, Plan, Sample, Trained
 from softlook.recipes.judging import by_class, judged
 from softlook.recipes.settings import Classify, Files
 from softlook.recipes.sizing import Chosen, Room, sized
@@ -33,7 +34,17 @@ Item = tuple[Ids, Ids, int]
 
 
 def classify(asked: Classify | Told[Classify], listeners: Sequence[Listener] = ()) -> Trained:
-    """Learn to say which class a text belongs to: `softlook train classify --data reviews.csv`."""
+    """Learn to say which class a text belongs to: `softlook train classify --data reviews.csv`.
+
+    >>> from pathlib import Path
+    >>> from softlook.recipes import Classify
+    >>> from softlook.train import Training
+    >>> rows = "".join(f"film {n},{'good' if n % 2 else 'bad'}\\n" for n in range(40))
+    >>> _ = Path("reviews.csv").write_text(f"text,label\\n{rows}")
+    >>> trained = classify(Classify(data=(Path("reviews.csv"),), training=Training(steps=2)))
+    >>> sorted(trained.scores)
+    ['accuracy', 'f1', 'loss', 'mcc']
+    """
     return carry_out(Classification(), told(asked) if isinstance(asked, Classify) else asked, listeners)
 
 
@@ -54,7 +65,7 @@ class Classification(Job[Classify, Labelled]):
             "training.patience": 5,
         }
         if asked.get("from"):
-            chosen.values |= {"optim.lr": 5e-5, "pooling": None, "size.dropout": 0.1, "batch.tokens": 1024}
+            chosen.values |= {"optim.lr": 5e-5, "size.dropout": 0.1, "batch.tokens": 1024}
             chosen.said = [f"Starting from {asked.get('from')}: {FINE_TUNING} times through the data, in small steps."]
         return chosen
 
@@ -63,7 +74,9 @@ class Classification(Job[Classify, Labelled]):
     ) -> Plan:
         train, valid = list(corpus.train), list(corpus.valid)
         counts = Counter(example.label for example in train)
-        names = sorted(counts, key=_order)
+        # What was held out by us may be the only one of its class; held-out data of somebody's own may hold no others.
+        unseen = {example.label for example in valid} if corpus.valid.split is not None else set()
+        names = sorted(counts.keys() | unseen, key=_order)
         if len(names) < 2:
             raise DataError(f"all examples are of one class, {names[0]!r:.40}", help="name the column: --label")
         model = made_model(settings, tokenizer, len(names))

@@ -93,7 +93,7 @@ def learn(folder: Path, listeners: Sequence[Listener] = (), *, steps: int = 900)
 
 def shipped() -> Reader:
     """The reader that comes with the package: trained by `learn`, kept as a checkpoint."""
-    folder = Path(str(files("softlook.recipes") / "dates"))
+    folder = Path(str(files("softlook.recipes") / "date_reader"))
     model = load(folder)
     assert isinstance(model, Transformer)
     return Reader(model, TextTokenizer(read_tokenizer(folder)))

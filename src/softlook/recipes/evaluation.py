@@ -10,8 +10,9 @@ from softlook.recipes.classification import Framing, tested
 from softlook.recipes.corpus import Part
 from softlook.recipes.filling import Asking, documents_of, read_sentences
 from softlook.recipes.filling import Look as GapLook
-from softlook.recipes.job import LABELS, SETTINGS
-from softlook.recipes.language import Following, Look, read_documents, tokens_of
+from softlook.recipes.language import Following, Look, reach_of, read_documents
+from softlook.recipes.packing import bytes_of, tokens_of
+from softlook.recipes.remembering import LABELS, SETTINGS
 from softlook.recipes.settings import TASKS, Classify, Files, Fill, Lm, Task, Translate
 from softlook.recipes.starting import load_any
 from softlook.recipes.told import nested, told
@@ -39,10 +40,10 @@ def evaluate(run: Path, data: Files, *, device: str = "auto") -> dict[str, Any]:
             longest = min(settings.batch.longest or 128, model.config.context)  # pyright: ignore[reportAttributeAccessIssue,reportArgumentType]
             return tested(settings, Framing(tokenizer, longest), names, here, model)["test"]
         if isinstance(settings, Lm):
-            tokens, spoken = tokens_of(Part(read_documents(told(settings), data)), tokenizer)
-            context = settings.batch.longest or 128
-            stream = Stream(tokens, context=context, rows=max(8192 // context, 1), seed=0)
-            return Look(stream, Following(context), here).whole(spoken, model)["held_out"]
+            part = Part(read_documents(told(settings), data))
+            context, row = reach_of(model, settings)
+            stream = Stream(tokens_of(part, tokenizer), context=row, rows=max(8192 // row, 1), seed=0)
+            return Look(stream, Following(context), here).whole(bytes_of(part), model)["held_out"]
         if isinstance(settings, Fill):
             documents = documents_of(
                 Part(read_sentences(told(settings), data)), tokenizer, settings.batch.longest or 128

@@ -10,8 +10,9 @@ from torch import nn
 from softlook.data import Examples, Text, sentences
 from softlook.losses import NOTHING
 from softlook.models import Bert, BertConfig
+from softlook.recipes.carrying import carry_out
 from softlook.recipes.corpus import Corpus, Part, read_corpus, unbroken
-from softlook.recipes.job import Job, Plan, Sample, Trained, carry_out
+from softlook.recipes.job import Job, Plan, Sample, Trained
 from softlook.recipes.settings import Files, Fill
 from softlook.recipes.sizing import Chosen, Room, sized
 from softlook.recipes.starting import started, with_head
@@ -29,7 +30,15 @@ HELD_OUT = 64
 
 
 def fill(asked: Fill | Told[Fill], listeners: Sequence[Listener] = ()) -> Trained:
-    """Learn to find hidden words: `softlook train fill --data corpus.txt`."""
+    """Learn to find hidden words: `softlook train fill --data corpus.txt`.
+
+    >>> from pathlib import Path
+    >>> from softlook.recipes import Fill
+    >>> from softlook.train import Training
+    >>> _ = Path("corpus.txt").write_text("".join(f"{n} green bottles\\n" for n in range(99)))
+    >>> sorted(fill(Fill(data=(Path("corpus.txt"),), training=Training(steps=2))).scores)
+    ['found', 'loss']
+    """
     return carry_out(Filling(), told(asked) if isinstance(asked, Fill) else asked, listeners)
 
 

@@ -25,8 +25,11 @@ from softlook.models import (
     TransformerXLConfig,
 )
 from softlook.ops import masks
-from softlook.recipes.corpus import Corpus, Part, read_corpus, unbroken
-from softlook.recipes.job import Job, Plan, Sample, Trained, carry_out
+from softlook.recipes.carrying import carry_out
+from softlook.recipes.corpus import Corpus, read_corpus
+from softlook.recipes.job import Job, Plan, Sample, Trained
+from softlook.recipes.packing import LARGE, bytes_of, tokens_of, tokens_on_disk
+from softlook.recipes.remembering import RUNS
 from softlook.recipes.saying import Rereading, continued
 from softlook.recipes.settings import Files, Lm
 from softlook.recipes.sizing import Chosen, Room, sized
@@ -43,13 +46,24 @@ from softlook.train.tensors import there
 
 FEW = 5_000_000
 """Characters of text up to which a model spells."""
+FINE_TUNING = 2
+"""Times through the data when one starts from trained weights."""
 SEGMENTS = 4
 """Segments to a row, through which Transformer-XL carries its memory."""
 Model = GPT | Llama | TransformerXL | ConvolutionalLM
 
 
 def lm(asked: Lm | Told[Lm], listeners: Sequence[Listener] = ()) -> Trained:
-    """Learn to say what comes next: `softlook train lm --data corpus.txt`."""
+    """Learn to say what comes next: `softlook train lm --data corpus.txt`.
+
+    >>> from pathlib import Path
+    >>> from softlook.recipes import Lm
+    >>> from softlook.train import Training
+    >>> _ = Path("corpus.txt").write_text("".join(f"{n} green bottles\\n" for n in range(99)))
+    >>> trained = lm(Lm(data=(Path("corpus.txt"),), training=Training(steps=2)))
+    >>> sorted(trained.scores["held_out"])
+    ['bits_per_byte', 'bytes', 'loss', 'perplexity', 'tokens']
+    """
     return carry_out(Language(), told(asked) if isinstance(asked, Lm) else asked, listeners)
 
 
@@ -73,14 +87,17 @@ class Language(Job[Lm, Text]):
             "optim.lr": 2 * chosen.values["optim.lr"],
             "optim.weight_decay": 0.1,
         }
+        if asked.get("from"):
+            chosen.values |= {"optim.lr": 5e-5, "size.dropout": 0.1}
         return chosen
 
     def plan(self, corpus: Corpus[Text], settings: Lm, tokenizer: TextTokenizer, device: torch.device) -> Plan:
-        context, batch = settings.batch.longest or 128, settings.batch.tokens or 1536
-        model = made_model(settings, tokenizer, context)
-        row = SEGMENTS * context if isinstance(model, TransformerXL) else context
-        train, _ = tokens_of(corpus.train, tokenizer)
-        valid, spoken = tokens_of(corpus.valid, tokenizer)
+        batch = settings.batch.tokens or 1536
+        model = made_model(settings, tokenizer)
+        context, row = reach_of(model, settings)
+        is_large, runs = corpus.characters > LARGE, settings.run.parent if settings.run else RUNS
+        train = tokens_on_disk(corpus, tokenizer, runs) if is_large else tokens_of(corpus.train, tokenizer)
+        valid = tokens_of(corpus.valid, tokenizer)
         rows = max(batch // row, 1)
         batches = Packed(Stream(train, context=row, rows=rows, seed=settings.training.seed))
         objective = Following(context)
@@ -93,7 +110,8 @@ class Language(Job[Lm, Text]):
             sample=partial(samples, valid, tokenizer, context),
             tokens=len(train.ids),
             batch=rows * row,
-            test=partial(look.whole, spoken),
+            test=partial(look.whole, bytes_of(corpus.valid)),
+            reads=None if settings.from_ is None else FINE_TUNING * float(len(train.ids)),
         )
 
 
@@ -109,13 +127,20 @@ def read_documents(asked: Told[Lm], files: Files) -> Examples[Text]:
     )
 
 
-def made_model(settings: Lm, tokenizer: TextTokenizer, context: int) -> nn.Module:
+def reach_of(model: nn.Module, settings: Lm) -> tuple[int, int]:
+    """How many tokens are read at once, and how many are in a row: Transformer-XL reads one piece by piece."""
+    context = settings.batch.longest or 128
+    context = min(context, getattr(model.config, "context", context))  # pyright: ignore[reportArgumentType]
+    return context, SEGMENTS * context if isinstance(model, TransformerXL) else context
+
+
+def made_model(settings: Lm, tokenizer: TextTokenizer) -> nn.Module:
     """The model that the settings name, or the one to start from."""
     if settings.from_ is not None:
         return started(settings.from_, Model, "say what comes next", vocab=tokenizer.vocab)
     size, vocab = settings.size, tokenizer.vocab
     assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None
-    dim, depth, heads, dropout = size.dim, size.depth, size.heads, size.dropout
+    dim, depth, heads, dropout, context = size.dim, size.depth, size.heads, size.dropout, settings.batch.longest or 128
     if settings.model == "convolution":
         return ConvolutionalLM(ConvolutionalLMConfig(vocab=vocab, dim=dim, depth=3 * depth, cycle=6, dropout=dropout))
     if settings.model == "llama":
@@ -135,20 +160,6 @@ def made_model(settings: Lm, tokenizer: TextTokenizer, context: int) -> nn.Modul
     return GPT(
         GPTConfig(vocab=vocab, context=context, dim=dim, depth=depth, heads=heads, hidden=size.hidden, dropout=dropout)
     )
-
-
-def tokens_of(part: Part[Text], tokenizer: TextTokenizer) -> tuple[Tokens, int]:
-    """All documents one behind the other, and how many bytes of text that is."""
-    ids, starts, total, spoken = [], [], 0, 0
-    for pieces, begins, ends in unbroken(part):
-        text = "".join(piece.text for piece in pieces)
-        coded = tokenizer.encode([text])[0]
-        row = [*([tokenizer.begin] if begins else []), *coded, *([tokenizer.end] if ends else [])]
-        starts.append(total)
-        ids.append(torch.tensor(row, dtype=torch.int32))
-        total += len(row)
-        spoken += len(text.encode("utf-8", "surrogatepass"))
-    return Tokens(torch.cat(ids), torch.tensor(starts)), spoken
 
 
 @dataclass(frozen=True)

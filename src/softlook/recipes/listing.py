@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from softlook.recipes.job import SETTINGS
+from softlook.recipes.remembering import SETTINGS
 from softlook.train.events import read_events
 from softlook.train.folder import CONFIG, EVENTS, STORY
 from softlook.weights.runs import BEST

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from softlook.recipes.job import Job, Trained, carry_out, rehearse
+from softlook.recipes.carrying import carry_out, rehearse
+from softlook.recipes.job import Job, Trained
 from softlook.recipes.told import Settled, Told
 from softlook.train.events import Listener
 

@@ -93,7 +93,7 @@ def _longest(length: int) -> int:
 
 
 def _batches(lengths: Sequence[int], beams: int) -> Iterator[list[int]]:
-    """Numbers of texts that are alike in length and may have answers of the same length, as many as there is room for."""
+    """Numbers of texts that are alike in length, their answers too, as many as there is room for."""
     batch: list[int] = []
     for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
         is_full = batch and (len(batch) + 1) * lengths[batch[0]] * beams > ROOM

@@ -100,7 +100,12 @@ class Task(Settings):
     fresh: bool = Field(default=False, description="begin anew, beside a run of the same name")
     max_bad_rows: int = Field(default=0, ge=0, description="rows that may be left out as unreadable")
     longest_line: int = Field(default=1_000_000, ge=1, description="characters of the longest line")
-    from_: Path | None = Field(default=None, alias="from", description="a checkpoint, run or folder to start from")
+    from_: Path | None = Field(
+        default=None,
+        validation_alias="from",
+        serialization_alias="from",
+        description="a checkpoint, run or folder to start from",
+    )
     tokens: Tokens = Tokens()
     optim: Optim = Optim()
     training: Training = Training()

@@ -12,8 +12,9 @@ from torch import nn
 from softlook.base.errors import DataError
 from softlook.data import Examples, Pair, pairs
 from softlook.models import RNNSearch, RNNSearchConfig, Transformer, TransformerConfig
+from softlook.recipes.carrying import carry_out
 from softlook.recipes.corpus import Corpus, read_corpus
-from softlook.recipes.job import Job, Plan, Sample, Trained, carry_out
+from softlook.recipes.job import Job, Plan, Sample, Trained
 from softlook.recipes.saying import translated
 from softlook.recipes.settings import Files, Translate
 from softlook.recipes.sizing import Chosen, Room, sized
@@ -36,6 +37,14 @@ def translate(asked: Translate | Told[Translate], listeners: Sequence[Listener] 
     """Learn to turn one text into another: `softlook train translate --data pairs.tsv`.
 
     Going on is calling it again. The run's folder holds everything there is to know about it.
+
+    >>> from pathlib import Path
+    >>> from softlook.recipes import Translate
+    >>> from softlook.train import Training
+    >>> _ = Path("pairs.tsv").write_text("".join(f"number {n}\\tZahl {n}\\n" for n in range(50)))
+    >>> trained = translate(Translate(data=(Path("pairs.tsv"),), training=Training(steps=2)))
+    >>> trained.folder.as_posix(), trained.progress.step
+    ('runs/translate-pairs', 2)
     """
     return carry_out(Translation(), told(asked) if isinstance(asked, Translate) else asked, listeners)
 

@@ -14,9 +14,10 @@ from softlook.data import Text
 from softlook.losses import negative_sampling
 from softlook.models import SkipGram, SkipGramConfig
 from softlook.ops.word_vectors import nearest, noise, window_pairs
+from softlook.recipes.carrying import carry_out
 from softlook.recipes.corpus import Corpus, read_corpus
 from softlook.recipes.filling import read_sentences
-from softlook.recipes.job import Job, Plan, Sample, Trained, carry_out
+from softlook.recipes.job import Job, Plan, Sample, Trained
 from softlook.recipes.settings import Vectors
 from softlook.recipes.sizing import Chosen, Room
 from softlook.recipes.starting import started
@@ -36,7 +37,15 @@ SHOWN = 8
 
 
 def vectors(asked: Vectors | Told[Vectors], listeners: Sequence[Listener] = ()) -> Trained:
-    """Give words vectors: `softlook train vectors --data corpus.txt`. The run holds them as vectors.txt too."""
+    """Give words vectors: `softlook train vectors --data corpus.txt`. The run holds them as vectors.txt too.
+
+    >>> from softlook.recipes import Vectors
+    >>> from softlook.train import Training
+    >>> _ = Path("corpus.txt").write_text("".join(f"{n} green bottles hang\\n" for n in range(99)))
+    >>> trained = vectors(Vectors(data=(Path("corpus.txt"),), training=Training(steps=2)))
+    >>> (trained.folder / "vectors.txt").exists()
+    True
+    """
     return carry_out(Nearness(), told(asked) if isinstance(asked, Vectors) else asked, listeners)
 
 

@@ -1,7 +1,7 @@
 """Batches made ready while the model is busy with the one before."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ Thing = TypeVar("Thing")
 END = object()
 
 
-def ahead(source: Iterator[Thing], count: int) -> Iterator[Thing]:
+def ahead(source: Iterator[Thing], count: int) -> Generator[Thing]:
     """The same things in the same order, up to `count` of them made in the background before they are asked for.
 
     >>> list(ahead(iter("abc"), 2))

@@ -4,11 +4,13 @@ Every process goes through the same batches in the same order and takes its shar
 the same run on one device or on many.
 """
 
+import atexit
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -23,6 +25,9 @@ from softlook.base.errors import TrainingError
 from softlook.train.ranks import local_rank
 from softlook.train.sharding import keep_apart
 from softlook.train.tensors import parted
+
+PATIENCE = timedelta(minutes=30)
+"""How long the others wait while the first one looks at held-out data or saves."""
 
 
 @dataclass(frozen=True)
@@ -101,19 +106,18 @@ class World:
 
 @contextmanager
 def in_company(device: torch.device, *, is_parted: bool = False) -> Iterator[World]:
-    """The world that torchrun or `launch` put this process into; without them, a world of one."""
+    """The world that torchrun or `launch` put this process into; without them, a world of one.
+
+    Processes that met stay together until they end, for whoever comes next: to part and meet again can fail.
+    """
     if local_rank() is None:
         yield World()
         return
-    begun = not dist.is_initialized()
-    if begun:
-        cuda = device.type == "cuda"
-        dist.init_process_group("nccl" if cuda else "gloo", device_id=device if cuda else None)
-    try:
-        yield World(dist.get_rank(), dist.get_world_size(), is_parted)
-    finally:
-        if begun:
-            dist.destroy_process_group()
+    if not dist.is_initialized():
+        backend, own = ("nccl", device) if device.type == "cuda" else ("gloo", None)
+        dist.init_process_group(backend, device_id=own, timeout=PATIENCE)
+        atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
+    yield World(dist.get_rank(), dist.get_world_size(), is_parted)
 
 
 def launch(main: Callable[..., Any], devices: int, *arguments: Any) -> Any:

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -47,10 +47,11 @@ class Run:
     def go(self) -> Progress:
         """From the start, or from the newest checkpoint, to the end."""
         progress = self.look(self.begin())
-        while (reason := self.over(progress)) is None:
-            progress = self.step(progress)
-            progress = self.look(progress)
-            self.save(progress)
+        with closing(self.source):
+            while (reason := self.over(progress)) is None:
+                progress = self.step(progress)
+                progress = self.look(progress)
+                self.save(progress)
         return self.finish(progress, reason)
 
     def begin(self) -> Progress:

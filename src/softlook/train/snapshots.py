@@ -18,10 +18,9 @@ from softlook.base.errors import TrainingError, WeightsError
 from softlook.train.folder import CHECKPOINTS, TOKENIZER, differences, write_json
 from softlook.train.learner import Files, Learner
 from softlook.train.progress import Progress
-from softlook.weights.checkpoint import describe
+from softlook.weights.checkpoint import describe, name_of
 from softlook.weights.files import SINGLE, read_file, write_file
 from softlook.weights.folders import DiskError, new_folder, told
-from softlook.weights.known import MODELS
 from softlook.weights.manifest import MANIFEST, digest, verify, write_manifest
 from softlook.weights.runs import BEST, best_of
 from softlook.weights.schema import read_json
@@ -77,7 +76,7 @@ class Snapshots:
                 for name, tensors in files.items():
                     write_file(tensors, made / name)
                 (made / PROGRESS).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-                if type(learner.model).__name__ in MODELS:
+                if name_of(learner.model) is not None:
                     describe(learner.model, made)
                 if tokenizer is not None:
                     shutil.copyfile(tokenizer, made / TOKENIZER)
