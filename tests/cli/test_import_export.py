@@ -280,7 +280,7 @@ def test_help_does_not_wait_for_torch(words: list[str]) -> None:
 
 def test_help_opens_with_examples_and_tells_the_exit_codes() -> None:
     shown = process("--help").stdout
-    assert shown.lstrip().startswith("softlook import gpt2")
+    assert shown.lstrip().startswith("softlook train translate")
     assert all(f"{code} " in shown for code in (0, 2, 65, 69, 70, 74, 130))
     assert "\x1b" not in shown
     assert max(map(len, shown.splitlines())) <= 80

@@ -75,7 +75,7 @@ def test_from_is_from_everywhere(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text('from = "weights"\n', encoding="utf-8")
     by_file, by_hand = gather(Translate(), config=path), told(Translate(from_=Path("weights")))
-    assert by_file.values["from"] == "weights"
+    assert by_file.values["from"] == Path("weights")
     assert settle(by_hand, {}).settings.from_ == Path("weights")
 
 
@@ -101,3 +101,8 @@ def test_names_come_apart_and_together_again(task: str) -> None:
 def test_a_run_can_be_settled_again_from_what_it_wrote() -> None:
     first = settle(told(Translate(tokens=Tokens(vocab=99), data=(Path("a"), Path("b")))), {"size.dim": 8})
     assert Translate.model_validate(nested(first.values())) == first.settings
+
+
+def test_what_the_environment_says_has_its_kind(tmp_path: Path) -> None:
+    said = gather(Lm(), environ={"SOFTLOOK_TRAINING__MINUTES": "3", "SOFTLOOK_FRESH": "true", "SOFTLOOK_DATA": "a.txt"})
+    assert said.values == {"training.minutes": 3.0, "fresh": True, "data": (Path("a.txt"),)}

@@ -70,7 +70,7 @@ def test_a_list_is_gone_on_with_exactly_and_what_cannot_be_is_told(tmp_path: Pat
         heard.clear()
 
 
-@pytest.mark.parametrize("source", [[], iter([]), set()], ids=repr)
+@pytest.mark.parametrize("source", [[], iter([]), set()], ids=["a list", "an iterator", "a set"])
 def test_nothing_to_learn_from_is_told(source: Any) -> None:
     if isinstance(source, Iterator):
         assert trained(model=Line(), source=source, objective=distance, steps=3)[1].step == 0

@@ -9,7 +9,7 @@ from cyclopts import App, Group, Parameter
 
 from softlook.cli.ending import NOBODY, ending
 from softlook.cli.talk import Talk
-from softlook.cli.words import add_words
+from softlook.cli.words import EXAMPLES, add_words
 
 IMPORTS = """
   softlook import gpt2                  a folder of Hugging Face's
@@ -26,16 +26,17 @@ No pickle is opened, and nothing that a file names is run.
 """
 ENDINGS = """
 stdout carries the result (a path, or with --json one object), stderr the talk.
-Exit codes: 0 done, 1 the run failed, 2 not understood, 65 bad data, 69 a package is missing,
-70 a fault of softlook's own, 74 the disk stands in the way, 130 interrupted, 143 told to end.
+Exit codes: 0 done, 1 the run failed, 2 not understood, 65 bad data,
+69 a package is missing, 70 a fault of softlook's own, 74 the disk stands in the
+way, 130 interrupted, 143 told to end.
 """
 COMMON = Group("Common options", sort_key=9)
 Flag = Parameter(group=COMMON, negative="", show_default=False)
 
 app = App(
     name="softlook",
-    help="Attention as a soft look-up: models, and other people's weights.",
-    help_prologue=IMPORTS + EXPORTS.lstrip("\n"),
+    help="Attention as a soft look-up: train models on your own text, and other people's weights.",
+    help_prologue=EXAMPLES + IMPORTS.lstrip("\n") + EXPORTS.lstrip("\n"),
     help_epilogue=ENDINGS,
     help_format="plaintext",
     result_action="return_value",

@@ -79,7 +79,7 @@ def _next(task: str, folder: Path, model: str | None) -> list[str]:
     rows = [(str(folder / "report.html"), "all about it, in a browser")]
     if task != "vectors":
         rows.append((f"softlook eval {name} --data FILE", "what it is worth on other data"))
-    if task in ("fill", "classify", "lm") and model in (None, "gpt", "llama"):
+    if task in ("fill", "lm") and model in (None, "gpt", "llama"):
         rows.append((f"softlook export hf {name}", "for other people's programs"))
     wide = max(len(words) for words, _ in rows)
     return ["Next:", *(f"  {words:{wide}}  {why}" for words, why in rows)]

@@ -7,8 +7,8 @@ EXAMPLES = """
   softlook train lm --data corpus.txt              say what comes next
   softlook train fill --data corpus.txt --pairs    hidden words, from both sides
   softlook train classify --data reviews.csv --text review --label stars
-  softlook train vectors --data corpus.txt         words by the company they keep
-  softlook check pairs.tsv                         look at data before training
+  softlook train vectors --data corpus.txt         words by their company
+  softlook check pairs.tsv                         look before you train
 """
 AFTER = """
 Every setting can also stand in a file (--config run.toml) or in the environment

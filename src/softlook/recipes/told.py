@@ -68,7 +68,10 @@ def gather(asked: Schema, *, config: Path | None = None, environ: Mapping[str, s
     from_flags = told(asked, FLAG)
     origins = dict.fromkeys(from_file, f"{FILE} {config}")
     origins |= {name: f"{ENVIRONMENT} {PREFIX}{name.replace('.', '__').upper()}" for name in from_environ}
-    return Told(schema, from_file | from_environ | from_flags.values, origins | from_flags.origins)
+    raw = Told(schema, from_file | from_environ | from_flags.values, origins | from_flags.origins)
+    # A variable is a string, whatever is meant by it: only the schema knows that "3" is a number.
+    sound = flat(settle(raw, {}).settings.model_dump(by_alias=True))
+    return Told(schema, {name: sound[name] for name in raw.values}, raw.origins)
 
 
 def settle(asked: Told[Schema], chosen: Mapping[str, Any]) -> Settled[Schema]:
