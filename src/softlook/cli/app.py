@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Group, Parameter
 
+from softlook.base.version import VERSION
 from softlook.cli.ending import NOBODY, ending
 from softlook.cli.talk import Talk
 from softlook.cli.words import EXAMPLES, add_words
@@ -35,6 +36,7 @@ Flag = Parameter(group=COMMON, negative="", show_default=False)
 
 app = App(
     name="softlook",
+    version=VERSION,
     help="Attention as a soft look-up: train models on your own text, and other people's weights.",
     help_prologue=EXAMPLES + IMPORTS.lstrip("\n") + EXPORTS.lstrip("\n"),
     help_epilogue=ENDINGS,

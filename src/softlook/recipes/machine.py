@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from softlook.base.version import VERSION
 from softlook.models import GPT, GPTConfig
 from softlook.recipes.sizing import room_of
 from softlook.train.device import choose_device
@@ -24,7 +25,7 @@ def info() -> dict[str, str]:
     """Versions, devices and room, by name."""
     device = choose_device()
     facts = {
-        "softlook": version("softlook"),
+        "softlook": VERSION,
         "python": platform.python_version(),
         "system": platform.platform(),
         "cores": str(os.cpu_count()),

@@ -55,6 +55,7 @@ class PairBatch(Batch):
     """How much is learned from at once, and how the loss is counted."""
 
     smoothing: float = Field(default=0.1, ge=0, lt=1, description="share of each target spread over all words")
+    multiple: int = Field(default=1, ge=1, description="lengths are filled up to a multiple of this; 8 suits a GPU")
     agree: float = Field(
         default=0.0, ge=0, description="R-Drop: read each batch twice and ask both to agree so much; 5 is usual"
     )

@@ -177,6 +177,8 @@ def pace_of(model: nn.Module, batches: Batches, objective: Objective, room: Room
         stepper = Stepper(twin, objective, make_optimizer(twin, Optim()), clip=1.0, kind=kind)
         spent: list[float] = []
         for _, batch in islice(batches.start(Place()), TRIES + 1):
+            if room.device.type == "cuda":
+                stepper.step([batch], 1e-9)  # kernels are made when they first meet a size
             began = time.monotonic()
             stepper.step([batch], 1e-9)
             spent.append(time.monotonic() - began)

@@ -29,6 +29,22 @@ from softlook.train.examples import Ids, Pairs
 from softlook.train.objectives import held_out, translation
 
 log = logging.getLogger("softlook.recipes")
+FEW = 5_000_000
+"""Tokens below which a GPU has time for more than the data can teach without help."""
+BY_HEART: dict[str, Any] = {
+    "size.dim": 512,
+    "size.depth": 4,
+    "size.heads": 8,
+    "size.hidden": 1024,
+    "size.dropout": 0.3,
+    "tokens.vocab": 8000,
+    "tokens.dropout": 0.1,
+    "batch.agree": 5.0,
+    "batch.tokens": 4096,
+    "optim.lr": 1e-3,
+}
+"""What keeps a wide model from learning few pairs by heart."""
+BY_HEART_SAID = "Few pairs for a fast device: a wide model, with R-Drop and BPE dropout against learning them by heart."
 SHOWN = 3
 """Samples at each look."""
 
@@ -58,8 +74,13 @@ class Translation(Job[Translate, Pair]):
         return read_corpus(partial(read_pairs, asked), asked.get("data"), asked.get("valid"))
 
     def choose(self, corpus: Corpus[Pair], asked: Told[Translate], room: Room) -> Chosen:
-        chosen, _ = sized(corpus.characters, asked, room, layer=28, dropout=0.3)
+        chosen, tokens = sized(corpus.characters, asked, room, layer=28, dropout=0.3)
         chosen.values["batch.longest"] = 256 if chosen.values["tokens.kind"] == "bpe" else 512
+        if room.device.type == "cuda":
+            chosen.values["batch.multiple"] = 8
+        if room.device.type == "cuda" and chosen.values["tokens.kind"] == "bpe" and tokens < FEW:
+            chosen.values |= BY_HEART
+            chosen.said = [BY_HEART_SAID]
         if room.device.type == "cpu":
             chosen.values["decode.checked"] = 60
         return chosen
@@ -133,7 +154,8 @@ def made_batches(train: Sequence[Pair], settings: Translate, tokenizer: TextToke
     fits = [i for i, both in enumerate(zip(sources, targets, strict=True)) if max(map(len, both)) < longest]
     if not fits:
         raise DataError(f"every pair is longer than {longest} tokens", help="raise --batch.longest")
-    collate = partial(examples.pairs, begin=tokenizer.begin, end=tokenizer.end, pad=tokenizer.pad)
+    ends = {"begin": tokenizer.begin, "end": tokenizer.end, "pad": tokenizer.pad}
+    collate = partial(examples.pairs, **ends, multiple=settings.batch.multiple)
     most, seed = settings.batch.tokens or 2048, settings.training.seed
     if not settings.tokens.dropout:
         items = [(sources[i], targets[i]) for i in fits]

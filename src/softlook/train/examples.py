@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Int
@@ -54,14 +55,14 @@ class Labels:
     wanted: Int[Tensor, " B"]
 
 
-def padded(rows: Sequence[Ids], fill: int = 0) -> Int[Tensor, "B T"]:
+def padded(rows: Sequence[Ids], fill: int = 0, *, multiple: int = 1) -> Int[Tensor, "B T"]:
     """Rows of different lengths, filled up on the right.
 
     >>> padded([[1, 2], [3]], fill=9)
     tensor([[1, 2],
             [3, 9]])
     """
-    longest = max(map(len, rows), default=0)
+    longest = _up(max(map(len, rows), default=0), multiple)
     if not longest:
         return torch.empty(len(rows), 0, dtype=torch.long)
     flat = array("q", [fill]) * (len(rows) * longest)  # nested lists would take torch three times as long
@@ -70,7 +71,7 @@ def padded(rows: Sequence[Ids], fill: int = 0) -> Int[Tensor, "B T"]:
     return torch.frombuffer(flat, dtype=torch.long).view(len(rows), longest)
 
 
-def there(rows: Sequence[Ids]) -> Bool[Tensor, "B T"]:
+def there(rows: Sequence[Ids], *, multiple: int = 1) -> Bool[Tensor, "B T"]:
     """Where there is a token.
 
     >>> there([[1, 2], [3]])
@@ -78,11 +79,17 @@ def there(rows: Sequence[Ids]) -> Bool[Tensor, "B T"]:
             [ True, False]])
     """
     lengths = torch.tensor([len(row) for row in rows])
-    return torch.arange(max((len(row) for row in rows), default=0)) < lengths[:, None]
+    return torch.arange(_up(max(map(len, rows), default=0), multiple)) < lengths[:, None]
 
 
-def pairs(examples: Sequence[tuple[Ids, Ids]], *, begin: int, end: int, pad: int = 0) -> Pairs:
+def _up(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple
+
+
+def pairs(examples: Sequence[tuple[Ids, Ids]], *, begin: int, end: int, pad: int = 0, multiple: int = 1) -> Pairs:
     """Sources end with `end`; targets are said from `begin` on, and asked for up to `end`.
+
+    Lengths are filled up to a `multiple`: some kernels of a GPU are made anew for every length they meet.
 
     >>> pairs([([5, 6], [7])], begin=1, end=2).wanted
     tensor([[7, 2]])
@@ -90,7 +97,8 @@ def pairs(examples: Sequence[tuple[Ids, Ids]], *, begin: int, end: int, pad: int
     sources = [[*source, end] for source, _ in examples]
     said = [[begin, *target] for _, target in examples]
     wanted = [[*target, end] for _, target in examples]
-    return Pairs(padded(sources, pad), there(sources), padded(said, pad), padded(wanted, NOTHING))
+    up = partial(padded, multiple=multiple)
+    return Pairs(up(sources, pad), there(sources, multiple=multiple), up(said, pad), up(wanted, NOTHING))
 
 
 def labelled(

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from softlook.base.errors import TrainingError
+from softlook.base.version import VERSION
 from softlook.train.lock import held
 from softlook.train.ranks import is_first
 from softlook.weights.folders import sync, told
@@ -80,7 +80,7 @@ class RunFolder:
             "began": datetime.now(UTC).isoformat(timespec="seconds"),
             "data": data_digest,
             "versions": {
-                "softlook": version("softlook"),
+                "softlook": VERSION,
                 "torch": torch.__version__,
                 "python": platform.python_version(),
             },

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import nn
 
 from softlook.base.errors import WeightsError
+from softlook.base.version import VERSION
 from softlook.weights.files import HOW_TO_CONVERT, PICKLES, SINGLE, read_file, write_file
 from softlook.weights.folders import new_folder, told
 from softlook.weights.hollow import check_depth, complete, fill, hollow, own_tensors
@@ -66,7 +66,7 @@ def describe(model: nn.Module, folder: Path) -> None:
     name = name_of(model)
     if name is None:
         raise WeightsError(f"softlook keeps its own models; {type(model).__name__} is none of {', '.join(MODELS)}")
-    content = {"format": FORMAT, "softlook": version("softlook"), "model": name, "config": asdict(model.config)}  # pyright: ignore[reportArgumentType]
+    content = {"format": FORMAT, "softlook": VERSION, "model": name, "config": asdict(model.config)}  # pyright: ignore[reportArgumentType]
     (folder / CONFIG).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
