@@ -21,7 +21,7 @@ FIGURE = "alignment.svg"
 EXAMPLES = (SHOWN, "3. März 2022", "2022年3月3日木曜日", "četvrtak, 3. ožujka 2022.", "четвер, 3 березня 2022 р.")
 
 
-def demo(text: str | None = None, /, *, to: Path = Path("demo"), trained: bool = False, steps: int = 900) -> Result:
+def demo(text: str | None = None, /, *, to: Path = Path("demo"), trained: bool = False, steps: int = 720) -> Result:
     """Learn to read dates in many languages, in a few minutes; then show where the model looks.
 
     Parameters
