@@ -9,7 +9,7 @@ import torch
 from softlook.base.errors import DataError
 from softlook.recipes import translate
 from softlook.recipes.saying import translated
-from softlook.recipes.settings import Batch, Decode, PairBatch, Tokens
+from softlook.recipes.settings import Decode, PairBatch, Tokens
 from softlook.recipes.translation import Retold
 from softlook.train.batches import Place
 from softlook.train.events import Evaluated, Event, Trained
@@ -82,7 +82,3 @@ def test_pairs_that_are_too_long_are_left_out_and_only_those(tmp_path: Path) -> 
     with pytest.raises(DataError, match="every pair is longer than 8 tokens"):
         translate(asked)
     translate(translating(tmp_path, tokens=Tokens(kind="bytes"), batch=PairBatch(longest=8)))
-
-
-def test_a_batch_is_no_pair_batch() -> None:
-    assert set(PairBatch.model_fields) - set(Batch.model_fields) == {"smoothing", "agree"}

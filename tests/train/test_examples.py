@@ -3,6 +3,7 @@
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.testing import assert_close
 
 from softlook.losses import NOTHING
 from softlook.train.examples import labelled, padded, pairs, shortened, there
@@ -46,3 +47,14 @@ def test_a_pair_is_told_apart_by_its_segments() -> None:
     assert batch.segments.tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]
     assert batch.present.tolist() == [[True] * 5, [True, True, False, False, False]]
     assert torch.equal(batch.wanted, torch.tensor([1, 0]))
+
+
+def test_lengths_are_filled_up_to_a_multiple_and_nothing_more_is_asked() -> None:
+    examples = [([5, 6, 7], [8]), ([9], [8, 7, 6, 5])]
+    plain, filled = (pairs(examples, begin=1, end=2, multiple=multiple) for multiple in (1, 8))
+    assert filled.source.shape == filled.said.shape == filled.wanted.shape == (2, 8)
+    for name in ("source", "source_present", "said", "wanted"):
+        one, other = getattr(plain, name), getattr(filled, name)
+        assert_close(other[:, : one.shape[1]], one)
+    assert not filled.source_present[:, plain.source.shape[1] :].any()
+    assert bool((filled.wanted[:, plain.wanted.shape[1] :] == NOTHING).all())
