@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from softlook.weights.family import Family
-from softlook.weights.renaming import own_tensors
+from softlook.weights.hollow import own_tensors
 from tests.parity.weights import close, maps, states
 
 IDS = torch.tensor([[5, 3, 8, 2, 9, 2, 7], [4, 4, 6, 10, 8, 3, 2]])

@@ -15,9 +15,7 @@ from softlook.weights.files import HOW_TO_CONVERT, PICKLES, SINGLE, read_file, w
 from softlook.weights.folders import new_folder, told
 from softlook.weights.hollow import check_depth, complete, fill, hollow, own_tensors
 from softlook.weights.known import MODELS
-from softlook.weights.manifest import FORMAT
-from softlook.weights.manifest import verify as verify
-from softlook.weights.manifest import write_manifest as write_manifest
+from softlook.weights.manifest import FORMAT, verify, write_manifest
 from softlook.weights.runs import best_of
 from softlook.weights.schema import first_fault, read_json
 from softlook.weights.tokenizer import copy_tokenizer

@@ -15,8 +15,8 @@ from softlook.weights.families import FAMILIES
 from softlook.weights.family import Family
 from softlook.weights.files import HOW_TO_CONVERT, PICKLES, SINGLE, read_tensors, write_file
 from softlook.weights.folders import new_folder, told
-from softlook.weights.hollow import check_depth, complete, hollow
-from softlook.weights.renaming import Rule, own_tensors, read_into
+from softlook.weights.hollow import check_depth, complete, hollow, own_tensors
+from softlook.weights.renaming import Rule, read_into
 from softlook.weights.schema import read_json, validated
 from softlook.weights.tokenizer import copy_tokenizer
 

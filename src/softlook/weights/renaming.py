@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from softlook.base.errors import WeightsError
 from softlook.weights.files import check_usable
-from softlook.weights.hollow import check_shape, compare, listed, put
-from softlook.weights.hollow import fill as fill
-from softlook.weights.hollow import own_tensors as own_tensors
+from softlook.weights.hollow import check_shape, compare, listed, own_tensors, put
 
 Tensors = dict[str, Tensor]
 
