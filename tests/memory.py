@@ -1,5 +1,6 @@
-"""Watching what is allocated: the largest tensor that any operation makes."""
+"""Watching what is allocated: the largest tensor that any operation makes, the most that a process ever held."""
 
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -25,3 +26,9 @@ class LargestTensor(TorchDispatchMode):
                 if elements > self.elements:
                     self.elements, self.name = elements, str(func)
         return result
+
+
+def peak() -> int:
+    """The most bytes that this process has held in memory; Linux alone can say it of one that another one started."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))

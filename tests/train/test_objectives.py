@@ -8,7 +8,7 @@ import torch
 from softlook.losses import NOTHING
 from softlook.models import Bert, BertConfig, Transformer, TransformerConfig
 from softlook.train.examples import Gaps, labelled, pairs
-from softlook.train.objectives import classification, filling, held_out, language, surprise, translation
+from softlook.train.objectives import classification, filling, held_out, language, surprise, translation, unless_all
 from softlook.train.step import Objective
 from softlook.train.tensors import parted, rows
 from tests.train.tiny import CALM, CPU, model, sentences
@@ -67,3 +67,16 @@ def test_half_precision_is_added_up_in_single() -> None:
     scores = torch.randn(4000, 8).half()
     exact = surprise(scores.double(), torch.zeros(4000, dtype=torch.long)).total
     assert surprise(scores, torch.zeros(4000, dtype=torch.long)).total.item() == pytest.approx(exact.item(), rel=1e-5)
+
+
+def test_texts_of_one_length_give_the_same_bits_as_when_their_presence_is_told() -> None:
+    even, own = labelled([([5, 6], [], 1), ([7, 8], [], 0)], first=3, separator=4, longest=9), bert("classes")
+    told = surprise(own(even.ids, present=even.present, segments=even.segments), even.wanted)
+    assert classification()(own, even).total.equal(told.total)
+    pair, own = pairs([([5, 6], [7]), ([8, 9], [10, 11])], begin=1, end=2), text()
+    told = surprise(own(pair.source, pair.said, source_present=pair.source_present), pair.wanted)
+    assert translation(0.0)(own, pair).total.equal(told.total)
+
+
+def test_padding_is_never_taken_for_a_token() -> None:
+    assert unless_all(GAPS.present) is GAPS.present and not GAPS.present.all()

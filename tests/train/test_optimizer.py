@@ -7,6 +7,7 @@ from softlook.base.errors import WeightsError
 from softlook.train import Optim
 from softlook.train.objectives import language
 from softlook.train.optimizer import make_optimizer, remembered, remind, shorten
+from softlook.weights.parts import Stored
 from tests.train.tiny import assert_same, model, rows, sentences
 
 
@@ -47,13 +48,17 @@ def stepped() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     return own, optimizer
 
 
+def stored(tensors: dict[str, torch.Tensor]) -> dict[str, Stored]:
+    return {name: Stored.of(tensor) for name, tensor in tensors.items()}
+
+
 def test_what_was_remembered_is_known_again() -> None:
     own, optimizer = stepped()
     memory = remembered(own, optimizer)
     assert {name.rpartition(".")[2] for name in memory} == {"exp_avg", "exp_avg_sq", "step"}
     other = model()
     fresh = make_optimizer(other, Optim())
-    remind(other, fresh, memory)
+    remind(other, fresh, stored(memory))
     assert_same(remembered(other, fresh), memory)
 
 
@@ -66,5 +71,5 @@ def test_a_memory_of_another_model_is_refused_and_nothing_is_changed() -> None:
     }
     for message, tensors in spoilt.items():
         with pytest.raises(WeightsError, match=message):
-            remind(own, optimizer, {**before, **tensors})
+            remind(own, optimizer, stored({**before, **tensors}))
         assert_same(remembered(own, optimizer), before)

@@ -74,7 +74,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_faults_in_a_token_file_are_told(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"ids go from 0 to 9; 3 to 10 came"):
         write_tokens([[3, 10]], tmp_path / "a", vocab=10)
-    with pytest.raises(TrainingError, match=r"no documents came"):
+    with pytest.raises(TrainingError, match=r"no examples came"):
         write_tokens([[]], tmp_path / "a", vocab=10)
     assert not (tmp_path / "a").exists()
     folder = write_tokens([[1, 2, 3]], tmp_path / "a", vocab=10)

@@ -1,17 +1,21 @@
 """Several processes that learn as one, to be launched by tests.
 
-    python -m tests.train.together FOLDER KILLED_AT
+    python -m tests.train.together FOLDER STEP SIGNAL
 
-Two processes train; where KILLED_AT is a step, the second one is killed there. Afterwards, and where nobody is killed,
-they train in other ways too. What came of it is left in FOLDER.
+Two processes train; at this STEP the second one gets the SIGNAL that kills or stops it. Where STEP is 0 nobody does,
+and they train in other ways too. What came of it is left in FOLDER. Under torchrun it is one of two processes itself.
 """
 
 import os
 import signal
+import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
@@ -28,6 +32,8 @@ from softlook.weights.hollow import own_tensors
 from tests.train.tiny import CALM, batches, look, model, trained
 
 STEPS, HALF = 10, 5
+SILENCE = 4.0
+"""Seconds until somebody who is stopped is given up."""
 WAYS: dict[str, dict[str, Any]] = {
     "rows of each batch": {},
     "whole batches": {"accumulate": 2, "average": 0.9, "evaluate": look(), "evaluate_every": 4},
@@ -42,25 +48,25 @@ def calm(way: dict[str, Any], folder: Path | None, **more: Any) -> nn.Module:
     return trained(folder, model=model(CALM).double(), **{"steps": STEPS, "save_every": 2, **way, **more})[0]
 
 
-def dying(step: int | None) -> Objective:
-    """The second process is killed at this step."""
+def dying(step: int, number: int) -> Objective:
+    """The second process gets a signal at this step."""
     made = 0
 
     def objective(model: nn.Module, batch: Any) -> Loss:
         nonlocal made
         made += 1
         if made == step and dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
         return language()(model, batch)
 
     return objective
 
 
-def main(folder: str, killed_at: int) -> None:
+def main(folder: str, step: int, number: int) -> None:
     torch.set_num_threads(1)
     way, where = WAYS["rows of each batch"], Path(folder)
     done: dict[str, dict[str, Tensor]] = {}
-    done["rows of each batch"] = kept(calm(way, where / "run", objective=dying(killed_at or None)))
+    done["rows of each batch"] = kept(calm(way, where / "run", objective=dying(step, number), silence=SILENCE))
     for name, other in WAYS.items():
         if other is not way:
             done[name] = kept(calm(other, None))
@@ -76,8 +82,26 @@ def kept(model: nn.Module) -> dict[str, Tensor]:
     return {name: whole(tensor.detach()) for name, tensor in own_tensors(model).items()}
 
 
+@contextmanager
+def world_of_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if torchrun had started one process: this one."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    names = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    with monkeypatch.context() as patch:
+        for name, value in names.items():
+            patch.setenv(name, str(value))
+        try:
+            yield
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+
 if __name__ == "__main__":
+    arguments = sys.argv[1], int(sys.argv[2]), signal.Signals[sys.argv[3]]
     try:
-        launch(main, 2, sys.argv[1], int(sys.argv[2]))
+        main(*arguments) if "LOCAL_RANK" in os.environ else launch(main, 2, *arguments)
     except TrainingError as fault:
         sys.exit(f"told: {fault}")

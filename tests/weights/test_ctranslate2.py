@@ -242,3 +242,12 @@ def test_without_the_package_it_says_what_to_install_and_the_rest_works() -> Non
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "pip install softlook[ctranslate2]" in said
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16", "float16"])
+def test_a_model_that_is_written_with_fewer_bits_stays_as_it_was(kind: Any, tmp_path: Path) -> None:
+    model = transformer()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    to_ctranslate2(model, tmp_path / "written", vocabulary=WORDS, quantization=kind)
+    for name, tensor in model.state_dict().items():
+        assert tensor.equal(before[name]), name

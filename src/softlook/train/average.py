@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from softlook.base.errors import WeightsError
 from softlook.train.sharding import own
-from softlook.weights.files import SINGLE, read_file
+from softlook.weights.files import SINGLE
 from softlook.weights.hollow import compare, own_tensors
 from softlook.weights.manifest import verify
+from softlook.weights.parts import read_parts
 
 
 class Average:
@@ -82,5 +83,4 @@ def mean_of(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def _checked(path: Path) -> dict[str, Tensor]:
-    verify(path, SINGLE)
-    return read_file(path / SINGLE)
+    return {name: stored.whole() for name, stored in read_parts(path, SINGLE, verify(path)).items()}

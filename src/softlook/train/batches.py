@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
+from torch import Tensor
 
 from softlook.base.errors import TrainingError
+from softlook.train.buckets import Bucketing, Buckets
+from softlook.train.buckets import buckets as buckets
+from softlook.train.chance import chance as chance
+from softlook.train.chance import seed_of as seed_of
 
 Item = TypeVar("Item")
 Batch = TypeVar("Batch")
@@ -40,46 +44,10 @@ class Turn(Protocol[Made]):
     def __getitem__(self, number: int, /) -> Made: ...
 
 
-def seed_of(*numbers: int) -> int:
-    """One seed from several numbers: far apart even where they are close together."""
-    return int.from_bytes(sha256(" ".join(map(str, numbers)).encode()).digest()[:4], "little")
-
-
-def chance(*numbers: int) -> torch.Generator:
-    """Dice of their own for these numbers: a seed, an epoch, an offset.
-
-    >>> torch.rand(1, generator=chance(0, 1)) == torch.rand(1, generator=chance(0, 1))
-    tensor([True])
-    """
-    return torch.Generator().manual_seed(seed_of(*numbers))
-
-
-def buckets(lengths: Sequence[int], most: int, *, seed: int, epoch: int) -> list[list[int]]:
-    """Batches of example numbers, alike in length, each of at most `most` tokens with its padding, in shuffled order.
-
-    The order is a pure function of seed and epoch. An example longer than `most` makes a batch of its own.
-
-    >>> buckets([3, 9, 3, 8], most=18, seed=0, epoch=0)
-    [[2, 0], [3, 1]]
-    """
-    dice = chance(seed, epoch)
-    order = torch.randperm(len(lengths), generator=dice).tolist()
-    # Shuffled first and sorted after: examples of one length come in another order each time.
-    order.sort(key=lambda number: lengths[number])
-    made: list[list[int]] = []
-    batch: list[int] = []
-    for number in order:
-        if batch and (len(batch) + 1) * lengths[number] > most:
-            made.append(batch)
-            batch = []
-        batch.append(number)
-    if batch:
-        made.append(batch)
-    return [made[i] for i in torch.randperm(len(made), generator=dice).tolist()]
-
-
 class Shuffled(Generic[Item, Batch]):
-    """Batches without end from examples in memory.
+    """Batches without end from examples, which are in memory or are made when they are asked for.
+
+    `length` says how long an example is; or it is how long each of them is, where that is known.
 
     >>> batches = Shuffled(["a", "bb", "cc", "d"], len, "".join, most=2, seed=0)
     >>> [batch for _, batch in zip(range(3), batches.start(Place()))]
@@ -89,20 +57,20 @@ class Shuffled(Generic[Item, Batch]):
     def __init__(
         self,
         items: Sequence[Item],
-        length: Callable[[Item], int],
+        length: Callable[[Item], int] | Tensor,
         collate: Callable[[list[Item]], Batch],
         *,
         most: int,
         seed: int,
     ) -> None:
-        if not items:
+        if not len(items):
             raise TrainingError("there is nothing to learn from: no examples came")
-        self.items, self.collate, self.most, self.seed = items, collate, most, seed
-        self.lengths = [length(item) for item in items]
+        self.items, self.collate, self.seed = items, collate, seed
+        self.bucketing = Bucketing(length if isinstance(length, Tensor) else [length(item) for item in items], most)
 
-    def epoch(self, number: int) -> list[list[int]]:
+    def epoch(self, number: int) -> Buckets:
         """The batches of one time through, as example numbers."""
-        return buckets(self.lengths, self.most, seed=self.seed, epoch=number)
+        return self.bucketing.epoch(seed=self.seed, number=number)
 
     def start(self, place: Place) -> Iterator[tuple[Place, Batch]]:
         """From `place` on: each batch with the place after it."""
@@ -188,6 +156,7 @@ def turns(epoch: Callable[[int], Turn[Made]], place: Place) -> Iterator[tuple[Pl
         batches = epoch(number)
         for i in range(offset, len(batches)):
             yield (Place(number, i + 1) if i + 1 < len(batches) else Place(number + 1, 0)), batches[i]
+        del batches  # before the next ones are made: an order may be large
         number, offset = number + 1, 0
 
 

@@ -19,10 +19,13 @@ from torch import distributed as dist
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from softlook.base.errors import TrainingError
+from softlook.train.heart import GIVEN_UP, Heart, start_heart
 from softlook.train.ranks import local_rank
+from softlook.train.settings import SILENCE
 from softlook.train.sharding import keep_apart
 from softlook.train.tensors import parted
 
@@ -38,6 +41,10 @@ class World:
     size: int = 1
     is_parted: bool = False
     """Does each process hold a part of every weight, or a copy of them all?"""
+    has_met: bool = False
+    """Did torch's engine bring them together? It may also bring one together with itself."""
+    device: torch.device = torch.device("cpu")
+    """Where what they tell one another lies."""
 
     @property
     def first(self) -> bool:
@@ -58,7 +65,7 @@ class World:
 
     def joined(self, model: nn.Module) -> nn.Module:
         """A model whose gradients are averaged over all processes."""
-        if self.size == 1 or self.is_parted:
+        if not self.has_met or self.is_parted:
             return model
         return DistributedDataParallel(model, find_unused_parameters=True)
 
@@ -69,13 +76,13 @@ class World:
 
     def summed(self, tensor: Tensor) -> Tensor:
         """The sum of everybody's tensors."""
-        if self.size > 1:
+        if self.has_met:
             dist.all_reduce(tensor)
         return tensor
 
     def most(self, number: int, device: torch.device) -> int:
         """The largest number that anybody says, so that all act on it at the same step."""
-        if self.size == 1:
+        if not self.has_met:
             return number
         said = torch.tensor(number, device=device)
         dist.all_reduce(said, dist.ReduceOp.MAX)
@@ -83,7 +90,7 @@ class World:
 
     def same(self, number: float, device: torch.device) -> float:
         """What the first one says."""
-        if self.size == 1:
+        if not self.has_met:
             return number
         told = torch.tensor(number, device=device, dtype=torch.float64)
         dist.broadcast(told, 0)
@@ -91,33 +98,61 @@ class World:
 
     def gathered(self, tensor: Tensor, device: torch.device) -> list[Tensor]:
         """Everybody's tensor, in the order of their ranks."""
-        if self.size == 1:
+        if not self.has_met:
             return [tensor]
         own = tensor.to(device)
         every = [torch.empty_like(own) for _ in range(self.size)]
         dist.all_gather(every, own)
         return [one.cpu() for one in every]
 
+    def heard(self, text: str) -> list[str]:
+        """What everybody says, in the order of their ranks."""
+        said = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        lengths = self.gathered(torch.tensor([len(said)]), self.device)
+        longest = max(int(length) for length in lengths)
+        every = self.gathered(F.pad(said, (0, longest - len(said))), self.device) if longest else [said] * len(lengths)
+        return [bytes(one[:length].tolist()).decode() for one, length in zip(every, lengths, strict=True)]
+
     def together(self) -> None:
         """Nobody goes on before all are here."""
-        if self.size > 1:
+        if self.has_met:
             dist.barrier()
 
 
 @contextmanager
-def in_company(device: torch.device, *, is_parted: bool = False) -> Iterator[World]:
+def in_company(device: torch.device, *, is_parted: bool = False, silence: float = SILENCE) -> Iterator[World]:
     """The world that torchrun or `launch` put this process into; without them, a world of one.
 
-    Processes that met stay together until they end, for whoever comes next: to part and meet again can fail.
+    Processes that met stay together until they end, for whoever comes next: to part and meet again can fail. One that
+    gives no sign of life for `silence` seconds is given up by the others; with 0 it never is.
     """
     if local_rank() is None:
         yield World()
         return
     if not dist.is_initialized():
-        backend, own = ("nccl", device) if device.type == "cuda" else ("gloo", None)
-        dist.init_process_group(backend, device_id=own, timeout=PATIENCE)
-        atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
-    yield World(dist.get_rank(), dist.get_world_size(), is_parted)
+        _meet(device, silence)
+    try:
+        yield World(dist.get_rank(), dist.get_world_size(), is_parted, has_met=True, device=device)
+    except BaseException:
+        if _HEART:
+            _HEART[0].is_well = False
+        raise
+
+
+_HEART: list[Heart] = []
+"""That of this process, once it met others."""
+
+
+def _meet(device: torch.device, silence: float) -> None:
+    """NCCL between GPUs, gloo between everything else."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    backend, own = ("nccl", device) if device.type == "cuda" else ("gloo", None)
+    dist.init_process_group(backend, device_id=own, timeout=PATIENCE)
+    atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
+    if heart := start_heart(dist.get_rank(), dist.get_world_size(), silence):
+        _HEART[:] = [heart]
+        atexit.register(heart.leave)
 
 
 def launch(main: Callable[..., Any], devices: int, *arguments: Any) -> Any:
@@ -160,7 +195,10 @@ def _ctrl_c_left_to_them() -> Iterator[None]:
 
 
 def _obituary(fault: ChildFailedError, devices: int) -> str:
-    """Who died, and of what. Those who ended by themselves mostly died of it."""
+    """Who died, and of what. Those who ended by themselves mostly died of it, or say themselves who is missing."""
+    for failure in fault.failures.values():
+        if GIVEN_UP in (words := _last_words(failure.message)):
+            return f"{words.removeprefix('TrainingError: ')}. The same command goes on from the last checkpoint."
     rank, first = min(fault.failures.items(), key=lambda item: (item[1].exitcode >= 0, item[1].timestamp))
     how = signal.Signals(-first.exitcode).name if first.exitcode < 0 else f"exit code {first.exitcode}"
     why = "" if first.exitcode < 0 else f" It said: {_last_words(first.message)}."

@@ -134,3 +134,10 @@ def read_events(path: Path) -> list[dict[str, Any]]:
             events = [earlier for earlier in events if earlier["step"] <= event["step"]]
         events.append(event)
     return events
+
+
+def scores_at(path: Path, step: int) -> dict[str, float]:
+    """What the look at this step found, whichever process of the run looked; nothing where nobody did."""
+    looks = read_events(path) if path.is_file() else []
+    found = [event["scores"] for event in looks if event["event"] == "evaluated" and event["step"] == step]
+    return found[-1] if found else {}

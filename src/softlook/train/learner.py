@@ -1,4 +1,8 @@
-"""All that changes while a model learns, as files: written down together, and put back together or not at all."""
+"""All that changes while a model learns, as files: written down together, and put back together or not at all.
+
+The weights to answer with are always those of a plain model. Where it learns by adapters these are merged there, and
+kept once more by themselves, since no merging can be undone to the last bit.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -9,16 +13,20 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import WeightsError
+from softlook.blocks.lora import plain_tensors
+from softlook.train.adapters import ADAPTERS, changing, detours, plain_places
 from softlook.train.average import Average, learned
 from softlook.train.distributed import World
 from softlook.train.optimizer import remembered, remind
 from softlook.train.progress import dice, set_dice
-from softlook.train.sharding import as_in, whole
+from softlook.train.sharding import gather_in, own, rows_for
 from softlook.weights.files import SINGLE
 from softlook.weights.hollow import compare, own_tensors
+from softlook.weights.parts import Stored
 
 OPTIMIZER, RAW, DICE = "optimizer.safetensors", "raw.safetensors", "dice.safetensors"
-Files = dict[str, dict[str, Tensor]]
+Files = dict[str, dict[str, Stored]]
+"""What lies on disk, by file and name."""
 
 
 @dataclass(frozen=True)
@@ -44,56 +52,60 @@ class Learner:
             with torch.no_grad(), nullcontext() if self.average is None else self.average.in_place():
                 yield
         finally:
+            gather_in(self.model)
             self.model.train()
 
-    def files(self) -> Files:
-        """Everything, by file and name. All processes of a run ask for it at once, and the first one gets it."""
-        kept = {SINGLE: self.answer(), OPTIMIZER: remembered(self.model, self.optimizer)}
-        kept |= {RAW: learned(self.model)} if self.average is not None else {}
-        return {file: self._whole(tensors) for file, tensors in kept.items()} | {DICE: self._dice()}
+    def files(self) -> dict[str, dict[str, Tensor]]:
+        """Everything but the dice, by file and name, as this process has it: whole, or its part of each."""
+        answer = self.answer()
+        kept = {SINGLE: plain_tensors(self.model, answer), OPTIMIZER: remembered(self.model, self.optimizer)}
+        kept |= {ADAPTERS: {name: answer[name] for name in ways}} if (ways := detours(self.model)) else {}
+        return kept | ({RAW: learned(self.model)} if self.average is not None else {})
 
-    def _whole(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """One after the other, so that no more than one has to fit beside the parts."""
-        if not self.world.is_parted:
-            return tensors
-        return {
-            name: whole(tensor).detach().to("cpu" if self.world.first else "meta") for name, tensor in tensors.items()
-        }
-
-    def _dice(self) -> dict[str, Tensor]:
+    def dice(self) -> dict[str, Tensor]:
+        """How everybody's dice lie. All processes of a run ask for it at once."""
         return {
             f"{name}.{rank}": state
-            for name, own in dice(self.device).items()
-            for rank, state in enumerate(self.world.gathered(own, self.device))
+            for name, mine in dice(self.device).items()
+            for rank, state in enumerate(self.world.gathered(mine, self.device))
         }
 
     def needed(self) -> list[str]:
         """The files that `put_back` asks for."""
-        return [SINGLE, OPTIMIZER, DICE] + ([RAW] if self.average is not None else [])
+        beside = {ADAPTERS: bool(detours(self.model)), RAW: self.average is not None}
+        return [SINGLE, OPTIMIZER, DICE, *(file for file, is_kept in beside.items() if is_kept)]
 
     def put_back(self, files: Files, where: Path) -> None:
         """Be as one was. Everything is compared before anything is changed."""
-        compare(own_tensors(self.model), files[SINGLE], where / SINGLE)
+        adapters = files.get(ADAPTERS, {})
+        compare(plain_places(self.model), _shapes(files[SINGLE]), where / SINGLE)
+        compare(detours(self.model), _shapes(adapters), where / ADAPTERS)
         if self.average is not None:
-            compare(self.average.tensors, files[RAW], where / RAW)
+            compare(self.average.tensors, _shapes(files[RAW]), where / RAW)
         try:
             remind(self.model, self.optimizer, files[OPTIMIZER])
         except WeightsError as fault:
             raise WeightsError(f"{where / OPTIMIZER}: {fault}") from None
-        self.take(files[SINGLE])
+        answer = files[SINGLE] | adapters
+        self.take(answer)
         if self.average is not None:
-            _copy(self.average.tensors, files[SINGLE])
+            _copy(self.average.tensors, answer)
             _copy(learned(self.model), files[RAW])
-        own = {name: files[DICE].get(f"{name}.{self.world.rank}") for name in dice(self.device)}
-        if own["cpu"] is not None:  # one more process than there were rolls dice of its own
-            set_dice({name: state for name, state in own.items() if state is not None}, self.device)
+        mine = {name: files[DICE].get(f"{name}.{self.world.rank}") for name in dice(self.device)}
+        if mine["cpu"] is not None:  # one more process than there were rolls dice of its own
+            set_dice({name: state.whole() for name, state in mine.items() if state is not None}, self.device)
 
-    def take(self, weights: dict[str, Tensor]) -> None:
+    def take(self, weights: dict[str, Tensor] | dict[str, Stored]) -> None:
         """Answer with these weights from now on."""
-        _copy(own_tensors(self.model), weights)
+        _copy(changing(self.model), weights)
 
 
 @torch.no_grad()
-def _copy(places: dict[str, Tensor], tensors: dict[str, Tensor]) -> None:
+def _copy(places: dict[str, Tensor], tensors: dict[str, Tensor] | dict[str, Stored]) -> None:
     for name, place in places.items():
-        place.copy_(as_in(place, tensors[name]))
+        new = tensors[name]
+        own(place).copy_(rows_for(place, new) if isinstance(new, Stored) else own(new))
+
+
+def _shapes(tensors: dict[str, Stored]) -> dict[str, Tensor]:
+    return {name: stored.hollow() for name, stored in tensors.items()}

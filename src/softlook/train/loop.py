@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from softlook.train.adapters import foundation
 from softlook.train.average import Average
 from softlook.train.batches import Batches, as_batches, seed_of
 from softlook.train.device import choose_device, choose_precision
@@ -52,12 +53,14 @@ def fit(
     training, optim = training or Training(), optim or Optim()
     device = choose_device(training.device)
     with ExitStack() as stack:
-        world = stack.enter_context(in_company(device, is_parted=training.parallel == "fsdp"))
+        is_parted = training.parallel == "fsdp"
+        world = stack.enter_context(in_company(device, is_parted=is_parted, silence=training.silence))
         if folder is not None:
             stack.enter_context(RunFolder(folder).mine())
         torch.manual_seed(training.seed if world.first else seed_of(training.seed, world.rank))
         kind = choose_precision(training.precision, device)
         model.to(device)
+        settings = lasting(training, optim) | foundation(model)
         if world.is_parted:
             part(model, device, world.size)
         optimizer = make_optimizer(model, optim)
@@ -69,7 +72,7 @@ def fit(
             learner=Learner(model, optimizer, stepper.scaler, average, device, world),
             stepper=stepper,
             batches=as_batches(batches),
-            snapshots=Snapshots(folder, keep=training.keep, settings=lasting(training, optim)) if folder else None,
+            snapshots=Snapshots(folder, keep=training.keep, settings=settings) if folder else None,
             stop=stack.enter_context(Stop(echo=1.0 if world.size > 1 else 0.0).listening()),
             evaluate=evaluate,
             tokenizer=tokenizer,

@@ -93,22 +93,28 @@ def neighbours(documents: Sequence[Sequence[Ids]]) -> list[tuple[int, int]]:
 
 
 def coupled(
-    documents: Sequence[Sequence[Ids]], places: Sequence[tuple[int, int]], dice: torch.Generator
+    documents: Sequence[Sequence[Ids]],
+    places: Sequence[tuple[int, int]],
+    dice: torch.Generator,
+    *,
+    others: Sequence[int] | None = None,
 ) -> list[tuple[Ids, Ids, int]]:
     """Each of the sentences with the one behind it or, as often, with one of another document.
+
+    `others` are the documents that hold a sentence, where that is known: finding out takes a look at each.
 
     >>> documents = [[[5], [6]], [[8]]]
     >>> coupled(documents, [(0, 0), (0, 0), (0, 0)], torch.Generator().manual_seed(0))
     [([5], [6], 0), ([5], [8], 1), ([5], [6], 0)]
     """
-    others = [i for i, document in enumerate(documents) if document]
+    others = others or [i for i, document in enumerate(documents) if document]
     if len(others) < 2:
         raise ConfigError("sentence pairs want at least two documents, so that a stranger can be found; one came")
     return [_couple(documents, others, place, dice) for place in places]
 
 
 def _couple(
-    documents: Sequence[Sequence[Ids]], others: list[int], place: tuple[int, int], dice: torch.Generator
+    documents: Sequence[Sequence[Ids]], others: Sequence[int], place: tuple[int, int], dice: torch.Generator
 ) -> tuple[Ids, Ids, int]:
     document, sentence = place
     if torch.rand((), generator=dice) < 0.5:

@@ -1,6 +1,6 @@
 """What is to be learned from a batch: each objective is a function (model, batch) -> the sum over its targets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,18 +23,24 @@ def translation(smoothing: float = 0.1, agree: float = 0.0) -> Objective:
     """
 
     def scores(model: nn.Module, batch: Pairs) -> Tensor:
-        return model(batch.source, batch.said, source_present=batch.source_present)
+        return model(batch.source, batch.said, source_present=unless_all(batch.source_present))
 
-    def loss(model: nn.Module, batch: Pairs) -> Loss:
+    return asking(scores, smoothing, agree)
+
+
+def asking(scores: Callable[[nn.Module, Any], Tensor], smoothing: float, agree: float) -> Objective:
+    """How surprising what is wanted is, by the scores of each class or word; with `agree`, by two opinions of them."""
+
+    def once(model: nn.Module, batch: Any) -> Loss:
         return surprise(scores(model, batch), batch.wanted, smoothing)
 
-    def twice(model: nn.Module, batch: Pairs) -> Loss:
+    def twice(model: nn.Module, batch: Any) -> Loss:
         both = scores(model, each(batch, lambda tensor: torch.cat([tensor, tensor])))
         said = surprise(both, torch.cat([batch.wanted, batch.wanted]), smoothing)
         (one, other), asked = both.chunk(2), batch.wanted != NOTHING
         return Loss(said.total / 2 + agree / 2 * disagreement(one, other, asked), asked.sum())
 
-    return twice if agree else loss
+    return twice if agree else once
 
 
 def disagreement(one: Tensor, other: Tensor, asked: Tensor) -> Tensor:
@@ -61,7 +67,7 @@ def language(smoothing: float = 0.0) -> Objective:
 
 def filling(model: nn.Module, batch: Gaps) -> Loss:
     """Say which words are hidden; and, where a model has that head, whether the second sentence followed the first."""
-    scores: Any = model(batch.ids, present=batch.present, segments=batch.segments)
+    scores: Any = model(batch.ids, present=unless_all(batch.present), segments=batch.segments)
     if isinstance(scores, Tensor):
         return surprise(scores, batch.wanted)
     words = surprise(scores.words, batch.wanted)
@@ -72,14 +78,24 @@ def filling(model: nn.Module, batch: Gaps) -> Loss:
     return Loss(words.total + (follows * hidden).sum(), words.count)
 
 
-def classification(smoothing: float = 0.0) -> Objective:
-    """Say which class a text belongs to."""
+def classification(smoothing: float = 0.0, agree: float = 0.0) -> Objective:
+    """Say which class a text belongs to; `agree` as in `translation`."""
 
-    def loss(model: nn.Module, batch: Labels) -> Loss:
-        scores = model(batch.ids, present=batch.present, segments=batch.segments)
-        return surprise(scores, batch.wanted, smoothing)
+    def scores(model: nn.Module, batch: Labels) -> Tensor:
+        return model(batch.ids, present=unless_all(batch.present), segments=batch.segments)
 
-    return loss
+    return asking(scores, smoothing, agree)
+
+
+def unless_all(present: Tensor) -> Tensor | None:
+    """Where there are tokens; None where they are everywhere, as in most batches of texts alike in length.
+
+    Then no layer has to be told to look past anything. A GPU is not asked: it would have to be waited for.
+
+    >>> unless_all(torch.tensor([[True, True]])), unless_all(torch.tensor([[True, False]]))
+    (None, tensor([[ True, False]]))
+    """
+    return None if present.device.type == "cpu" and bool(present.all()) else present
 
 
 def surprise(scores: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Loss:

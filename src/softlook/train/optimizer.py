@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from softlook.base.errors import ConfigError, WeightsError
 from softlook.train.settings import Optim
 from softlook.train.sharding import as_in, own, whole
+from softlook.weights.parts import Stored
 
 FIRST, SECOND = "exp_avg", "exp_avg_sq"
 """What AdamW remembers of each weight: its gradient, and the square of it."""
@@ -50,9 +51,9 @@ def remembered(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, 
     }
 
 
-def remind(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+def remind(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Stored]) -> None:
     """Give the optimizer back what it knew: all of it, after all of it was looked at."""
-    memory: dict[str, dict[str, Tensor]] = {}
+    memory: dict[str, dict[str, Stored]] = {}
     for key, tensor in tensors.items():
         name, _, what = key.rpartition(".")
         memory.setdefault(name, {})[what] = tensor
@@ -65,5 +66,5 @@ def remind(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str
     optimizer.state.clear()
     for name, known in memory.items():
         parameter = parameters[name]
-        moved = {what: tensor.to(parameter.device, copy=True) for what, tensor in known.items()}
-        optimizer.state[parameter] = moved | {what: as_in(parameter, moved[what]) for what in (FIRST, SECOND)}
+        optimizer.state[parameter] = {what: as_in(parameter, known[what]) for what in (FIRST, SECOND)}
+        optimizer.state[parameter]["step"] = known["step"].whole().to(parameter.device, copy=True)

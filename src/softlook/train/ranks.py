@@ -4,8 +4,8 @@ import os
 
 
 def local_rank() -> int | None:
-    """The number of this process on its machine, where torchrun or `launch` started several; else None."""
-    return int(os.environ["LOCAL_RANK"]) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else None
+    """The number of this process on its machine, where torchrun or `launch` started it; else None."""
+    return int(os.environ["LOCAL_RANK"]) if {"LOCAL_RANK", "WORLD_SIZE"} <= os.environ.keys() else None
 
 
 def is_first() -> bool:

@@ -75,12 +75,11 @@ class Run:
         """What a checkpoint knows. The first process puts the folder in order before the others look into it."""
         if self.snapshots is None:
             return None
-        world, progress = self.learner.world, None
+        world = self.learner.world
         if world.first:
             self.snapshots.sweep()
-            progress = self.snapshots.restore(self.learner, self.warn)
         world.together()
-        return progress if world.first else self.snapshots.restore(self.learner, self.warn)
+        return self.snapshots.restore(self.learner, self.warn if world.first else lambda message: None)
 
     def step(self, progress: Progress) -> Progress:
         """One update of the weights."""
@@ -201,7 +200,7 @@ class Run:
         learner, best = self.learner, None
         learner.world.together()
         if self.snapshots is not None and (best := self.snapshots.best()) is not None:
-            learner.take(self.snapshots.weights(best))
+            learner.take(self.snapshots.weights(best, learner))
         else:
             learner.take(self.best or learner.answer())
         learner.model.eval()

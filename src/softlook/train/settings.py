@@ -10,6 +10,8 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 Parallel = Literal["ddp", "fsdp"]
+SILENCE = 30.0
+"""Seconds. Long enough for whatever may keep a process from saying that it lives."""
 
 
 class Settings(BaseModel):
@@ -48,6 +50,9 @@ class Training(Settings):
     ahead: int = Field(default=2, ge=0, description="batches made ready in the background")
     report_every: int = Field(default=20, ge=1, description="steps between two words about the loss")
     bad_steps: int = Field(default=10, ge=0, description="steps in a row that may give NaN or infinity and be skipped")
+    silence: float = Field(
+        default=SILENCE, ge=0, description="seconds without a sign of life until a process is given up; 0: never"
+    )
 
 
 FREE = {
@@ -61,6 +66,7 @@ FREE = {
     "report_every",
     "bad_steps",
     "ahead",
+    "silence",
 }
 
 

@@ -4,7 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard
+
+from softlook.weights.parts import Stored
 
 DOORS = ("encode", "decode")
 """Ways into a model beside `forward`."""
@@ -38,8 +40,37 @@ def own(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def as_in(place: Tensor, tensor: Tensor) -> Tensor:
-    """A whole tensor parted as `place` is."""
+def span(place: DTensor) -> tuple[int, int]:
+    """The rows of a whole tensor that this process holds.
+
+    >>> from types import SimpleNamespace as Some
+    >>> meshes = [Some(size=lambda: 3, get_local_rank=lambda rank=rank: rank) for rank in range(3)]
+    >>> [span(Some(shape=(4, 2), placements=(Shard(0),), device_mesh=mesh)) for mesh in meshes]
+    [(0, 2), (2, 4), (4, 4)]
+    """
+    assert place.placements == (Shard(0),), place.placements
+    count, mesh = place.shape[0], place.device_mesh
+    most = -(-count // mesh.size())
+    begin = min(most * mesh.get_local_rank(), count)
+    return begin, min(begin + most, count)
+
+
+def rows_for(place: Tensor, stored: Stored) -> Tensor:
+    """What of a tensor on disk belongs into a place of this process."""
+    return stored.rows(*span(place)) if isinstance(place, DTensor) else stored.whole()
+
+
+def as_in(place: Tensor, stored: Stored) -> Tensor:
+    """A tensor from disk, parted as `place` is."""
+    rows = rows_for(place, stored).to(place.device, copy=True)
     if not isinstance(place, DTensor):
-        return tensor
-    return distribute_tensor(tensor.to(place.device), place.device_mesh, place.placements, src_data_rank=None)
+        return rows
+    mesh, placements = place.device_mesh, place.placements
+    return DTensor.from_local(rows, mesh, placements, run_check=False, shape=place.shape, stride=place.stride())
+
+
+def gather_in(model: nn.Module) -> None:
+    """Let go of weights that were brought together, so that nobody goes on with them after the parts have changed."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()

@@ -1,7 +1,8 @@
 """Checkpoints of a run: each a folder that is whole or absent, verified before it is trusted, oldest removed last.
 
 <run>/best.json                      which checkpoint answers best
-<run>/checkpoints/step-000000500/    model.safetensors (the weights to answer with), what it takes to go on, digests
+<run>/checkpoints/step-000000500/    model.safetensors (the weights to answer with), what it takes to go on, digests;
+                                     where weights are parted among processes, a part of each from every process
 """
 
 import json
@@ -12,18 +13,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from softlook.base.errors import TrainingError, WeightsError
+from softlook.train.adapters import ADAPTERS
 from softlook.train.folder import CHECKPOINTS, TOKENIZER, differences, write_json
-from softlook.train.learner import Files, Learner
+from softlook.train.learner import DICE, Learner
+from softlook.train.parting import checked, shared_folder, write_parts
 from softlook.train.progress import Progress
 from softlook.weights.checkpoint import describe, name_of
-from softlook.weights.files import SINGLE, read_file, write_file
+from softlook.weights.files import SINGLE, write_file
 from softlook.weights.folders import DiskError, new_folder, told
-from softlook.weights.manifest import MANIFEST, digest, verify, write_manifest
+from softlook.weights.manifest import MANIFEST, Listed, digest, write_manifest
+from softlook.weights.parts import Stored, read_parts
 from softlook.weights.runs import BEST, best_of
 from softlook.weights.schema import read_json
+from softlook.weights.writing import size_of
 
 PROGRESS = "progress.json"
 NAME = re.compile(r"step-\d{9,}")
@@ -48,10 +53,11 @@ class Snapshots:
         """The checkpoint that answers best: that with the smallest held-out loss; where nobody looked, the newest."""
         return best_of(self.run) if (self.run / BEST).is_file() else None
 
-    def weights(self, path: Path) -> dict[str, Tensor]:
-        """What a checkpoint answers with."""
-        verify(path, SINGLE)
-        return read_file(path / SINGLE)
+    def weights(self, path: Path, learner: Learner) -> dict[str, Stored]:
+        """What a checkpoint answers with; adapters, where it learned by them, beside what they were merged into."""
+        needed = [file for file in learner.needed() if file in (SINGLE, ADAPTERS)]
+        files = checked(path, needed, learner.world)
+        return {name: stored for file in needed for name, stored in read_parts(path, file, files).items()}
 
     def last_good(self) -> str:
         """Where one can go on from, in words."""
@@ -60,30 +66,30 @@ class Snapshots:
 
     def save(self, learner: Learner, progress: Progress, tokenizer: Path | None = None) -> Path:
         """Write one more; say which is best; then, and only then, remove what is too old."""
-        target, files = self.path(progress.step), learner.files()
-        if learner.world.first:
-            if not target.exists():
-                self._write(target, files, learner, progress, tokenizer)
+        target, world = self.path(progress.step), learner.world
+        if not world.same(target.exists(), learner.device):
+            self._write(target, learner, progress, tokenizer)
+        if world.first:
             best = progress.step if progress.best is None else progress.best_step
             self._point(best, progress.best)
             self._tidy({self.path(best), *self.all()[: self.keep]})
         return target
 
-    def _write(self, target: Path, files: Files, learner: Learner, progress: Progress, tokenizer: Path | None) -> None:
+    def _write(self, target: Path, learner: Learner, progress: Progress, tokenizer: Path | None) -> None:
+        files, dice, world = learner.files(), learner.dice(), learner.world
         content = {"progress": progress.to_json(), "scaler": learner.scaler.state_dict(), "settings": self.settings}
+        if not world.first and not world.is_parted:
+            return
         try:
-            with new_folder(target) as made:
-                for name, tensors in files.items():
-                    write_file(tensors, made / name)
-                (made / PROGRESS).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-                if name_of(learner.model) is not None:
-                    describe(learner.model, made)
-                if tokenizer is not None:
-                    shutil.copyfile(tokenizer, made / TOKENIZER)
-                write_manifest(made)
+            with shared_folder(target, world) if world.is_parted else new_folder(target) as made:
+                known = write_parts(files, made, world) if world.is_parted else _write_whole(files, made)
+                if world.first:
+                    write_file(dice, made / DICE)
+                    (made / PROGRESS).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+                    _write_beside(learner.model, tokenizer, made)
+                    write_manifest(made, known)
         except DiskError as fault:
-            needed = sum(tensor.nbytes for tensors in files.values() for tensor in tensors.values())
-            free = shutil.disk_usage(self.run).free
+            needed, free = sum(map(size_of, files.values())), shutil.disk_usage(self.run).free
             raise DiskError(
                 f"{fault} This checkpoint needs about {needed:,} bytes, and {free:,} are free. {self.last_good()}"
             ) from None
@@ -114,25 +120,30 @@ class Snapshots:
                     path.unlink(missing_ok=True)
 
     def restore(self, learner: Learner, warn: Callable[[str], None]) -> Progress | None:
-        """Go back to the newest checkpoint that is whole. A damaged one is named, passed over and put aside."""
+        """Go back to the newest checkpoint that is whole. A damaged one is named, passed over and put aside.
+
+        All processes of a run do so at once, and find the same.
+        """
         damaged: list[Path] = []
-        for path in self.all():
+        for name in json.loads(learner.world.heard(json.dumps([path.name for path in self.all()]))[0]):
+            path = self.folder / name
             try:
-                verify(path, *learner.needed(), PROGRESS)
+                files = checked(path, [*learner.needed(), PROGRESS], learner.world)
             except DiskError:
                 raise  # the disk may answer better another time
             except WeightsError as fault:
                 warn(f"{fault} Going back to the checkpoint before it.")
                 damaged.append(path)
             else:
-                progress = self._read(path, learner)
-                _put_aside(damaged)
+                progress = self._read(path, files, learner)
+                if learner.world.first:
+                    _put_aside(damaged)
                 return progress
         if damaged:
             raise TrainingError(f"no checkpoint in {self.folder} is whole. Begin anew under another name.")
         return None
 
-    def _read(self, path: Path, learner: Learner) -> Progress:
+    def _read(self, path: Path, files: Listed, learner: Learner) -> Progress:
         content = read_json(path / PROGRESS)
         changes = differences(content["settings"], self.settings)
         if changes:
@@ -141,9 +152,22 @@ class Snapshots:
                 f"{path} was made with other settings:\n{listed}\n"
                 "Give the old ones to go on from it, or begin anew under another name."
             )
-        learner.put_back({name: read_file(path / name) for name in learner.needed()}, path)
+        learner.put_back({file: read_parts(path, file, files) for file in learner.needed()}, path)
         learner.scaler.load_state_dict(content["scaler"])
         return Progress.from_json(content["progress"])
+
+
+def _write_whole(files: dict[str, dict[str, Tensor]], made: Path) -> None:
+    for name, tensors in files.items():
+        write_file(tensors, made / name)
+
+
+def _write_beside(model: nn.Module, tokenizer: Path | None, made: Path) -> None:
+    """Which model it is, where softlook knows it, and its words."""
+    if name_of(model) is not None:
+        describe(model, made)
+    if tokenizer is not None:
+        shutil.copyfile(tokenizer, made / TOKENIZER)
 
 
 def _put_aside(damaged: list[Path]) -> None:

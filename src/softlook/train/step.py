@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -106,11 +106,9 @@ class Stepper:
 
         That is the number of targets of the first piece: so they stay in the range of half precision.
         """
-        share = self.world.share(batches)
-        weight = 1.0 if share else 0.0  # whoever has nothing to do does something that counts for nothing
-        pieces = [piece for batch in share or batches[:1] for piece in parted(batch, self.parts)]
+        pieces = self._pieces(batches)
         said, divisor = torch.zeros(2, device=self.device, dtype=self.exact), None
-        for number, piece in enumerate(pieces, 1):
+        for number, (piece, weight) in enumerate(pieces, 1):
             with self.world.quiet(self.model, until=number == len(pieces)):
                 with self.working():
                     loss = self.objective(self.model, there(piece, self.device))
@@ -123,10 +121,35 @@ class Stepper:
         assert divisor is not None
         return total, targets, divisor
 
+    def _pieces(self, batches: Sequence[Any]) -> list[tuple[Any, float]]:
+        """What this process works through, and what it counts for.
+
+        Whoever has nothing to do does something that counts for nothing; and where weights are in parts, which have
+        to be brought together by all at once, everybody works through as many pieces as the others.
+        """
+        own = [(piece, 1.0) for piece in self._share(batches, self.world)]
+        everybody = [replace(self.world, rank=rank) for rank in range(self.world.size)] if self.world.is_parted else []
+        most = max([1, *(len(self._share(batches, one)) for one in everybody)])
+        idle = [(parted(batches[0], rows(batches[0]))[0], 0.0)] if len(own) < most else []
+        return own + idle * (most - len(own))
+
+    def _share(self, batches: Sequence[Any], world: World) -> list[Any]:
+        return [piece for batch in world.share(batches) for piece in parted(batch, self.parts)]
+
     def _halve(self, batches: Sequence[Any], reason: str) -> None:
-        if self.world.size > 1 or self.parts >= max(rows(batch) for batch in batches):
+        """Smaller pieces from now on.
+
+        Not where several learn as one: while this process ran out of memory the others have begun to add up gradients
+        with it, and nothing brings them back from there.
+        """
+        why = ""
+        if self.world.size > 1:
+            why = f"rank {self.world.rank} of {self.world.size} cannot change its pieces while the others wait for it"
+        elif self.parts >= max(rows(batch) for batch in batches):
+            why = "the batch cannot be made smaller"
+        if why:
             raise TrainingError(
-                f"the memory of {self.device} is full, and the batch cannot be made smaller: {reason.splitlines()[0]} "
+                f"the memory of {self.device} is full, and {why}: {reason.splitlines()[0]} "
                 "Try a smaller batch or model, or shorter examples."
             )
         self.parts *= 2

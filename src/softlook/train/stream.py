@@ -1,56 +1,31 @@
 """Documents from a file larger than memory, packed into rows: read where they lie, in an order that is worked out."""
 
-import json
-from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import torch
 from torch import Tensor
 
-from softlook.base.errors import TrainingError
 from softlook.losses import NOTHING
-from softlook.train.batches import Place, seed_of, turns
+from softlook.train.batches import Place, turns
+from softlook.train.chance import seed_of
 from softlook.train.examples import Ids, Rows
 from softlook.train.permuted import Permuted
-from softlook.weights.folders import new_folder
-from softlook.weights.schema import read_json
+from softlook.train.store import Store, write_store
 
-IDS, STARTS, ABOUT = "ids.bin", "starts.bin", "tokens.json"
-KINDS = {"uint16": ("H", torch.uint16), "uint32": ("I", torch.uint32)}
 APART = -1
 """The document of places where there is nothing."""
 
 
 def write_tokens(documents: Iterable[Ids], folder: Path, *, vocab: int) -> Path:
     """Write documents, one at a time, as a new folder: their ids one behind the other, and where each one starts."""
-    kind = "uint16" if vocab <= 1 << 16 else "uint32"
-    tokens = count = 0
-    with new_folder(folder) as made:
-        with (made / IDS).open("wb") as ids, (made / STARTS).open("wb") as starts:
-            for document in documents:
-                if len(document):
-                    array("q", [tokens]).tofile(starts)
-                    _append(document, kind, vocab, ids)
-                    tokens, count = tokens + len(document), count + 1
-        if not tokens:
-            raise TrainingError("there is nothing to learn from: no documents came")
-        about = {"format": 1, "kind": kind, "vocab": vocab, "tokens": tokens, "documents": count}
-        (made / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-    return folder
-
-
-def _append(document: Ids, kind: str, vocab: int, file: BinaryIO) -> None:
-    if min(document) < 0 or max(document) >= vocab:
-        raise TrainingError(f"ids go from 0 to {vocab - 1}; {min(document)} to {max(document)} came")
-    array(KINDS[kind][0], document).tofile(file)
+    return write_store(((document,) for document in documents if len(document)), folder, vocab=vocab)
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The ids of all documents, and where each one starts. Both stay on disk; only what is asked for is read."""
+    """The ids of all documents, and where each one starts. On disk, only what is asked for is read."""
 
     ids: Tensor
     starts: Tensor
@@ -58,15 +33,12 @@ class Tokens:
     @staticmethod
     def open(folder: Path) -> "Tokens":
         """What `write_tokens` wrote."""
-        about = read_json(folder / ABOUT)
-        width, dtype = KINDS[about["kind"]]
-        sizes = {IDS: about["tokens"] * array(width).itemsize, STARTS: about["documents"] * 8}
-        for name, size in sizes.items():
-            if not (folder / name).is_file() or (folder / name).stat().st_size != size:
-                raise TrainingError(f"{folder / name} is not what was written: it should have {size:,} bytes")
-        ids = torch.from_file(str(folder / IDS), shared=False, size=about["tokens"], dtype=dtype)
-        starts = torch.from_file(str(folder / STARTS), shared=False, size=about["documents"], dtype=torch.int64)
-        return Tokens(ids, starts)
+        return Tokens.of(Store.open(folder))
+
+    @staticmethod
+    def of(store: Store) -> "Tokens":
+        """Every row of a store as a document."""
+        return Tokens(*store.tensors())
 
     def rows(self, begins: list[int], context: int) -> Rows:
         """Rows of `context` ids from each of these places on; what is before the first id or behind the last is empty.

@@ -11,11 +11,13 @@ from torch import nn
 
 from softlook.base.errors import WeightsError
 from softlook.base.version import VERSION
-from softlook.weights.files import HOW_TO_CONVERT, PICKLES, SINGLE, read_file, write_file
+from softlook.blocks.lora import plain_tensors
+from softlook.weights.files import HOW_TO_CONVERT, PICKLES, SINGLE, write_file
 from softlook.weights.folders import new_folder, told
 from softlook.weights.hollow import check_depth, complete, fill, hollow, own_tensors
 from softlook.weights.known import MODELS
 from softlook.weights.manifest import FORMAT, verify, write_manifest
+from softlook.weights.parts import read_parts
 from softlook.weights.runs import best_of
 from softlook.weights.schema import first_fault, read_json
 from softlook.weights.tokenizer import copy_tokenizer
@@ -36,7 +38,7 @@ def save(model: nn.Module, path: str | Path, *, tokenizer: str | Path | None = N
     """
     with new_folder(Path(path)) as made:
         describe(model, made)
-        write_file(own_tensors(model), made / SINGLE)
+        write_file(plain_tensors(model, own_tensors(model)), made / SINGLE)
         if tokenizer is not None:
             copy_tokenizer(Path(tokenizer), made)
         write_manifest(made)
@@ -52,10 +54,10 @@ def load(path: str | Path) -> nn.Module:
     with told("read", folder):
         folder = best_of(folder)
         _check_folder(folder)
-        verify(folder, CONFIG, SINGLE)
+        kept = read_parts(folder, SINGLE, verify(folder, CONFIG))
         make = _maker(read_json(folder / CONFIG), folder / CONFIG)
         model = hollow(make, folder / CONFIG)
-        fill(model, read_file(folder / SINGLE), folder)
+        fill(model, {name: stored.whole() for name, stored in kept.items()}, folder)
     return complete(model, make).eval()
 
 

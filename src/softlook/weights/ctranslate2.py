@@ -174,9 +174,9 @@ def _positions(places: nn.Module, context: int) -> Tensor:
 
 
 def _numbers(tensor: Tensor) -> Tensor:
-    """CTranslate2 knows 16 and 32 bits."""
+    """CTranslate2 knows 16 and 32 bits. A copy: it rounds in place what is written with fewer bits."""
     tensor = tensor.detach().cpu()
-    return tensor.float() if tensor.dtype == torch.float64 else tensor
+    return tensor.float() if tensor.dtype == torch.float64 else tensor.clone()
 
 
 def _words(vocabulary: Sequence[str] | None, tokenizer: str | Path | None, size: int) -> list[str]:

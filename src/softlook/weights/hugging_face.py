@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from softlook.base.errors import WeightsError
+from softlook.blocks.lora import plain_tensors
 from softlook.weights.families import FAMILIES
 from softlook.weights.family import Family
 from softlook.weights.files import HOW_TO_CONVERT, PICKLES, SINGLE, read_tensors, write_file
@@ -80,7 +81,7 @@ def to_hugging_face(model: nn.Module, folder: str | Path, *, tokenizer: str | Pa
     rules = family.rules(model)
     if family.bare(model):
         rules = _without(family.prefix, rules)
-    ours, theirs = own_tensors(model), {}
+    ours, theirs = plain_tensors(model, own_tensors(model)), {}
     for rule in rules:
         theirs |= rule.write(ours)
     kind = str(next(model.parameters()).dtype).removeprefix("torch.")

@@ -1,6 +1,7 @@
 """A list of a folder's files with the digest of each, itself under a digest: no bit can change unnoticed."""
 
 import json
+from collections.abc import Mapping
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
@@ -11,32 +12,48 @@ from softlook.weights.schema import read_json
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+Listed = dict[str, dict[str, Any]]
+"""What a manifest says of each file, by its name."""
 
 
-def write_manifest(folder: Path) -> None:
-    """Size and digest of every file, to be compared when it is read."""
+def write_manifest(folder: Path, known: Mapping[str, dict[str, Any]] | None = None) -> None:
+    """Size and digest of every file, to be compared when it is read; of `known` files, what their writers say."""
+    known = known or {}
     files = {
-        path.name: {"bytes": path.stat().st_size, "sha256": digest(path)}
+        path.name: known.get(path.name) or {"bytes": path.stat().st_size, "sha256": digest(path)}
         for path in sorted(folder.iterdir())
         if path.name != MANIFEST
     }
     (folder / MANIFEST).write_bytes(_written(files))
 
 
-def verify(folder: Path, *needed: str) -> None:
-    """Is every file that the manifest names there, and the same to the last bit?
+def verify(folder: Path, *needed: str) -> Listed:
+    """Is every file that the manifest names there, and the same to the last bit? Gives what it says of them.
 
     >>> verify(Path("no/such/folder"))
     Traceback (most recent call last):
     softlook.base.errors.WeightsError: no/such/folder holds no manifest.json
     """
+    files = listed(folder, *needed)
+    for name, wanted in files.items():
+        check_file(folder / name, wanted)
+    return files
+
+
+def listed(folder: Path, *needed: str) -> Listed:
+    """What the manifest says of each file; none is looked at yet."""
     with told("read", folder):
         files = _read(folder / MANIFEST)
-        for name in needed:
-            if name not in files:
-                raise WeightsError(f"{folder / MANIFEST} does not list {name}: it is not that of a checkpoint")
-        for name, wanted in files.items():
-            _compare(folder / name, wanted)
+    for name in needed:
+        if name not in files:
+            raise WeightsError(f"{folder / MANIFEST} does not list {name}: it is not that of a checkpoint")
+    return files
+
+
+def check_file(path: Path, wanted: dict[str, Any]) -> None:
+    """Is a file as its manifest says?"""
+    with told("read", path.parent):
+        _compare(path, wanted)
 
 
 def digest(path: Path) -> str:
