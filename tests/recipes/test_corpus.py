@@ -52,3 +52,14 @@ def test_a_stretch_holds_one_document(tmp_path: Path) -> None:
 def test_a_file_that_says_little_is_named_with_its_folder() -> None:
     assert stem_of((Path("multi30k/train.en.gz"),)) == "multi30k-train"
     assert stem_of((Path("my reviews.csv"),)) == "my reviews"
+
+
+def test_of_many_held_out_examples_some_are_looked_at_whatever_their_order(tmp_path: Path) -> None:
+    data, valid = digits(tmp_path / "a.tsv"), digits(tmp_path / "b.tsv", 90)
+    turned = tmp_path / "c.tsv"
+    turned.write_text("\n".join(reversed(valid.read_text(encoding="utf-8").splitlines())) + "\n", encoding="utf-8")
+    ones, others = (read_corpus(pairs, (data,), (path,), most=20) for path in (valid, turned))
+    assert ones.counts == others.counts == (400, 20)
+    assert {pair.source for pair in ones.valid} == {pair.source for pair in others.valid}
+    assert ones.said[-1] == "Of the 90 held-out examples 20 are looked at, chosen by what they say."
+    assert read_corpus(pairs, (data,), (valid,), most=90).counts == (400, 90)

@@ -12,7 +12,15 @@ from tests.recipes.small import digits, language, near, sentences, translating
 def test_a_translator_gets_bleu_and_chrf_with_their_signatures(tmp_path: Path) -> None:
     run = translate(translating(tmp_path)).folder
     scores = evaluate(run, (digits(tmp_path / "test.tsv", 20),), device="cpu")
-    assert scores.keys() == {"examples", "bleu", "bleu_lowercase", "chrf", "bleu_signature", "chrf_signature"}
+    assert scores.keys() == {
+        "examples",
+        "bleu",
+        "bleu_lowercase",
+        "bleu_as_cut",
+        "chrf",
+        "bleu_signature",
+        "chrf_signature",
+    }
 
 
 def test_a_language_model_gets_perplexity_and_bits_per_byte(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_without_a_name_a_run_is_named_after_its_task_and_data(tmp_path: Path, m
 
 
 def test_a_rehearsal_settles_everything_and_begins_nothing(tmp_path: Path) -> None:
-    settled = rehearse(Translation(), told(translating(tmp_path)))
+    settled = rehearse(Translation(), told(translating(tmp_path))).settled
     assert settled.settings.batch.tokens
     assert not (tmp_path / "run").exists()
 

@@ -79,7 +79,7 @@ def test_transformer_xl_carries_its_memory_from_segment_to_segment() -> None:
 
 def test_large_text_lies_on_disk_and_teaches_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = lm(language(tmp_path, run=tmp_path / "small"))
-    monkeypatch.setattr("softlook.recipes.language.LARGE", 10)
+    monkeypatch.setattr("softlook.recipes.packing.LARGE", 10)
     large, again = (lm(language(tmp_path, run=tmp_path / name)) for name in ("large", "again"))
     assert len(list((tmp_path / ".tokens").iterdir())) == 1
     assert large.scores == small.scores == again.scores

@@ -8,9 +8,9 @@ import torch
 
 from softlook.base.errors import DataError
 from softlook.recipes import translate
+from softlook.recipes.pairing import Retold
 from softlook.recipes.saying import translated
 from softlook.recipes.settings import Decode, PairBatch, Tokens
-from softlook.recipes.translation import Retold
 from softlook.train.batches import Place
 from softlook.train.events import Evaluated, Event, Trained
 from tests.recipes.small import digits, said, translating

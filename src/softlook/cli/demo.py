@@ -97,7 +97,7 @@ def _next(to: Path, trained: bool) -> list[str]:
         "",
         f"The same as a picture: {to / FIGURE}",
         "Next:",
-        "  softlook demo --trained '25 décembre 1999'     a date of your own",
+        "  softlook translate dates '25 décembre 1999'    a date of your own",
         *(learn if trained else learned),
         "  softlook train translate --data pairs.tsv      the same with pairs of your own",
     ]

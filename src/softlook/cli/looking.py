@@ -3,20 +3,23 @@
 import logging
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from softlook.base.errors import DataError
+from softlook.base.errors import ConfigError, DataError, TrainingError
 from softlook.base.excerpt import escaped
 from softlook.cli.talk import Result
 from softlook.data import Examples, Facts, Labelled, Pair, Text, documents, labelled, pairs, sentences
 from softlook.data import check as count
 from softlook.data.files import format_of
+from softlook.data.sampling import Sampling
 
 log = logging.getLogger("softlook.cli")
 TaskName = Literal["translate", "lm", "fill", "classify", "vectors"]
 AnyExamples = Examples[Pair] | Examples[Text] | Examples[Labelled]
+ENOUGH = 2_000_000
+"""Characters of data from which a sample is taken to estimate what training would take."""
 
 
 def check(
@@ -25,14 +28,21 @@ def check(
     valid: Annotated[tuple[Path, ...], Parameter(help="held-out files: nothing of them should be in the data")] = (),
     test: Annotated[tuple[Path, ...], Parameter(help="test files, likewise")] = (),
     max_bad_rows: Annotated[int, Parameter(help="rows that may be left out as unreadable")] = 1000,
+    estimate: Annotated[
+        bool, Parameter(help="how large a model, how long, how much memory", negative="--no-estimate")
+    ] = True,
 ) -> Result:
-    """Look at data before training: counts, lengths, repeats, leaks, odd characters, uneven classes."""
+    """Look at data before training: counts, lengths, repeats, leaks, odd characters, uneven classes; and what training
+    would take.
+    """
     task = task or _guess(data)
     log.info(f"Looking at it as data for `softlook train {task}`; --task says otherwise.")
     others = {name: _read(task, files, max_bad_rows) for name, files in (("valid", valid), ("test", test)) if files}
-    facts = count(_read(task, data, max_bad_rows), others)
-    log.info(f"How large a model, and how long? softlook train {task} --data ... --dry-run")
-    return Result(data[0], {"task": task, **facts.to_json()}, "\n".join(_told(facts)))
+    sampling = Sampling(_read(task, data, max_bad_rows), ENOUGH)  # pyright: ignore[reportArgumentType]
+    facts = count(sampling.all(), others)
+    found, lines = _estimate(task, data, valid, facts, sampling) if estimate else (None, [])
+    content = {"task": task, **facts.to_json(), "estimate": found}
+    return Result(data[0], content, "\n".join((*_told(facts), *lines)))
 
 
 def evaluate(
@@ -109,6 +119,23 @@ def _guess(data: tuple[Path, ...]) -> TaskName:
             continue
         return task
     return "lm"
+
+
+def _estimate(
+    task: str, data: tuple[Path, ...], valid: tuple[Path, ...], facts: Facts, sampling: Sampling[Any]
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """What training would take, as facts and in lines. Data that cannot be trained on were counted all the same."""
+    from softlook.recipes.estimate import Known, estimate  # noqa: PLC0415  (torch is loaded only now)
+
+    characters = sum(side.characters.total for side in facts.sides.values())
+    some = {"sample": sampling.kept(), "sampled": sampling.characters} if sampling.stride > 1 else {}
+    log.info("A few steps are tried, to see what training would take; --no-estimate leaves that out.")
+    try:
+        found = estimate(task, data, Known(characters, facts.bad, **some), valid=valid)
+    except (ConfigError, DataError, TrainingError) as fault:
+        log.warning(f"What training would take cannot be said: {fault}")
+        return None, []
+    return found.to_json(), found.lines()
 
 
 def _read(task: str, files: tuple[Path, ...], bad_rows: int) -> AnyExamples:

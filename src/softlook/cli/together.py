@@ -47,9 +47,11 @@ def together(task: str, told: Told[Any], devices: int) -> Ended:
 
 def foreseen(task: str, told: Told[Any]) -> Result:
     """Every setting with its origin."""
-    settled = foresee(task, told)
+    found = foresee(task, told)
+    settled, memory = found.settled, found.memory and found.memory.to_json()
     rows = [f"{name:24} {value:20} {origin}" for name, value, origin in settled.rows()]
-    return Result(Path(), {"settings": settled.values(), "origins": settled.origins}, "\n".join(rows))
+    facts = {"settings": settled.values(), "origins": settled.origins, "seconds_per_step": found.pace, "memory": memory}
+    return Result(Path(), facts, "\n".join(rows))
 
 
 def _one_of_many(task: str, told: Told[Any], is_quiet: bool) -> Ended:

@@ -76,7 +76,11 @@ def _train(task: str, asked: Task, files: tuple[Path, ...], more: More) -> Resul
 def _next(task: str, folder: Path, model: str | None) -> list[str]:
     """What can be done with it now."""
     name = f'"{folder}"' if " " in str(folder) else str(folder)
-    rows = [(str(folder / "report.html"), "all about it, in a browser")]
+    ask = {"translate": "translate", "lm": "generate", "classify": "classify"}.get(task, "embed")
+    rows = [
+        (f'softlook {ask} {name} "..."', "ask it something"),
+        (str(folder / "report.html"), "all about it, in a browser"),
+    ]
     if task != "vectors":
         rows.append((f"softlook eval {name} --data FILE", "what it is worth on other data"))
     if task in ("fill", "lm") and model in (None, "gpt", "llama"):

@@ -79,3 +79,22 @@ def _is_plain(kind: pa.DataType) -> bool:
     types = pa.types
     tests = (types.is_string, types.is_large_string, types.is_string_view, types.is_integer, types.is_floating)
     return any(test(kind) for test in (*tests, types.is_boolean, types.is_null))
+
+
+class VectorFile:
+    """A new Parquet file of texts and their vectors, written as they come."""
+
+    def __init__(self, path: Path, width: int) -> None:
+        self.width = width
+        self.schema = pa.schema([("text", pa.string()), ("vector", pa.list_(pa.float32(), width))])
+        self.writer = pq.ParquetWriter(path, self.schema)
+
+    def add(self, texts: list[str], numbers: bytes) -> None:
+        """Some texts, and all numbers of their vectors as floats of four bytes."""
+        flat = pa.Array.from_buffers(pa.float32(), len(texts) * self.width, [None, pa.py_buffer(numbers)])
+        columns = [pa.array(texts, pa.string()), pa.FixedSizeListArray.from_arrays(flat, self.width)]
+        self.writer.write_batch(pa.record_batch(columns, schema=self.schema))
+
+    def close(self) -> None:
+        """Finish it."""
+        self.writer.close()

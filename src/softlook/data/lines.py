@@ -1,6 +1,6 @@
 """Text files as lines with their numbers. What is wrong with a line comes along with it, and does not end the file."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from shlex import quote
@@ -28,8 +28,12 @@ class Line(NamedTuple):
     """Whether the line ends after it."""
 
 
-def read_lines(path: Path, *, longest: int = LONGEST, split_long: bool = False) -> Iterator[Line]:
+def read_lines(
+    path: Path, *, longest: int = LONGEST, split_long: bool = False, blocks: Iterable[bytes] | None = None
+) -> Iterator[Line]:
     r"""The lines of a UTF-8 file, or of a UTF-16 file with a byte order mark. Both \n and \r\n end a line.
+
+    Of what comes from elsewhere, a pipe above all, the bytes are handed in as `blocks`; the path is then a name.
 
     >>> _ = Path("a.txt").write_bytes(b"one\r\ntwo\n\xff")
     >>> for line in read_lines(Path("a.txt")):
@@ -42,14 +46,14 @@ def read_lines(path: Path, *, longest: int = LONGEST, split_long: bool = False) 
     why: ...
     help: iconv -f WINDOWS-1252 -t UTF-8 a.txt > a.utf8.txt, if the text is West European; ...
     """
-    return iter(_Reading(path, longest, split_long))
+    return iter(_Reading(path, longest, split_long, blocks))
 
 
 class _Reading:
     """One way through a file: where it is now."""
 
-    def __init__(self, path: Path, longest: int, split_long: bool) -> None:
-        self.path, self.longest, self.split_long = path, longest, split_long
+    def __init__(self, path: Path, longest: int, split_long: bool, given: Iterable[bytes] | None = None) -> None:
+        self.path, self.longest, self.split_long, self.given = path, longest, split_long, given
         self.number, self.column, self.offset = 1, 1, 0
         self.is_wide = self.is_dropping = False
 
@@ -68,7 +72,7 @@ class _Reading:
 
     def _utf8(self) -> Iterator[bytes]:
         """The file as UTF-8 without a mark."""
-        blocks = stream(self.path)
+        blocks = stream(self.path) if self.given is None else iter(self.given)
         head = next(blocks, b"")
         name = encoding(head)
         if name.startswith("UTF-32") or name.endswith("without a byte order mark"):

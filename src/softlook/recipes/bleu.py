@@ -21,13 +21,17 @@ def bleu(said: Sequence[str], wanted: Sequence[str]) -> float:
 
 
 def scored(said: Sequence[str], wanted: Sequence[str]) -> dict[str, Any]:
-    """BLEU, lower-cased BLEU and chrF, with their signatures."""
-    plain, lower, letters = BLEU(), BLEU(lowercase=True), CHRF()
-    counts = [metric.corpus_score(list(said), [list(wanted)]).score for metric in (plain, lower, letters)]
+    """BLEU, also lower-cased and by words as they stand (for text that is cut into words already), and chrF."""
+    plain, letters = BLEU(), CHRF()
+    metrics = {
+        "bleu": plain,
+        "bleu_lowercase": BLEU(lowercase=True),
+        "bleu_as_cut": BLEU(tokenize="none", force=True),
+        "chrf": letters,
+    }
+    counts = {name: metric.corpus_score(list(said), [list(wanted)]).score for name, metric in metrics.items()}
     return {
-        "bleu": round(counts[0], 2),
-        "bleu_lowercase": round(counts[1], 2),
-        "chrf": round(counts[2], 2),
+        **{name: round(count, 2) for name, count in counts.items()},
         "bleu_signature": str(plain.get_signature()),
         "chrf_signature": str(letters.get_signature()),
     }

@@ -13,6 +13,9 @@ from softlook.recipes.settings import Files
 MOST_HELD_OUT, USUAL = 2000, 100
 """Examples that are held out at most; and so many at least, where that is no more than a tenth of them."""
 
+MOST_LOOKED_AT = 20_000
+"""Of held-out data that somebody gives, how many examples are looked at where all of them are kept in memory."""
+
 LONGEST = 1 << 19
 """Characters of text that are handed on at once."""
 
@@ -42,27 +45,53 @@ class Corpus(Generic[Example]):
     characters: int
     """To learn from."""
     digest: str
+    held_characters: int = 0
+    """Of held-out data that were given; what we hold out ourselves is little."""
+    more: tuple[str, ...] = ()
 
     @property
     def said(self) -> tuple[str, ...]:
         """What was guessed, in sentences."""
-        return self.train.examples.said
+        return (*self.train.examples.said, *self.more)
 
 
-def read_corpus(read: Callable[[Files], Examples[Example]], data: Files, valid: Files) -> Corpus[Example]:
-    """Data, and held-out data: given, or a part of the data that depends on what the examples say alone."""
+def read_corpus(
+    read: Callable[[Files], Examples[Example]], data: Files, valid: Files, *, most: int | None = None
+) -> Corpus[Example]:
+    """Data, and held-out data: given, or a part of the data that depends on what the examples say alone.
+
+    Of held-out data that were given, `most` are looked at.
+    """
     examples = read(data)
-    if valid:
-        train, held = Part(examples), Part(read(valid))
-    else:
+    if not valid:
         split = split_of(examples)
         train, held = Part(examples, split), Part(examples, split, is_held_out=True)
+        count, characters = counted(train)
+        return Corpus(train, held, (count, split.held_out), characters, data_digest(examples.files))
+    (count, characters), given = counted(Part(examples)), Part(read(valid))
+    held, found, more = fewer(given, *counted(given), most)
+    digest = data_digest([*examples.files, *given.examples.files])
+    return Corpus(Part(examples), held, (count, found[0]), characters, digest, found[1], more)
+
+
+def counted(part: Part[Example]) -> tuple[int, int]:
+    """How many examples there are, and how many characters they have."""
     count, characters = 0, 0
-    for example in train:
+    for example in part:
         count += 1
         characters += sum(map(len, cast(dict[str, str], example.texts).values()))
-    files = [*examples.files, *(held.examples.files if valid else ())]
-    return Corpus(train, held, (count, sum(1 for _ in held)), characters, data_digest(files))
+    return count, characters
+
+
+def fewer(
+    part: Part[Example], count: int, characters: int, most: int | None
+) -> tuple[Part[Example], tuple[int, int], tuple[str, ...]]:
+    """At most so many of them, chosen by what they say; their counts, and what there is to say about it."""
+    if most is None or count <= most:
+        return part, (count, characters), ()
+    chosen = Part(part.examples, make_split(part.examples, share=1.0, most=most), is_held_out=True)
+    found = counted(chosen)
+    return chosen, found, (f"Of the {count:,} held-out examples {found[0]:,} are looked at, chosen by what they say.",)
 
 
 def split_of(examples: Examples[Example]) -> Split:

@@ -1,7 +1,8 @@
 """Masked language models: text in, a model that finds hidden words from both sides out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -10,23 +11,30 @@ from torch import nn
 from softlook.data import Examples, Text, sentences
 from softlook.losses import NOTHING
 from softlook.models import Bert, BertConfig
+from softlook.recipes.adapting import adapted, tuning_rate
 from softlook.recipes.carrying import carry_out
 from softlook.recipes.corpus import Corpus, Part, read_corpus, unbroken
 from softlook.recipes.job import Job, Plan, Sample, Trained
+from softlook.recipes.packing import Shelf, in_turn
 from softlook.recipes.settings import Files, Fill
 from softlook.recipes.sizing import Chosen, Room, sized
 from softlook.recipes.starting import started, with_head
 from softlook.recipes.told import Told, told
 from softlook.tokens import TextTokenizer
+from softlook.tokens.text import LONGEST
 from softlook.train.batches import Rolled, Shuffled, chance
+from softlook.train.documents import Documents, Neighbours
 from softlook.train.events import Listener
 from softlook.train.examples import Gaps, Ids
-from softlook.train.masking import Hiding, coupled, gaps, neighbours
+from softlook.train.masking import Hiding, coupled, gaps
 from softlook.train.objectives import filling
+from softlook.train.store import gathered
 from softlook.train.tensors import there
 
 HELD_OUT = 64
 """Examples to a batch, in looks at held-out text."""
+BEGINS = 1
+"""A sign that a document begins."""
 
 
 def fill(asked: Fill | Told[Fill], listeners: Sequence[Listener] = ()) -> Trained:
@@ -52,22 +60,23 @@ class Filling(Job[Fill, Text]):
 
     def choose(self, corpus: Corpus[Text], asked: Told[Fill], room: Room) -> Chosen:
         chosen, _ = sized(corpus.characters, asked, room, layer=12, dropout=0.1)
-        chosen.values |= {"batch.longest": 128, "optim.lr": 5e-5 if asked.get("from") else chosen.values["optim.lr"]}
+        chosen.values["batch.longest"] = 128
+        if asked.get("from"):
+            chosen.values["optim.lr"] = tuning_rate(asked)
         return chosen
 
     def plan(self, corpus: Corpus[Text], settings: Fill, tokenizer: TextTokenizer, device: torch.device) -> Plan:
         longest, most = settings.batch.longest or 128, settings.batch.tokens or 2048
         asking = Asking(tokenizer, settings)
-        documents, valid = (
-            documents_of(corpus.train, tokenizer, longest),
-            documents_of(corpus.valid, tokenizer, longest),
-        )
+        shelf, what = Shelf(corpus, tokenizer, settings.run), f"sentences {longest}"
+        documents = Documents(shelf.store(sentences_of(corpus.train, tokenizer, longest), what, rows=2))
+        valid = Documents(shelf.held_out(sentences_of(corpus.valid, tokenizer, longest), what, rows=2))
         ask = asking.pairs if settings.pairs else asking.alone
-        places, length, gapped = ask(documents)
+        places, lengths, gapped = ask(documents)
         seed = settings.training.seed
         # What is asked is decided when a batch is made, by dice that depend on its place alone.
-        batches = Rolled(Shuffled(places, length, list, most=most, seed=seed), gapped, seed=seed)
-        tokens = float(sum(map(len, (row for document in documents for row in document))))
+        batches = Rolled(Shuffled(places, lengths, list, most=most, seed=seed), gapped, seed=seed)
+        tokens = float(documents.sentences.lengths().sum())
         return Plan(
             model=made_model(settings, tokenizer),
             batches=batches,
@@ -95,7 +104,7 @@ def made_model(settings: Fill, tokenizer: TextTokenizer) -> nn.Module:
     head = "pretraining" if settings.pairs else "words"
     if settings.from_ is not None:
         encoder = started(settings.from_, Bert, "be taught to find hidden words", vocab=tokenizer.vocab)
-        return with_head(encoder, head=head)
+        return adapted(with_head(encoder, head=head), settings.lora, before=encoder)
     size = settings.size
     assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None
     return Bert(
@@ -112,17 +121,31 @@ def made_model(settings: Fill, tokenizer: TextTokenizer) -> nn.Module:
     )
 
 
-def documents_of(part: Part[Text], tokenizer: TextTokenizer, longest: int) -> list[list[Ids]]:
-    """Documents as lists of sentences; a sentence that is too long becomes several."""
-    made: list[list[Ids]] = []
+def documents_of(part: Part[Text], tokenizer: TextTokenizer, longest: int) -> Documents:
+    """Documents as lists of sentences, in memory."""
+    return Documents(gathered(sentences_of(part, tokenizer, longest), vocab=tokenizer.vocab, rows=2))
+
+
+def sentences_of(part: Part[Text], tokenizer: TextTokenizer, longest: int) -> Iterator[tuple[Ids, Ids]]:
+    """Sentences, each with a sign where it begins a document; one that is too long becomes several."""
     room = longest - 3
-    for texts, _, _ in unbroken(part):
-        rows = tokenizer.encode([example.text for example in texts])
-        made.append([row[start : start + room] for row in rows for start in range(0, len(row), room)])
-    return [document for document in made if document]
+    for some in in_turn((texts for texts, _, _ in unbroken(part)), lambda texts: sum(len(each.text) for each in texts)):
+        cut = [[piece for each in texts for piece in pieces(each.text)] for texts in some]
+        coded = iter(tokenizer.encode([piece for document in cut for piece in document]))
+        for document in cut:
+            rows = (
+                row[start : start + room] for row in islice(coded, len(document)) for start in range(0, len(row), room)
+            )
+            for number, row in enumerate(rows):
+                yield row, [] if number else [BEGINS]
 
 
-Asked = tuple[list[Any], Callable[[Any], int], Callable[[Any, torch.Generator], Gaps]]
+def pieces(text: str) -> list[str]:
+    """A text, or if a tokenizer would not take it at once, parts of it."""
+    return [text[start : start + LONGEST] for start in range(0, len(text), LONGEST)]
+
+
+Asked = tuple[Sequence[Any], torch.Tensor, Callable[[Any, torch.Generator], Gaps]]
 """Examples, how long each is, and what makes a question of some of them."""
 
 
@@ -136,19 +159,19 @@ class Asking:
         frame = {"first": tokenizer.first, "separator": tokenizer.separator, "pad": tokenizer.pad}
         self.gaps = partial(gaps, hiding=hiding, longest=settings.batch.longest or 128, **frame)
 
-    def alone(self, documents: Sequence[Sequence[Ids]]) -> Asked:
+    def alone(self, documents: Documents) -> Asked:
         """Each sentence by itself."""
-        rows = [row for document in documents for row in document]
-        return rows, len, lambda batch, dice: self.gaps([(row, [], NOTHING) for row in batch], dice)
+        rows = documents.sentences
+        return rows, rows.lengths(), lambda batch, dice: self.gaps([(row, [], NOTHING) for row, _ in batch], dice)
 
-    def pairs(self, documents: Sequence[Sequence[Ids]]) -> Asked:
+    def pairs(self, documents: Documents) -> Asked:
         """Each sentence with the one behind it, or with a stranger."""
+        places, every = Neighbours(documents), range(len(documents))  # not one of them is empty
 
-        def length(place: tuple[int, int]) -> int:
-            document, sentence = place
-            return len(documents[document][sentence]) + len(documents[document][sentence + 1])
+        def gapped(batch: Sequence[tuple[int, int]], dice: torch.Generator) -> Gaps:
+            return self.gaps(coupled(documents, batch, dice, others=every), dice)
 
-        return neighbours(documents), length, lambda batch, dice: self.gaps(coupled(documents, batch, dice), dice)
+        return places, places.lengths(), gapped
 
 
 class Look:
@@ -176,12 +199,10 @@ class Look:
         return found | ({"pairs_right": sum(follows) / len(follows)} if follows else {})
 
 
-def samples(
-    documents: Sequence[Sequence[Ids]], tokenizer: TextTokenizer, device: torch.device, model: nn.Module
-) -> list[Sample]:
+def samples(documents: Documents, tokenizer: TextTokenizer, device: torch.device, model: nn.Module) -> list[Sample]:
     """A held-out sentence with a hidden word in its middle, and what the model puts there."""
     made: list[Sample] = []
-    for document in documents[:3]:
+    for document in islice(documents, 3):
         ids = [tokenizer.first, *document[0]]
         place = len(ids) // 2
         hidden, ids[place] = ids[place], tokenizer.mask

@@ -24,7 +24,6 @@ class Watched:
     ) -> None:
         self.look, self.sample, self.listeners = look, sample, listeners
         self.samples: list[dict[str, str]] = []
-        self.best: dict[str, float] = {}
         self.finished: Finished | None = None
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
@@ -36,8 +35,6 @@ class Watched:
     def __call__(self, event: Event) -> None:
         self._pass_on(event)
         if isinstance(event, Evaluated):
-            if event.is_best:
-                self.best = event.scores
             self._pass_on(Sampled(event.step, self.samples))
         if isinstance(event, Finished):
             self.finished = event

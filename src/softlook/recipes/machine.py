@@ -18,7 +18,10 @@ from softlook.train.device import choose_device
 from softlook.weights import load, save
 
 NEEDED = ("torch", "safetensors", "tokenizers", "pydantic", "cyclopts", "rich")
-EXTRAS = ("sacrebleu", "pyarrow", "zstandard", "tensorboard", "babel", "onnx", "gguf", "ctranslate2")
+EXTRAS = (
+    *("sacrebleu", "pyarrow", "zstandard", "babel", "onnx", "gguf", "ctranslate2"),
+    *("tensorboard", "mlflow-skinny", "wandb", "trackio", "llguidance", "fastapi", "granian"),
+)
 
 
 def info() -> dict[str, str]:

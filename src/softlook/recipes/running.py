@@ -5,8 +5,9 @@ from importlib import import_module
 from typing import Any
 
 from softlook.recipes.carrying import carry_out, rehearse
+from softlook.recipes.foretelling import Foretold
 from softlook.recipes.job import Job, Trained
-from softlook.recipes.told import Settled, Told
+from softlook.recipes.told import Told
 from softlook.train.events import Listener
 
 JOBS = {
@@ -20,14 +21,15 @@ JOBS = {
 
 def run(task: str, asked: Told[Any], listeners: Sequence[Listener] = ()) -> Trained:
     """Carry a task out."""
-    return carry_out(_job(task), asked, listeners)
+    return carry_out(job_of(task), asked, listeners)
 
 
-def foresee(task: str, asked: Told[Any]) -> Settled[Any]:
+def foresee(task: str, asked: Told[Any]) -> Foretold[Any]:
     """Settle everything, and begin nothing."""
-    return rehearse(_job(task), asked)
+    return rehearse(job_of(task), asked)
 
 
-def _job(task: str) -> Job[Any, Any]:
+def job_of(task: str) -> Job[Any, Any]:
+    """What a task is about."""
     home, name = JOBS[task]
     return getattr(import_module(f"softlook.recipes.{home}"), name)()

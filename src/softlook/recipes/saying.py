@@ -1,90 +1,58 @@
 """Texts in, translations out: many at once, the longest first."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import nn
 
-from softlook.blocks.recurrent import RecurrentMemory
-from softlook.decode import Speaker, Translating, beam, greedy
-from softlook.models import RNNSearch
+from softlook.decode import Answer, Hypothesis, beam, generate, speaker_for
 from softlook.tokens import TextTokenizer
 from softlook.train.examples import padded, there
 
-COOL = 0.8
-"""The temperature that samples are drawn at."""
 ROOM = 8192
 """Tokens that are worked on at once, over all beams."""
-
-
-class Searching:
-    """A recurrent translator that says what it has read in other words. The source is read once."""
-
-    def __init__(self, model: RNNSearch, source: Int[Tensor, "N S"], present: Bool[Tensor, "N S"]) -> None:
-        self.model, self.source, self.present, self.memory = model, source, present, RecurrentMemory()
-
-    def next(self, ids: Int[Tensor, "N T"]) -> Float[Tensor, "N V"]:
-        return self.model(self.source, ids, source_present=self.present, memory=self.memory)[:, -1]
-
-    def select(self, rows: Int[Tensor, " M"]) -> None:
-        self.memory.select(rows)
-        self.source, self.present = self.source.index_select(0, rows), self.present.index_select(0, rows)
 
 
 def translated(
     model: nn.Module, tokenizer: TextTokenizer, texts: Sequence[str], *, beams: int = 1, penalty: float = 1.0
 ) -> list[str]:
     """Each text in the other language: the likeliest word after the other, or by beam search."""
+    rows = [[*ids, tokenizer.end] for ids in tokenizer.encode(texts)]
+    signs = {"begin": tokenizer.begin, "end": tokenizer.end, "pad": tokenizer.pad}
+    return [tokenizer.decode(said[0].ids) for said in candidates(model, rows, beams=beams, penalty=penalty, **signs)]
+
+
+def candidates(
+    model: nn.Module,
+    sources: Sequence[Sequence[int]],
+    *,
+    begin: int,
+    end: int,
+    pad: int = 0,
+    beams: int = 1,
+    penalty: float = 1.0,
+) -> list[list[Hypothesis]]:
+    """For each source, as it is read, the answers that were found, best first: as many as beams, or the likeliest."""
     device = next(model.parameters()).device
-    ids = tokenizer.encode(texts)
-    said: list[str] = [""] * len(texts)
-    for numbers in _batches([len(row) + 1 for row in ids], beams):
-        rows = [[*ids[number], tokenizer.end] for number in numbers]
-        speaker = _speaker(model, padded(rows, tokenizer.pad).to(device), there(rows).to(device))
-        start = torch.full((len(rows), 1), tokenizer.begin, device=device)
-        longest = _longest(len(rows[0]))
+    found: list[list[Hypothesis]] = [[] for _ in sources]
+    for numbers in _batches([len(row) for row in sources], beams):
+        rows = [sources[number] for number in numbers]
+        speaker = speaker_for(model, padded(rows, pad).to(device), there(rows).to(device))
+        longest = min(_longest(len(rows[0])), (speaker.context or ROOM) - 1)
         if beams == 1:
-            found = greedy(speaker, start, end=tokenizer.end, longest=longest)
+            answers = generate(speaker, [[begin]] * len(rows), end=end, longest=longest)
+            said = [[_alone(answer, penalty)] for answer in answers]
         else:
-            every = beam(speaker, start, end=tokenizer.end, longest=longest, beams=beams, penalty=penalty)
-            found = [hypotheses[0].ids for hypotheses in every]
-        for number, words in zip(numbers, found, strict=True):
-            said[number] = tokenizer.decode(words)
-    return said
+            start = torch.full((len(rows), 1), begin, device=device)
+            said = beam(speaker, start, end=end, longest=longest, beams=beams, penalty=penalty)
+        for number, hypotheses in zip(numbers, said, strict=True):
+            found[number] = list(hypotheses)
+    return found
 
 
-class Rereading:
-    """A decoder-only model without a memory of keys and values: it reads all it has heard again at every word."""
-
-    def __init__(self, model: Any, context: int) -> None:
-        self.model, self.context, self.heard = model, context, None
-
-    def next(self, ids: Int[Tensor, "N T"]) -> Float[Tensor, "N V"]:
-        heard = ids if self.heard is None else torch.cat([self.heard, ids], 1)
-        self.heard = heard[:, -self.context :]
-        return self.model(self.heard)[:, -1]
-
-    def select(self, rows: Int[Tensor, " M"]) -> None:
-        self.heard = None if self.heard is None else self.heard.index_select(0, rows)
-
-
-def continued(speaker: Speaker, ids: Sequence[int], *, end: int, longest: int, device: torch.device) -> list[int]:
-    """What comes after some ids, drawn word by word by how likely each is, the unlikely ones a little less."""
-    new, said = torch.tensor([list(ids)], device=device), list[int]()
-    for _ in range(longest):
-        chances = (speaker.next(new)[0].float() / COOL).softmax(-1)
-        word = int(torch.multinomial(chances, 1))
-        if word == end:
-            break
-        said.append(word)
-        new = torch.tensor([[word]], device=device)
-    return said
-
-
-def _speaker(model: Any, source: Tensor, present: Tensor) -> Speaker:
-    return Searching(model, source, present) if isinstance(model, RNNSearch) else Translating(model, source, present)
+def _alone(answer: Answer, penalty: float) -> Hypothesis:
+    length = len(answer.ids) + (answer.end is not None)
+    return Hypothesis(answer.log_probability / length**penalty, answer.ids, answer.log_probability)
 
 
 def _longest(length: int) -> int:

@@ -11,6 +11,8 @@ from pydantic import ConfigDict, Field
 from softlook.train.settings import Optim, Settings, Training
 
 Files = tuple[Path, ...]
+SinkName = Literal["tensorboard", "mlflow", "wandb", "trackio", "none"]
+NO_SINKS = "none"
 
 
 class Tokens(Settings):
@@ -65,6 +67,10 @@ class LabelBatch(Batch):
     """How much is learned from at once, and how the loss is counted."""
 
     smoothing: float = Field(default=0.0, ge=0, lt=1, description="share of each target spread over all classes")
+    unseen: float = Field(default=0.0, ge=0, lt=1, description="share of the words that are covered up while training")
+    agree: float = Field(
+        default=0.0, ge=0, description="R-Drop: read each batch twice and ask both to agree so much; 1 is usual"
+    )
 
 
 class WordBatch(Batch):
@@ -89,6 +95,18 @@ class Decode(Settings):
     select: Literal["loss", "bleu"] = Field(default="loss", description="which held-out score decides what is best")
 
 
+class Lora(Settings):
+    """Learning by thin detours around some layers, from weights that stay as they are."""
+
+    rank: int = Field(default=0, ge=0, description="width of the detours, 8 is usual; 0: none, all weights learn")
+    alpha: float | None = Field(default=None, gt=0, description="how much they count; twice the rank where not told")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="share dropped on the way into them, while training")
+    targets: tuple[str, ...] = Field(
+        default=("to_query", "to_value"),
+        description="layers that get one, by the end of their names: to_query to_value attend.to_out feed.to_hidden",
+    )
+
+
 class Task(Settings):
     """What all tasks are told."""
 
@@ -99,6 +117,9 @@ class Task(Settings):
     test: Files = Field(default=(), description="files for a test at the very end")
     run: Path | None = Field(default=None, description="folder of the run; runs/<task>-<data> where not told")
     fresh: bool = Field(default=False, description="begin anew, beside a run of the same name")
+    sinks: tuple[SinkName, ...] = Field(
+        default=(), description="who else hears of the run, or none; TensorBoard where not told and where installed"
+    )
     max_bad_rows: int = Field(default=0, ge=0, description="rows that may be left out as unreadable")
     longest_line: int = Field(default=1_000_000, ge=1, description="characters of the longest line")
     from_: Path | None = Field(
@@ -107,6 +128,7 @@ class Task(Settings):
         serialization_alias="from",
         description="a checkpoint, run or folder to start from",
     )
+    lora: Lora = Lora()
     tokens: Tokens = Tokens()
     optim: Optim = Optim()
     training: Training = Training()
@@ -150,6 +172,9 @@ class Classify(Task):
     pooling: Literal["first", "mean"] | None = Field(
         default=None, description="judge by a global token (first) or by the mean of all; chosen where not told"
     )
+    select: Literal["accuracy", "loss"] = Field(
+        default="accuracy", description="which held-out score decides what is best"
+    )
     size: Sizes = Sizes()
     batch: LabelBatch = LabelBatch()
 
@@ -169,5 +194,7 @@ TASKS: dict[str, type[Task]] = {
     "classify": Classify,
     "vectors": Vectors,
 }
-ASIDE = {"data", "valid", "test", "run", "fresh", "from", "decode.beams", "decode.penalty"}
+FILES = {"data", "valid", "test"}
+"""Settings that are lists of files."""
+ASIDE = {"data", "valid", "test", "run", "fresh", "sinks", "from", "decode.beams", "decode.penalty"}
 """Settings that a run may change, or that are known by their content."""

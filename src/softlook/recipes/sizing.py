@@ -4,25 +4,27 @@ The rule behind it: a run can afford so many operations; a model of P weights ta
 learns from. The largest model is taken that still reads enough tokens, and that the data are enough for.
 """
 
-import copy
 import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import torch
-from torch import nn
 
-from softlook.train.batches import Batches, Place
 from softlook.train.device import choose_precision
-from softlook.train.optimizer import make_optimizer
-from softlook.train.progress import dice_kept
-from softlook.train.settings import Optim
-from softlook.train.step import Objective, Stepper
 
-LADDER = ((64, 2, 2), (128, 2, 4), (128, 4, 4), (192, 4, 6), (256, 4, 4), (256, 6, 8), (384, 6, 6), (512, 6, 8))
+LADDER = (
+    (64, 2, 2),
+    (128, 2, 4),
+    (128, 4, 4),
+    (192, 4, 6),
+    (256, 4, 4),
+    (256, 6, 8),
+    (384, 6, 6),
+    (512, 6, 8),
+    (512, 8, 8),
+)
 """(dim, depth, heads), each about twice as large as the one before."""
 ENOUGH = 2.0
 """Tokens that a model has to read for each weight, or it is too large for the time."""
@@ -32,13 +34,11 @@ USUAL_MINUTES = {"cpu": 5.0, "mps": 10.0, "cuda": 10.0}
 """How long a run may take where nobody says."""
 SHARE = {"cpu": 0.5, "mps": 0.2, "cuda": 0.08}
 """Of the operations that a device can do, how many small models use."""
-MOST_READ = 40e6
+MOST_READ = {"cpu": 40e6, "mps": 100e6, "cuda": 600e6}
 """Tokens that are read, over and over where need be; larger data are read three times."""
 
 FEW_CHARACTERS = 100_000
 """Characters of text below which pieces of words cannot be learned."""
-TRIES, LONGEST_TRY, USUALLY = 24, 3.0, 1.2
-"""Steps, and seconds, that are spent on finding out how long a step takes; and how much longer than the quickest."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def size_of(tokens: float, room: Room, *, layer: int = 12, vocab: int = 0) -> Si
     best: Size | None = None
     for dim, depth, heads in LADDER:
         weights = layer * depth * dim * dim
-        read = min(room.operations / (6 * (weights + vocab * dim)), most_read(tokens))
+        read = min(room.operations / (6 * (weights + vocab * dim)), most_read(tokens, room.device))
         if best is not None and (weights > MOST_WEIGHTS * tokens or read < ENOUGH * weights):
             break
         best = Size(dim, depth, heads, read / max(tokens, 1))
@@ -94,9 +94,9 @@ def size_of(tokens: float, room: Room, *, layer: int = 12, vocab: int = 0) -> Si
     return best
 
 
-def most_read(tokens: float) -> float:
+def most_read(tokens: float, device: torch.device) -> float:
     """Tokens that are worth reading: the data 40 times where they are few, three times where they are many."""
-    return max(3 * tokens, min(40 * tokens, MOST_READ))
+    return max(3 * tokens, min(40 * tokens, MOST_READ.get(device.type, 40e6)))
 
 
 def dropout_of(epochs: float, most: float) -> float:
@@ -143,6 +143,15 @@ def rate_of(dim: int) -> float:
     return float(f"{1e-3 * min(math.sqrt(256 / dim), 2.0):.1g}")
 
 
+def warmup_of(steps: int, norm: str | None = None) -> int:
+    """A tenth of the way; a quarter with norms behind the layers, which learn little where they are hurried.
+
+    >>> warmup_of(1000), warmup_of(1000, "post")
+    (100, 250)
+    """
+    return max(min(steps // 4, 4000) if norm == "post" else min(steps // 10, 1000), 1)
+
+
 def timed(pace: float, reads: float, batch: int, room: Room, told: Mapping[str, Any]) -> Chosen:
     """How many steps fit, and what follows from that; `pace` is seconds for each step, `reads` tokens worth reading."""
     wanted = max(int(reads / batch), 100)
@@ -157,7 +166,7 @@ def timed(pace: float, reads: float, batch: int, room: Room, told: Mapping[str, 
         "training.save_every": looks,
         "training.report_every": max(min(int(2 / pace), steps // 20), 1),
         "training.average": round(min(max(1 - 20 / steps, 0.0), 0.9995), 4),
-        "optim.warmup": max(min(steps // 10, 1000), 1),
+        "optim.warmup": warmup_of(steps, told.get("size.norm")),
     }
     if limited and not room.is_told and fitting < wanted:
         chosen.values["training.minutes"] = room.minutes
@@ -167,24 +176,6 @@ def timed(pace: float, reads: float, batch: int, room: Room, told: Mapping[str, 
         )
     chosen.said.append(f"{steps:,} steps of about {pace:.2g} s: {spoken(steps * pace)}, or less.")
     return chosen
-
-
-def pace_of(model: nn.Module, batches: Batches, objective: Objective, room: Room, precision: Any) -> float:
-    """Seconds for one step: the quickest of a few, made with a copy of the model, as others may be at work too."""
-    with dice_kept(room.device):
-        twin = copy.deepcopy(model).to(room.device).train()
-        kind = choose_precision(precision, room.device)
-        stepper = Stepper(twin, objective, make_optimizer(twin, Optim()), clip=1.0, kind=kind)
-        spent: list[float] = []
-        for _, batch in islice(batches.start(Place()), TRIES + 1):
-            if room.device.type == "cuda":
-                stepper.step([batch], 1e-9)  # kernels are made when they first meet a size
-            began = time.monotonic()
-            stepper.step([batch], 1e-9)
-            spent.append(time.monotonic() - began)
-            if sum(spent) > LONGEST_TRY and len(spent) > 2:
-                break
-    return max(USUALLY * min(spent[1:] or spent), 1e-4)  # the first one also warms up
 
 
 def spoken(seconds: float) -> str:

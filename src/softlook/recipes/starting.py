@@ -6,20 +6,10 @@ from types import UnionType
 from typing import Any
 
 import torch
-from torch import nn
 
 from softlook.base.errors import WeightsError
-from softlook.weights import from_hugging_face, load
-from softlook.weights.checkpoint import CONFIG
+from softlook.weights.anything import load_any as load_any
 from softlook.weights.hollow import own_tensors
-from softlook.weights.runs import BEST, best_of
-
-
-def load_any(folder: Path) -> nn.Module:
-    """The model of a run (its best checkpoint), of a checkpoint, or of a folder of Hugging Face's."""
-    if (folder / BEST).is_file():
-        return load(best_of(folder))
-    return load(folder) if (folder / CONFIG).is_file() else from_hugging_face(folder)
 
 
 def started(folder: Path, kinds: type | UnionType, task: str, *, vocab: int | None = None) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from softlook.base.errors import ConfigError
-from softlook.recipes.settings import Task
+from softlook.recipes.settings import FILES, Task
 
 Schema = TypeVar("Schema", bound=Task)
 PREFIX = "SOFTLOOK_"
@@ -144,14 +144,14 @@ def _read(config: Path, schema: type[Task]) -> dict[str, Any]:
     for name in values:
         if name not in known:
             raise ConfigError(f"{config}: there is no setting {name!r:.80}.{meant(name, known)}")
-    return {name: _paths(value, known[name], config.parent) for name, value in values.items()}
+    return {name: _listed(name, value, known[name], config.parent) for name, value in values.items()}
 
 
-def _paths(value: Any, default: Any, folder: Path) -> Any:
-    """One path may stand for a list of them, and paths in a file are counted from where the file lies."""
+def _listed(name: str, value: Any, default: Any, folder: Path) -> Any:
+    """One may stand for a list of them, and paths in a file are counted from where the file lies."""
     if not isinstance(default, tuple):
         return value
-    return tuple(folder / path for path in ([value] if isinstance(value, str) else value))
+    return tuple(folder / one if name in FILES else one for one in ([value] if isinstance(value, str) else value))
 
 
 def _environment(environ: Mapping[str, str], schema: type[Task]) -> dict[str, Any]:
@@ -163,7 +163,8 @@ def _environment(environ: Mapping[str, str], schema: type[Task]) -> dict[str, An
         if not variable.startswith(PREFIX):
             continue
         if name in known:
-            found[name] = (value,) if isinstance(known[name], tuple) else value
+            several = (value,) if name in FILES else tuple(value.split())
+            found[name] = several if isinstance(known[name], tuple) else value
         elif name.split(".")[0] in groups:
             raise ConfigError(f"the environment sets {variable}: there is no setting {name!r:.80}.{meant(name, known)}")
     return found

@@ -1,7 +1,7 @@
 """Translation: pairs of texts in, a model that turns one into the other out."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -9,23 +9,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from softlook.base.errors import DataError
 from softlook.data import Examples, Pair, pairs
 from softlook.models import RNNSearch, RNNSearchConfig, Transformer, TransformerConfig
+from softlook.recipes.adapting import adapted
 from softlook.recipes.carrying import carry_out
-from softlook.recipes.corpus import Corpus, read_corpus
+from softlook.recipes.corpus import MOST_LOOKED_AT, Corpus, read_corpus
 from softlook.recipes.job import Job, Plan, Sample, Trained
+from softlook.recipes.pairing import paired, sides
 from softlook.recipes.saying import translated
 from softlook.recipes.settings import Files, Translate
 from softlook.recipes.sizing import Chosen, Room, sized
 from softlook.recipes.starting import started
 from softlook.recipes.told import Told, told
 from softlook.tokens import TextTokenizer
-from softlook.tokens.dropout import Varied
+from softlook.tokens.text import LONGEST
 from softlook.train import examples
-from softlook.train.batches import Place, Shuffled, turns
+from softlook.train.batches import Shuffled
 from softlook.train.events import Listener
-from softlook.train.examples import Ids, Pairs
 from softlook.train.objectives import held_out, translation
 
 log = logging.getLogger("softlook.recipes")
@@ -71,7 +71,8 @@ class Translation(Job[Translate, Pair]):
     name = "translate"
 
     def read(self, asked: Told[Translate]) -> Corpus[Pair]:
-        return read_corpus(partial(read_pairs, asked), asked.get("data"), asked.get("valid"))
+        read = partial(read_pairs, asked)
+        return read_corpus(read, asked.get("data"), asked.get("valid"), most=MOST_LOOKED_AT)
 
     def choose(self, corpus: Corpus[Pair], asked: Told[Translate], room: Room) -> Chosen:
         chosen, tokens = sized(corpus.characters, asked, room, layer=28, dropout=0.3)
@@ -86,22 +87,21 @@ class Translation(Job[Translate, Pair]):
         return chosen
 
     def plan(self, corpus: Corpus[Pair], settings: Translate, tokenizer: TextTokenizer, device: torch.device) -> Plan:
-        train, valid = list(corpus.train), list(corpus.valid)
+        valid = [pair for pair in corpus.valid if max(map(len, pair[:2])) <= LONGEST]
         model = made_model(settings, tokenizer)
-        batches, left = made_batches(train, settings, tokenizer)
+        made = paired(corpus, settings, tokenizer)
         objective = translation(settings.batch.smoothing, settings.batch.agree)
-        tokens = sum(len(row) for pair in train[:2000] for row in tokenizer.encode(list(pair[:2])))
         plan = Plan(
             model=model,
-            batches=batches,
+            batches=made.batches,
             objective=objective,
             evaluate=Look(valid, settings, tokenizer, device),
             sample=partial(samples, valid, tokenizer),
-            tokens=tokens * len(train) / max(min(len(train), 2000), 1),
+            tokens=made.tokens,
             batch=settings.batch.tokens or 2048,
             test=partial(tested, settings, tokenizer),
         )
-        if left:
+        if left := corpus.counts[0] - made.count:
             plan.said.append(f"{left:,} pairs are longer than {settings.batch.longest} tokens and left out.")
         return plan
 
@@ -120,7 +120,8 @@ def read_pairs(asked: Told[Translate], files: Files) -> Examples[Pair]:
 def made_model(settings: Translate, tokenizer: TextTokenizer) -> nn.Module:
     """The model that the settings name, or the one to start from."""
     if settings.from_ is not None:
-        return started(settings.from_, Transformer | RNNSearch, "translate", vocab=tokenizer.vocab)
+        model = started(settings.from_, Transformer | RNNSearch, "translate", vocab=tokenizer.vocab)
+        return adapted(model, settings.lora)
     size = settings.size
     assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None
     if settings.model == "rnn_search":
@@ -147,63 +148,6 @@ def made_model(settings: Translate, tokenizer: TextTokenizer) -> nn.Module:
     )
 
 
-def made_batches(train: Sequence[Pair], settings: Translate, tokenizer: TextTokenizer) -> tuple[Any, int]:
-    """Batches without end, and how many pairs were too long for them."""
-    sources, targets = (tokenizer.encode(side) for side in sides(train))
-    longest = settings.batch.longest or 256
-    fits = [i for i, both in enumerate(zip(sources, targets, strict=True)) if max(map(len, both)) < longest]
-    if not fits:
-        raise DataError(f"every pair is longer than {longest} tokens", help="raise --batch.longest")
-    ends = {"begin": tokenizer.begin, "end": tokenizer.end, "pad": tokenizer.pad}
-    collate = partial(examples.pairs, **ends, multiple=settings.batch.multiple)
-    most, seed = settings.batch.tokens or 2048, settings.training.seed
-    if not settings.tokens.dropout:
-        items = [(sources[i], targets[i]) for i in fits]
-        return Shuffled(items, _length, collate, most=most, seed=seed), len(train) - len(fits)
-    texts = sides([train[i] for i in fits])
-    return Retold(texts, tokenizer, settings, collate), len(train) - len(fits)
-
-
-class Retold:
-    """Pairs in ever new pieces: BPE dropout. Pieces and order depend on the seed and the epoch alone."""
-
-    def __init__(
-        self, texts: Sequence[Sequence[str]], tokenizer: TextTokenizer, settings: Translate, collate: Any
-    ) -> None:
-        self.seed, self.most, self.collate = settings.training.seed, settings.batch.tokens or 2048, collate
-        self.sides = [Varied(tokenizer, side, dropout=settings.tokens.dropout, seed=self.seed) for side in texts]
-
-    def epoch(self, number: int) -> "Turned":
-        items = list(zip(*(side.epoch(number) for side in self.sides), strict=True))
-        shuffled = Shuffled(items, _length, self.collate, most=self.most, seed=self.seed)
-        return Turned(shuffled, shuffled.epoch(number))
-
-    def start(self, place: Place) -> Iterator[tuple[Place, Pairs]]:
-        return turns(self.epoch, place)
-
-
-class Turned:
-    """One time through."""
-
-    def __init__(self, shuffled: Shuffled[Any, Pairs], batches: list[list[int]]) -> None:
-        self.shuffled, self.batches = shuffled, batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, number: int, /) -> Pairs:
-        return self.shuffled.collate([self.shuffled.items[i] for i in self.batches[number]])
-
-
-def sides(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
-    """All sources, and all targets."""
-    return [pair.source for pair in pairs], [pair.target for pair in pairs]
-
-
-def _length(pair: tuple[Ids, Ids]) -> int:
-    return max(len(pair[0]), len(pair[1])) + 1
-
-
 class Look:
     """A look at held-out pairs: how surprising they are and, on some, BLEU by taking the likeliest words."""
 
@@ -216,7 +160,7 @@ class Look:
         items = [(one[:longest], other[:longest]) for one, other in zip(*coded, strict=True)]
         batches = Shuffled(
             items,
-            _length,
+            lambda pair: max(map(len, pair)) + 1,
             partial(examples.pairs, begin=tokenizer.begin, end=tokenizer.end, pad=tokenizer.pad),
             most=4096,
             seed=0,

@@ -1,8 +1,9 @@
 """Word vectors: text in, a vector for each word out, by the company it keeps (skip-gram)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -14,26 +15,31 @@ from softlook.data import Text
 from softlook.losses import negative_sampling
 from softlook.models import SkipGram, SkipGramConfig
 from softlook.ops.word_vectors import nearest, noise, window_pairs
+from softlook.recipes.adapting import adapted
 from softlook.recipes.carrying import carry_out
-from softlook.recipes.corpus import Corpus, read_corpus
+from softlook.recipes.corpus import Corpus, Part, read_corpus
 from softlook.recipes.filling import read_sentences
 from softlook.recipes.job import Job, Plan, Sample, Trained
+from softlook.recipes.packing import Shelf, in_turn
 from softlook.recipes.settings import Vectors
 from softlook.recipes.sizing import Chosen, Room
 from softlook.recipes.starting import started
 from softlook.recipes.told import Told, told
 from softlook.tokens import TextTokenizer
+from softlook.tokens.text import LONGEST
 from softlook.train.batches import Rolled, Shuffled, chance
 from softlook.train.events import Listener
 from softlook.train.examples import Ids, padded
 from softlook.train.examples import there as present
 from softlook.train.step import Loss
+from softlook.train.store import PORTION, Store
 from softlook.train.tensors import there
 
 VECTORS = "vectors.txt"
 RARE_BELOW = 1e-3
 """Words that make up more of the text than this are passed over now and then, as word2vec does."""
-SHOWN = 8
+SHOWN, LOOKED_AT = 8, 500
+"""Words as samples, and lines of a look at held-out text."""
 
 
 def vectors(asked: Vectors | Told[Vectors], listeners: Sequence[Listener] = ()) -> Trained:
@@ -83,21 +89,20 @@ class Nearness(Job[Vectors, Text]):
 
     def plan(self, corpus: Corpus[Text], settings: Vectors, tokenizer: TextTokenizer, device: torch.device) -> Plan:
         longest = settings.batch.longest or 512
-        train, valid = (
-            [row[:longest] for row in tokenizer.encode([example.text for example in part]) if len(row) > 1]
-            for part in (corpus.train, corpus.valid)
-        )
-        if not train:
+        shelf, read = Shelf(corpus, tokenizer, settings.run), partial(rows_of, tokenizer=tokenizer, longest=longest)
+        train = shelf.store(read(corpus.train), f"words {longest}")
+        if not len(train):
             raise DataError("not one line holds two words", help="skip-gram asks for neighbours")
+        looked_at = list(islice(read(corpus.valid), LOOKED_AT)) or train[:LOOKED_AT]
         drawing = Drawing(train, tokenizer, settings)
         most, seed = settings.batch.tokens or 4096, settings.training.seed
         model = made_model(settings, tokenizer)
-        tokens = float(sum(map(len, train)))
+        tokens = float(len(train.ids))
         return Plan(
             model=model,
-            batches=Rolled(Shuffled(train, len, list, most=most, seed=seed), drawing, seed=seed),
+            batches=Rolled(Shuffled(train, train.lengths(), list, most=most, seed=seed), drawing, seed=seed),
             objective=near,
-            evaluate=partial(looked, [drawing((valid or train)[:500], chance(0))], device),
+            evaluate=partial(looked, [drawing(looked_at, chance(0))], device),
             sample=partial(samples, tokenizer, drawing.counts),
             tokens=tokens,
             batch=most,
@@ -109,25 +114,35 @@ class Nearness(Job[Vectors, Text]):
 def made_model(settings: Vectors, tokenizer: TextTokenizer) -> nn.Module:
     """New vectors, or those one starts from."""
     if settings.from_ is not None:
-        return started(settings.from_, SkipGram, "give words vectors", vocab=tokenizer.vocab)
+        model = started(settings.from_, SkipGram, "give words vectors", vocab=tokenizer.vocab)
+        return adapted(model, settings.lora)
     return SkipGram(SkipGramConfig(vocab=tokenizer.vocab, dim=settings.size.dim or 100))
+
+
+def rows_of(part: Part[Text], *, tokenizer: TextTokenizer, longest: int) -> Iterator[tuple[Ids]]:
+    """The words of each line, where there are two."""
+    for some in in_turn(part, lambda example: len(example.text)):
+        for row in tokenizer.encode([example.text[:LONGEST] for example in some]):
+            if len(row) > 1:
+                yield (row[:longest],)
 
 
 class Drawing:
     """Sentences become words with a true neighbour and wrong ones, by dice that are handed in."""
 
-    def __init__(self, rows: Sequence[Ids], tokenizer: TextTokenizer, settings: Vectors) -> None:
+    def __init__(self, store: Store, tokenizer: TextTokenizer, settings: Vectors) -> None:
         self.window, self.wrong = settings.batch.window, settings.batch.wrong
         self.counts = torch.zeros(tokenizer.vocab, dtype=torch.long)
-        for row in rows:
-            self.counts += torch.bincount(torch.tensor(row), minlength=tokenizer.vocab)
+        for some in store.tensors()[0].split(PORTION):
+            self.counts += torch.bincount(some.long(), minlength=tokenizer.vocab)
         self.counts[list(tokenizer.special)] = 0
         self.noise = noise(self.counts)
         share = self.counts / self.counts.sum().clamp(min=1)
         self.kept = (RARE_BELOW / share.clamp(min=1e-12)).sqrt().clamp(max=1.0)
         self.kept[list(tokenizer.special)] = 0.0
 
-    def __call__(self, rows: Sequence[Ids], dice: torch.Generator) -> Near:
+    def __call__(self, items: Sequence[Sequence[Ids]], dice: torch.Generator) -> Near:
+        rows = [row for (row,) in items]
         ids, there = padded(rows), present(rows)
         there = there & (torch.rand(ids.shape, generator=dice) < self.kept[ids])
         centre, neighbour = window_pairs(ids, self.window, present=there)

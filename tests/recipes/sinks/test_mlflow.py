@@ -1,0 +1,132 @@
+"""MLflow keeps what a run tells, in the run's folder unless it is told where."""
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from softlook.recipes.sinks.mlflow import MLflow
+from softlook.recipes.sinks.sink import About
+from tests.recipes.sinks.story import BROKEN_OFF, CHANGED, GOING_ON, tell
+
+
+class Client:
+    """Stands in for MLflow's."""
+
+    made: list["Client"] = []
+    params: dict[str, str] = {}
+
+    def __init__(self, tracking_uri: str) -> None:
+        self.uri, self.said = tracking_uri, list[tuple[Any, ...]]()
+        Client.made.append(self)
+
+    def get_experiment_by_name(self, name: str) -> None:
+        self.said.append(("experiment", name))
+
+    def create_experiment(self, name: str, artifact_location: str | None) -> str:
+        self.said.append(("create_experiment", name, artifact_location))
+        return "7"
+
+    def create_run(self, experiment: str, run_name: str) -> Any:
+        self.said.append(("create_run", experiment, run_name))
+        return SimpleNamespace(info=SimpleNamespace(run_id="abc"))
+
+    def get_run(self, id: str) -> Any:
+        return SimpleNamespace(data=SimpleNamespace(params=Client.params))
+
+    def update_run(self, id: str, status: str) -> None:
+        self.said.append(("update_run", id, status))
+
+    def log_batch(self, id: str, metrics: Any = (), params: Any = (), tags: Any = ()) -> None:
+        Client.params = {**Client.params, **dict(params)}
+        self.said += [("metric", id, *metric[:2], metric[3]) for metric in metrics]
+        self.said += [("param", *param) for param in params] + [("tag", *tag) for tag in tags]
+
+    def log_text(self, id: str, text: str, file: str) -> None:
+        self.said.append(("text", text, file))
+
+    def set_terminated(self, id: str, status: str) -> None:
+        self.said.append(("terminated", id, status))
+
+
+@pytest.fixture
+def clients(monkeypatch: pytest.MonkeyPatch) -> list[Client]:
+    parts: dict[str, dict[str, Any]] = {
+        "mlflow": {},
+        "mlflow.entities": {name: lambda *values: values for name in ("Param", "RunTag", "Metric")},
+        "mlflow.tracking": {"MlflowClient": Client},
+    }
+    for name, values in parts.items():
+        module = ModuleType(name)
+        module.__dict__.update(values)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(Client, "made", [])
+    monkeypatch.setattr(Client, "params", {})
+    return Client.made
+
+
+@pytest.fixture(autouse=True)
+def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+
+
+def test_one_run_holds_what_two_processes_told(clients: list[Client], tmp_path: Path) -> None:
+    folder = tmp_path / "lm-words"
+    folder.mkdir()
+    tell("mlflow", folder, BROKEN_OFF)
+    tell("mlflow", folder, GOING_ON, CHANGED)
+    first, second = clients
+    assert first.uri == f"sqlite:///{(folder / 'mlflow' / 'mlflow.db').as_posix()}"
+    assert ("create_experiment", "softlook", (folder / "mlflow" / "artifacts").as_uri()) in first.said
+    assert ("create_run", "7", "lm-words") in first.said
+    assert not [words for words in second.said if words[0].startswith("create")]
+    assert [words for words in first.said + second.said if words[2:3] == ("train/loss",)] == [
+        ("metric", "abc", "train/loss", 10.0 - step, step) for step in (1, 2, 3, 4)
+    ]
+    assert ("param", "training.steps", "4") in first.said
+    assert ("tag", "training.steps", "5") in second.said
+    assert ("text", "said: words 4\nwanted: w\n", "samples/00000004.txt") in second.said
+    assert ("metric", "abc", "final/test.bleu", 40.0, 4) in second.said
+    assert (first.said[-1][2], second.said[-1][2]) == ("KILLED", "FINISHED")
+
+
+def test_the_environment_says_where_and_under_which_name(
+    clients: list[Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:5000")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
+    MLflow(About(tmp_path, {"data": "x" * 9000}))
+    assert clients[0].uri == "http://localhost:5000"
+    assert ("create_experiment", "mine", None) in clients[0].said
+    assert ("param", "data", "x" * 500) in clients[0].said
+    assert not (tmp_path / "mlflow").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_itself_shows_each_step_once(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    pytest.importorskip("sqlalchemy")
+    from mlflow.tracking import MlflowClient  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
+
+    tell("mlflow", tmp_path, BROKEN_OFF)
+    tell("mlflow", tmp_path, GOING_ON, CHANGED)
+    client = MlflowClient(tracking_uri=f"sqlite:///{(tmp_path / 'mlflow' / 'mlflow.db').as_posix()}")
+    experiment = client.get_experiment_by_name("softlook")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert (run.info.run_name, run.info.status) == (tmp_path.name, "FINISHED")
+    assert run.data.params == {"optim.lr": "0.001", "training.steps": "4"}
+    assert run.data.tags["training.steps"] == "5"
+    losses = client.get_metric_history(run.info.run_id, "train/loss")
+    assert sorted((one.step, one.value) for one in losses) == [(1, 9.0), (2, 8.0), (3, 7.0), (4, 6.0)]
+    assert [one.step for one in client.get_metric_history(run.info.run_id, "held_out/loss")] == [2, 4]
+    assert run.data.metrics["final/test.bleu"] == 40.0
+    files = [file.path for file in client.list_artifacts(run.info.run_id, "samples")]
+    assert files == ["samples/00000002.txt", "samples/00000004.txt"]
+    (kept,) = (tmp_path / "mlflow").rglob("00000004.txt")
+    assert kept.read_text(encoding="utf-8") == "said: words 4\nwanted: w\n"
