@@ -1,8 +1,10 @@
 """What a decoder keeps of the past."""
 
+import pytest
 import torch
 from torch.testing import assert_close
 
+from softlook.base.errors import ShapeError
 from softlook.blocks.memory import Growing, LayerMemory, Memory, memories, places
 
 
@@ -55,3 +57,24 @@ def test_rows_can_be_dropped_copied_and_put_in_another_order() -> None:
     for kept in (layer.extend(nothing, nothing), layer.recall(lambda: (nothing, nothing))):
         assert_close(kept[0], key[rows])
         assert_close(kept[1], value[rows])
+
+
+def test_what_is_forgotten_never_came_and_what_was_recalled_stays() -> None:
+    memory, first, second, other = Growing(), pair(3), pair(2), pair(4)
+    memory.recall(lambda: other)
+    memory.extend(*first)
+    memory.forget(2)
+    assert memory.length == 1
+    for whole, one, new in zip(memory.extend(*second), first, second, strict=True):
+        assert_close(whole, torch.cat([one[:, :, :1], new], 2))
+    assert memory.recall(lambda: pair(1)) is other
+
+
+def test_a_memory_of_all_layers_forgets_in_each_and_not_more_than_came() -> None:
+    memory = Memory()
+    for layer in memory.layers(2):
+        layer.extend(*pair(3))
+    memory.forget(3)
+    assert [layer.length for layer in memory.kept] == [0, 0]
+    with pytest.raises(ShapeError, match="1 positions cannot be forgotten: only 0 came by"):
+        memory.forget(1)

@@ -15,6 +15,7 @@ from softlook.blocks.attention import SelfAttention as SelfAttention
 from softlook.blocks.block import Block as Block
 from softlook.blocks.block import DecoderBlock as DecoderBlock
 from softlook.blocks.block import ParallelBlock as ParallelBlock
+from softlook.blocks.branches import Branches as Branches
 from softlook.blocks.bridges import attention_from_convolution as attention_from_convolution
 from softlook.blocks.bridges import attention_from_linear as attention_from_linear
 from softlook.blocks.convolution import CausalConvolution as CausalConvolution
@@ -23,6 +24,12 @@ from softlook.blocks.convolution import GatedConvolution as GatedConvolution
 from softlook.blocks.feed_forward import ACTIVATIONS as ACTIVATIONS
 from softlook.blocks.feed_forward import FeedForward as FeedForward
 from softlook.blocks.feed_forward import GatedFeedForward as GatedFeedForward
+from softlook.blocks.lora import LoraLinear as LoraLinear
+from softlook.blocks.lora import add_lora as add_lora
+from softlook.blocks.lora import merge_lora as merge_lora
+from softlook.blocks.memories import Quantised as Quantised
+from softlook.blocks.memories import Sliding as Sliding
+from softlook.blocks.memories import Static as Static
 from softlook.blocks.memory import Growing as Growing
 from softlook.blocks.memory import LayerMemory as LayerMemory
 from softlook.blocks.memory import Memory as Memory

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
 from softlook.blocks.memory import LayerMemory
+from softlook.blocks.sharing import folded, unfolded
 from softlook.ops.bias import Bias
 from softlook.ops.dispatch import Backend
 from softlook.ops.masks import Mask
@@ -133,6 +134,8 @@ class SelfAttention(MultiHead):
 class CrossAttention(MultiHead):
     """A sequence looks at another one: queries from `x`, keys and values from `other`.
 
+    Where there are fewer others, as many rows that stand side by side share one; then no key is copied.
+
     >>> import torch
     >>> attend = CrossAttention(16, heads=4)
     >>> attend(torch.randn(2, 5, 16), torch.randn(2, 9, 16)).shape
@@ -142,7 +145,7 @@ class CrossAttention(MultiHead):
     def forward(
         self,
         x: Float[Tensor, "B T C"],
-        other: Float[Tensor, "B S _"],
+        other: Float[Tensor, "N S _"],
         *,
         mask: Mask | Tensor | None = None,
         bias: Bias | Tensor | None = None,
@@ -150,7 +153,9 @@ class CrossAttention(MultiHead):
     ) -> Float[Tensor, "B T C"]:
         query = self.split(self.to_query(x))
         key, value = self.keys_values(other) if memory is None else memory.recall(lambda: self.keys_values(other))
-        return self.join(self.mix(query, key, value, mask, bias))
+        if len(key) == len(query):
+            return self.join(self.mix(query, key, value, mask, bias))
+        return self.join(unfolded(self.mix(folded(query, len(key)), key, value, mask, bias), len(query)))
 
 
 def head_width_of(dim: int, heads: int) -> int:

@@ -63,7 +63,7 @@ class DecoderBlock(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "B T C"],
-        other: Float[Tensor, "B S C"],
+        other: Float[Tensor, "N S C"],
         *,
         mask: Mask | Tensor | None = None,
         other_mask: Mask | Tensor | None = None,

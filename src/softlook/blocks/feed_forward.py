@@ -7,6 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from softlook.ops.dropping import Dropout
+
 Activation = Callable[[Tensor], Tensor]
 ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
 
@@ -48,7 +50,7 @@ class FeedForward(nn.Module):
         hidden = 4 * dim if hidden is None else hidden
         self.to_hidden = nn.Linear(dim, hidden, bias=bias)
         self.act = act
-        self.drop = nn.Dropout(dropout)
+        self.drop = Dropout(dropout)
         self.to_out = nn.Linear(hidden, dim, bias=bias)
 
     def forward(self, x: Float[Tensor, "*places C"]) -> Float[Tensor, "*places C"]:
@@ -70,7 +72,7 @@ class GatedFeedForward(nn.Module):
         self.to_gate = nn.Linear(dim, hidden, bias=bias)
         self.to_hidden = nn.Linear(dim, hidden, bias=bias)
         self.act = act
-        self.drop = nn.Dropout(dropout)
+        self.drop = Dropout(dropout)
         self.to_out = nn.Linear(hidden, dim, bias=bias)
 
     def forward(self, x: Float[Tensor, "*places C"]) -> Float[Tensor, "*places C"]:

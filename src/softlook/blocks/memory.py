@@ -6,6 +6,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from softlook.base.errors import ShapeError
+
 KeyValue = tuple[Tensor, Tensor]
 """Keys and values of one layer, (B, G, S, D) each."""
 
@@ -29,6 +31,19 @@ class LayerMemory(Protocol):
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows of the batch, in this order; a row may come several times or not at all."""
+        ...
+
+    def forget(self, count: int) -> None:
+        """As though the last `count` positions had not come; what was made of another sequence stays."""
+        ...
+
+
+@runtime_checkable
+class SharingMemory(LayerMemory, Protocol):
+    """The memory of one layer in which several rows that stand side by side may share one other sequence."""
+
+    def follow(self, rows: Tensor, sources: Tensor | None = None) -> None:
+        """Go on with these rows of one's own; and with these other sequences, or with all of them as they are."""
         ...
 
 
@@ -61,10 +76,17 @@ class Growing:
         return self.other
 
     def select(self, rows: Tensor) -> None:
-        self.own, self.other = (
-            None if kept is None else (kept[0].index_select(0, rows), kept[1].index_select(0, rows))
-            for kept in (self.own, self.other)
-        )
+        self.follow(rows, rows)
+
+    def follow(self, rows: Tensor, sources: Tensor | None = None) -> None:
+        self.own, self.other = picked(self.own, rows), picked(self.other, sources)
+
+    def forget(self, count: int) -> None:
+        if count > self.length:
+            raise ShapeError(f"{count} positions cannot be forgotten: only {self.length} came by")
+        if self.own is not None:
+            left = self.length - count
+            self.own = (self.own[0][:, :, :left], self.own[1][:, :, :left])
 
 
 class Memory:
@@ -97,6 +119,32 @@ class Memory:
         """Go on with these rows of the batch: hypotheses that are kept, copied or dropped."""
         for layer in self.kept:
             layer.select(rows)
+
+    def branch(self, rows: Tensor, count: int) -> None:
+        """Each row goes on in `count` ways, side by side, as `rows` says: 0, 0, 1, 1, ... for two.
+
+        They share what was made of other sequences.
+        """
+        if count > 1:
+            self.follow(rows)
+
+    def follow(self, rows: Tensor, sources: Tensor | None = None) -> None:
+        """Go on with these rows of one's own; and with these other sequences, or with all of them as they are."""
+        for layer in self.kept:
+            follow = getattr(layer, "follow", None)  # asking whether it is a SharingMemory takes far longer
+            if follow is None:
+                raise ShapeError(f"rows of a {type(layer).__name__} cannot share what was made of other sequences")
+            follow(rows, sources)
+
+    def forget(self, count: int) -> None:
+        """As though the last `count` positions had not come: words that were only guessed."""
+        for layer in self.kept:
+            layer.forget(count)
+
+
+def picked(kept: KeyValue | None, rows: Tensor | None) -> KeyValue | None:
+    """These rows of keys and values; all of them, and no copy, where none are told."""
+    return kept if kept is None or rows is None else (kept[0].index_select(0, rows), kept[1].index_select(0, rows))
 
 
 def memories(memory: Memory | None, depth: int) -> list[LayerMemory] | list[None]:

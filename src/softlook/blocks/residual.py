@@ -8,6 +8,8 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from softlook.ops.dropping import Dropout
+
 Layer = Callable[[Tensor], Tensor]
 
 
@@ -16,7 +18,7 @@ class PostNorm(nn.Module):
 
     def __init__(self, norm: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()
-        self.norm, self.drop = norm, nn.Dropout(dropout)
+        self.norm, self.drop = norm, Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B T C"], layer: Layer) -> Float[Tensor, "B T C"]:
         return self.norm(x + self.drop(layer(x)))
@@ -27,7 +29,7 @@ class PreNorm(nn.Module):
 
     def __init__(self, norm: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()
-        self.norm, self.drop = norm, nn.Dropout(dropout)
+        self.norm, self.drop = norm, Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B T C"], layer: Layer) -> Float[Tensor, "B T C"]:
         return x + self.drop(layer(self.norm(x)))
@@ -38,7 +40,7 @@ class Sandwich(nn.Module):
 
     def __init__(self, norm: nn.Module, closing: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()
-        self.norm, self.closing, self.drop = norm, closing, nn.Dropout(dropout)
+        self.norm, self.closing, self.drop = norm, closing, Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "B T C"], layer: Layer) -> Float[Tensor, "B T C"]:
         return x + self.drop(self.closing(layer(self.norm(x))))

@@ -6,6 +6,8 @@ Every head is called as `head(x, present)`, whether or not it asks which tokens 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from softlook.ops.dropping import Dropout
+
 
 class ClassHead(nn.Module):
     """A score for each class, from one vector for the sequence. One class is regression: its score is the number.
@@ -21,7 +23,7 @@ class ClassHead(nn.Module):
 
     def __init__(self, pool: nn.Module, dim: int, classes: int, *, dropout: float = 0.0) -> None:
         super().__init__()
-        self.pool, self.drop, self.to_classes = pool, nn.Dropout(dropout), nn.Linear(dim, classes)
+        self.pool, self.drop, self.to_classes = pool, Dropout(dropout), nn.Linear(dim, classes)
 
     def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B K"]:
         return self.to_classes(self.drop(self.pool(x, present)))
@@ -37,7 +39,7 @@ class TagHead(nn.Module):
 
     def __init__(self, dim: int, classes: int, *, dropout: float = 0.0) -> None:
         super().__init__()
-        self.drop, self.to_classes = nn.Dropout(dropout), nn.Linear(dim, classes)
+        self.drop, self.to_classes = Dropout(dropout), nn.Linear(dim, classes)
 
     def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T K"]:
         return self.to_classes(self.drop(x))
@@ -54,7 +56,7 @@ class SpanHead(nn.Module):
 
     def __init__(self, dim: int, *, dropout: float = 0.0) -> None:
         super().__init__()
-        self.drop, self.to_ends = nn.Dropout(dropout), nn.Linear(dim, 2)
+        self.drop, self.to_ends = Dropout(dropout), nn.Linear(dim, 2)
 
     def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T 2"]:
         return self.to_ends(self.drop(x))

@@ -24,6 +24,7 @@ from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.classify import ClassHead, SpanHead, States, TagHead
 from softlook.heads.pooling import DensePool, FirstPool, LengthOne, MeanPool
 from softlook.heads.words import Pretraining, PretrainingHead, WordHead
+from softlook.ops.dropping import Dropout
 from softlook.ops.masks import Mask
 
 BertHead = Literal[
@@ -87,7 +88,7 @@ class Bert(nn.Module):
         self.places = LearnedPlaces(config.context, config.dim, offset=config.offset)
         self.segments = SegmentEmbedding(config.segments, config.dim)
         self.norm = nn.LayerNorm(config.dim, config.eps)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
         self.head = made_head(config, self.tokens.table)
         start(self)

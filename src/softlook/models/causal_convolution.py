@@ -10,6 +10,7 @@ from softlook.blocks.convolution import ConvolutionStack
 from softlook.blocks.initial import start
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
+from softlook.ops.dropping import Dropout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ class ConvolutionalLM(nn.Module):
         self.config = c = config
         dilations = [2 ** (layer % c.cycle) for layer in range(c.depth)]
         self.tokens = TokenEmbedding(c.vocab, c.dim)
-        self.drop = nn.Dropout(c.dropout)
+        self.drop = Dropout(c.dropout)
         self.stack = ConvolutionStack(c.dim, c.kernel, dilations, dropout=c.dropout, eps=c.eps)
         self.norm = nn.LayerNorm(c.dim, c.eps)
         self.head = language_head(c.dim, c.vocab, tied_to=self.tokens.table if c.tied else None)

@@ -17,6 +17,7 @@ from softlook.embed.labels import LabelEmbedding
 from softlook.embed.places import LearnedPlaces
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
+from softlook.ops.dropping import Dropout
 from softlook.ops.masks import Mask, causal
 
 
@@ -65,7 +66,7 @@ class GPT(nn.Module):
         self.tokens = TokenEmbedding(config.vocab, config.dim)
         self.places = LearnedPlaces(config.context, config.dim)
         self.label = LabelEmbedding(config.labels, config.dim)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.dim, config.eps)
         tied_to = self.tokens.table if config.tied else None

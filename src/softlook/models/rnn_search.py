@@ -18,6 +18,7 @@ from softlook.blocks.recurrent import (
 )
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
+from softlook.ops.dropping import Dropout
 
 SCORES = {"dot": by_dot, "general": by_general, "concat": by_concat}
 
@@ -75,7 +76,7 @@ class RNNSearch(nn.Module):
         self.config = config
         self.source_tokens = TokenEmbedding(config.source_vocab, config.dim)
         self.target_tokens = TokenEmbedding(config.target_vocab, config.dim)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.encoder = RecurrentEncoder(config.dim, config.hidden, bidirectional=config.bidirectional)
         self.decoder = self._decoder()
         self.head = language_head(config.readout, config.target_vocab, bias=True)

@@ -17,6 +17,7 @@ from softlook.blocks.residual import PreNorm
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
 from softlook.ops.bias import Bias
+from softlook.ops.dropping import Dropout
 from softlook.ops.masks import Mask, causal
 from softlook.ops.positions.biases import t5
 
@@ -80,7 +81,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.distances = Distances(config, bidirectional=True)
         self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.depth))
-        self.norm, self.drop = RMSNorm(config.dim, config.eps), nn.Dropout(config.dropout)
+        self.norm, self.drop = RMSNorm(config.dim, config.eps), Dropout(config.dropout)
 
     def forward(self, x: Float[Tensor, "B S C"], mask: Mask | Tensor | None) -> Float[Tensor, "B S C"]:
         x, bias = self.drop(x), self.distances(x)
@@ -97,12 +98,12 @@ class Decoder(nn.Module):
         self.distances = Distances(config, bidirectional=False)
         depth = config.depth if config.decoder_depth is None else config.decoder_depth
         self.blocks = nn.ModuleList(decoder_block(config) for _ in range(depth))
-        self.norm, self.drop = RMSNorm(config.dim, config.eps), nn.Dropout(config.dropout)
+        self.norm, self.drop = RMSNorm(config.dim, config.eps), Dropout(config.dropout)
 
     def forward(
         self,
         x: Float[Tensor, "B T C"],
-        encoded: Float[Tensor, "B S C"],
+        encoded: Float[Tensor, "N S C"],
         *,
         mask: Mask | Tensor | None,
         source_mask: Mask | Tensor | None,
@@ -149,15 +150,16 @@ class T5(nn.Module):
     def decode(
         self,
         target: Int[Tensor, "B T"],
-        encoded: Float[Tensor, "B S C"],
+        encoded: Float[Tensor, "N S C"],
         *,
-        source_present: Bool[Tensor, "B S"] | None = None,
+        source_present: Bool[Tensor, "N S"] | None = None,
         source_mask: Mask | Tensor | None = None,
         mask: Mask | Tensor | None = None,
         memory: Memory | None = None,
     ) -> Float[Tensor, "B T V"]:
         """Scores of what comes next. `mask` hides more than the future, `source_mask` some of the source; with a
-        `memory`, what was made of the target so far, and of the source, is not made again."""
+        `memory`, what was made of the target so far, and of the source, is not made again. Where there are fewer
+        sources than targets, as many targets that stand side by side share one."""
         across = among(source_present, source_mask)
         x = self.decoder(self.tokens(target), encoded, mask=mask, source_mask=across, memory=memory)
         return self.head(x * self.scale)

@@ -22,6 +22,7 @@ from softlook.embed.labels import LabelEmbedding
 from softlook.embed.places import LearnedPlaces, SinusoidalPlaces
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
+from softlook.ops.dropping import Dropout
 from softlook.ops.masks import Mask, causal
 
 
@@ -75,7 +76,7 @@ class Entrance(nn.Module):
         self.tokens, self.places = tokens, made_places(config)
         self.label = LabelEmbedding(labels, config.dim)
         self.norm = nn.LayerNorm(config.dim) if config.embedding_norm else nn.Identity()
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
 
     def forward(
         self, ids: Int[Tensor, "B T"], places: Int[Tensor, "*B T"], label: Int[Tensor, " B"] | None = None
@@ -118,7 +119,7 @@ class Decoder(nn.Module):
     def forward(
         self,
         ids: Int[Tensor, "B T"],
-        encoded: Float[Tensor, "B S C"],
+        encoded: Float[Tensor, "N S C"],
         *,
         mask: Mask | Tensor | None,
         source_mask: Mask | Tensor | None,
@@ -169,9 +170,9 @@ class Transformer(nn.Module):
     def decode(
         self,
         target: Int[Tensor, "B T"],
-        encoded: Float[Tensor, "B S C"],
+        encoded: Float[Tensor, "N S C"],
         *,
-        source_present: Bool[Tensor, "B S"] | None = None,
+        source_present: Bool[Tensor, "N S"] | None = None,
         source_mask: Mask | Tensor | None = None,
         mask: Mask | Tensor | None = None,
         positions: Int[Tensor, "*B T"] | None = None,
@@ -179,7 +180,8 @@ class Transformer(nn.Module):
         memory: Memory | None = None,
     ) -> Float[Tensor, "B T V"]:
         """Scores of what comes next. `mask` hides more than the future, `source_mask` some of the source; with a
-        `memory`, what was made of the target so far, and of the source, is not made again."""
+        `memory`, what was made of the target so far, and of the source, is not made again. Where there are fewer
+        sources than targets, as many targets that stand side by side share one."""
         across = among(source_present, source_mask)
         x = self.decoder(
             target, encoded, mask=mask, source_mask=across, positions=positions, label=label, memory=memory

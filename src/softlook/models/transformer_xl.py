@@ -15,6 +15,7 @@ from softlook.blocks.segments import RelativeAttention, SegmentBlock, SegmentMem
 from softlook.embed.places import SinusoidalPlaces
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
+from softlook.ops.dropping import Dropout
 from softlook.ops.masks import Mask, causal
 
 
@@ -70,7 +71,7 @@ class TransformerXL(nn.Module):
         self.config = config
         self.tokens = TokenEmbedding(config.vocab, config.dim, scaled=True)
         self.places = SinusoidalPlaces(config.dim, layout="half")
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
         tied_to = self.tokens.table if config.tied else None
         self.head = language_head(config.dim, config.vocab, tied_to=tied_to, bias=True)

@@ -18,6 +18,7 @@ from softlook.embed.places import LearnedPlaces
 from softlook.embed.unit import GlobalUnit
 from softlook.heads.classify import ClassHead, States
 from softlook.heads.pooling import DensePool, FirstPool, MeanPool
+from softlook.ops.dropping import Dropout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class ViT(nn.Module):
         self.patches = PatchEmbedding(config.channels, config.patch, config.dim)
         self.unit = GlobalUnit(config.dim) if config.pooling == "first" else nn.Identity()
         self.places = LearnedPlaces(length_of(config), config.dim)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.dim, config.eps)
         self.head = head_of(config)

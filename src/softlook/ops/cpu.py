@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from softlook.ops.dropping import dropped
 from softlook.ops.question import learns
 
 HALF = (torch.float16, torch.bfloat16)
@@ -63,5 +64,5 @@ def attend_in_three(
     scores = torch.baddbmm(rows.new_empty(()), rows, key.reshape(B * G, S, D).mT, beta=0, alpha=scale)
     scores = scores.view(B, H, T, S)
     weights = (scores if allowed is None else scores + allowed).softmax(-1)
-    weights = torch.nn.functional.dropout(weights, dropout).reshape(B * G, H // G * T, S)
+    weights = dropped(weights, dropout).reshape(B * G, H // G * T, S)
     return torch.bmm(weights, value.reshape(B * G, S, E)).view(B, H, T, E)
