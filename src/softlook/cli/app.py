@@ -10,7 +10,7 @@ from cyclopts import App, Group, Parameter
 from softlook.base.version import VERSION
 from softlook.cli.ending import NOBODY, ending
 from softlook.cli.talk import Talk
-from softlook.cli.words import EXAMPLES, add_words
+from softlook.cli.words import ASK, EXAMPLES, add_words
 
 IMPORTS = """
   softlook import gpt2                  a folder of Hugging Face's
@@ -26,7 +26,7 @@ The architecture is recognised and said; the tokenizer comes along.
 No pickle is opened, and nothing that a file names is run.
 """
 ENDINGS = """
-stdout carries the result (a path, or with --json one object), stderr the talk.
+stdout carries the result (a path or answers; with --json objects), stderr the talk.
 Exit codes: 0 done, 1 the run failed, 2 not understood, 65 bad data,
 69 a package is missing, 70 a fault of softlook's own, 74 the disk stands in the
 way, 130 interrupted, 143 told to end.
@@ -38,7 +38,7 @@ app = App(
     name="softlook",
     version=VERSION,
     help="Attention as a soft look-up: train models on your own text, and other people's weights.",
-    help_prologue=EXAMPLES + IMPORTS.lstrip("\n") + EXPORTS.lstrip("\n"),
+    help_prologue=EXAMPLES + ASK.lstrip("\n") + IMPORTS.lstrip("\n") + EXPORTS.lstrip("\n"),
     help_epilogue=ENDINGS,
     help_format="plaintext",
     result_action="return_value",
@@ -52,6 +52,7 @@ export = App(name="export", help="Write a checkpoint for other people's programs
 for name, program in (("hf", "Hugging Face"), ("onnx", "ONNX runtimes"), ("ctranslate2", "CTranslate2")):
     export.command(f"softlook.cli.exporting:{name}", help=f"Write a checkpoint for {program}.")
 app.command(export)
+app.command("softlook.cli.serving:serve", help="Answer requests over HTTP, as OpenAI's API does.", help_prologue="")
 add_words(app)
 
 
@@ -67,7 +68,7 @@ def launch(
     Parameters
     ----------
     json
-        Print the result, or the error, as one JSON object.
+        Print the result, or the error, as one JSON object; of answers, each.
     quiet
         Say nothing but what went wrong.
     debug

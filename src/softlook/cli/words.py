@@ -1,4 +1,4 @@
-"""The words about training, each named by where it lives and loaded only when it is called."""
+"""The words about training and asking, each named by where it lives and loaded only when it is called."""
 
 from cyclopts import App, Parameter
 
@@ -29,6 +29,42 @@ LOOKING = {
     "info": ("info", "Versions, devices, room: for bug reports."),
     "doctor": ("doctor", "Try what a run needs."),
 }
+ANSWERING = {
+    "generate": (
+        "Go on with a text.",
+        """
+  softlook generate runs/lm-poems "Once upon a time"
+  softlook generate runs/lm-poems --count 3 --temperature 1 --seed 7
+  softlook --json generate gpt2 --file prompts.txt > answers.jsonl
+""",
+    ),
+    "translate": (
+        "Say texts in other words, as a run has learned it.",
+        """
+  softlook translate dates "jeudi 3 mars 2022"       the reader that comes along
+  softlook translate runs/translate-pairs --file a.txt b.txt.gz > said.txt
+  cat a.txt | softlook translate runs/translate-pairs --score right.txt
+""",
+    ),
+    "classify": (
+        "Say which class texts belong to.",
+        """
+  softlook classify runs/classify-reviews "What a film."
+  softlook classify runs/classify-reviews --file new.csv --text review > classes.tsv
+""",
+    ),
+    "embed": (
+        "Give texts, or words, vectors.",
+        """
+  softlook embed all-MiniLM-L6-v2 "A sentence." "Another one."
+  softlook embed all-MiniLM-L6-v2 --file corpus.txt --to vectors.parquet
+  softlook embed runs/vectors-corpus king queen      word vectors
+""",
+    ),
+}
+ASK = """
+  softlook translate dates "jeudi 3 mars 2022"     ask, here what comes along
+"""
 DEMO = "Learn to read dates in many languages, and see where the model looks."
 STYLE = Parameter(consume_multiple=True, negative=(), show_default=False)
 
@@ -41,6 +77,9 @@ def add_words(app: App) -> None:
     app.command(train)
     for name, (home, help) in LOOKING.items():
         app.command(f"softlook.cli.looking:{home}", name=name, help=help, help_prologue="", default_parameter=STYLE)
+    for name, (help, examples) in ANSWERING.items():
+        home = f"softlook.cli.answering:{name}"
+        app.command(home, help=help, help_prologue=examples, default_parameter=STYLE)
     app.command("softlook.cli.demo:demo", help=DEMO, help_prologue="", default_parameter=STYLE)
     tokenizer = App(name="tokenizer", help="Make a tokenizer, or see how one cuts.", help_prologue="")
     tokenizer.command("softlook.cli.tokenizing:train", help="Make one from text.", default_parameter=STYLE)
