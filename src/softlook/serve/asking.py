@@ -1,0 +1,150 @@
+"""What is asked of a model, and what comes back: plain values that pass from the web to the worker and back again."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from softlook.decode import Reason, Rule, Stop, Token
+from softlook.decode.choosing import Row
+from softlook.decode.rules import frequency_penalty, presence_penalty, repetition_penalty
+
+COLDEST = 1e-3
+"""Temperatures below this are taken for 0: the likeliest word."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How words are chosen. Sequences of the same manner are chosen for together, each with dice of its own.
+
+    >>> Manner(temperature=0.0, top_p=0.9).drawn, len(Manner(presence=0.5).rules())
+    (False, 1)
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    presence: float = 0.0
+    frequency: float = 0.0
+    repetition: float = 1.0
+    top: int = 0
+    """How many of the likeliest words are told with each."""
+
+    @property
+    def drawn(self) -> bool:
+        """Are words drawn, or is it always the likeliest?"""
+        return self.temperature >= COLDEST
+
+    def rules(self) -> tuple[Rule, ...]:
+        """What is done to the scores before."""
+        found = (
+            (self.repetition != 1, lambda: repetition_penalty(self.repetition)),
+            (self.presence != 0, lambda: presence_penalty(self.presence)),
+            (self.frequency != 0, lambda: frequency_penalty(self.frequency)),
+        )
+        return tuple(make() for wanted, make in found if wanted)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One sequence that is to be continued, or one text that is to be read."""
+
+    prompt: tuple[int, ...]
+    """What it begins with; for an encoder, the text; for an encoder-decoder, what its answer begins with."""
+    source: tuple[int, ...] | None = None
+    """What an encoder-decoder reads."""
+    second: int | None = None
+    """Where the second of two texts begins, for an encoder that reads two."""
+    limit: int = 1
+    """The most new words."""
+    manner: Manner = field(default_factory=Manner)
+    seed: int = 0
+    number: int = 0
+    """Which of several answers to the same question it is."""
+    end: frozenset[int] = frozenset()
+    stop: Stop | None = None
+    """Texts to stop at, and how ids become text. None where nobody listens before the end."""
+    stream: bool = False
+    """Is every word to be told as it comes?"""
+
+    @property
+    def places(self) -> int:
+        """Positions that it may take up in the model's memory."""
+        return len(self.prompt) + self.limit
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Something that came of an ask. The last piece has a reason, numbers, or a fault."""
+
+    tokens: tuple[Token, ...] = ()
+    text: str = ""
+    reason: Reason | None = None
+    numbers: Tensor | None = None
+    """What an encoder says: scores of the classes, or one vector."""
+    fault: Exception | None = None
+
+    @property
+    def last(self) -> bool:
+        return self.reason is not None or self.numbers is not None or self.fault is not None
+
+
+Listener = Callable[["Ticket", Piece], None]
+"""Called by the worker. It must return at once, and must not raise."""
+
+
+@dataclass(eq=False)
+class Ticket:
+    """An ask on its way through the worker."""
+
+    ask: Ask
+    listener: Listener
+    cancelled: bool = False
+    """Set by whoever no longer waits; the worker drops it between two words."""
+    over: bool = False
+    told: int = 0
+    """How many tokens were told already."""
+    shown: int = 0
+    """And how many characters."""
+    came: float = field(default_factory=time.monotonic)
+    row: Row = field(init=False)
+
+    def __post_init__(self) -> None:
+        ask = self.ask
+        heard = None if ask.stop is None else ask.stop.listen(ask.prompt[-16:])
+        self.row = Row(list(ask.prompt), ask.number, ask.limit, heard)
+
+    def take(self, token: Token) -> None:
+        """One word more; whoever streams hears of it."""
+        self.row.take(token, self.ask.end)
+        if self.row.reason is not None:
+            self._finish(self.row.reason)
+        elif self.ask.stream:
+            self.listener(self, self._news())
+
+    def answer(self, numbers: Tensor) -> None:
+        """What an encoder says."""
+        self._tell_last(Piece(numbers=numbers))
+
+    def fail(self, fault: Exception) -> None:
+        """There will be no answer."""
+        self._tell_last(Piece(fault=fault))
+
+    def _finish(self, reason: Reason) -> None:
+        if self.row.listening is not None:
+            self.row.listening.finish()
+        news = self._news()
+        self._tell_last(Piece(news.tokens, news.text, reason))
+
+    def _news(self) -> Piece:
+        tokens, shown = tuple(self.row.tokens[self.told :]), self.row.listening.shown if self.row.listening else ""
+        piece = Piece(tokens, shown[self.shown :])
+        self.told, self.shown = len(self.row.tokens), len(shown)
+        return piece
+
+    def _tell_last(self, piece: Piece) -> None:
+        if not self.over:
+            self.over = True
+            self.listener(self, piece)

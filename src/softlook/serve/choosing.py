@@ -1,0 +1,66 @@
+"""The next word of many sequences at once, each by a manner and dice of its own."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from softlook.base.errors import WeightsError
+from softlook.decode import Pick, Said, Token, likeliest, sample
+from softlook.decode.choosing import Asked, chosen
+from softlook.decode.picking import Sample, dice, drawn
+from softlook.serve.asking import Manner, Ticket
+
+LIKELIEST = likeliest()
+NO_NUMBERS = "the model's scores are no numbers (NaN). Its weights are broken, or too large for their type"
+
+
+def choose(scores: Float[Tensor, "N V"], tickets: Sequence[Ticket]) -> list[Token | Exception]:
+    """A word for each, as it would be chosen alone; where one cannot be, why. One that fails spoils no other."""
+    found: list[Token | Exception] = [RuntimeError("nobody chose")] * len(tickets)
+    manners: dict[Manner, list[int]] = {}
+    for place, ticket in enumerate(tickets):
+        manners.setdefault(ticket.ask.manner, []).append(place)
+    for manner, places in manners.items():
+        own = scores if len(manners) == 1 else scores[torch.tensor(places, device=scores.device)]
+        some = [tickets[place] for place in places]
+        for place, token in zip(places, _alike(own, some, manner), strict=True):
+            found[place] = token
+    return found
+
+
+def pick_of(manner: Manner, seed: int) -> Pick:
+    """The pick that chooses for a sequence alone."""
+    if not manner.drawn:
+        return LIKELIEST
+    return sample(manner.temperature, manner.top_k, manner.top_p, manner.min_p, seed)
+
+
+def _alike(scores: Tensor, tickets: Sequence[Ticket], manner: Manner) -> Sequence[Token | Exception]:
+    try:
+        return _chosen(scores, tickets, manner)
+    except Exception as fault:  # whatever it is, it is about one of them: each is asked by itself
+        if len(tickets) == 1:
+            return [WeightsError(NO_NUMBERS) if bool(scores.isnan().any()) else fault]
+        return [_alike(scores[i : i + 1], [ticket], manner)[0] for i, ticket in enumerate(tickets)]
+
+
+def _chosen(scores: Tensor, tickets: Sequence[Ticket], manner: Manner) -> list[Token]:
+    said = [ticket.row.said() for ticket in tickets]
+    pick: Pick = LIKELIEST
+    if manner.drawn:
+        pick = _Dice(Sample(manner.temperature, manner.top_k, manner.top_p, manner.min_p), tickets)
+    return chosen(scores, said, Asked(pick, manner.rules(), frozenset(), manner.top))
+
+
+class _Dice:
+    """A sample for which every sequence brings its own seed."""
+
+    def __init__(self, sample: Sample, tickets: Sequence[Ticket]) -> None:
+        self.sample, self.seeds = replace(sample, seed=None), [ticket.ask.seed for ticket in tickets]
+
+    def __call__(self, scores: Float[Tensor, "N V"], said: Sequence[Said]) -> Tensor:
+        thrown = [dice(seed, one.number, len(one.new)) for seed, one in zip(self.seeds, said, strict=True)]
+        return drawn(self.sample.warped(scores), torch.tensor(thrown, dtype=torch.float64, device=scores.device))

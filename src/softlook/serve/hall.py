@@ -1,0 +1,96 @@
+"""All that a server has: its models by their names, a worker for each, and how much may be asked of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from softlook.base.errors import DataError
+from softlook.models import GPT, Bert, Llama
+from softlook.serve.continuing import ContinuingDesk
+from softlook.serve.desks import Desk
+from softlook.serve.engine import Engine
+from softlook.serve.groups import GroupDesk
+from softlook.serve.limits import Limits
+from softlook.serve.reading import ReadingDesk
+from softlook.serve.served import Ability, Served
+
+
+class UnknownModelError(DataError):
+    """There is no model of this name."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A model and its worker."""
+
+    served: Served
+    engine: Engine
+
+
+class Hall:
+    """The models of a server. Requests know them by name, and by nothing else."""
+
+    def __init__(self, served: Sequence[Served], limits: Limits | None = None) -> None:
+        self.limits = Limits() if limits is None else limits
+        self.seats = {
+            one.name: Seat(one, Engine(desk_for(one, self.limits), queue=self.limits.queue, name=one.name))
+            for one in served
+        }
+
+    def seat(self, name: str, ability: Ability) -> Seat:
+        """The model that a request asks for, if it can do what is asked."""
+        found = self.seats.get(name)
+        if found is None:
+            raise UnknownModelError(f"there is no model {name!r:.80} here; there is {', '.join(self.seats)}")
+        if ability not in found.served.abilities:
+            able = ", ".join(found.served.abilities)
+            why = " It has no chat template." if ability == "chat" and able == "completions" else ""
+            raise DataError(f"{name} does not answer here: it is for {able}.{why}")
+        return found
+
+    def close(self) -> None:
+        """End all workers."""
+        for seat in self.seats.values():
+            seat.engine.close()
+
+
+def desk_for(served: Served, limits: Limits) -> Desk:
+    """The way in which a model's work is done."""
+    model = served.model
+    if isinstance(model, Bert):
+        return ReadingDesk(model, _states(model) if model.config.head == "states" else _plain(model), rows=limits.rows)
+    places = max(
+        int(limits.memory * 2**30 / bytes_per_place(model) / 2), 1
+    )  # 2: buffers have rows and columns to spare
+    make = ContinuingDesk if isinstance(model, GPT | Llama) else GroupDesk
+    return make(model, rows=limits.rows, places=places)
+
+
+def bytes_per_place(model: Any) -> int:
+    """What a model remembers of one token of one sequence, about."""
+    config = model.config
+    dim, depth, heads = config.dim, getattr(config, "depth", 1), getattr(config, "heads", 1)
+    shared = (getattr(config, "kv_heads", None) or heads) / heads
+    both = 2 if getattr(model, "mode", None) == "decoder-only" else 4  # translators keep what they made of the source
+    return max(int(both * dim * depth * shared * next(model.parameters()).element_size()), 1)
+
+
+def _plain(model: Bert) -> Any:
+    def ask(ids: Tensor, present: Tensor, second: Tensor) -> Tensor:
+        return model(ids, present=present, segments=second if model.config.segments else None)  # pyright: ignore[reportReturnType]
+
+    return ask
+
+
+def _states(model: Bert) -> Any:
+    """The mean of the tokens' vectors, with length one."""
+    plain = _plain(model)
+
+    def ask(ids: Tensor, present: Tensor, second: Tensor) -> Tensor:
+        kept = plain(ids, present, second).masked_fill(~present[..., None], 0.0)
+        return torch.nn.functional.normalize(kept.sum(1) / present.sum(1, keepdim=True), dim=-1)
+
+    return ask

@@ -1,0 +1,134 @@
+"""What a request may hold. Every number has a least and a greatest value, every list a greatest length."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+LARGEST_ID = 10_000_000
+LONGEST_TEXT = 1_000_000
+"""Characters."""
+MOST_TEXTS = 64
+MOST_INPUTS = 256
+MOST_CHOICES = 16
+MOST_ALTERNATIVES = 20
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+Text = Annotated[str, StringConstraints(max_length=LONGEST_TEXT)]
+Said = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_TEXT)]
+StopText = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+Id = Annotated[int, Field(ge=0, le=LARGEST_ID)]
+Ids = Annotated[list[Id], Field(min_length=1, max_length=131_072)]
+Whole = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
+
+
+class Request(BaseModel):
+    """Nothing is guessed: a field that is not known is refused, and so is a number that comes as a text."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class StreamOptions(Request):
+    include_usage: bool = False
+
+
+class Sampled(Request):
+    """What completions and chats have in common."""
+
+    model: Name
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 1.0
+    top_p: Share | None = None
+    top_k: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = None
+    min_p: Share | None = None
+    presence_penalty: Penalty = 0.0
+    frequency_penalty: Penalty = 0.0
+    repetition_penalty: Annotated[float, Field(ge=0.1, le=10.0)] = 1.0
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
+    seed: Whole | None = None
+    stop: StopText | Annotated[list[StopText], Field(max_length=4)] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    user: Annotated[str, StringConstraints(max_length=256)] | None = None
+    """Taken, and not looked at."""
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @property
+    def tells_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+
+class CompletionRequest(Sampled):
+    """What comes after a prompt?"""
+
+    prompt: (
+        Text
+        | Annotated[list[Text], Field(min_length=1, max_length=MOST_TEXTS)]
+        | Ids
+        | Annotated[list[Ids], Field(min_length=1, max_length=MOST_TEXTS)]
+    )
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] | None = None
+
+
+class TextPart(Request):
+    type: Literal["text"]
+    text: Text
+
+
+class Message(Request):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Text | Annotated[list[TextPart], Field(min_length=1, max_length=64)]
+    name: Name | None = None
+
+    def plain(self) -> dict[str, str]:
+        """As templates know it."""
+        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        return {"role": self.role, "content": content}
+
+
+class ChatRequest(Sampled):
+    """What comes after a conversation?"""
+
+    messages: Annotated[list[Message], Field(min_length=1, max_length=256)]
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] | None = None
+
+
+class EmbeddingRequest(Request):
+    """A vector for each text."""
+
+    model: Name
+    input: (
+        Said
+        | Annotated[list[Said], Field(min_length=1, max_length=MOST_INPUTS)]
+        | Ids
+        | Annotated[list[Ids], Field(min_length=1, max_length=MOST_INPUTS)]
+    )
+    encoding_format: Literal["float", "base64"] = "float"
+    user: Annotated[str, StringConstraints(max_length=256)] | None = None
+
+
+class TranslationRequest(Request):
+    """A text in other words, or several."""
+
+    model: Name
+    text: Said | Annotated[list[Said], Field(min_length=1, max_length=MOST_TEXTS)]
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
+    seed: Whole | None = None
+
+
+class ClassificationRequest(Request):
+    """Which class a text belongs to, or each of several; `pair` holds the second text of each."""
+
+    model: Name
+    text: Said | Annotated[list[Said], Field(min_length=1, max_length=MOST_INPUTS)]
+    pair: Said | Annotated[list[Said], Field(min_length=1, max_length=MOST_INPUTS)] | None = None
+    top: Annotated[int, Field(ge=1, le=100)] = 10
+    """How many of the likeliest classes are told."""

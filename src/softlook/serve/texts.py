@@ -1,0 +1,124 @@
+"""The pages on which texts become something else: vectors, classes, other words."""
+
+import base64
+import secrets
+import struct
+from collections.abc import Sequence
+
+import torch
+
+from softlook.base.errors import DataError
+from softlook.serve import replies
+from softlook.serve.asking import Ask, Manner
+from softlook.serve.hall import Seat
+from softlook.serve.metrics import Metrics
+from softlook.serve.pages import ASKED, counter_of, in_a_list, router, written
+from softlook.serve.schemas import ClassificationRequest, EmbeddingRequest, TranslationRequest
+from softlook.serve.served import Served
+from softlook.serve.speaking import REASONS, counted
+from softlook.serve.wording import check_product, finite, input_ids, limit_for, text_of
+
+try:
+    from fastapi import Request, Response
+except ImportError as fault:
+    raise ImportError("to serve, install what a server needs: pip install softlook[serve]") from fault
+
+
+AROUND = 2
+"""Tokens that stand around a text that an encoder reads."""
+
+
+@router.post("/v1/embeddings", response_model=replies.Embeddings, responses=ASKED)
+async def embeddings(asked: EmbeddingRequest, request: Request) -> Response:
+    """A vector for each text."""
+    counter = counter_of(request)
+    seat = counter.hall.seat(asked.model, "embeddings")
+    asks = [framed(seat.served, ids) for ids in await input_ids(seat.served, in_a_list(asked.input), AROUND)]
+    found = await counter.wait(seat, asks, request).numbers()
+    vectors = [vector.tolist() for vector in found]
+    packed = vectors if asked.encoding_format == "float" else list(map(_packed, vectors))
+    data = [replies.EmbeddingItem(index=i, embedding=vector) for i, vector in enumerate(packed)]
+    return written(replies.Embeddings(model=asked.model, data=data, usage=_read(asks, seat, counter.metrics)))
+
+
+@router.post("/v1/classify", response_model=replies.Classes, responses=ASKED)
+async def classify(asked: ClassificationRequest, request: Request) -> Response:
+    """The class of each text, and how sure the model is."""
+    counter = counter_of(request)
+    seat = counter.hall.seat(asked.model, "classify")
+    texts, pairs = in_a_list(asked.text), [] if asked.pair is None else in_a_list(asked.pair)
+    if pairs and len(pairs) != len(texts):
+        raise DataError(f"every text wants a second one of its own; {len(texts)} and {len(pairs)} came")
+    found = await input_ids(seat.served, [*texts, *pairs], AROUND)
+    ones, others = found[: len(texts)], found[len(texts) :] or [[]] * len(texts)
+    asks = [framed(seat.served, one, other) for one, other in zip(ones, others, strict=True)]
+    found = await counter.wait(seat, asks, request).numbers()
+    data = [_classes(i, scores, seat.served.labels, asked.top) for i, scores in enumerate(found)]
+    return written(replies.Classes(model=asked.model, data=data, usage=_read(asks, seat, counter.metrics)))
+
+
+@router.post("/v1/translate", response_model=replies.Translations, responses=ASKED)
+async def translate(asked: TranslationRequest, request: Request) -> Response:
+    """Each text in other words."""
+    counter = counter_of(request)
+    seat, limits = counter.hall.seat(asked.model, "translate"), counter.hall.limits
+    texts = in_a_list(asked.text)
+    seed = secrets.randbits(62) if asked.seed is None else asked.seed
+    asks, served = [], seat.served
+    check_product(len(texts), asked.max_tokens or 1, 0, limits)
+    for source in await input_ids(served, texts, 1):
+        limit = limit_for(asked.max_tokens, len(served.begin), served, limits, usual(len(source) + 1))
+        manner = Manner(temperature=asked.temperature)
+        asks.append(Ask(served.begin, (*source, *served.closing), None, limit, manner, seed, 0, served.end))
+    tickets = await counter.wait(seat, asks, request).all()
+    data = [
+        replies.TranslationItem(
+            index=index,
+            text=await text_of(ticket, served),
+            finish_reason=REASONS[ticket.row.reason or "length"],
+            log_probability=finite(sum(token.log_probability for token in ticket.row.tokens)),
+        )
+        for index, ticket in enumerate(tickets)
+    ]
+    return written(replies.Translations(model=asked.model, data=data, usage=counted(tickets, served, counter.metrics)))
+
+
+def usual(length: int) -> int:
+    """Words that a translation may have, by the length of its source, as while training.
+
+    >>> usual(8), usual(9)
+    (24, 36)
+    """
+    return 12 + 12 * -(-length // 8)
+
+
+def framed(served: Served, ids: Sequence[int], other: Sequence[int] = ()) -> Ask:
+    """A text, or two, as encoders read them: a global token before, a separator behind each."""
+    words = served.tokenizer
+    one = (words.first, *ids, words.separator)
+    if not other:
+        return Ask(one)
+    if len(one) + len(other) + 1 > served.context:
+        raise DataError(f"these two texts have more tokens together than the {served.context:,} there is room for")
+    return Ask((*one, *other, words.separator), second=len(one))
+
+
+def _classes(index: int, scores: torch.Tensor, labels: Sequence[str], top: int) -> replies.ClassItem:
+    if len(scores) == 1:  # one class is a number that is foretold
+        told = [replies.ClassScore(label=labels[0], score=finite(float(scores[0])))]
+    else:
+        best = scores.softmax(-1).topk(min(top, len(labels)))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        told = [replies.ClassScore(label=labels[int(number)], score=finite(score)) for number, score in pairs]
+    return replies.ClassItem(index=index, label=told[0].label, score=told[0].score, scores=told)
+
+
+def _read(asks: Sequence[Ask], seat: Seat, metrics: Metrics) -> replies.EmbeddingUsage:
+    read = sum(len(ask.prompt) for ask in asks)
+    metrics.tokens.labels(seat.served.name, "read").inc(read)
+    return replies.EmbeddingUsage(prompt_tokens=read, total_tokens=read)
+
+
+def _packed(vector: Sequence[float]) -> str:
+    """As OpenAI's clients ask for it: four bytes a number, little end first."""
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()

@@ -1,0 +1,88 @@
+"""`softlook serve`, as people type it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from softlook.base.errors import ConfigError, DiskError
+from softlook.cli.serving import serve
+from softlook.serve.running import opened
+from softlook.weights import save
+from tests.serve.halls import speaker, words
+
+TOKEN = "correct-horse-battery-staple"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    words().tokenizer.save(str(tmp_path / "words.json"))
+    return save(speaker(), tmp_path / "poems", tokenizer=tmp_path / "words.json")
+
+
+def command(*told: str) -> subprocess.Popen[str]:
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, "-m", "softlook", "serve", *told]
+    return subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "told to end"])
+def test_it_answers_until_it_is_told_to_end(folder: Path, tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    server = command(str(folder), "--port", "0", "--token-file", str(tmp_path / "token"))
+    assert server.stderr is not None
+    try:
+        lines = [server.stderr.readline()]
+        while "Listening on " not in lines[-1]:
+            assert lines[-1], "".join(lines)
+            lines.append(server.stderr.readline())
+        address = lines[-1].split("Listening on ")[1].split()[0]
+        assert any("poems: GPT, for completions" in line for line in lines)
+        asked = {"model": "poems", "prompt": "sea", "max_tokens": 3}
+        page = f"{address}/v1/completions"
+        assert httpx.post(page, json=asked, timeout=30).status_code == 401
+        answer = httpx.post(page, json=asked, timeout=30, headers={"authorization": f"Bearer {TOKEN}"})
+        assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] == 3
+        server.send_signal(number)
+        _, said = server.communicate(timeout=30)
+        assert server.returncode == 0 and "Traceback" not in said and TOKEN not in "".join(lines) + said
+    finally:
+        server.kill()
+        server.communicate()
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"host": "0.0.0.0"}, "can be reached from other machines"),
+        ({"token": "short"}, "a token has at least 16 plain characters"),
+        ({"queue": 0}, "queue, rows, memory, answer and body are above 0"),
+        ({"port": 70_000}, "a port is below 65,536"),
+        ({"token_file": Path("no/such/file")}, "the token in no/such/file cannot be read"),
+    ],
+    ids=["no token", "short token", "no queue", "no port", "no file"],
+)
+def test_it_refuses_what_is_unsafe_before_it_reads_a_model(told: dict[str, Any], message: str) -> None:
+    with pytest.raises((ConfigError, DiskError), match=message):
+        serve("no/such/model", **told)
+
+
+def test_it_says_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match="which model shall be served?"):
+        serve()
+
+
+def test_an_address_that_is_taken_is_said(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{port} cannot be listened on: Address already in use"):
+            opened("127.0.0.1", port)

@@ -1,0 +1,91 @@
+"""The official client of OpenAI's works, over a real socket."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from softlook.serve.hall import Hall
+from softlook.serve.limits import Limits
+from tests.serve.halls import everything
+from tests.serve.sockets import listening
+
+TOKEN = "correct-horse-battery-staple"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    hall = Hall(everything(), Limits(queue=8))
+    with listening(hall, TOKEN) as found:
+        yield found
+    assert not any(seat.engine.alive for seat in hall.seats.values()), "a worker outlives its server"
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Any]:
+    with openai.OpenAI(base_url=f"{address}/v1", api_key=TOKEN, max_retries=0) as made:
+        yield made
+
+
+def test_models_are_listed(client: Any) -> None:
+    assert [model.id for model in client.models.list()] == ["gpt", "chat", "translate", "classify", "embed"]
+    assert client.models.retrieve("gpt").id == "gpt"
+
+
+def test_completions_come_at_once_and_word_by_word(client: Any) -> None:
+    asked: dict[str, Any] = {"model": "gpt", "prompt": ["sea", "shells"], "max_tokens": 9, "seed": 1, "n": 2}
+    whole = client.completions.create(**asked)
+    assert [choice.index for choice in whole.choices] == [0, 1, 2, 3] and whole.usage.completion_tokens == 36
+    said = ["", "", "", ""]
+    for chunk in client.completions.create(**asked, stream=True):
+        said[chunk.choices[0].index] += chunk.choices[0].text
+    assert said == [choice.text for choice in whole.choices]
+
+
+def test_chats_come_at_once_and_word_by_word(client: Any) -> None:
+    asked: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
+    asked |= {"seed": 4, "logprobs": True, "top_logprobs": 2}
+    whole = client.chat.completions.create(**asked)
+    choice = whole.choices[0]
+    assert choice.message.role == "assistant" and len(choice.logprobs.content) == 9
+    said, usage = "", None
+    for chunk in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+        said += chunk.choices[0].delta.content or "" if chunk.choices else ""
+        usage = chunk.usage or usage
+    assert said == choice.message.content and usage == whole.usage
+
+
+def test_embeddings_come_as_numbers(client: Any) -> None:
+    found = client.embeddings.create(model="embed", input=["sea", "shells"])
+    assert [len(one.embedding) for one in found.data] == [32, 32]
+    assert sum(x * x for x in found.data[0].embedding) == pytest.approx(1, abs=1e-5)
+
+
+def test_errors_are_the_ones_that_the_client_knows(client: Any, address: str) -> None:
+    with pytest.raises(openai.BadRequestError, match="do not fit into this model's 64"):
+        client.completions.create(model="gpt", prompt="a", max_tokens=1000)
+    with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-5' here"):
+        client.completions.create(model="gpt-5", prompt="a")
+    with (
+        openai.OpenAI(base_url=f"{address}/v1", api_key="wrong", max_retries=0) as stranger,
+        pytest.raises(openai.AuthenticationError, match="a token is wanted"),
+    ):
+        stranger.models.list()
+
+
+def test_a_full_queue_tells_when_to_try_again(client: Any) -> None:
+    with pytest.raises(openai.BadRequestError, match="Ask for less at a time"):
+        client.completions.create(model="gpt", prompt=["a"] * 9)  # would never have room
+
+    async def crowd() -> list[Any]:
+        made = openai.AsyncOpenAI(base_url=str(client.base_url), api_key=TOKEN, max_retries=0)
+        asked: dict[str, Any] = {"model": "gpt", "prompt": ["a"] * 4, "max_tokens": 60, "n": 2}
+        async with made:
+            return await asyncio.gather(*(made.completions.create(**asked) for _ in range(40)), return_exceptions=True)
+
+    found = asyncio.run(crowd())
+    refused = [one for one in found if isinstance(one, openai.RateLimitError)]
+    assert refused and len(refused) < 40 and all(1 <= int(one.response.headers["retry-after"]) <= 60 for one in refused)
+    assert all(len(one.choices) == 8 for one in found if not isinstance(one, openai.RateLimitError))
