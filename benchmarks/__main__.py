@@ -7,7 +7,17 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import attention_sweep, bias_costs, gpu_sweep, host_costs, import_cost, look_costs, model_costs
+from benchmarks import (
+    attention_sweep,
+    bias_costs,
+    decoding_costs,
+    gpu_sweep,
+    host_costs,
+    import_cost,
+    look_costs,
+    model_costs,
+    training_costs,
+)
 from benchmarks.report import FOLDER, Report
 from benchmarks.timing import Deadline
 
@@ -16,7 +26,7 @@ def main() -> None:
     words = _words()
     warnings.simplefilter("ignore")  # a kernel that refuses says why at length
     torch.manual_seed(0)
-    parts = set(words.only or "ABCDEFGHI")
+    parts = set(words.only or "ABCDEFGHIJK")
     # Numbers that mean little stay out of the documentation.
     trial = Path(tempfile.gettempdir()) / "softlook-benchmarks"
     folder = words.folder or (trial if words.quick or words.dry else FOLDER)
@@ -29,6 +39,14 @@ def main() -> None:
     if not words.gpu and not words.dry and "I" in parts:
         report = Report("cpu", _command(words), folder, "models")
         model_costs.measure(report, Deadline(words.minutes), words.quick)
+        _done(report)
+    if not words.gpu and not words.dry and "J" in parts:
+        report = Report("cpu", _command(words), folder, "training")
+        training_costs.measure(report, Deadline(words.minutes), words.quick)
+        _done(report)
+    if not words.gpu and not words.dry and "K" in parts:
+        report = Report("cpu", _command(words), folder, "decoding")
+        decoding_costs.measure(report, Deadline(words.minutes), words.quick)
         _done(report)
 
 
@@ -64,7 +82,7 @@ def _words() -> argparse.Namespace:
     which.add_argument("--cpu", action="store_true", help="only what runs on the CPU")
     which.add_argument("--gpu", action="store_true", help="only what runs on the GPU")
     which.add_argument("--dry", action="store_true", help="the GPU's script on the CPU, at sizes that mean nothing")
-    reader.add_argument("--only", metavar="LETTERS", help="parts to run: A-D and I on the CPU, E-H on the GPU")
+    reader.add_argument("--only", metavar="LETTERS", help="parts to run: A-D and I-K on the CPU, E-H on the GPU")
     reader.add_argument("--minutes", type=float, default=6.0, help="begin no new cell after this long")
     reader.add_argument("--folder", type=Path, help="where the Markdown goes; docs/benchmarks unless it is a trial")
     return reader.parse_args()

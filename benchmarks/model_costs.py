@@ -80,7 +80,7 @@ def gpt(quick: bool) -> Pair:
     """GPT-2's smallest, 124 million weights."""
     sizes: dict[str, Any] = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 100} if quick else {}
     config = GPT2Config(**sizes, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
-    return _pair("GPT-2 124M", GPT2LMHeadModel, config)
+    return paired("GPT-2 124M", GPT2LMHeadModel, config)
 
 
 def bert(quick: bool) -> Pair:
@@ -88,10 +88,11 @@ def bert(quick: bool) -> Pair:
     sizes: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4} if quick else {}
     small: dict[str, Any] = {"intermediate_size": 128, "vocab_size": 100} if quick else {}
     config = BertConfig(**sizes, **small, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    return _pair("BERT-base", BertForMaskedLM, config)
+    return paired("BERT-base", BertForMaskedLM, config)
 
 
-def _pair(name: str, kind: type[PreTrainedModel], config: Any) -> Pair:
+def paired(name: str, kind: type[PreTrainedModel], config: Any) -> Pair:
+    """A model of Hugging Face's with random weights, and ours with the same."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     torch.manual_seed(0)
