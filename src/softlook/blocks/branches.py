@@ -4,14 +4,12 @@ What each way said is written behind what all ways said before; which of that be
 a way is dropped and another goes on twice, only the lists change.
 """
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from softlook.base.errors import ShapeError
-from softlook.blocks.memory import KeyValue, Memory, picked
+from softlook.blocks.memory import KeyValue, Memory, Recalling, check_forgetting, picked
 from softlook.blocks.sharing import look_together
 from softlook.ops.masks.algebra import Dense
 from softlook.ops.tilework import darkness
@@ -82,14 +80,13 @@ class Branches(Memory):
         self.allowed = dark.scatter_(-1, self.paths, 0.0)[:, None]
 
 
-class Branch:
+class Branch(Recalling):
     """The memory of one layer: a buffer that is written behind what is there."""
 
     def __init__(self, whole: Branches) -> None:
         self.whole, self.length, self.columns = whole, 0, 0
         self.both: Tensor | None = None
         """(2, N, G, S, D): keys and values, with room for more than came."""
-        self.other: KeyValue | None = None
 
     def extend(self, key: Tensor, value: Tensor) -> KeyValue:
         """All that each row may look at. With several ways that is a copy; `look` does without."""
@@ -117,22 +114,13 @@ class Branch:
         query = heads[:, :, :split].transpose(1, 2)
         return look_together(query, kept[0], kept[1], allowed=self.whole.allowed, scale=scale)
 
-    def recall(self, make: Callable[[], KeyValue]) -> KeyValue:
-        if self.other is None:
-            self.other = make()
-        return self.other
-
-    def select(self, rows: Tensor) -> None:
-        self.follow(rows, rows)
-
     def follow(self, rows: Tensor, sources: Tensor | None = None) -> None:
         if sources is not None and self.both is not None:
             self.both = self.both.index_select(1, sources)
         self.other = picked(self.other, sources)
 
     def forget(self, count: int) -> None:
-        if count > self.length:
-            raise ShapeError(f"{count} positions cannot be forgotten: only {self.length} came by")
+        check_forgetting(count, self.length)
         self.length, self.columns = self.length - count, self.columns - count
 
     def _stepped(self, new: Float[Tensor, "2 N G K D"]) -> Float[Tensor, "2 N G S D"]:

@@ -1,12 +1,10 @@
 """Other ways to keep the past: in a place made beforehand, only the last of it, or in one byte a number."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from softlook.base.errors import ConfigError, ShapeError
-from softlook.blocks.memory import KeyValue, picked
+from softlook.blocks.memory import KeyValue, Recalling, check_forgetting, picked
 
 STEPS = 127
 """How many steps a byte has on each side of zero."""
@@ -14,7 +12,7 @@ SPARE = 32
 """Positions that a new buffer has beyond those in use."""
 
 
-class Static:
+class Static(Recalling):
     """A place made for so many positions at once, and written into: nothing is moved when a word comes.
 
     With `at`, a tensor that says where the next positions go, every word is the same few operations on the same
@@ -31,7 +29,6 @@ class Static:
             raise ConfigError(f"a memory wants room for at least one position; {capacity} came")
         self.capacity, self.at, self.length = capacity, at, 0
         self.both: KeyValue | None = None
-        self.other: KeyValue | None = None
 
     def extend(self, key: Tensor, value: Tensor) -> KeyValue:
         if self.both is None:
@@ -45,14 +42,6 @@ class Static:
             raise ShapeError(f"a memory made for {self.capacity} positions cannot hold {stop}. Make it larger")
         self.both[0][:, :, start:stop], self.both[1][:, :, start:stop], self.length = key, value, stop
         return self.both[0][:, :, :stop], self.both[1][:, :, :stop]
-
-    def recall(self, make: Callable[[], KeyValue]) -> KeyValue:
-        if self.other is None:
-            self.other = make()
-        return self.other
-
-    def select(self, rows: Tensor) -> None:
-        self.follow(rows, rows)
 
     def follow(self, rows: Tensor, sources: Tensor | None = None) -> None:
         """Where there are as many rows as before, only those that change are written, and all stay where they are."""
@@ -70,7 +59,7 @@ class Static:
         self.length -= count
 
 
-class Sliding:
+class Sliding(Recalling):
     """Only what a window of so many positions, one's own included, can still see. For models that look through one.
 
     >>> memory, key = Sliding(3), torch.randn(1, 2, 1, 8)
@@ -84,7 +73,6 @@ class Sliding:
         self.window, self.length, self.start, self.stop = window, 0, 0, 0
         self.both: KeyValue | None = None
         """What may still be seen stands from `start` to `stop`."""
-        self.other: KeyValue | None = None
 
     def extend(self, key: Tensor, value: Tensor) -> KeyValue:
         new = key.shape[2]
@@ -96,14 +84,6 @@ class Sliding:
         seen = slice(max(self.start, first - self.window + 1), last)
         self.start, self.stop, self.length = max(self.start, last - self.window + 1), last, self.length + new
         return self.both[0][:, :, seen], self.both[1][:, :, seen]
-
-    def recall(self, make: Callable[[], KeyValue]) -> KeyValue:
-        if self.other is None:
-            self.other = make()
-        return self.other
-
-    def select(self, rows: Tensor) -> None:
-        self.follow(rows, rows)
 
     def follow(self, rows: Tensor, sources: Tensor | None = None) -> None:
         self.both, self.other = picked(self.both, rows), picked(self.other, sources)
@@ -126,7 +106,7 @@ class Sliding:
         self.both, self.start, self.stop = made, 0, held
 
 
-class Quantised:
+class Quantised(Recalling):
     """Keys and values in one byte a number, with a scale for each head and token: about a quarter of the memory.
 
     No number is off by more than 1/254 of the largest of its head and token.
@@ -141,7 +121,6 @@ class Quantised:
         self.length = 0
         self.parts: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
         """Keys as bytes, their scales, values as bytes, their scales: room for more than came."""
-        self.other: KeyValue | None = None
 
     def extend(self, key: Tensor, value: Tensor) -> KeyValue:
         new = (*as_bytes(key), *as_bytes(value))
@@ -154,14 +133,6 @@ class Quantised:
         self.length = stop
         bytes_key, key_scale, bytes_value, value_scale = (part[:, :, :stop] for part in self.parts)
         return bytes_key * key_scale, bytes_value * value_scale
-
-    def recall(self, make: Callable[[], KeyValue]) -> KeyValue:
-        if self.other is None:
-            self.other = make()
-        return self.other
-
-    def select(self, rows: Tensor) -> None:
-        self.follow(rows, rows)
 
     def follow(self, rows: Tensor, sources: Tensor | None = None) -> None:
         if self.parts is not None:
@@ -194,8 +165,3 @@ def as_bytes(numbers: Tensor) -> tuple[Tensor, Tensor]:
 def empty_like(kept: Tensor, positions: int) -> Tensor:
     """Zeros for so many positions of such keys or values."""
     return kept.new_zeros(*kept.shape[:2], positions, kept.shape[3])
-
-
-def check_forgetting(count: int, length: int) -> None:
-    if count > length:
-        raise ShapeError(f"{count} positions cannot be forgotten: only {length} came by")

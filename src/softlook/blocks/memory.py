@@ -1,5 +1,6 @@
 """What a decoder keeps of the past. It belongs to whoever loops; a layer adds to it and forgets it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -47,7 +48,24 @@ class SharingMemory(LayerMemory, Protocol):
         ...
 
 
-class Growing:
+class Recalling(ABC):
+    """What memories of one layer have in common: what was made of another sequence is made once, and then kept."""
+
+    other: KeyValue | None = None
+
+    def recall(self, make: Callable[[], KeyValue]) -> KeyValue:
+        if self.other is None:
+            self.other = make()
+        return self.other
+
+    def select(self, rows: Tensor) -> None:
+        self.follow(rows, rows)
+
+    @abstractmethod
+    def follow(self, rows: Tensor, sources: Tensor | None = None) -> None: ...
+
+
+class Growing(Recalling):
     """Everything is kept, and what is new is put behind it.
 
     >>> memory = Growing()
@@ -58,7 +76,6 @@ class Growing:
 
     def __init__(self) -> None:
         self.own: KeyValue | None = None
-        self.other: KeyValue | None = None
 
     @property
     def length(self) -> int:
@@ -70,20 +87,11 @@ class Growing:
         self.own = (key, value)
         return self.own
 
-    def recall(self, make: Callable[[], KeyValue]) -> KeyValue:
-        if self.other is None:
-            self.other = make()
-        return self.other
-
-    def select(self, rows: Tensor) -> None:
-        self.follow(rows, rows)
-
     def follow(self, rows: Tensor, sources: Tensor | None = None) -> None:
         self.own, self.other = picked(self.own, rows), picked(self.other, sources)
 
     def forget(self, count: int) -> None:
-        if count > self.length:
-            raise ShapeError(f"{count} positions cannot be forgotten: only {self.length} came by")
+        check_forgetting(count, self.length)
         if self.own is not None:
             left = self.length - count
             self.own = (self.own[0][:, :, :left], self.own[1][:, :, :left])
@@ -145,6 +153,11 @@ class Memory:
 def picked(kept: KeyValue | None, rows: Tensor | None) -> KeyValue | None:
     """These rows of keys and values; all of them, and no copy, where none are told."""
     return kept if kept is None or rows is None else (kept[0].index_select(0, rows), kept[1].index_select(0, rows))
+
+
+def check_forgetting(count: int, length: int) -> None:
+    if count > length:
+        raise ShapeError(f"{count} positions cannot be forgotten: only {length} came by")
 
 
 def memories(memory: Memory | None, depth: int) -> list[LayerMemory] | list[None]:
