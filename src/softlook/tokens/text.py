@@ -1,6 +1,7 @@
 """Text into ids and back, so that odd text is no surprise."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from tokenizers import Tokenizer
 
@@ -24,6 +25,7 @@ class TextTokenizer:
         self.tokenizer = tokenizer
         tokenizer.no_padding()
         tokenizer.no_truncation()
+        tokenizer.encode_special_tokens = True  # a sign that somebody wrote out, as "</s>", is text like any other
 
     @property
     def pad(self) -> int:
@@ -73,15 +75,26 @@ class TextTokenizer:
     def vocab(self) -> int:
         return self.tokenizer.get_vocab_size()
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, without any that stand for no text."""
-        whole = [_sound(text) for text in texts]
+    def encode(self, texts: Sequence[str], *, signs: bool = False) -> list[list[int]]:
+        """Ids of each text. Where a chat template wrote it, `signs` in it stand for no text and are read as such.
+
+        >>> from softlook.tokens import train_tokenizer
+        >>> tokenizer = TextTokenizer(train_tokenizer([], kind="bytes"))
+        >>> tokenizer.encode(["</s>"], signs=True) == [[tokenizer.end]], tokenizer.end in tokenizer.encode(["</s>"])[0]
+        (True, False)
+        """
+        whole, tokenizer = [_sound(text) for text in texts], self._reading_signs if signs else self.tokenizer
         try:
-            return [coded.ids for coded in self.tokenizer.encode_batch(whole, add_special_tokens=False)]
+            return [coded.ids for coded in tokenizer.encode_batch(whole, add_special_tokens=False)]
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as fault:  # the library behind it panics, and a panic is no Exception
             raise DataError(f"the tokenizer could not read this text: {str(fault):.200}") from None
+
+    @cached_property
+    def _reading_signs(self) -> Tokenizer:
+        """The same one, of its own: others may be reading at this moment."""
+        return Tokenizer.from_str(self.tokenizer.to_str())
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text that ids stand for; those that stand for none are left out."""
