@@ -2,17 +2,21 @@
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
 
-from softlook.data import documents
+from softlook.data import Text, documents
 from softlook.models import GPT, GPTConfig, TransformerXL, TransformerXLConfig
 from softlook.recipes import lm
-from softlook.recipes.corpus import Part
-from softlook.recipes.language import Following, Whole, simplified
+from softlook.recipes.corpus import Corpus, Part
+from softlook.recipes.language import Following, Language, Whole, simplified
 from softlook.recipes.packing import bytes_of, tokens_of
-from softlook.recipes.settings import Batch, Tokens
+from softlook.recipes.settings import Batch, Lm, Tokens
+from softlook.recipes.sizing import Room
+from softlook.recipes.told import told
 from softlook.train.events import Evaluated, Event
 from softlook.train.stream import Stream
 from tests.recipes.small import language, said, sentences
@@ -26,6 +30,16 @@ def test_every_kind_of_model_learns(model: str, tmp_path: Path) -> None:
     assert held["loss"] < 2.8  # there are some 25 characters: 3.2 is knowing nothing
     assert held["perplexity"] == pytest.approx(math.exp(held["loss"]))
     assert said(heard, Evaluated)[-1].scores["loss"] == pytest.approx(held["loss"], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("speed", "told_from", "kind"), [(1e9, None, "llama"), (1e15, None, None), (1e9, "gpt2", None)]
+)
+def test_where_time_is_short_a_llama_is_chosen(speed: float, told_from: str | None, kind: str | None) -> None:
+    room = Room(torch.device("cpu"), speed, minutes=3.0, is_told=True)
+    asked = told(Lm.model_validate({"data": ["a.txt"]} | ({"from": told_from} if told_from else {})))
+    text = cast("Corpus[Text]", SimpleNamespace(characters=1_000_000))
+    assert Language().choose(text, asked, room).values.get("model") == kind
 
 
 def test_bits_per_byte_do_not_depend_on_how_text_is_cut(tmp_path: Path) -> None:

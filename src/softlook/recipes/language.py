@@ -49,6 +49,7 @@ LARGE_FOR_A_GPU = 10_000_000
 """Tokens from which on a GPU is given more of them at once."""
 FINE_TUNING = 2
 """Times through the data when one starts from trained weights."""
+SHORT_SAID = "There is time to see the data a few times only: a Llama, which learns more from each."
 COOL = 0.8
 """The temperature that samples are drawn at."""
 SEGMENTS = 4
@@ -94,6 +95,9 @@ class Language(Job[Lm, Text]):
         }
         if asked.get("from"):
             chosen.values |= {"optim.lr": tuning_rate(asked), "size.dropout": 0.1}
+        elif not cuda and not chosen.values["size.dropout"]:
+            chosen.values["model"] = "llama"
+            chosen.said.append(SHORT_SAID)
         return chosen
 
     def plan(self, corpus: Corpus[Text], settings: Lm, tokenizer: TextTokenizer, device: torch.device) -> Plan:
@@ -157,7 +161,11 @@ def made_model(settings: Lm, tokenizer: TextTokenizer) -> nn.Module:
     if settings.model == "convolution":
         return ConvolutionalLM(ConvolutionalLMConfig(vocab=vocab, dim=dim, depth=3 * depth, cycle=6, dropout=dropout))
     if settings.model == "llama":
-        return Llama(LlamaConfig(vocab=vocab, context=context, dim=dim, depth=depth, heads=heads, dropout=dropout))
+        return Llama(
+            LlamaConfig(
+                vocab=vocab, context=context, dim=dim, depth=depth, heads=heads, hidden=size.hidden, dropout=dropout
+            )
+        )
     if settings.model == "transformer_xl":
         return TransformerXL(
             TransformerXLConfig(

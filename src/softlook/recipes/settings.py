@@ -149,7 +149,9 @@ class Lm(Task):
     """Say what comes next."""
 
     text: str | None = Field(default=None, description="column with the text, in tables")
-    model: Literal["gpt", "llama", "transformer_xl", "convolution"] = Field(default="gpt", description="kind of model")
+    model: Literal["gpt", "llama", "transformer_xl", "convolution"] | None = Field(
+        default=None, description="kind of model; gpt, or llama where time is short"
+    )
     size: Sizes = Sizes()
     batch: Batch = Batch()
 
