@@ -33,8 +33,10 @@ from softlook.train.tensors import there as on
 
 UNEVEN = 4
 """Times that the commonest class may be commoner than the rarest before it is said."""
-FINE_TUNING = 4
-"""Times through the data when one starts from trained weights."""
+FINE_TUNING, FEW_READS = 4, 2e6
+"""Times through the data when one starts from trained weights; and tokens, up to which few data are read ten times."""
+FEW_TO_TUNE = 2_000_000
+"""Characters up to which a large model has to be kept from learning the texts by heart while it is tuned."""
 SCRATCH, ENOUGH = 3, 2e6
 """Times through the data when one starts from nothing; and tokens, up to which few data are read more often."""
 FEW = 20_000_000
@@ -92,7 +94,10 @@ class Classification(Job[Classify, Labelled]):
         }
         if asked.get("from"):
             chosen.values |= {"optim.lr": tuning_rate(asked), "size.dropout": 0.1, "batch.tokens": 1024}
-            chosen.said = [f"Starting from {asked.get('from')}: {FINE_TUNING} times through the data, in small steps."]
+            # To read each batch twice costs twice the time, which a GPU has, and few data need.
+            few, cuda = corpus.characters < FEW_TO_TUNE, room.device.type == "cuda"
+            chosen.values["batch.agree"] = 3.0 if few else 1.0 if cuda else 0.0
+            chosen.said = [f"Starting from {asked.get('from')}: a few times through the data, in small steps."]
         elif corpus.characters < FEW:
             chosen.values |= SHALLOW
             chosen.said = [SHALLOW_SAID]
@@ -125,11 +130,18 @@ class Classification(Job[Classify, Labelled]):
             sample=partial(samples, framing, known(valid, names), names, device),
             tokens=tokens,
             batch=settings.batch.tokens or 2048,
-            reads=FINE_TUNING * tokens if settings.from_ else max(SCRATCH * tokens, min(40 * tokens, ENOUGH)),
+            reads=_reads(tokens, tuned=settings.from_ is not None),
             test=partial(tested, settings, framing, names, device),
             labels=names,
             said=_uneven(counts),
         )
+
+
+def _reads(tokens: float, *, tuned: bool) -> float:
+    """Tokens that are worth reading: fewer data are read more often, those for trained weights less."""
+    if tuned:
+        return max(FINE_TUNING * tokens, min(10 * tokens, FEW_READS))
+    return max(SCRATCH * tokens, min(40 * tokens, ENOUGH))
 
 
 def read_labelled(asked: Told[Classify], files: Files) -> Examples[Labelled]:
