@@ -54,6 +54,10 @@ def translate(asked: Translate | Told[Translate], listeners: Sequence[Listener] 
 
     Going on is calling it again. The run's folder holds everything there is to know about it.
 
+    Seen on Multi30k, English to German, test 2016, with nothing chosen by hand, on a third of an H200 (three runs at
+    once, each at most 9 min 20 s), seeds 0, 1 and 2: 41.7, 41.9 and 41.5 BLEU (cased, 13a) on the raw text; 42.2, 42.5
+    and 42.5 on the lower-cased tokenised text, as it was cut.
+
     >>> from pathlib import Path
     >>> from softlook.recipes import Translate
     >>> from softlook.train import Training
