@@ -59,6 +59,16 @@ def test_how_much_is_shared_can_be_told(shared: int | None, width: int) -> None:
     assert tokens(torch.zeros(4, 2, dtype=torch.long)).shape == (4, 2, 16)
 
 
+def test_tokens_behind_a_layer_are_what_the_layer_makes_of_them() -> None:
+    layer, numbers, categories = torch.nn.Linear(8, 5), torch.randn(6, 3), torch.tensor([[1, 4]] * 6)
+    for tokens, cells in (
+        (NumberTokens(3, 8), numbers),
+        (CategoryTokens((2, 5), 8), categories),
+        (CategoryTokens((2, 5), 8, bias=False), categories),
+    ):
+        assert_close(tokens.behind(cells, layer.weight, layer.bias), layer(tokens(cells)))
+
+
 def test_a_missing_number_is_named() -> None:
     numbers = torch.randn(5, 3)
     numbers[[1, 4], 2] = torch.nan

@@ -123,6 +123,7 @@ def test_every_weight_learns(tiny: Tiny) -> None:
         for name, parameter in model.named_parameters()
         if parameter.numel() and (parameter.grad is None or not parameter.grad.any())
     }
+    still = {name for name in still if not name.endswith("to_key.bias")}  # a softmax does not see that one
     assert still == set(), f"no gradient reaches {sorted(still)}"
 
 

@@ -8,6 +8,7 @@ from torch.nn.functional import mse_loss
 from torch.testing import assert_close
 
 from softlook import DtypeError, ShapeError
+from softlook.base.errors import ConfigError
 from softlook.blocks import PreNorm
 from softlook.models import FTTransformer, FTTransformerConfig
 
@@ -26,6 +27,19 @@ def rows(count: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
 def test_rows_do_not_see_one_another() -> None:
     model, (numbers, categories) = small(), rows()
     assert_close(model(numbers, categories)[2:4], model(numbers[2:4], categories[2:4]))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_the_shorter_ways_through_the_first_and_the_last_block_lead_to_the_same_place(depth: int) -> None:
+    model, (numbers, categories) = small(depth=depth).double(), rows(40)
+    numbers, few = numbers.double(), 3
+    said = model(numbers, categories)
+    assert_close(torch.cat([model(numbers[i : i + few], categories[i : i + few]) for i in range(0, 40, few)]), said)
+    tokens = [model.summary.expand(40, 1, -1), model.numbers(numbers), model.categories(categories)]
+    x = torch.cat(tokens, 1)
+    for block in model.blocks:
+        x = block(x)
+    assert_close(model.head(model.norm(x[:, 0]).relu()), said)
 
 
 def test_columns_may_change_places_if_what_is_known_about_them_goes_along() -> None:
@@ -103,3 +117,8 @@ def test_what_is_wrong_with_a_row_is_said() -> None:
         model(numbers, torch.full((6, 3), 1) + torch.tensor([0, 4, 0]))
     with pytest.raises(ShapeError, match="reads 3 columns of categories; 0 came"):
         model(numbers)
+
+
+def test_a_model_without_blocks_is_refused() -> None:
+    with pytest.raises(ConfigError, match="one block at least; depth=0 came"):
+        small(depth=0)

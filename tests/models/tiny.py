@@ -119,6 +119,13 @@ def row(batch: int, length: int) -> Inputs:
     return {"numbers": torch.randn(batch, 3), "categories": categories}
 
 
+def row_with_gaps(batch: int, length: int) -> Inputs:
+    """Every column misses a number in one row or another, and no row misses all."""
+    whole = row(batch, length)
+    gaps = torch.arange(batch)[:, None] % 4 == torch.arange(3)
+    return {**whole, "numbers": whole["numbers"].masked_fill(gaps, torch.nan)}
+
+
 SMALL: dict[str, Any] = {"vocab": VOCAB, "dim": 16, "depth": 2, "heads": 2}
 GROUPED: dict[str, Any] = {**SMALL, "heads": 4, "kv_heads": 2}
 BERT: dict[str, Any] = {**SMALL, "context": CONTEXT}
@@ -215,6 +222,20 @@ ALL = (
         "ViT by mean", models.ViT, models.ViTConfig(**PICTURE, pooling="mean", biases=False), pictures, any_length=False
     ),
     Tiny("FTTransformer", models.FTTransformer, models.FTTransformerConfig(**ROW), row, any_length=False),
+    Tiny(
+        "TableTransformer",
+        models.TableTransformer,
+        models.TableTransformerConfig(**ROW, members=3, bins=4),
+        row_with_gaps,
+        any_length=False,
+    ),
+    Tiny(
+        "TableTransformer of waves",
+        models.TableTransformer,
+        models.TableTransformerConfig(**ROW, members=3, bins=4, number_tokens="periodic", shared=0),
+        row_with_gaps,
+        any_length=False,
+    ),
     Tiny("TabTransformer", models.TabTransformer, models.TabTransformerConfig(**ROW), row, any_length=False),
     Tiny(
         "ConvolutionalLM",

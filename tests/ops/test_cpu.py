@@ -35,3 +35,14 @@ def test_half_precision_learns_in_single() -> None:
     assert cpu.works_in(torch.bfloat16, learning=True) == torch.float32
     assert cpu.works_in(torch.bfloat16, learning=False) == torch.bfloat16
     assert cpu.works_in(torch.float64, learning=True) == torch.float64
+
+
+def test_short_rows_are_turned_over_for_their_softmax_and_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, key, value = (torch.randn(64, 4, 9, 8, requires_grad=True) for _ in range(3))
+    assert cpu.MANY <= 64 * 4 * 9 * 9
+    said = attention(query, key, value)
+    slopes = torch.autograd.grad(said.square().sum(), (query, key, value))
+    monkeypatch.setattr(cpu, "NARROW", 0)
+    again = attention(query, key, value)
+    torch.testing.assert_close(again, said)
+    torch.testing.assert_close(torch.autograd.grad(again.square().sum(), (query, key, value)), slopes)

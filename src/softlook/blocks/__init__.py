@@ -34,6 +34,7 @@ from softlook.blocks.memory import Growing as Growing
 from softlook.blocks.memory import LayerMemory as LayerMemory
 from softlook.blocks.memory import Memory as Memory
 from softlook.blocks.norms import RMSNorm as RMSNorm
+from softlook.blocks.onlooking import look_on as look_on
 from softlook.blocks.persistent import AllAttention as AllAttention
 from softlook.blocks.persistent import AllAttentionBlock as AllAttentionBlock
 from softlook.blocks.product_key import ProductKeyMemory as ProductKeyMemory

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from softlook.base.errors import ConfigError, DtypeError, ShapeError
 
@@ -30,7 +31,14 @@ class NumberTokens(nn.Module):
         self.bias = _uniform(columns, dim)
 
     def forward(self, numbers: Float[Tensor, "N J"]) -> Float[Tensor, "N J C"]:
-        return complete(numbers, self.weight.shape[0])[..., None] * self.weight + self.bias
+        return torch.addcmul(self.bias, complete(numbers, self.weight.shape[0])[..., None], self.weight)
+
+    def behind(
+        self, numbers: Float[Tensor, "N J"], weight: Float[Tensor, "M C"], bias: Float[Tensor, "M"]
+    ) -> Float[Tensor, "N J M"]:
+        """What a linear layer makes of the tokens, from J vectors in place of N J: x_j (A W_j) + (A b_j + a)."""
+        known = complete(numbers, self.weight.shape[0])[..., None]
+        return torch.addcmul(F.linear(self.bias, weight, bias), known, F.linear(self.weight, weight))
 
 
 class CategoryTokens(nn.Module):
@@ -60,10 +68,18 @@ class CategoryTokens(nn.Module):
         vectors = self.table(categories + self.first)
         return vectors if self.bias is None else vectors + self.bias
 
+    def behind(
+        self, categories: Int[Tensor, "N J"], weight: Float[Tensor, "M C"], bias: Float[Tensor, "M"]
+    ) -> Float[Tensor, "N J M"]:
+        """What a linear layer makes of the tokens, from the table's vectors in place of N J."""
+        self._check(categories)
+        vectors = F.embedding(categories + self.first, F.linear(self.table.weight, weight))
+        return vectors + (bias if self.bias is None else F.linear(self.bias, weight, bias))
+
     def _check(self, categories: Tensor) -> None:
         if categories.shape[1] != len(self.sizes):
             raise ShapeError(f"this model reads {len(self.sizes)} columns of categories; {categories.shape[1]} came")
-        if _cannot_be_read(categories):
+        if cannot_be_read(categories):
             return
         bounds = zip(self.sizes, categories.amin(0).tolist(), categories.amax(0).tolist(), strict=True)
         for column, (size, low, high) in enumerate(bounds):
@@ -98,7 +114,7 @@ def complete(numbers: Float[Tensor, "N J"], columns: int) -> Float[Tensor, "N J"
     """The numbers as they are, after it was seen that there are as many columns as should be and nothing is missing."""
     if numbers.shape[1] != columns:
         raise ShapeError(f"this model reads {columns} columns of numbers; {numbers.shape[1]} came")
-    if not _cannot_be_read(numbers) and (missing := numbers.isnan().sum(0)).any():
+    if not cannot_be_read(numbers) and (missing := numbers.isnan().sum(0)).any():
         column = int(missing.argmax())
         raise DtypeError(
             f"column {column} of the numbers is missing (NaN) in {int(missing[column])} of {len(numbers)} rows. "
@@ -131,6 +147,6 @@ def _uniform(rows: int, dim: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(rows, dim).uniform_(-bound, bound))
 
 
-def _cannot_be_read(x: Tensor) -> bool:
+def cannot_be_read(x: Tensor) -> bool:
     """On a GPU reading would make the host wait for the device, and in a graph it has no place."""
     return x.device.type != "cpu" or torch.compiler.is_compiling() or not x.numel()

@@ -19,6 +19,8 @@ from softlook.models.t5 import T5 as T5
 from softlook.models.t5 import T5Config as T5Config
 from softlook.models.tab_transformer import TabTransformer as TabTransformer
 from softlook.models.tab_transformer import TabTransformerConfig as TabTransformerConfig
+from softlook.models.table_transformer import TableTransformer as TableTransformer
+from softlook.models.table_transformer import TableTransformerConfig as TableTransformerConfig
 from softlook.models.transformer import Transformer as Transformer
 from softlook.models.transformer import TransformerConfig as TransformerConfig
 from softlook.models.transformer_xl import TransformerXL as TransformerXL

@@ -1,18 +1,20 @@
 """FT-Transformer (Gorishniy et al. 2021): every column of a row is a token, numbers and categories alike."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from softlook.base.errors import ConfigError
 from softlook.blocks.attention import Mixing, SelfAttention
 from softlook.blocks.block import Block
 from softlook.blocks.feed_forward import GatedFeedForward
+from softlook.blocks.onlooking import look_on
 from softlook.blocks.residual import PreNorm
-from softlook.embed.columns import CategoryTokens, NumberTokens, table
+from softlook.embed.columns import CategoryTokens, NumberTokens, cannot_be_read, table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,8 @@ class FTTransformer(nn.Module):
     def __init__(self, config: FTTransformerConfig) -> None:
         super().__init__()
         self.config = config
+        if config.depth < 1:
+            raise ConfigError(f"an FT-Transformer has one block at least; depth={config.depth} came")
         bound = config.dim**-0.5
         self.summary = nn.Parameter(torch.empty(config.dim).uniform_(-bound, bound))
         self.numbers = NumberTokens(config.numbers, config.dim)
@@ -84,6 +88,28 @@ class FTTransformer(nn.Module):
         numbers, categories = table(numbers, categories, like=self.summary)
         x = torch.cat([self.numbers(numbers), self.categories(categories)], 1)
         x = torch.cat([self.summary.expand(x.shape[0], 1, -1), x], 1)
-        for block in self.blocks:
+        if len(self.blocks) > 1:
+            x = self._first(x, numbers, categories)
+        for block in self.blocks[1:-1]:
             x = block(x)
+        last: Any = self.blocks[-1]
+        x = look_on(last, x[:, :1], x)  # nobody reads what the last block would make of the columns
         return self.head(F.relu(self.norm(x[:, 0])))
+
+    def _first(
+        self, x: Float[Tensor, "N T C"], numbers: Float[Tensor, "N _"], categories: Int[Tensor, "N _"]
+    ) -> Float[Tensor, "N T C"]:
+        """The first block. No norm comes before it: its queries, keys and values are tokens themselves, of other
+        vectors, and fewer products lead to them where there are more cells than vectors."""
+        block: Any = self.blocks[0]
+        c = self.config
+        layers = [block.attend.to_query, block.attend.to_key, block.attend.to_value]
+        plain = all(type(layer) is nn.Linear for layer in layers)
+        if not plain or cannot_be_read(x) or 2 * c.numbers + sum(c.categories) >= x.shape[0]:
+            return block(x)
+        weight, bias = (torch.cat([getattr(layer, name) for layer in layers]) for name in ("weight", "bias"))
+        summary = F.linear(self.summary, weight, bias).expand(x.shape[0], 1, -1)
+        parts = [summary, self.numbers.behind(numbers, weight, bias), self.categories.behind(categories, weight, bias)]
+        query, key, value = (block.attend.split(part) for part in torch.cat(parts, 1).chunk(3, -1))
+        x = x + block.around_attend.drop(block.attend.join(block.attend.mix(query, key, value)))
+        return block.around_feed(x, block.feed)

@@ -39,6 +39,8 @@ class TabTransformerConfig:
     """Widths inside the last network, in widths of what goes into it."""
     dropout: float = 0.1
     """Share dropped inside attention and before each addition while training."""
+    normed: bool = True
+    """Whether the numbers of a row go through a norm, as in the paper; scaled ones are better off without."""
 
 
 class TabTransformer(nn.Module):
@@ -57,7 +59,7 @@ class TabTransformer(nn.Module):
         self.categories = ColumnEmbedding(config.categories, config.dim, shared=config.shared)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
         # The norm runs over the numbers of a row. Of a single one it would leave nothing, so that one is let through.
-        self.norm = nn.LayerNorm(config.numbers) if config.numbers > 1 else nn.Identity()
+        self.norm = nn.LayerNorm(config.numbers) if config.normed and config.numbers > 1 else nn.Identity()
         self.head = self._head(len(config.categories) * config.dim + config.numbers)
 
     def _block(self) -> Block:

@@ -26,6 +26,7 @@ MODELS: dict[str, Known] = {
     "SkipGram": Known(models.SkipGram, models.SkipGramConfig),
     "T5": Known(models.T5, models.T5Config),
     "TabTransformer": Known(models.TabTransformer, models.TabTransformerConfig),
+    "TableTransformer": Known(models.TableTransformer, models.TableTransformerConfig),
     "Transformer": Known(models.Transformer, models.TransformerConfig),
     "TransformerXL": Known(models.TransformerXL, models.TransformerXLConfig),
     "ViT": Known(models.ViT, models.ViTConfig),

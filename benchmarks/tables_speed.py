@@ -1,0 +1,193 @@
+"""`python -m benchmarks.tables_speed FOLDER`: FT-Transformer beside its authors', same weights, same rows, in turn.
+
+FOLDER holds california_housing, adult and covertype as CSV. Each pair starts from equal weights. First both learn
+without dropout from the same batches, and their losses are compared; then both learn with the paper's dropouts, a few
+steps at a time in turn, and predict in turn. Each has the AdamW it is used with: the authors' groups in torch's plain
+loop, ours fused.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas
+import torch
+from rtdl_revisiting_models import FTTransformer as Theirs
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks.timing import spread
+from softlook.models import FTTransformer, FTTransformerConfig
+from tests.parity.test_rtdl import copy
+
+LAP = 2
+"""Steps that one makes before it is the other's turn."""
+FIRST = 1
+"""Laps left out: what is made once is made then."""
+DROPOUTS: dict[str, str] = {
+    "attention_dropout": "attention_dropout",
+    "ffn_dropout": "hidden_dropout",
+    "residual_dropout": "dropout",
+}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table to learn from: numbers scaled, categories counted."""
+
+    name: str
+    numbers: Tensor
+    categories: Tensor | None
+    targets: Tensor
+    batch: int
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return () if self.categories is None else tuple((self.categories.amax(0) + 1).tolist())
+
+    @property
+    def classes(self) -> int:
+        return int(self.targets.max()) + 1 if self.targets.dtype == torch.long else 1
+
+    def batches(self, seed: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
+        """One epoch, in an order that the seed tells."""
+        order = torch.randperm(len(self.targets), generator=torch.Generator().manual_seed(seed))
+        for rows in order.split(self.batch):
+            yield self.numbers[rows], None if self.categories is None else self.categories[rows], self.targets[rows]
+
+
+class Runner:
+    """A model and its optimiser."""
+
+    def __init__(self, model: Any, optimiser: torch.optim.Optimizer) -> None:
+        self.model, self.optimiser = model, optimiser
+
+    def step(self, numbers: Tensor, categories: Tensor | None, targets: Tensor) -> float:
+        self.model.train()
+        said = self.model(numbers, categories)
+        loss = F.cross_entropy(said, targets) if targets.dtype == torch.long else F.mse_loss(said[:, 0], targets)
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        return loss.item()
+
+    def predict(self, numbers: Tensor, categories: Tensor | None, _: Tensor) -> Tensor:
+        self.model.eval()
+        with torch.inference_mode():
+            return self.model(numbers, categories)
+
+
+def pair(rows: Rows, *, dropping: bool) -> tuple[Runner, Runner]:
+    """Ours and theirs with the paper's sizes and equal weights."""
+    torch.manual_seed(0)
+    sizes = Theirs.get_default_kwargs()
+    sizes |= {} if dropping else dict.fromkeys(DROPOUTS, 0.0)
+    numbers = rows.numbers.shape[1]
+    theirs = Theirs(n_cont_features=numbers, cat_cardinalities=list(rows.sizes), d_out=rows.classes, **sizes)
+    dropouts = {own: sizes[name] for name, own in DROPOUTS.items()}
+    ours = FTTransformer(FTTransformerConfig(numbers=numbers, categories=rows.sizes, classes=rows.classes, **dropouts))
+    copy(theirs, ours)
+    plain = torch.optim.AdamW(theirs.make_parameter_groups(), lr=1e-4, weight_decay=1e-5)
+    return Runner(ours, torch.optim.AdamW(groups(ours), lr=1e-4, weight_decay=1e-5, fused=True)), Runner(theirs, plain)
+
+
+def groups(model: FTTransformer) -> list[dict[str, Any]]:
+    """As the authors have it: no decay for tokens, norms and biases."""
+    free = {"numbers", "categories", "summary"}
+    named = [(name, weight) for name, weight in model.named_parameters() if weight.numel()]
+    still = [weight for name, weight in named if weight.ndim < 2 or name.split(".")[0] in free]
+    return [
+        {"params": [weight for _, weight in named if not any(weight is other for other in still)]},
+        {"params": still, "weight_decay": 0.0},
+    ]
+
+
+def apart(rows: Rows, steps: int | None) -> tuple[float, float]:
+    """The mean loss of an epoch without dropout, or of its first steps, and how far ours is from theirs."""
+    ours, theirs = pair(rows, dropping=False)
+    losses = [
+        (ours.step(*batch), theirs.step(*batch))
+        for _, batch in zip(range(steps or 10**9), rows.batches(1), strict=False)
+    ]
+    own, other = (statistics.mean(each) for each in zip(*losses, strict=True))
+    return other, abs(own - other) / abs(other)
+
+
+def laps(rows: Rows, call: Callable[[Runner], Callable[..., object]], count: int) -> tuple[list[float], list[float]]:
+    """Seconds a batch, ours and theirs, lap by lap in turn."""
+    runners, spent = pair(rows, dropping=True), ([], [])
+    batches = [batch for batch, _ in zip(rows.batches(2), range(LAP), strict=False)]
+    for lap in range(FIRST + count):
+        for place in (0, 1) if lap % 2 else (1, 0):
+            work, start = call(runners[place]), time.perf_counter()
+            for batch in batches:
+                work(*batch)
+            spent[place].append((time.perf_counter() - start) / len(batches))
+    return spent[0][FIRST:], spent[1][FIRST:]
+
+
+def california(folder: Path) -> Rows:
+    frame = pandas.read_csv(folder / "california_housing" / "california_housing.csv.gz")
+    split = pandas.read_csv(folder / "california_housing" / "rtdl_split.csv.gz").iloc[:, 0]
+    frame = pandas.DataFrame(frame[split.to_numpy() == "train"])
+    target = torch.tensor(frame.pop(frame.columns[-1]).to_numpy(), dtype=torch.float32)
+    return Rows("California", scaled(frame), None, (target - target.mean()) / target.std(), 256)
+
+
+def adult(folder: Path) -> Rows:
+    frame = pandas.read_csv(folder / "adult" / "adult_train.csv.gz", skipinitialspace=True)
+    target = torch.tensor(pandas.factorize(frame.pop(frame.columns[-1]), sort=True)[0], dtype=torch.long)
+    words = [name for name in frame.columns if not pandas.api.types.is_numeric_dtype(frame[name])]
+    codes = [torch.tensor(pandas.factorize(frame[name].fillna(""))[0], dtype=torch.long) for name in words]
+    return Rows("Adult", scaled(frame.drop(columns=words)), torch.stack(codes, 1), target, 256)
+
+
+def covertype(folder: Path, rows: int = 100_000) -> Rows:
+    frame = pandas.read_csv(folder / "covertype" / "covertype.csv.gz", nrows=rows)
+    target = torch.tensor(pandas.factorize(frame.pop(frame.columns[-1]), sort=True)[0], dtype=torch.long)
+    return Rows("Covertype, 100,000 rows", scaled(frame), None, target, 1024)
+
+
+def scaled(frame: pandas.DataFrame) -> Tensor:
+    numbers = torch.tensor(frame.to_numpy(), dtype=torch.float32)
+    return (numbers - numbers.mean(0)) / numbers.std(0).clamp(min=1e-6)
+
+
+TABLES = {"california": california, "adult": adult, "covertype": covertype}
+
+
+def main() -> None:
+    words = _words()
+    torch.set_num_threads(words.threads)
+    print("| table | work | theirs, s an epoch | ours | ratio | ± | loss | apart |\n|---|---|---|---|---|---|---|---|")
+    for name in words.only:
+        rows = TABLES[name](words.folder)
+        epoch = -(-len(rows.targets) // rows.batch)
+        loss, distance = apart(rows, words.compared)
+        works = {"training": lambda runner: runner.step, "predicting": lambda runner: runner.predict}
+        for work, call in works.items():
+            ours, theirs = laps(rows, call, words.laps)
+            seconds = [f"{epoch * statistics.median(each):.2f}" for each in (theirs, ours)]
+            ratio = statistics.median(other / own for own, other in zip(ours, theirs, strict=True))
+            told = f"{loss:.4f} | {distance:.0e}" if work == "training" else "| "
+            print(
+                f"| {rows.name} | {work} | {' | '.join(seconds)} | {ratio:.2f} | {spread(theirs, ours):.2f} | {told} |"
+            )
+
+
+def _words() -> argparse.Namespace:
+    reader = argparse.ArgumentParser(prog="python -m benchmarks.tables_speed", description=__doc__)
+    reader.add_argument("folder", type=Path, help="where the tables are")
+    reader.add_argument("--only", nargs="+", choices=list(TABLES), default=list(TABLES), help="these tables alone")
+    reader.add_argument("--threads", type=int, default=2)
+    reader.add_argument("--laps", type=int, default=15, help=f"turns of {LAP} batches each")
+    reader.add_argument("--compared", type=int, help="compare losses over so many steps; a whole epoch where not told")
+    return reader.parse_args()
+
+
+if __name__ == "__main__":
+    main()
