@@ -2,8 +2,10 @@
 
 from softlook.decode.beam import Hypothesis as Hypothesis
 from softlook.decode.beam import beam as beam
+from softlook.decode.captured import Captured as Captured
 from softlook.decode.constrained import json_schema as json_schema
 from softlook.decode.constrained import regex as regex
+from softlook.decode.explaining import explain as explain
 from softlook.decode.greedy import greedy as greedy
 from softlook.decode.history import Candidate as Candidate
 from softlook.decode.history import Step as Step

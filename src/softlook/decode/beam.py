@@ -10,6 +10,8 @@ from torch import Tensor
 from softlook.base.errors import ConfigError
 from softlook.decode.beams import Beams
 from softlook.decode.branching import watching
+from softlook.decode.captured import Captured, why_not
+from softlook.decode.captured_beams import CapturedBeams
 from softlook.decode.history import Tell
 from softlook.decode.penalties import LengthPenalty, power
 from softlook.decode.phrases import Phrases
@@ -17,6 +19,9 @@ from softlook.decode.rules import Rule
 from softlook.decode.search import Hypothesis as Hypothesis
 from softlook.decode.search import Wanted
 from softlook.decode.speaking import Speaker
+
+WORTH = 4
+"""Words from which on it pays to capture a step."""
 
 
 @torch.no_grad()
@@ -74,6 +79,10 @@ def beam(
     if not len(start):
         return []
     ids, lengths = (start, None) if isinstance(start, Tensor) else _filled(start, speaker.device)
+    asked_more = rules or musts is not None or align or coverage or tell is not None or groups > 1
+    if not asked_more and longest >= WORTH and why_not(speaker) is None:
+        captured = Captured(speaker, room=ids.shape[1] + longest)  # pyright: ignore[reportArgumentType]  (just asked)
+        return CapturedBeams(captured, ids, lengths, wanted).run()
     with watching(speaker) if align or coverage else nullcontext() as looks:
         search = Beams(speaker, ids, lengths, wanted, rules=rules, musts=musts, looks=looks, align=align, tell=tell)
         return search.run()

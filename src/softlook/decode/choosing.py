@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from softlook.base.errors import ConfigError, WeightsError
@@ -61,21 +62,40 @@ class Row:
 def chosen(scores: Float[Tensor, "N V"], said: Sequence[Said], asked: Asked) -> list[Token]:
     """The word that each sequence goes on with, by the rules and the pick; its likelihood is the model's own."""
     scores = scores.float()
-    own, ruled = scores.log_softmax(-1), scores
+    ruled = scores
     for rule in asked.rules:
         ruled = rule(ruled, said)
     if asked.rules:
         _leave_something(ruled, said)
-    ids = asked.pick(ruled, said)
+    return as_tokens(told(scores, asked.pick(ruled, said), asked.top))
+
+
+class Told(NamedTuple):
+    """What there is to tell of words that were chosen, (N,) each; and of the likeliest there were, (N, top)."""
+
+    ids: Int[Tensor, " N"]
+    chances: Float[Tensor, " N"]
+    """Their log-probabilities."""
+    ranks: Int[Tensor, " N"]
+    top_ids: Int[Tensor, "N top"]
+    top_chances: Float[Tensor, "N top"]
+
+
+def told(scores: Float[Tensor, "N V"], ids: Int[Tensor, " N"], top: int) -> Told:
+    """How likely the words are by the model alone."""
+    own = scores.log_softmax(-1)
     found = own.gather(1, ids[:, None])
-    ranks = (own > found).sum(1) + 1
-    best = own.topk(min(asked.top, own.shape[-1]))
-    tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    rows = zip(ids.tolist(), found[:, 0].tolist(), ranks.tolist(), tops, strict=True)
-    tokens = [Token(id, value, rank, tuple(zip(*top, strict=True))) for id, value, rank, top in rows]
-    if any(token.log_probability != token.log_probability for token in tokens):
+    best = own.topk(min(top, own.shape[-1]))
+    return Told(ids, found[:, 0], (own > found).sum(1) + 1, best.indices, best.values)
+
+
+def as_tokens(told: Told) -> list[Token]:
+    """The same as plain values."""
+    ids, chances, ranks, top_ids, top_chances = (part.tolist() for part in told)
+    if any(chance != chance for chance in chances):
         raise WeightsError("the model's scores are no numbers (NaN). Its weights are broken, or too large for its type")
-    return tokens
+    tops = (tuple(zip(*top, strict=True)) for top in zip(top_ids, top_chances, strict=True))
+    return [Token(*one) for one in zip(ids, chances, ranks, tops, strict=True)]
 
 
 def _leave_something(ruled: Tensor, said: Sequence[Said]) -> None:

@@ -24,7 +24,15 @@ def likeliest() -> Pick:
     >>> likeliest()(torch.tensor([[0.1, 0.7, 0.2]]), [Said([5])])
     tensor([1])
     """
-    return lambda scores, said: scores.argmax(-1)
+    return Likeliest()
+
+
+@dataclass(frozen=True)
+class Likeliest:
+    """No dice."""
+
+    def __call__(self, scores: Float[Tensor, "N V"], said: Sequence[Said]) -> Int[Tensor, " N"]:
+        return scores.argmax(-1)
 
 
 def sample(

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
+from softlook.decode.captured import Captured, why_not
 from softlook.decode.choosing import Asked, Row, chosen
 from softlook.decode.picking import Pick, likeliest
 from softlook.decode.rules import Rule, ends_of
+from softlook.decode.running import can_run, running
 from softlook.decode.said import Answer, Reason, Token
 from softlook.decode.speakers import speaker_for
 from softlook.decode.speaking import Speaker, device_of
@@ -17,6 +19,8 @@ from softlook.decode.stopping import Stop
 
 Ids = Sequence[int]
 LIKELIEST = likeliest()
+WORTH = 16
+"""Words from which on it pays to capture a step."""
 
 
 def stream(
@@ -91,7 +95,23 @@ def generate(
 def turns(speaker: Speaker, rows: Sequence[Row], asked: Asked) -> Iterator[list[Token]]:
     """One word of each row that is under way, until the last one is done. The rows take them in."""
     new, lengths = _start(rows, speaker.device)
+    if max(row.limit for row in rows) >= WORTH and why_not(speaker) is None:
+        room = new.shape[1] + max(row.limit for row in rows)
+        speaker = Captured(speaker, room)  # pyright: ignore[reportArgumentType]  (just asked)
+    try:
+        yield from _word_by_word(speaker, rows, asked, new, lengths)
+    finally:
+        if isinstance(speaker, Captured):
+            speaker.close()
+
+
+def _word_by_word(
+    speaker: Speaker, rows: Sequence[Row], asked: Asked, new: Tensor, lengths: Tensor | None
+) -> Iterator[list[Token]]:
     while rows:
+        if isinstance(speaker, Captured) and lengths is None and speaker.state is not None and can_run(asked):
+            yield from running(speaker, rows, new, asked)
+            return
         scores = speaker.next(new) if lengths is None else speaker.next(new, lengths)
         tokens, lengths = chosen(scores, [row.said() for row in rows], asked), None
         for row, token in zip(rows, tokens, strict=True):

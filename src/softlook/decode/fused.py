@@ -1,0 +1,189 @@
+"""The parts of one more word on a GPU: by kernels that each do several of them, where those are faster."""
+# pyright: reportIndexIssue=false
+
+import torch
+from torch import Tensor
+
+from softlook.decode import kernels, look_kernels
+from softlook.decode.parts import Kept, Past, Plain
+from softlook.decode.plan import Bend, Looking, Norm, Plan, Sum
+from softlook.decode.triton_or_not import triton
+
+FEW = 2
+"""Up to so many rows each row is multiplied on its own; above, matrix units do it."""
+EARLY = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 9
+"""Are kernels begun while the one before still works? From Hopper on they can be."""
+SOME = 128
+"""Above so many rows torch's own matrix products are the faster ones."""
+BLOCK, MANY = 128, 32
+"""Words of a block, and blocks that are looked through together."""
+
+
+class Fused(Plain):
+    """Each part by a kernel that does all of it, or as ever."""
+
+    def enter(self, plan: Plan, ids: Tensor, past: Past) -> Tensor:
+        C = plan.tokens.shape[1]
+        out = plan.tokens.new_empty(len(ids), C)
+        places = plan.tokens if past.places is None else past.places
+        kernels.enter[(len(ids),)](
+            ids, plan.tokens, places, out, past.first, past.at, plan.factor,
+            C=C, WIDE=_above(C), PLACES=past.places is not None, SCALED=plan.factor != 1.0,
+            EARLY=EARLY, **_early(),
+        )  # fmt: skip
+        return out
+
+    def norm(self, x: Tensor, norm: Norm) -> Tensor:
+        M, K = x.shape
+        if M > SOME or K > 8192:
+            return super().norm(x, norm)
+        out = torch.empty_like(x)
+        kernels.norm_rows[(M,)](
+            x, norm.weight, _or(norm.bias, norm.weight), out, norm.eps,
+            K=K, WIDE=_above(K), NORM="square" if norm.by_square else "layer", SHIFT=norm.bias is not None,
+            EARLY=EARLY, **_early(),
+        )  # fmt: skip
+        return out
+
+    def sum(
+        self,
+        x: Tensor,
+        sum: Sum,
+        *,
+        norm: Norm | None = None,
+        bend: Bend = "none",
+        gated: bool = False,
+        residual: Tensor | None = None,
+    ) -> Tensor:
+        few = len(x) <= FEW and x.shape[1] <= 8192
+        if not few and norm is not None:
+            x, norm = self.norm(x, norm), None
+        if few:
+            return _few(x, sum, norm, bend, gated=gated, residual=residual)
+        if len(x) <= SOME and x.dtype != torch.float32 and sum.weight.shape[1] % 16 == 0:
+            return _some(x, sum, bend, gated=gated, residual=residual)
+        return super().sum(x, sum, bend=bend, gated=gated, residual=residual)
+
+    def look_back(self, heads: Tensor, look: Looking, kept: Kept, past: Past) -> Tensor:
+        return _look(heads, look, (kept.key, kept.value), past.at, past)
+
+    def look_across(self, query: Tensor, look: Looking, kept: Kept, lengths: Tensor) -> Tensor:
+        assert kept.other is not None
+        return _look(query, look, kept.other, lengths, None)
+
+    def say(self, scores: Tensor, ids: Tensor, said: Tensor, chances: Tensor, step: Tensor) -> None:
+        Survey(scores).say(ids, said, chances, step)
+
+    def best_words(self, scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        return Survey(scores).best_words(width)
+
+
+def _few(x: Tensor, sum: Sum, norm: Norm | None, bend: Bend, *, gated: bool, residual: Tensor | None) -> Tensor:
+    M, K = x.shape
+    N = len(sum.weight) // (2 if gated else 1)
+    out, weight = x.new_empty(M, N), sum.weight
+    wide = _above(K)
+    columns = max(1, min(8 if N > 8192 else 2, 8192 // wide))
+    kernels.few_rows[(triton.cdiv(N, columns),)](
+        x, weight, _or(sum.bias, weight), _or(residual, weight),
+        weight if norm is None else norm.weight, weight if norm is None else _or(norm.bias, weight), out,
+        M, N, 0.0 if norm is None else norm.eps,
+        K=K, WIDE=wide, COLUMNS=columns,
+        NORM="none" if norm is None else "square" if norm.by_square else "layer",
+        SHIFT=norm is not None and norm.bias is not None,
+        BEND=bend, GATED=gated, BIAS=sum.bias is not None, RESIDUAL=residual is not None,
+        EARLY=EARLY, num_warps=4 if wide <= 4096 else 8, **_early(),
+    )  # fmt: skip
+    return out
+
+
+def _some(x: Tensor, sum: Sum, bend: Bend, *, gated: bool, residual: Tensor | None) -> Tensor:
+    M, K = x.shape
+    N = len(sum.weight) // (2 if gated else 1)
+    out, weight = x.new_empty(M, N), sum.weight
+    rows, columns, deep, warps, stages = tiles(M, N, K)
+    kernels.some_rows[(triton.cdiv(N, columns), triton.cdiv(M, rows))](
+        x, weight, _or(sum.bias, weight), _or(residual, weight), out, M, N,
+        K=K, ROWS=rows, COLUMNS=columns, DEEP=deep,
+        BEND=bend, GATED=gated, BIAS=sum.bias is not None, RESIDUAL=residual is not None,
+        EARLY=EARLY, num_warps=warps, num_stages=stages, **_early(),
+    )  # fmt: skip
+    return out
+
+
+def tiles(M: int, N: int, K: int) -> tuple[int, int, int, int, int]:
+    """Rows, columns and depth of a tile, and warps and stages: so many programs that all of the chip has work."""
+    rows = 16 if M <= 16 else 32 if M <= 32 else 64
+    if N > 8192:
+        return rows, 64, 64, 4, 5
+    return rows, 32 if N > 1024 else 16, 64 if K % 128 else 128, 4, 4
+
+
+def _look(heads: Tensor, look: Looking, kept: tuple[Tensor, Tensor], last: Tensor, past: Past | None) -> Tensor:
+    (M, key), paths = (len(heads), kept[0]), None if past is None else past.paths
+    out = heads.new_empty(M, look.heads * look.width)
+    turns = None if past is None else past.turns
+    block, warps = _blocks(M * look.kv_heads, key.shape[2])
+    look_kernels.look[(M, look.kv_heads)](
+        heads, key, kept[1], out, _or(paths, last), last if past is None else past.first, last,
+        *((heads, heads) if turns is None else turns),
+        look.scale, heads.stride(0), key.stride(0), key.stride(1), 0 if paths is None else paths.stride(0),
+        HEADS=look.heads, KV=look.kv_heads, D=look.width, WIDTH=_above(look.width), BLOCK=block,
+        WAYS=1 if past is not None else M // len(key),
+        OWN=past is not None, PATHS=paths is not None, TURN=turns is not None,
+        EARLY=EARLY, num_warps=warps, **_early(),
+    )  # fmt: skip
+    return out
+
+
+def _blocks(programs: int, columns: int) -> tuple[int, int]:
+    """Columns that are looked at together, and warps for it: many where few programs have the chip to themselves."""
+    if programs >= 4096:
+        return 32, 1
+    return (64, 2) if programs >= 256 or columns <= 64 else (256, 8)
+
+
+class Survey:
+    """Where the best words stand, found in one pass over all scores."""
+
+    def __init__(self, scores: Tensor) -> None:
+        self.scores = scores = scores.contiguous()
+        self.rows, self.words = scores.shape
+        self.blocks, self.parts = triton.cdiv(self.words, BLOCK), triton.cdiv(self.words, BLOCK * MANY)
+        self.best = scores.new_empty(self.rows, self.blocks, dtype=torch.float32)
+        self.part = scores.new_empty(self.rows, self.parts, 2, dtype=torch.float32)
+        kernels.survey[(self.rows, self.parts)](
+            scores, self.best, self.part, self.words, self.blocks, self.parts, BLOCK=BLOCK, MANY=MANY, EARLY=EARLY,
+            num_warps=4, **_early(),
+        )  # fmt: skip
+
+    def say(self, ids: Tensor, said: Tensor, chances: Tensor, step: Tensor) -> None:
+        """The likeliest of each row, as the next ids, and in line `step` of what was said with its log-probability."""
+        kernels.say[(self.rows,)](
+            self.scores, self.best, self.part, ids, said, chances, step, self.words, self.blocks, self.parts, self.rows,
+            BLOCK=BLOCK, MOST_BLOCKS=_above(self.blocks), MOST_PARTS=_above(self.parts), EARLY=EARLY,
+            num_warps=4, **_early(),
+        )  # fmt: skip
+
+    def best_words(self, width: int) -> tuple[Tensor, Tensor]:
+        """The log-probabilities of the best so many words of each row, best first, and which they are."""
+        most = self.best.amax(-1, keepdim=True)
+        total = (self.part[..., 1] * (self.part[..., 0] - most).exp()).sum(-1, keepdim=True).log() + most
+        chosen = self.best.topk(min(width, self.blocks), sorted=False).indices
+        words = (chosen[..., None] * BLOCK + torch.arange(BLOCK, device=chosen.device)).flatten(1)
+        found = self.scores.gather(1, words.clamp(max=self.words - 1)).float()
+        found, places = found.masked_fill(words >= self.words, -torch.inf).topk(min(width, self.words))
+        return found - total, words.gather(1, places)
+
+
+def _early() -> dict[str, bool]:
+    return {"launch_pdl": True} if EARLY else {}
+
+
+def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
+    return other if tensor is None else tensor
+
+
+def _above(number: int) -> int:
+    """The next power of two."""
+    return triton.next_power_of_2(number)
