@@ -139,3 +139,19 @@ def test_translations_do_not_depend_on_their_neighbours() -> None:
         assert alone.text == one.text and alone.best[0].score == pytest.approx(one.best[0].score, abs=1e-4)
         assert one.best[0].alignment is not None and alone.best[0].alignment is not None
         torch.testing.assert_close(one.best[0].alignment.weights, alone.best[0].alignment.weights)
+
+
+@pytest.mark.parametrize("device", ["cuda:0", "mps"])
+def test_weights_of_one_byte_are_refused_elsewhere_than_on_a_cpu(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("softlook.recipes.opened.choose_device", lambda wanted: torch.device(device))
+    with pytest.raises(ConfigError, match=f"for the CPU, and this would run on {device}. Add --device cpu"):
+        opened("dates", int8=True)
+
+
+def test_a_model_opened_with_weights_of_one_byte_answers_nearly_the_same(runs: dict[str, Path]) -> None:
+    exact, small = (opened(runs["classify"], device="cpu", int8=int8) for int8 in (False, True))
+    assert any(type(part) is torch.nn.Linear for part in exact.model.modules())
+    assert not any(type(part) is torch.nn.Linear for part in small.model.modules())
+    texts = ["the cat sees fish", "a king"]
+    for one, other in zip(classify(exact, texts), classify(small, texts), strict=True):
+        assert dict(other.classes) == pytest.approx(dict(one.classes), abs=0.05)

@@ -1,13 +1,21 @@
 """Classifiers learn, know the names of their classes, and can start from other people's weights."""
 
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
 from softlook.base.errors import DataError, WeightsError
 from softlook.models import Bert, BertConfig
 from softlook.recipes import classify, evaluate, fill, lm
+from softlook.recipes.answering import classify as judged
+from softlook.recipes.answering import opened
 from softlook.recipes.settings import LabelBatch, Sizes
+from softlook.serve.asking import Ask, Piece
+from softlook.serve.engine import Engine
+from softlook.serve.hall import desk_for
+from softlook.serve.limits import Limits
+from softlook.serve.served import load_served
 from softlook.tokens import train_tokenizer
 from softlook.weights import save
 from softlook.weights.schema import read_json
@@ -104,3 +112,30 @@ def test_a_class_of_which_all_are_held_out_is_still_a_class(tmp_path: Path) -> N
     path.write_text("text,label\n" + "".join(f"text {n},class{n % 20}\n" for n in range(60)), encoding="utf-8")
     trained = classify(classifying(tmp_path, 2, data=(path,), text="text", label="label"))
     assert len(read_json(trained.folder / "labels.json")["labels"]) == 20
+
+
+@pytest.mark.parametrize("segments", [0, 1])
+def test_it_starts_from_weights_that_do_not_tell_texts_apart_and_is_asked_and_served(
+    segments: int, tmp_path: Path
+) -> None:
+    """As DistilBERT, which knows no segments, and RoBERTa, which has one vector for all."""
+    rows = "".join(f"word{n}\tword{n if n % 2 else n + 1}\t{'same' if n % 2 else 'other'}\n" for n in range(60))
+    (tmp_path / "pairs.tsv").write_text(f"one\ttwo\tkind\n{rows}", encoding="utf-8")
+    words = train_tokenizer([], kind="bytes")
+    words.save(str(tmp_path / "words.json"))
+    sizes = BertConfig(vocab=words.get_vocab_size(), context=32, dim=16, depth=1, heads=2, segments=segments)
+    save(Bert(sizes), tmp_path / "start", tokenizer=tmp_path / "words.json")
+    asked = classifying(tmp_path, steps=2, text="one", text_pair="two", label="kind", from_=tmp_path / "start")
+    trained = classify(asked.model_copy(update={"data": (tmp_path / "pairs.tsv",)}))
+    (found,) = judged(opened(trained.folder, device="cpu"), [("word1", "word2")])
+    served = load_served(trained.folder, "kinds")
+    first = [served.tokenizer.first, *served.tokenizer.encode(["word1"])[0], served.tokenizer.separator]
+    row = [*first, *served.tokenizer.encode(["word2"])[0], served.tokenizer.separator]
+    engine = Engine(desk_for(served, Limits()))
+    heard: Queue[Piece] = Queue()
+    engine.submit([Ask(tuple(row), second=len(first))], lambda _, piece: heard.put(piece))
+    numbers = heard.get(timeout=30).numbers
+    engine.close()
+    assert numbers is not None
+    chances = dict(zip(served.labels, numbers.softmax(-1).tolist(), strict=True))
+    assert chances == pytest.approx(dict(found.classes), abs=1e-5)

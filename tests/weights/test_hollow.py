@@ -1,5 +1,7 @@
 """A model without numbers costs nothing, and one that is filled is filled as a whole."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from torch import nn
 
 from softlook.base.errors import WeightsError
 from softlook.models import GPT, GPTConfig
+from softlook.weights import save
 from softlook.weights.hollow import complete, fill, hollow, own_tensors
 from tests.models.tiny import TINY
 
@@ -73,3 +76,11 @@ def test_what_a_model_works_out_for_itself_is_there_after_it_was_filled() -> Non
     complete(model, Table)
     assert model.get_buffer("steps").tolist() == [0, 1, 2]
     assert model.scale.tolist() == [1, 2, 3]
+
+
+def test_a_model_is_made_and_loaded_without_torchs_compiler(tmp_path: Path) -> None:
+    """Which takes more than half a second to come, and draws no numbers where there are none."""
+    save(TINY["GPT"].build(seed=0), tmp_path / "small")
+    asked = "import sys; from softlook.weights import load; load(sys.argv[1]); print('torch._dynamo' in sys.modules)"
+    line = [sys.executable, "-c", asked, str(tmp_path / "small")]
+    assert subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip() == "False"

@@ -27,7 +27,7 @@ from softlook.tokens.text import LONGEST
 from softlook.train.batches import Rolled, Shuffled
 from softlook.train.events import Listener
 from softlook.train.examples import Ids, Labels, padded, shortened, there
-from softlook.train.objectives import classification
+from softlook.train.objectives import classification, known_segments
 from softlook.train.store import Example, Store
 from softlook.train.tensors import there as on
 
@@ -244,7 +244,8 @@ def scores_of(model: nn.Module, framing: Framing, items: Sequence[Item], device:
     with torch.no_grad():
         for start in range(0, len(order), 64):
             batch = on(framing([items[number] for number in order[start : start + 64]]), device)
-            found.append(model(batch.ids, present=batch.present, segments=batch.segments).float().cpu())
+            sides = known_segments(model, batch.segments)
+            found.append(model(batch.ids, present=batch.present, segments=sides).float().cpu())
     scores = torch.cat(found)
     return scores[torch.tensor(order).argsort()]
 

@@ -27,7 +27,7 @@ from softlook.train.documents import Documents, Neighbours
 from softlook.train.events import Listener
 from softlook.train.examples import Gaps, Ids
 from softlook.train.masking import Hiding, coupled, gaps
-from softlook.train.objectives import filling
+from softlook.train.objectives import filling, known_segments
 from softlook.train.store import gathered
 from softlook.train.tensors import there
 
@@ -189,7 +189,8 @@ class Look:
         for batch in self.batches:
             batch = there(batch, self.device)
             loss = filling(model, batch)
-            scores: Any = model(batch.ids, present=batch.present, segments=batch.segments)
+            sides = known_segments(model, batch.segments)
+            scores: Any = model(batch.ids, present=batch.present, segments=sides)
             words = scores if isinstance(scores, torch.Tensor) else scores.words
             right += int((words.argmax(-1) == batch.wanted).sum())
             if not isinstance(scores, torch.Tensor):

@@ -9,28 +9,28 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import nn
 
-from softlook.base.errors import ConfigError, DataError, WeightsError
+from softlook.base.errors import ConfigError, DataError
 from softlook.data import Labelled, Origin
-from softlook.decode import TextStream
+from softlook.decode import int8 as in_bytes
+from softlook.decode.alignment import pieces
+from softlook.decode.habits import Habits, habits_in
 from softlook.models import Bert, SkipGram
 from softlook.recipes.evaluation import settings_of
-from softlook.recipes.remembering import LABELS, SETTINGS
+from softlook.recipes.remembering import SETTINGS
 from softlook.recipes.settings import Task
 from softlook.recipes.starting import load_any
 from softlook.tokens import TextTokenizer
-from softlook.tokens.special import SPECIAL
 from softlook.train.device import choose_device
-from softlook.weights import read_tokenizer
+from softlook.weights.beside import CONFIG as THEIRS
+from softlook.weights.beside import Signs as Signs
+from softlook.weights.beside import beside
 from softlook.weights.checkpoint import CONFIG as CHECKPOINT
-from softlook.weights.runs import BEST, best_of
-from softlook.weights.schema import LARGEST_CONFIG, read_json
-from softlook.weights.tokenizer import NAME as TOKENIZER
+from softlook.weights.runs import BEST
+from softlook.weights.wrapping import is_own
 
 Ability = Literal["generate", "translate", "classify", "embed"]
 DATES = "dates"
 """The name of the reader of dates that comes with softlook."""
-THEIRS = "config.json", "generation_config.json"
-"""What says where answers begin and end, in folders of Hugging Face's."""
 DOES: dict[Ability, str] = {
     "generate": "goes on with texts",
     "translate": "translates",
@@ -70,18 +70,6 @@ def questions(texts: Iterable[str | tuple[str, str] | Question]) -> list[Questio
 
 
 @dataclass(frozen=True)
-class Signs:
-    """The ids that stand around a text."""
-
-    before: tuple[int, ...] = ()
-    after: tuple[int, ...] = ()
-    begin: tuple[int, ...] = ()
-    """What an answer begins with where nothing else does."""
-    end: tuple[int, ...] = ()
-    """What says that there is no more to say."""
-
-
-@dataclass(frozen=True)
 class Opened:
     """A model with all it takes to answer texts."""
 
@@ -95,6 +83,8 @@ class Opened:
     settings: Task | None
     """What it was made with, where it is a run."""
     device: torch.device
+    habits: Habits = Habits()
+    """How its answers are found where nobody says how."""
 
     @property
     def ability(self) -> Ability:
@@ -110,33 +100,36 @@ class Opened:
 
     def pieces(self, ids: Sequence[int], after: Sequence[int] = ()) -> list[str]:
         """The text that each token adds to those before it; one that ends a character adds all of it."""
-        stream = TextStream(self.tokenizer, after)
-        found = [stream.push(id) for id in ids]
-        return [*found[:-1], found[-1] + stream.finish()] if found else []
+        return pieces(self.tokenizer, ids, after)
 
     @property
     def is_ours(self) -> bool:
         """Did softlook make its tokens?"""
-        return ours(self.tokenizer)
+        return is_own(self.tokenizer.tokenizer)
 
 
-def opened(run: str | Path, *, device: str = "auto") -> Opened:
+def opened(run: str | Path, *, device: str = "auto", int8: bool = False) -> Opened:
     """A model ready to answer: the folder of a run, a checkpoint or a model of Hugging Face's; or "dates".
+
+    With `int8`, on a CPU, its weights have one byte each: answers come sooner, and may now and then be others.
 
     >>> opened("dates", device="cpu").ability
     'translate'
     """
-    folder, name = _folder(run), str(run)
+    folder, name, here = _folder(run), str(run), choose_device(device)
+    if int8 and here.type != "cpu":
+        raise ConfigError(
+            f"weights of one byte (int8) are for the CPU, and this would run on {here}. "
+            "Add --device cpu, or leave out --int8"
+        )
     model = load_any(folder)
     ability_of(model, name)
-    here = choose_device(device)
     model = model.float() if here.type == "cpu" else model  # half the bits take a CPU longer
-    is_run = (folder / BEST).is_file()
-    theirs = {} if is_run else _theirs(folder)
-    tokenizer = _tokenizer(folder)
+    found = beside(folder, model)
     settings = settings_of(folder) if (folder / SETTINGS).is_file() else None
-    labels = _labels(folder, theirs, model)
-    return Opened(name, model.to(here).eval(), tokenizer, signs_of(tokenizer, theirs, model), labels, settings, here)
+    habits = habits_in(folder, found.theirs)
+    model = in_bytes(model) if int8 else model.to(here).eval()
+    return Opened(name, model, found.tokenizer, found.signs, found.labels, settings, here, habits)
 
 
 def ability_of(model: nn.Module, name: str) -> Ability:
@@ -153,27 +146,6 @@ def ability_of(model: nn.Module, name: str) -> Ability:
     raise ConfigError(f"{name} holds a {type(model).__name__}, which cannot be asked about texts")
 
 
-def signs_of(tokenizer: TextTokenizer, theirs: dict[str, Any], model: nn.Module) -> Signs:
-    """The signs around texts: those of softlook's training, else what other people's files say."""
-    translates = getattr(model, "mode", "") == "encoder-decoder"
-    if ours(tokenizer) and not theirs:
-        begin, end = (tokenizer.begin,), (tokenizer.end,)
-        return Signs(() if translates else begin, end, begin, end)
-    told = theirs.get("eos_token_id")
-    ends = tuple(id for id in (told if isinstance(told, list) else [told]) if type(id) is int)
-    ends = ends or tuple(_perhaps(tokenizer, "end"))
-    start = theirs.get("decoder_start_token_id" if translates else "bos_token_id")
-    begin = (start,) if type(start) is int else tuple(_perhaps(tokenizer, "begin") or _perhaps(tokenizer, "pad"))
-    around = tokenizer.tokenizer.encode("", add_special_tokens=True).ids
-    before = tuple(id for id in around if id not in ends)
-    return Signs(before, tuple(id for id in around if id in ends), begin, ends)
-
-
-def ours(tokenizer: TextTokenizer) -> bool:
-    """Did softlook make this tokenizer? Then its signs have known numbers."""
-    return all(tokenizer.tokenizer.token_to_id(token) == id for id, token in enumerate(SPECIAL))
-
-
 def _folder(run: str | Path) -> Path:
     folder = Path(run)
     if str(run) == DATES and not folder.exists():
@@ -187,44 +159,6 @@ def _folder(run: str | Path) -> Path:
         raise ConfigError(f"{folder} is a file. A model is a folder; `softlook import {folder}` may make one of it.")
     if (folder / SETTINGS).is_file() and not (folder / BEST).is_file():
         raise ConfigError(f"{folder} has no checkpoint yet. Train on: the command that began it goes on with it.")
-    if not any((folder / name).is_file() for name in (BEST, CHECKPOINT, THEIRS[0])):
+    if not any((folder / name).is_file() for name in (BEST, CHECKPOINT, THEIRS)):
         raise ConfigError(f"{folder} holds neither a run nor a model. `softlook runs {folder}` looks further down.")
     return folder
-
-
-def _tokenizer(folder: Path) -> TextTokenizer:
-    home = next((home for home in (folder, best_of(folder)) if (home / TOKENIZER).is_file()), None)
-    if home is None:
-        raise WeightsError(f"{folder} holds no {TOKENIZER}, and texts are asked. Put the model's own into it.")
-    return TextTokenizer(read_tokenizer(home))
-
-
-def _theirs(folder: Path) -> dict[str, Any]:
-    """What Hugging Face's files say of beginnings, ends and classes; each value is checked where it is used."""
-    found: dict[str, Any] = {}
-    for name in THEIRS:
-        if (folder / name).is_file():
-            found |= {key: value for key, value in read_json(folder / name).items() if value is not None}
-    return found
-
-
-def _perhaps(tokenizer: TextTokenizer, name: str) -> list[int]:
-    try:
-        return [getattr(tokenizer, name)]
-    except DataError:
-        return []
-
-
-def _labels(folder: Path, theirs: dict[str, Any], model: Any) -> list[str]:
-    """Names of the classes: those of a run, Hugging Face's, or numbers."""
-    if getattr(model.config, "head", None) != "classes":
-        return []
-    count, told = model.config.classes, theirs.get("id2label")
-    names: Any = [str(number) for number in range(count)]
-    if (folder / LABELS).is_file():
-        names = read_json(folder / LABELS, 64 * LARGEST_CONFIG).get("labels")
-    elif isinstance(told, dict):
-        names = [told.get(str(number)) for number in range(count)]
-    if not isinstance(names, list) or len(names) != count or not all(isinstance(one, str) for one in names):
-        raise WeightsError(f"{folder} names other classes than its model has: {names!r:.80}")
-    return names

@@ -15,6 +15,7 @@ from softlook.recipes.opened import Opened, Question, questions
 from softlook.recipes.starting import with_head
 from softlook.tokens.special import UNKNOWN
 from softlook.train.examples import padded, there
+from softlook.train.objectives import known_segments
 
 PLACES = 1 << 13
 """Tokens that are read together."""
@@ -122,8 +123,8 @@ def _templated(run: Opened, asked: Sequence[Question], longest: int) -> list[Row
 
 def _answers(run: Opened, model: Any, rows: Sequence[Row]) -> Tensor:
     ids, present = (made([row.ids for row in rows]).to(run.device) for made in (padded, there))
-    sides = padded([row.sides for row in rows]).to(run.device) if model.config.segments else None
-    return model(ids, present=present, segments=sides).float().cpu()
+    sides = padded([row.sides for row in rows]).to(run.device)
+    return model(ids, present=present, segments=known_segments(model, sides)).float().cpu()
 
 
 def _words(run: Opened, asked: Sequence[Question]) -> Float[Tensor, "N C"]:

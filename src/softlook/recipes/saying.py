@@ -1,16 +1,20 @@
 """Texts in, translations out: many at once, the longest first."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
-from softlook.decode import Answer, Hypothesis, beam, generate, speaker_for
+from softlook.decode import Hypothesis, beam, generate, speaker_for
+from softlook.decode.habits import Habits, alone, usual
+from softlook.decode.rules import ends_of
 from softlook.tokens import TextTokenizer
 from softlook.train.examples import padded, there
 
 ROOM = 8192
 """Tokens that are worked on at once, over all beams."""
+PLAIN = Habits()
 
 
 def translated(
@@ -18,7 +22,7 @@ def translated(
 ) -> list[str]:
     """Each text in the other language: the likeliest word after the other, or by beam search."""
     rows = [[*ids, tokenizer.end] for ids in tokenizer.encode(texts)]
-    signs = {"begin": tokenizer.begin, "end": tokenizer.end, "pad": tokenizer.pad}
+    signs: dict[str, Any] = {"begin": tokenizer.begin, "end": tokenizer.end, "pad": tokenizer.pad}
     return [tokenizer.decode(said[0].ids) for said in candidates(model, rows, beams=beams, penalty=penalty, **signs)]
 
 
@@ -27,37 +31,32 @@ def candidates(
     sources: Sequence[Sequence[int]],
     *,
     begin: int,
-    end: int,
+    end: int | Collection[int],
     pad: int = 0,
     beams: int = 1,
     penalty: float = 1.0,
+    habits: Habits = PLAIN,
 ) -> list[list[Hypothesis]]:
-    """For each source, as it is read, the answers that were found, best first: as many as beams, or the likeliest."""
+    """For each source, as it is read, the answers that were found, best first: as many as beams, or the likeliest.
+
+    Of habits, the rules are kept; beams and penalty are those that are told.
+    """
     device = next(model.parameters()).device
     found: list[list[Hypothesis]] = [[] for _ in sources]
     for numbers in _batches([len(row) for row in sources], beams):
         rows = [sources[number] for number in numbers]
         speaker = speaker_for(model, padded(rows, pad).to(device), there(rows).to(device))
-        longest = min(_longest(len(rows[0])), (speaker.context or ROOM) - 1)
+        longest = min(habits.room(len(rows[0])), (speaker.context or ROOM) - 1)
+        told: dict[str, Any] = {"end": end, "longest": longest, "rules": habits.rules(longest, tuple(ends_of(end)))}
         if beams == 1:
-            answers = generate(speaker, [[begin]] * len(rows), end=end, longest=longest)
-            said = [[_alone(answer, penalty)] for answer in answers]
+            answers = generate(speaker, [[begin]] * len(rows), **told)
+            said = [[alone(answer.tokens, answer.end, penalty)] for answer in answers]
         else:
             start = torch.full((len(rows), 1), begin, device=device)
-            said = beam(speaker, start, end=end, longest=longest, beams=beams, penalty=penalty)
+            said = beam(speaker, start, beams=beams, penalty=penalty, **told)
         for number, hypotheses in zip(numbers, said, strict=True):
             found[number] = list(hypotheses)
     return found
-
-
-def _alone(answer: Answer, penalty: float) -> Hypothesis:
-    length = len(answer.ids) + (answer.end is not None)
-    return Hypothesis(answer.log_probability / length**penalty, answer.ids, answer.log_probability)
-
-
-def _longest(length: int) -> int:
-    """Words that an answer may have. It depends on its own text alone, so that neighbours do not change it."""
-    return 12 + 12 * -(-length // 8)
 
 
 def _batches(lengths: Sequence[int], beams: int) -> Iterator[list[int]]:
@@ -65,7 +64,7 @@ def _batches(lengths: Sequence[int], beams: int) -> Iterator[list[int]]:
     batch: list[int] = []
     for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
         is_full = batch and (len(batch) + 1) * lengths[batch[0]] * beams > ROOM
-        if is_full or (batch and _longest(lengths[number]) != _longest(lengths[batch[0]])):
+        if is_full or (batch and usual(lengths[number]) != usual(lengths[batch[0]])):
             yield batch
             batch = []
         batch.append(number)

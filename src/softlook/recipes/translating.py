@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from softlook.base.errors import ConfigError
 from softlook.decode import Hypothesis
+from softlook.decode.habits import MOST_BEAMS
 from softlook.decode.speaking import context_of
 from softlook.models import RNNSearch
 from softlook.recipes.aligning import Alignment, alignments
 from softlook.recipes.opened import Opened, Question, questions
 from softlook.recipes.saying import candidates
-from softlook.recipes.settings import Decode, Translate
-
-MOST_BEAMS = 256
 
 
 @dataclass(frozen=True)
@@ -49,20 +48,20 @@ def translate(
 ) -> list[Translation]:
     """Texts in other words, in their order; each is what it would be alone. They are held in memory together.
 
-    Beams and penalty are those the run was made with, where not told.
+    Beams and penalty are those the run was made with, or other people's files say, where not told.
 
     >>> from softlook.recipes.answering import opened
     >>> translate(opened("dates", device="cpu"), ["jeudi 3 mars 2022", "le 1er mai 1998"])[0].text
     '2022-03-03'
     """
-    decode = run.settings.decode if isinstance(run.settings, Translate) else Decode()
-    beams = max(decode.beams, n_best) if beams is None else beams
+    beams = max(run.habits.beams, n_best) if beams is None else beams
     _check(beams, n_best)
     asked = questions(texts)
     full = [number for number, one in enumerate(asked) if one.text.strip()]
     rows = _rows(run.asked_to("translate"), [asked[number] for number in full])
-    penalty = decode.penalty if penalty is None else penalty
-    found = candidates(run.model, rows, begin=run.signs.begin[0], end=run.signs.end[0], beams=beams, penalty=penalty)
+    penalty = run.habits.penalty if penalty is None else penalty
+    signs: dict[str, Any] = {"begin": run.signs.begin[0], "end": run.signs.end}
+    found = candidates(run.model, rows, **signs, beams=beams, penalty=penalty, habits=run.habits)
     made = _candidates(run, rows, [hypotheses[:n_best] for hypotheses in found], aligned)
     best = dict(zip(full, made, strict=True))
     return [Translation(one.text, best.get(number, [])) for number, one in enumerate(asked)]

@@ -67,7 +67,7 @@ def language(smoothing: float = 0.0) -> Objective:
 
 def filling(model: nn.Module, batch: Gaps) -> Loss:
     """Say which words are hidden; and, where a model has that head, whether the second sentence followed the first."""
-    scores: Any = model(batch.ids, present=unless_all(batch.present), segments=batch.segments)
+    scores: Any = model(batch.ids, present=unless_all(batch.present), segments=known_segments(model, batch.segments))
     if isinstance(scores, Tensor):
         return surprise(scores, batch.wanted)
     words = surprise(scores.words, batch.wanted)
@@ -82,9 +82,16 @@ def classification(smoothing: float = 0.0, agree: float = 0.0) -> Objective:
     """Say which class a text belongs to; `agree` as in `translation`."""
 
     def scores(model: nn.Module, batch: Labels) -> Tensor:
-        return model(batch.ids, present=unless_all(batch.present), segments=batch.segments)
+        return model(batch.ids, present=unless_all(batch.present), segments=known_segments(model, batch.segments))
 
     return asking(scores, smoothing, agree)
+
+
+def known_segments(model: nn.Module, segments: Tensor) -> Tensor | None:
+    """Which text each token belongs to, as far as a model tells texts apart: a DistilBERT does not, and a RoBERTa has
+    one vector for all."""
+    known = getattr(getattr(getattr(model, "module", model), "config", None), "segments", 2)
+    return segments.clamp(max=known - 1) if known else None
 
 
 def unless_all(present: Tensor) -> Tensor | None:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from softlook.base.errors import WeightsError
 from softlook.weights.files import check_usable
@@ -13,8 +14,24 @@ from softlook.weights.files import check_usable
 Made = TypeVar("Made", bound=nn.Module)
 FAULTS = (ValueError, TypeError, RuntimeError, ArithmeticError, AssertionError, LookupError, MemoryError)
 """What a constructor answers to sizes that make no sense."""
+DRAWING = (Tensor.normal_, Tensor.uniform_)
+"""What draws numbers beside `nn.init`, in constructors of torch's and of softlook's."""
 DEEPEST = 1024
 """Layers. Each one takes time to make, even without numbers."""
+
+
+class Unfilled(TorchFunctionMode):
+    """Numbers to begin with are not even asked for: torch would load its compiler to say that there are none."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        if getattr(func, "__module__", "") == nn.init.__name__ or func in DRAWING:
+            filled = args[0] if args else named.get("tensor")
+            if isinstance(filled, Tensor) and filled.is_meta:
+                return filled
+        return func(*args, **named)
 
 
 def hollow(make: Callable[[], Made], where: Path) -> Made:
@@ -25,7 +42,7 @@ def hollow(make: Callable[[], Made], where: Path) -> Made:
     (torch.Size([1000000, 1000000]), True)
     """
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), Unfilled():
             return make()
     except WeightsError as fault:
         raise WeightsError(f"{where}: {fault}") from None

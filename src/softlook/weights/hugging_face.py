@@ -20,6 +20,7 @@ from softlook.weights.hollow import check_depth, complete, hollow, own_tensors
 from softlook.weights.renaming import Rule, read_into
 from softlook.weights.schema import read_json, validated
 from softlook.weights.tokenizer import copy_tokenizer
+from softlook.weights.wrapping import wrap
 
 log = logging.getLogger("softlook.weights")
 CONFIG = "config.json"
@@ -88,12 +89,13 @@ def to_hugging_face(model: nn.Module, folder: str | Path, *, tokenizer: str | Pa
     config = {"model_type": family.model_type, "dtype": kind, **family.describe(model)}
     with new_folder(Path(folder)) as made:
         write_file(theirs, made / SINGLE)
+        if tokenizer is not None:
+            copy_tokenizer(Path(tokenizer), made)
+            config |= wrap(made, getattr(model, "mode", ""))
         for name, content in {CONFIG: config, **family.beside(model)}.items():
             if not (made / name).parent.is_dir():
                 (made / name).parent.mkdir()
             (made / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        if tokenizer is not None:
-            copy_tokenizer(Path(tokenizer), made)
     return Path(folder)
 
 

@@ -1,0 +1,55 @@
+"""A run that is exported says in Hugging Face's hands what it says at home: the signs go along with the weights."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+
+from softlook.recipes import fill, lm
+from softlook.recipes.answering import opened
+from softlook.recipes.continuing import Manner, generate
+from softlook.recipes.settings import Batch
+from softlook.weights import load, to_hugging_face
+from tests.recipes.small import filling, language
+
+
+def exported(run: Path, to: Path) -> Path:
+    return to_hugging_face(load(run), to, tokenizer=run / "tokenizer.json")
+
+
+@pytest.mark.parametrize("model", ["gpt", "llama"])
+def test_a_language_model_writes_on_as_it_does_at_home(model: str, tmp_path: Path) -> None:
+    trained = lm(language(tmp_path, steps=60, model=model, batch=Batch(tokens=512, longest=64)))
+    folder = exported(trained.folder, tmp_path / "theirs")
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    theirs: Any = AutoModelForCausalLM.from_pretrained(folder).eval()
+    asked = torch.tensor([tokenizer("the cat")["input_ids"]])
+    with torch.no_grad():
+        said = theirs.generate(asked, attention_mask=torch.ones_like(asked), max_new_tokens=20, do_sample=False)
+    (home,) = generate(opened(trained.folder), ["the cat"], Manner(temperature=0, longest=20))
+    assert tokenizer.decode(said[0, asked.shape[1] :], skip_special_tokens=True) == home.text
+    assert theirs.generation_config.eos_token_id == trained.tokenizer.end
+
+
+def test_a_model_that_fills_in_is_framed_as_it_was_while_learning(tmp_path: Path) -> None:
+    trained = fill(filling(tmp_path))
+    folder = exported(trained.folder, tmp_path / "theirs")
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer("the cat <mask> fish", return_tensors="pt")["input_ids"]
+    words = trained.tokenizer
+    assert [ids[0, 0], ids[0, -1]] == [words.first, words.separator] and words.mask in ids[0]
+    model: Any = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids).logits, load(trained.folder).eval()(ids), rtol=1e-4, atol=1e-4)
+
+
+def test_other_peoples_tokenizers_are_left_as_they_are(tmp_path: Path) -> None:
+    trained = lm(language(tmp_path, batch=Batch(tokens=512, longest=64)))
+    Tokenizer(WordLevel({"a": 0, "?": 1}, unk_token="?")).save(str(tmp_path / "tokenizer.json"))
+    folder = to_hugging_face(load(trained.folder), tmp_path / "theirs", tokenizer=tmp_path / "tokenizer.json")
+    assert (folder / "tokenizer.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes()
+    assert "eos_token_id" not in (folder / "config.json").read_text(encoding="utf-8")

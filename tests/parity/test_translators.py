@@ -1,0 +1,150 @@
+"""Other people's translators, from folder to text: what Hugging Face's `generate` says, we say, and serve."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from starlette.testclient import TestClient
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.processors import TemplateProcessing
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from softlook.decode.habits import usual
+from softlook.recipes.answering import opened, translate
+from softlook.serve.app import make_app
+from softlook.serve.hall import Hall
+from softlook.serve.served import load_served
+
+VOCAB = 40
+WORDS = [f"<{number}>" for number in range(VOCAB)]
+TEXTS = ["<5> <6> <7> <8>", "<9>", "<11> <4> <30> <12> <5> <5> <18> <20> <21>"]
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB, "max_position_embeddings": 64, "d_model": 24, "encoder_layers": 2, "decoder_layers": 2,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40,
+}  # fmt: skip
+T5_SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB, "d_model": 24, "d_kv": 6, "num_layers": 2, "num_heads": 4, "d_ff": 40,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+MARIAN: dict[str, Any] = {"scale_embedding": True, "pad_token_id": 39, "decoder_start_token_id": 39, "eos_token_id": 0}
+BART: dict[str, Any] = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+T5: dict[str, Any] = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "Marian": (
+        lambda: MarianMTModel(MarianConfig(**SIZES, **MARIAN)),
+        "$A <0>",
+        {
+            "bad_words_ids": [[39]],
+            "forced_eos_token_id": 0,
+            "renormalize_logits": True,
+            "num_beams": 4,
+            "max_length": 64,
+        },
+    ),
+    "BART": (
+        lambda: BartForConditionalGeneration(BartConfig(**SIZES, **BART)),
+        "<0> $A <2>",
+        {
+            "forced_bos_token_id": 0,
+            "forced_eos_token_id": 2,
+            "no_repeat_ngram_size": 2,
+            "num_beams": 3,
+            "min_length": 5,
+            "length_penalty": 2.0,
+            "max_length": 20,
+        },
+    ),
+    "T5": (
+        lambda: T5ForConditionalGeneration(T5Config(**T5_SIZES, **T5)),
+        "$A <1>",
+        {"repetition_penalty": 1.3},
+    ),
+}
+
+
+def words(template: str) -> Tokenizer:
+    """Every id is a word, and signs stand where this model's tokenizer puts them."""
+    made = Tokenizer(WordLevel({word: id for id, word in enumerate(WORDS)}, "<3>"))
+    made.pre_tokenizer = WhitespaceSplit()  # pyright: ignore[reportAttributeAccessIssue]
+    signs = [(word, WORDS.index(word)) for word in template.split() if word.startswith("<")]
+    made.add_special_tokens([word for word, _ in signs])
+    made.post_processor = TemplateProcessing(single=template, special_tokens=signs)  # pyright: ignore[reportAttributeAccessIssue]
+    return made
+
+
+def folder_of(kind: str, folder: Path) -> tuple[Path, Any, Any]:
+    """A folder as `save_pretrained` writes it, and what it holds."""
+    make, template, generation = KINDS[kind]
+    torch.manual_seed(3)
+    model = make().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # so that scores lie well apart, and texts do not all end alike
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    for name, value in generation.items():
+        setattr(model.generation_config, name, value)
+    model.save_pretrained(folder)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words(template), pad_token=WORDS[model.config.pad_token_id])
+    tokenizer.save_pretrained(folder)
+    again = type(model).from_pretrained(folder).eval()
+    return folder, again, PreTrainedTokenizerFast.from_pretrained(folder)
+
+
+def generated(model: Any, tokenizer: Any, text: str, **changes: Any) -> tuple[list[str], list[float]]:
+    """What theirs says of a text, as its own files tell it to; it ends when nothing better can come."""
+    coded = tokenizer([text], return_tensors="pt")
+    source = coded["input_ids"].shape[1]
+    longest = min(usual(source), (model.generation_config.max_length or 64) - 1)
+    asked = (
+        {"early_stopping": "never"} if (changes.get("num_beams") or model.generation_config.num_beams or 1) > 1 else {}
+    )
+    with torch.no_grad():
+        said = model.generate(
+            coded["input_ids"], attention_mask=coded["attention_mask"], do_sample=False, max_new_tokens=longest,
+            return_dict_in_generate=True, output_scores=True, **asked, **changes,
+        )  # fmt: skip
+    scores = [] if said.get("sequences_scores") is None else said.sequences_scores.tolist()
+    return tokenizer.batch_decode(said.sequences, skip_special_tokens=True), scores
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_translates_as_in_hugging_faces_hands(kind: str, tmp_path: Path) -> None:
+    folder, theirs, tokenizer = folder_of(kind, tmp_path)
+    run = opened(folder, device="cpu")
+    wanted = [generated(theirs, tokenizer, text)[0][0] for text in TEXTS]
+    assert len({*wanted}) == len(TEXTS) and all(wanted)
+    assert [one.text for one in translate(run, TEXTS)] == wanted
+    hall = Hall([load_served(folder, "theirs")])
+    client = TestClient(make_app(hall), base_url="http://localhost")
+    found = client.post("/v1/translate", json={"model": "theirs", "text": TEXTS}).json()["data"]
+    hall.close()
+    assert [one["text"] for one in found] == wanted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_best_few_and_their_scores_are_hugging_faces_too(kind: str, tmp_path: Path) -> None:
+    folder, theirs, tokenizer = folder_of(kind, tmp_path)
+    found = translate(opened(folder, device="cpu"), TEXTS, beams=4, n_best=4)
+    for text, one in zip(TEXTS, found, strict=True):
+        wanted, scores = generated(theirs, tokenizer, text, num_beams=4, num_return_sequences=4)
+        assert [best.text for best in one.best] == wanted
+        assert [best.score for best in one.best] == pytest.approx(scores, abs=1e-3)
+
+
+def test_a_tokenizer_that_puts_nothing_around_texts_does_not_keep_the_end_from_a_translator(tmp_path: Path) -> None:
+    folder, _, _ = folder_of("Marian", tmp_path)
+    wanted = translate(opened(folder, device="cpu"), TEXTS)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(content | {"post_processor": None}))
+    assert [one.text for one in translate(opened(folder, device="cpu"), TEXTS)] == [one.text for one in wanted]
