@@ -14,6 +14,7 @@ from benchmarks import (
     gpu_sweep,
     host_costs,
     import_cost,
+    int8_cost,
     look_costs,
     model_costs,
     training_costs,
@@ -47,6 +48,8 @@ def main() -> None:
     if not words.gpu and not words.dry and "K" in parts:
         report = Report("cpu", _command(words), folder, "decoding")
         decoding_costs.measure(report, Deadline(words.minutes), words.quick)
+        asked = [] if words.run is None else [int8_cost.pairs(words.run, *words.pairs)]
+        int8_cost.measure(report, [*int8_cost.dates(20 if words.quick else int8_cost.DATES), *asked])
         _done(report)
 
 
@@ -72,7 +75,9 @@ def _done(report: Report) -> None:
 def _command(words: argparse.Namespace) -> str:
     """What was typed, without anybody's folders."""
     flags = [f"--{name}" for name in ("quick", "cpu", "gpu", "dry") if getattr(words, name)]
-    return " ".join(["python -m benchmarks", *flags, *([f"--only {words.only}"] if words.only else [])])
+    told = [f"--only {words.only}"] if words.only else []
+    told += [] if words.run is None else ["--run RUN --pairs SOURCE TARGET"]
+    return " ".join(["python -m benchmarks", *flags, *told])
 
 
 def _words() -> argparse.Namespace:
@@ -85,7 +90,12 @@ def _words() -> argparse.Namespace:
     reader.add_argument("--only", metavar="LETTERS", help="parts to run: A-D and I-K on the CPU, E-H on the GPU")
     reader.add_argument("--minutes", type=float, default=6.0, help="begin no new cell after this long")
     reader.add_argument("--folder", type=Path, help="where the Markdown goes; docs/benchmarks unless it is a trial")
-    return reader.parse_args()
+    reader.add_argument("--run", type=Path, help="K: a run that translates, for what weights of one byte cost it")
+    reader.add_argument("--pairs", nargs=2, type=Path, metavar=("SOURCE", "TARGET"), help="K: pairs it never saw")
+    words = reader.parse_args()
+    if (words.run is None) != (words.pairs is None):
+        reader.error("--run and --pairs SOURCE TARGET belong together")
+    return words
 
 
 if __name__ == "__main__":

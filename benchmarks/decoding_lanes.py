@@ -13,7 +13,7 @@ import torch
 from softlook.decode import Translating, beam, int8, packed
 from softlook.weights import from_hugging_face
 
-BEAMS, LENGTH, THREADS = 4, 24, 2
+BEAMS, LENGTH, THREADS = 4, 24, (1, 2)
 END = 0
 REST = 0.25
 """Seconds after a call in which its threads go to sleep."""

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from softlook.base.errors import ShapeError
 from softlook.blocks import Branches, Growing, Memory
 from softlook.blocks.branches import Branch
-from softlook.blocks.sharing import folded, unfolded
+from softlook.blocks.sharing import MANY, folded, look_together, unfolded
 from softlook.decode.packed import packed
 from softlook.models import GPT, GPTConfig
 
@@ -85,3 +85,16 @@ def test_queries_are_folded_and_unfolded_in_their_own_order() -> None:
     assert folded(query, 2)[1, :, 3:6].equal(query[4])
     with pytest.raises(ShapeError, match="6 rows cannot share 4 sources evenly"):
         folded(query, 4)
+
+
+@pytest.mark.parametrize("shaded", [False, True])
+def test_queries_of_many_sources_see_what_those_of_one_do(shaded: bool) -> None:
+    query, (key, value) = torch.randn(MANY, 2, 3, 4), torch.randn(2, MANY, 2, 5, 4)
+    dark = torch.where(torch.rand(MANY, 1, 3, 5).argsort(-1) < 3, 0.0, -torch.inf)  # three of five are seen
+    allowed = dark if shaded else None
+    together = look_together(query, key, value, allowed=allowed, scale=0.5).unflatten(0, (MANY, 3))
+    for one in range(MANY):
+        own = slice(one, one + 1)
+        shade = dark[own] if shaded else None
+        alone = look_together(query[own], key[own], value[own], allowed=shade, scale=0.5)
+        assert_close(together[one], alone)

@@ -128,6 +128,15 @@ def test_translations_are_scored_against_a_reference(ask: Ask, tmp_path: Path) -
     assert "right.txt: 1 lines were translated, and the reference has 3" in short.err
 
 
+def test_weights_of_one_byte_read_dates_too_and_answers_have_the_same_shape(ask: Ask) -> None:
+    assert ask("translate", "dates", *DATES, "--int8") == ask("translate", "dates", *DATES)
+    words = "--json", "translate", "dates", *DATES, "--alignments", "--n-best", "2"
+    for small, exact in zip(ask(*words, "--int8").objects, ask(*words).objects, strict=True):
+        assert small.keys() == exact.keys()
+        assert small["translation"] == exact["translation"] and small["score"] != exact["score"]
+        assert small["score"] == pytest.approx(exact["score"], abs=0.05)
+
+
 # --- generate --------------------------------------------------------------------------------------------------------
 
 
@@ -140,6 +149,14 @@ def test_a_text_is_gone_on_with_and_a_seed_repeats_it(ask: Ask, runs: dict[str, 
     assert found.keys() == {"prompt", "text", "reason", "log_probability", "tokens", "seed"}
     drawn = {ask("--json", *words).objects[0]["text"] for _ in range(6)}
     assert len(drawn) > 1  # without a seed, it is another one each time
+
+
+def test_a_text_is_gone_on_with_by_weights_of_one_byte(ask: Ask, runs: dict[str, Path]) -> None:
+    words = "--json", "generate", runs["lm"], "the cat", "--longest", "6", "--temperature", "0"
+    (small,), (exact,) = ask(*words, "--int8").objects, ask(*words).objects
+    assert small.keys() == exact.keys()
+    assert small["log_probability"] != exact["log_probability"]
+    assert small["log_probability"] == pytest.approx(exact["log_probability"], abs=0.5)
 
 
 def test_prompts_of_a_file_are_answered_as_each_would_be_in_its_place(

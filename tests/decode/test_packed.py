@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from softlook.base.errors import ConfigError
 from softlook.blocks import Memory
-from softlook.decode import Continuing, beam
+from softlook.decode import Continuing, Translating, beam
 from softlook.decode.int8 import Int8Linear, int8
 from softlook.decode.packed import PackedLinear, packed
 from tests.decode.test_branching import PRESENT, SOURCE, decoders, translators
@@ -83,6 +83,22 @@ def test_bytes_find_what_floats_find_where_nothing_is_close() -> None:
     exact = beam(Continuing(model), [[3, 1], [4, 5]], end=2, longest=6, beams=1)
     small = beam(Continuing(int8(model)), [[3, 1], [4, 5]], end=2, longest=6, beams=1)
     assert [one[0].score for one in small] == pytest.approx([one[0].score for one in exact], abs=0.3)
+
+
+def test_a_model_learns_on_after_its_copy_has_searched() -> None:
+    model = translators()["post"]
+    beam(Translating(packed(model), SOURCE, PRESENT), [[1]] * 3, end=2, longest=4, beams=2)
+    model.train()(SOURCE, TARGET, source_present=PRESENT).sum().backward()
+    assert model.get_parameter("head.weight").grad is not None
+
+
+def test_many_sentences_at_once_are_translated_as_each_alone() -> None:
+    model = packed(translators()["pre"])
+    source = torch.randint(3, 9, (20, 4), generator=torch.Generator().manual_seed(0))
+    together = beam(Translating(model, source), [[1]] * 20, end=2, longest=6, beams=3)
+    for row, found in zip(source, together, strict=True):
+        alone = beam(Translating(model, row[None]), [[1]], end=2, longest=6, beams=3)[0]
+        assert [one.ids for one in found] == [one.ids for one in alone]
 
 
 def test_what_cannot_be_packed_is_refused() -> None:

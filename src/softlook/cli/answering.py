@@ -14,6 +14,7 @@ Texts = Annotated[str, Parameter(help="texts, each in quotes; where there are no
 Files = Annotated[tuple[Path, ...], Parameter(help="files to take the texts from, also .gz and .zst")]
 All = Parameter(name="*")
 Device = Annotated[str, Parameter(help="auto: cuda, then mps, then cpu")]
+Int8 = Annotated[bool, Parameter(help="weights of one byte: faster on a CPU, less exact")]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def generate(
     json_schema: Annotated[Path | None, Parameter(help="a file with a JSON schema that answers keep to")] = None,
     log_probabilities: Annotated[bool, Parameter(help="each token with how likely it was, and its rank")] = False,
     device: Device = "auto",
+    int8: Int8 = False,
 ) -> None:
     """Go on with a text."""
     from softlook.cli.asking import asked, whole_texts  # noqa: PLC0415  (torch is loaded only now)
@@ -57,7 +59,7 @@ def generate(
         stop=tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in stop),
         schema=schema_in(json_schema),
     )
-    model = opened(run, device=device).asked_to("generate")
+    model = opened(run, device=device, int8=int8).asked_to("generate")
     none = not prompts and not file and sys.stdin is not None and sys.stdin.isatty()
     blocks = whole_texts(prompts, file) if whole else asked(("",) if none else prompts, file)
     Tale(model, manner, count, log_probabilities).tell(blocks)
@@ -75,13 +77,14 @@ def translate(
     pieces: Annotated[bool, Parameter(help="the same for the model's own tokens instead of words")] = False,
     score: Annotated[Path | None, Parameter(help="a file of right translations: BLEU and chrF by sacreBLEU")] = None,
     device: Device = "auto",
+    int8: Int8 = False,
 ) -> None:
     """Say texts in other words."""
     from softlook.cli.asking import asked  # noqa: PLC0415
     from softlook.cli.telling import Rendering  # noqa: PLC0415
     from softlook.recipes.answering import opened  # noqa: PLC0415
 
-    model = opened(run, device=device).asked_to("translate")
+    model = opened(run, device=device, int8=int8).asked_to("translate")
     Rendering(model, beams, penalty, n_best, alignments, pieces, score).tell(asked(texts, file))
 
 

@@ -1,9 +1,10 @@
 """A beam search under way: word after word, for many sequences at once."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softlook.base.errors import WeightsError
@@ -40,6 +41,8 @@ class Beams:
         self.looking, self.align, self.tell = looks, align, tell
         self.ends = torch.tensor(wanted.ends, device=start.device)
         self.found = [[Found(wanted) for _ in range(wanted.groups)] for _ in start]
+        self.length, self.dropped = 0, set[int]()
+        """Words that were said; the numbers of sequences that nobody wants any more."""
         self.under_way = list(range(len(start)))
         """The numbers of the sequences that are still in the batch."""
         self.scores = torch.zeros(len(start), 1, device=start.device)
@@ -52,13 +55,28 @@ class Beams:
         """(N, K, t, S): where the model looked, if anybody asks."""
 
     def run(self) -> list[list[Hypothesis]]:
-        for length in range(1, self.wanted.longest + 1):
-            parents = self._step(self._asked(length), length)
-            going = self._going(length)
-            if not going:
-                break
-            self._leave(going, parents, first=length == 1)
+        # What a copy for decoding makes never learns. With other models it might: theirs may be kept for training.
+        with torch.inference_mode() if self.branching.lean else nullcontext():
+            while self.step():
+                pass
+        return self.whole()
+
+    def step(self) -> bool:
+        """One word more for all that are under way. False when nothing better can come of any of them."""
+        self.length += 1
+        parents = self._step(self._asked(self.length), self.length)
+        going = self._going(self.length)
+        if going:
+            self._leave(going, parents, first=self.length == 1)
+        return bool(going)
+
+    def whole(self) -> list[list[Hypothesis]]:
+        """What was found for each sequence, best first."""
         return [best_of(found) for found in self.found]
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """Nobody waits for these sequences any longer: they leave with the next word."""
+        self.dropped |= set(numbers)
 
     def _asked(self, length: int) -> Float[Tensor, "B V"]:
         """What the model says to all that was said. Nobody keeps it: the next ones go where these were."""
@@ -89,16 +107,19 @@ class Beams:
             chosen = [found.words.gather(1, choice.kept) for found, choice in parts]
             seen_here = self._priced(_rows(seen, N, own), N, chosen, length)
             found = candidates(seen_here, self.scores[:, own], wanted.width)
-            found = found._replace(beams=found.beams + first)
-            ends = torch.isin(found.words, self.ends)
+            found = found._replace(beams=found.beams + first) if first else found
+            ends = self._are_ends(found.words)
             parts.append((found, choose(found, ends, wanted.each, last=length == wanted.longest)))
         return parts
+
+    def _are_ends(self, words: Int[Tensor, "B W"]) -> Bool[Tensor, "B W"]:
+        return words == self.ends if len(self.ends) == 1 else torch.isin(words, self.ends)
 
     def _priced(self, seen: Outlook, sequences: int, chosen: list[Tensor], length: int) -> Outlook:
         """An end that would come too early is none; what groups before have chosen costs something."""
         scores, words = seen.scores, seen.words
         if length <= self.wanted.shortest:
-            scores = scores.masked_fill(torch.isin(words, self.ends), -torch.inf)
+            scores = scores.masked_fill(self._are_ends(words), -torch.inf)
         if chosen and self.wanted.diversity:
             taken = torch.cat(chosen, 1)[:, None, None]  # (N, 1, 1, P)
             times = (words.view(sequences, -1, words.shape[1])[..., None] == taken).sum(-1)
@@ -146,14 +167,14 @@ class Beams:
     def _go_on(self, parts: list[tuple[Candidates, Choice]]) -> Int[Tensor, "N K"]:
         """The new ways: what each has in all, and what it has said."""
         parents, words, own = (
-            torch.cat([part.gather(1, choice.kept) for part, choice in several], 1)
+            _joined([part.gather(1, choice.kept) for part, choice in several])
             for several in (
                 [(found.beams, choice) for found, choice in parts],
                 [(found.words, choice) for found, choice in parts],
                 [(found.own, choice) for found, choice in parts],
             )
         )
-        self.scores = torch.cat([choice.scores for _, choice in parts], 1)
+        self.scores = _joined([choice.scores for _, choice in parts])
         self.said = torch.cat([_of(self.said, parents), words[..., None]], -1)
         self.own = torch.cat([_of(self.own, parents), own[..., None]], -1)
         self.looks = (
@@ -172,7 +193,8 @@ class Beams:
         return [
             place
             for place, (number, row) in every
-            if not all(found.is_over(value, length) for found, value in zip(self.found[number], row, strict=True))
+            if number not in self.dropped
+            and not all(found.is_over(value, length) for found, value in zip(self.found[number], row, strict=True))
         ]
 
     def _leave(self, going: list[int], parents: Int[Tensor, "N K"], *, first: bool) -> None:
@@ -222,6 +244,8 @@ def _told(found: Candidates, choice: Choice, place: int, first: int | None) -> l
 
 def _rows(seen: Outlook, sequences: int, own: slice) -> Outlook:
     """What was seen by some of the ways of each sequence."""
+    if sequences * (own.stop - own.start) == len(seen.words):
+        return seen
     every = (seen.words, seen.scores, seen.own)
     return Outlook(*(part.view(sequences, -1, part.shape[1])[:, own].flatten(0, 1) for part in every))
 
@@ -229,3 +253,8 @@ def _rows(seen: Outlook, sequences: int, own: slice) -> Outlook:
 def _of(state: Tensor, parents: Int[Tensor, "N K"]) -> Tensor:
     """What the new ways have from those they go on from."""
     return state.gather(1, parents[..., None].expand(-1, -1, state.shape[2]))
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """What all groups have, side by side."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)

@@ -26,7 +26,9 @@ class Branching:
         """One whose parts are known, and can be led one by one."""
         if self.inner is not None and getattr(self.inner, "label", None) is not None:
             self.inner = None
-        if self.inner is not None and _is_lean(self.inner.model) and _is_fresh(self.inner.memory):
+        self.lean = self.inner is not None and _is_lean(self.inner.model)
+        """Is the model a copy for decoding?"""
+        if self.inner is not None and self.lean and _is_fresh(self.inner.memory):
             self.inner.memory = Branches()
 
     def begin(self, start: Int[Tensor, "N T"], lengths: Int[Tensor, " N"] | None = None) -> Float[Tensor, "N V"]:

@@ -68,21 +68,26 @@ def best_words(scores: Float[Tensor, "B V"], width: int) -> tuple[Float[Tensor, 
     if scores.shape[-1] < max(MANY, 4 * width * BLOCK) or scores.device.type != "cpu":
         found, words = scores.log_softmax(-1).topk(width)
         return found, words
-    parts = []
-    for part in scores.split(ROWS):
-        words = _places(part, width)
-        parts.append((part.log_softmax(-1).gather(1, words), words))
+    parts = [_best(part, width) for part in scores.split(ROWS)]
+    if len(parts) == 1:
+        return parts[0]
     found, words = zip(*parts, strict=True)
     return torch.cat(found), torch.cat(words)
 
 
+def _best(scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    words = _places(scores, width)
+    return scores.log_softmax(-1).gather(1, words), words
+
+
 def _places(scores: Tensor, width: int) -> Tensor:
-    """A word among the best stands in a block among the blocks with the best bests."""
+    """A word among the best stands in a block among the blocks with the best bests, or behind all whole blocks."""
     count = scores.shape[-1] // BLOCK
+    rest = scores[:, count * BLOCK :]
     blocks = scores[:, : count * BLOCK].unflatten(1, (count, BLOCK))
     chosen = blocks.amax(-1).topk(width).indices
     inside = blocks.gather(1, chosen[..., None].expand(-1, -1, BLOCK)).flatten(1)
-    starts = (chosen * BLOCK)[..., None] + torch.arange(BLOCK)
-    rest = torch.arange(count * BLOCK, scores.shape[-1]).expand(len(scores), -1)
-    places = torch.cat([starts.flatten(1), rest], 1)
-    return places.gather(1, torch.cat([inside, scores[:, count * BLOCK :]], 1).topk(width).indices)
+    if rest.shape[1]:
+        inside, chosen = torch.cat([inside, rest], 1), torch.nn.functional.pad(chosen, (0, 1), value=count)
+    places = inside.topk(width).indices
+    return chosen.gather(1, places.div(BLOCK, rounding_mode="floor")) * BLOCK + places.remainder(BLOCK)
