@@ -26,6 +26,7 @@ from softlook.serve.choosing import pick_of
 from softlook.serve.served import Served
 from softlook.serve.template import ChatTemplate
 from softlook.tokens import TextTokenizer, train_tokenizer
+from softlook.weights.beside import Signs
 
 TEXTS = ["she sells sea shells by the sea shore", "naïve façade, déjà vu — 日本語 🎉 ok", "and so on, and so forth"] * 3
 TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
@@ -78,8 +79,10 @@ def encoder(head: Any = "classes") -> Any:
 
 def served(name: str, model: Any, **changes: Any) -> Served:
     own = words()
-    told: dict[str, Any] = {"before": (own.begin,), "begin": (own.begin,), "end": frozenset({own.end})}
-    return Served(name, model, own, closing=(own.end,), **(told | changes))
+    translates = getattr(model, "mode", "") == "encoder-decoder"
+    signs = Signs(() if translates else (own.begin,), (own.end,), (own.begin,), (own.end,))
+    told: dict[str, Any] = {"signs": signs}
+    return Served(name, model, own, **(told | changes))
 
 
 def everything() -> list[Served]:

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from softlook.base.errors import ConfigError, DataError, WeightsError
+from softlook.decode.habits import Habits
 from softlook.models import GPT, GPTConfig
 from softlook.recipes import Classify, Lm, Translate, classify, lm, translate
 from softlook.serve.served import Served, load_served, names_of
 from softlook.train import Training
 from softlook.weights import save, to_hugging_face
+from softlook.weights.beside import Signs
 from tests.serve.halls import encoder, served, speaker, words
 
 
@@ -24,7 +26,7 @@ def test_a_language_model_of_a_run_is_served(tmp_path: Path) -> None:
     found = load_served(run)
     own = found.tokenizer
     assert found.name == "poems" and found.abilities == ("completions",)
-    assert found.before == found.begin == (own.begin,) and found.end == {own.end}
+    assert found.signs == Signs((own.begin,), (), (own.begin,), (own.end,))
 
 
 def test_a_classifier_of_a_run_is_served_with_its_classes(tmp_path: Path) -> None:
@@ -43,7 +45,8 @@ def test_a_translator_of_a_run_is_served(tmp_path: Path) -> None:
     translate(Translate(data=(tmp_path / "pairs.tsv",), run=run, training=Training(steps=2)))
     found = load_served(run)
     assert found.abilities == ("translate",)
-    assert found.closing == (found.tokenizer.end,) and found.begin == (found.tokenizer.begin,)
+    own = found.tokenizer
+    assert found.signs == Signs((), (own.end,), (own.begin,), (own.end,)) and found.habits == Habits()
 
 
 def kept(folder: Path, model: Any, **beside: Any) -> Path:
@@ -68,12 +71,12 @@ def test_a_folder_of_hugging_faces_is_served_with_its_ends(tmp_path: Path) -> No
     to_hugging_face(speaker(), folder, tokenizer=tmp_path / "words.json")
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6], "bos_token_id": 7}))
     found = load_served(folder)
-    assert found.end == {5, 6} and found.begin == (7,) and isinstance(found.model, GPT)
+    assert found.ends == {5, 6} and found.signs.begin == (7,) and isinstance(found.model, GPT)
 
 
 def test_a_model_without_words_is_refused(tmp_path: Path) -> None:
     save(speaker(), tmp_path / "mute")
-    with pytest.raises(WeightsError, match="holds no tokenizer.json, and a server speaks in texts"):
+    with pytest.raises(WeightsError, match="holds no tokenizer.json, and texts are asked"):
         load_served(tmp_path / "mute")
 
 

@@ -1,13 +1,14 @@
 """What is asked of a model, and what comes back: plain values that pass from the web to the worker and back again."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from softlook.decode import Reason, Rule, Stop, Token
+from softlook.decode import Hypothesis, Reason, Rule, Stop, Token
 from softlook.decode.choosing import Row
+from softlook.decode.habits import Habits
 from softlook.decode.rules import frequency_penalty, presence_penalty, repetition_penalty
 
 COLDEST = 1e-3
@@ -48,6 +49,15 @@ class Manner:
 
 
 @dataclass(frozen=True)
+class Search:
+    """A beam search: several beginnings are kept, and the best whole answers are told."""
+
+    beams: int
+    penalty: float
+    """The power of its length by which the log-probability of an answer is divided."""
+
+
+@dataclass(frozen=True)
 class Ask:
     """One sequence that is to be continued, or one text that is to be read."""
 
@@ -60,6 +70,12 @@ class Ask:
     limit: int = 1
     """The most new words."""
     manner: Manner = field(default_factory=Manner)
+    search: Search | None = None
+    """How a translation is searched for, where it is: then the manner is not asked."""
+    habits: Habits | None = None
+    """Rules that the model keeps to, whoever asks."""
+    looks: bool = False
+    """Is the prompt an answer already, of which only is asked where it looked?"""
     seed: int = 0
     number: int = 0
     """Which of several answers to the same question it is."""
@@ -74,6 +90,16 @@ class Ask:
         """Positions that it may take up in the model's memory."""
         return len(self.prompt) + self.limit
 
+    @property
+    def ways(self) -> int:
+        """In how many ways it goes on at once."""
+        return 1 if self.search is None else self.search.beams
+
+    def rules(self) -> tuple[Rule, ...]:
+        """What is done to scores before a word is chosen: by the model's habits, then by the manner."""
+        habits = () if self.habits is None else self.habits.rules(self.limit, tuple(self.end))
+        return (*habits, *self.manner.rules())
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -83,12 +109,15 @@ class Piece:
     text: str = ""
     reason: Reason | None = None
     numbers: Tensor | None = None
-    """What an encoder says: scores of the classes, or one vector."""
+    """What an encoder says: scores of the classes, or one vector; of a translation, where it looked."""
+    found: tuple[Hypothesis, ...] = ()
+    """What a search found, best first."""
     fault: Exception | None = None
 
     @property
     def last(self) -> bool:
-        return self.reason is not None or self.numbers is not None or self.fault is not None
+        """Nothing comes after it."""
+        return bool(self.reason or self.found or self.fault) or self.numbers is not None
 
 
 Listener = Callable[["Ticket", Piece], None]
@@ -108,6 +137,8 @@ class Ticket:
     """How many tokens were told already."""
     shown: int = 0
     """And how many characters."""
+    found: tuple[Hypothesis, ...] = ()
+    """What a search found."""
     came: float = field(default_factory=time.monotonic)
     row: Row = field(init=False)
 
@@ -127,6 +158,11 @@ class Ticket:
     def answer(self, numbers: Tensor) -> None:
         """What an encoder says."""
         self._tell_last(Piece(numbers=numbers))
+
+    def find(self, found: Sequence[Hypothesis]) -> None:
+        """What a search found."""
+        self.found = tuple(found)
+        self._tell_last(Piece(found=self.found))
 
     def fail(self, fault: Exception) -> None:
         """There will be no answer."""

@@ -1,6 +1,6 @@
 """The next word of many sequences at once, each by a manner and dice of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 import torch
@@ -20,13 +20,13 @@ NO_NUMBERS = "the model's scores are no numbers (NaN). Its weights are broken, o
 def choose(scores: Float[Tensor, "N V"], tickets: Sequence[Ticket]) -> list[Token | Exception]:
     """A word for each, as it would be chosen alone; where one cannot be, why. One that fails spoils no other."""
     found: list[Token | Exception] = [RuntimeError("nobody chose")] * len(tickets)
-    manners: dict[Manner, list[int]] = {}
+    manners: dict[Hashable, list[int]] = {}
     for place, ticket in enumerate(tickets):
-        manners.setdefault(ticket.ask.manner, []).append(place)
-    for manner, places in manners.items():
+        manners.setdefault(_kind(ticket), []).append(place)
+    for places in manners.values():
         own = scores if len(manners) == 1 else scores[torch.tensor(places, device=scores.device)]
         some = [tickets[place] for place in places]
-        for place, token in zip(places, _alike(own, some, manner), strict=True):
+        for place, token in zip(places, _alike(own, some), strict=True):
             found[place] = token
     return found
 
@@ -38,21 +38,28 @@ def pick_of(manner: Manner, seed: int) -> Pick:
     return sample(manner.temperature, manner.top_k, manner.top_p, manner.min_p, seed)
 
 
-def _alike(scores: Tensor, tickets: Sequence[Ticket], manner: Manner) -> Sequence[Token | Exception]:
+def _kind(ticket: Ticket) -> Hashable:
+    """Those of one kind are chosen for together."""
+    ask = ticket.ask
+    return ask.manner if ask.habits is None else (ask.manner, ask.habits, ask.limit, ask.end)
+
+
+def _alike(scores: Tensor, tickets: Sequence[Ticket]) -> Sequence[Token | Exception]:
     try:
-        return _chosen(scores, tickets, manner)
+        return _chosen(scores, tickets)
     except Exception as fault:  # whatever it is, it is about one of them: each is asked by itself
         if len(tickets) == 1:
             return [WeightsError(NO_NUMBERS) if bool(scores.isnan().any()) else fault]
-        return [_alike(scores[i : i + 1], [ticket], manner)[0] for i, ticket in enumerate(tickets)]
+        return [_alike(scores[i : i + 1], [ticket])[0] for i, ticket in enumerate(tickets)]
 
 
-def _chosen(scores: Tensor, tickets: Sequence[Ticket], manner: Manner) -> list[Token]:
+def _chosen(scores: Tensor, tickets: Sequence[Ticket]) -> list[Token]:
+    manner = tickets[0].ask.manner
     said = [ticket.row.said() for ticket in tickets]
     pick: Pick = LIKELIEST
     if manner.drawn:
         pick = _Dice(Sample(manner.temperature, manner.top_k, manner.top_p, manner.min_p), tickets)
-    return chosen(scores, said, Asked(pick, manner.rules(), frozenset(), manner.top))
+    return chosen(scores, said, Asked(pick, tickets[0].ask.rules(), frozenset(), manner.top))
 
 
 class _Dice:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -41,6 +42,12 @@ class Counts:
     refused: int = 0
 
 
+class Carrying(Protocol):
+    """Takes what listeners were told to where somebody waits for it."""
+
+    def carry(self) -> None: ...
+
+
 class Engine:
     """A bounded queue, and the thread that works it off at a desk.
 
@@ -57,7 +64,10 @@ class Engine:
         self.desk, self.most, self.name, self.counts = desk, queue, name, Counts()
         self.fault: str | None = None
         """Why it is broken, where it is."""
-        self._queue, self._ended = deque[Ticket](), deque[float](maxlen=64)
+        self.posts = set[Carrying]()
+        """Called once behind every turn: what was told in it is carried away together."""
+        # Searches have a queue of their own: one that waits for room holds up no other ask.
+        self._queues, self._ended = (deque[Ticket](), deque[Ticket]()), deque[float](maxlen=64)
         self._wake, self._closed, self._in_a_row, self._working = threading.Condition(), False, 0, 0
         self._thread = threading.Thread(target=self._live, name=f"softlook-{name}", daemon=True)
         self._thread.start()
@@ -65,7 +75,7 @@ class Engine:
     @property
     def waiting(self) -> int:
         """Asks in the queue."""
-        return len(self._queue)
+        return sum(map(len, self._queues))
 
     @property
     def working(self) -> int:
@@ -82,10 +92,11 @@ class Engine:
         with self._wake:
             if self._closed or not self.alive:
                 raise BrokenError(self.fault or "the server is about to end")
-            if len(self._queue) + len(tickets) > self.most:
+            if self.waiting + len(tickets) > self.most:
                 self.counts.refused += len(tickets)
                 raise BusyError(self._wait())
-            self._queue.extend(tickets)
+            for ticket in tickets:
+                self._queues[ticket.ask.search is not None].append(ticket)
             self._wake.notify()
         return tickets
 
@@ -126,12 +137,18 @@ class Engine:
                     self._turn()
                 except BaseException as fault:  # a worker that dies silently is worse than any fault
                     self._survive(fault)
+                self._carry()
         self._tell_all(BrokenError(self.fault or "the server has ended"))
+        self._carry()
+
+    def _carry(self) -> None:
+        for post in tuple(self.posts):
+            post.carry()
 
     def _await_work(self) -> bool:
         """Sleep until there is something to do. False where there will never be."""
         with self._wake:
-            while not (self._closed or self._queue or self.desk.tickets):
+            while not (self._closed or self.waiting or self.desk.tickets):
                 self._wake.wait()
             return not self._closed and self.fault is None
 
@@ -149,12 +166,13 @@ class Engine:
     def _coming(self) -> list[Ticket]:
         coming: list[Ticket] = []
         with self._wake:
-            while self._queue and (self._queue[0].cancelled or self.desk.has_room(self._queue[0], coming)):
-                ticket = self._queue.popleft()
-                if ticket.cancelled:
-                    self.counts.cancelled += 1
-                else:
-                    coming.append(ticket)
+            for queue in self._queues:
+                while queue and (queue[0].cancelled or self.desk.has_room(queue[0], coming)):
+                    ticket = queue.popleft()
+                    if ticket.cancelled:
+                        self.counts.cancelled += 1
+                    else:
+                        coming.append(ticket)
         return coming
 
     def _count(self, tickets: Sequence[Ticket]) -> None:
@@ -180,8 +198,9 @@ class Engine:
 
     def _tell_all(self, fault: Exception) -> None:
         with self._wake:
-            waiting = list(self._queue)
-            self._queue.clear()
+            waiting = [ticket for queue in self._queues for ticket in queue]
+            for queue in self._queues:
+                queue.clear()
         for ticket in (*self.desk.tickets, *waiting):
             ticket.fail(fault)
         self.desk.clear()

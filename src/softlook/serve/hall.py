@@ -16,6 +16,7 @@ from softlook.serve.groups import GroupDesk
 from softlook.serve.limits import Limits
 from softlook.serve.reading import ReadingDesk
 from softlook.serve.served import Ability, Served
+from softlook.train.objectives import known_segments
 
 
 class UnknownModelError(DataError):
@@ -80,7 +81,7 @@ def bytes_per_place(model: Any) -> int:
 
 def _plain(model: Bert) -> Any:
     def ask(ids: Tensor, present: Tensor, second: Tensor) -> Tensor:
-        return model(ids, present=present, segments=second if model.config.segments else None)  # pyright: ignore[reportReturnType]
+        return model(ids, present=present, segments=known_segments(model, second))  # pyright: ignore[reportReturnType]
 
     return ask
 

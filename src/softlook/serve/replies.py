@@ -115,11 +115,31 @@ class Embeddings(BaseModel):
     usage: EmbeddingUsage
 
 
-class TranslationItem(BaseModel):
-    index: int
+class Alignment(BaseModel):
+    """Where a translation looked: pairs are of a place in the source and one in the translation, from 0."""
+
+    source: list[str]
+    """What each token of the source stands for."""
+    target: list[str]
+    words: list[tuple[int, int]]
+    tokens: list[tuple[int, int]]
+    weights: list[list[float]]
+    """A row for each token of the translation, a column for each of the source."""
+
+
+class TranslationCandidate(BaseModel):
     text: str
     finish_reason: Literal["stop", "length"]
+    score: float
+    """The log-probability, set against the length."""
     log_probability: float
+    alignment: Alignment | None = None
+
+
+class TranslationItem(TranslationCandidate):
+    index: int
+    best: list[TranslationCandidate]
+    """As many as were asked for, best first; of a text without a word none."""
 
 
 class Translations(BaseModel):

@@ -11,6 +11,7 @@ MOST_TEXTS = 64
 MOST_INPUTS = 256
 MOST_CHOICES = 16
 MOST_ALTERNATIVES = 20
+MOST_BEAMS = 64
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Text = Annotated[str, StringConstraints(max_length=LONGEST_TEXT)]
@@ -121,7 +122,16 @@ class TranslationRequest(Request):
     text: Said | Annotated[list[Said], Field(min_length=1, max_length=MOST_TEXTS)]
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
+    """Above 0 words are drawn, and there are no beams."""
     seed: Whole | None = None
+    beams: Annotated[int, Field(ge=1, le=MOST_BEAMS)] | None = None
+    """Beginnings that are kept at once: as many as the model was tested with where not told; 1 is the fastest."""
+    best: Annotated[int, Field(ge=1, le=MOST_BEAMS)] = 1
+    """How many of what the beams found are told."""
+    penalty: Annotated[float, Field(ge=-2.0, le=5.0)] | None = None
+    """The power of its length by which a log-probability is divided: above 0 favours longer answers."""
+    alignments: bool = False
+    """Tell which word comes from which."""
 
 
 class ClassificationRequest(Request):

@@ -1,7 +1,6 @@
 """The pages on which texts become something else: vectors, classes, other words."""
 
 import base64
-import secrets
 import struct
 from collections.abc import Sequence
 
@@ -9,14 +8,13 @@ import torch
 
 from softlook.base.errors import DataError
 from softlook.serve import replies
-from softlook.serve.asking import Ask, Manner
+from softlook.serve.asking import Ask
 from softlook.serve.hall import Seat
 from softlook.serve.metrics import Metrics
 from softlook.serve.pages import ASKED, counter_of, in_a_list, router, written
-from softlook.serve.schemas import ClassificationRequest, EmbeddingRequest, TranslationRequest
+from softlook.serve.schemas import ClassificationRequest, EmbeddingRequest
 from softlook.serve.served import Served
-from softlook.serve.speaking import REASONS, counted
-from softlook.serve.wording import check_product, finite, input_ids, limit_for, text_of
+from softlook.serve.wording import finite, input_ids
 
 try:
     from fastapi import Request, Response
@@ -55,41 +53,6 @@ async def classify(asked: ClassificationRequest, request: Request) -> Response:
     found = await counter.wait(seat, asks, request).numbers()
     data = [_classes(i, scores, seat.served.labels, asked.top) for i, scores in enumerate(found)]
     return written(replies.Classes(model=asked.model, data=data, usage=_read(asks, seat, counter.metrics)))
-
-
-@router.post("/v1/translate", response_model=replies.Translations, responses=ASKED)
-async def translate(asked: TranslationRequest, request: Request) -> Response:
-    """Each text in other words."""
-    counter = counter_of(request)
-    seat, limits = counter.hall.seat(asked.model, "translate"), counter.hall.limits
-    texts = in_a_list(asked.text)
-    seed = secrets.randbits(62) if asked.seed is None else asked.seed
-    asks, served = [], seat.served
-    check_product(len(texts), asked.max_tokens or 1, 0, limits)
-    for source in await input_ids(served, texts, 1):
-        limit = limit_for(asked.max_tokens, len(served.begin), served, limits, usual(len(source) + 1))
-        manner = Manner(temperature=asked.temperature)
-        asks.append(Ask(served.begin, (*source, *served.closing), None, limit, manner, seed, 0, served.end))
-    tickets = await counter.wait(seat, asks, request).all()
-    data = [
-        replies.TranslationItem(
-            index=index,
-            text=await text_of(ticket, served),
-            finish_reason=REASONS[ticket.row.reason or "length"],
-            log_probability=finite(sum(token.log_probability for token in ticket.row.tokens)),
-        )
-        for index, ticket in enumerate(tickets)
-    ]
-    return written(replies.Translations(model=asked.model, data=data, usage=counted(tickets, served, counter.metrics)))
-
-
-def usual(length: int) -> int:
-    """Words that a translation may have, by the length of its source, as while training.
-
-    >>> usual(8), usual(9)
-    (24, 36)
-    """
-    return 12 + 12 * -(-length // 8)
 
 
 def framed(served: Served, ids: Sequence[int], other: Sequence[int] = ()) -> Ask:

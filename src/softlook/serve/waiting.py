@@ -1,9 +1,9 @@
 """Between the worker's thread and the web's loop: pieces come over, and whoever goes away is noticed."""
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from softlook.serve.asking import Ask, Piece, Ticket
@@ -17,28 +17,27 @@ class GoneError(Exception):
 
 
 class Post:
-    """Carries pieces into a loop, many at a time: a loop that is woken for every word does little else."""
+    """Carries pieces into a loop, all of a turn at once.
+
+    A loop that is woken takes the interpreter from the worker for a while: woken for every word, both do little else.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop, self._lock = loop, threading.Lock()
-        self._letters: deque[tuple[asyncio.Queue[Any], Any]] = deque()
-        self._due = False
+        self.loop, self._letters = loop, deque[tuple[asyncio.Queue[Any], Any]]()
 
     def put(self, box: asyncio.Queue[Any], letter: Any) -> None:
+        """From any thread. It lies here until somebody calls `carry`."""
+        self._letters.append((box, letter))
+
+    def carry(self) -> None:
         """From any thread."""
-        with self._lock:
-            self._letters.append((box, letter))
-            due, self._due = self._due, True
-        if not due:
-            try:
+        if self._letters:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self.loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                self._due = False
 
     def _deliver(self) -> None:
-        with self._lock:
-            letters, self._letters, self._due = self._letters, deque(), False
-        for box, letter in letters:
+        while self._letters:
+            box, letter = self._letters.popleft()
             box.put_nowait(letter)
 
 
@@ -47,6 +46,7 @@ class Waiting:
 
     def __init__(self, engine: Engine, asks: Sequence[Ask], post: Post, receive: Receive) -> None:
         self.engine, self.box = engine, asyncio.Queue[tuple[Ticket, Piece] | None]()
+        engine.posts.add(post)
         self.tickets = engine.submit(asks, lambda ticket, piece: post.put(self.box, (ticket, piece)))
         self._numbers = {ticket: number for number, ticket in enumerate(self.tickets)}
         self._watch = asyncio.get_running_loop().create_task(self._until_gone(receive))

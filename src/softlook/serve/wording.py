@@ -29,11 +29,13 @@ async def aside(work: Callable[[], Made], size: int) -> Made:
 async def prompt_ids(served: Served, prompts: Sequence[str | list[int]]) -> list[tuple[int, ...]]:
     """What a model is to go on from. Where nothing is asked, it begins."""
     found = []
-    for prompt, ids in zip(prompts, await input_ids(served, prompts, len(served.before) + 1, bare=1), strict=True):
-        whole = (*served.before, *ids) if isinstance(prompt, str) else tuple(ids)
-        if not whole and not served.begin:
+    for prompt, ids in zip(
+        prompts, await input_ids(served, prompts, len(served.signs.before) + 1, bare=1), strict=True
+    ):
+        whole = (*served.signs.before, *ids) if isinstance(prompt, str) else tuple(ids)
+        if not whole and not served.signs.begin:
             raise DataError("the prompt is empty, and this model knows no sign to begin with")
-        found.append(whole or served.begin)
+        found.append(whole or served.signs.begin)
     return found
 
 
@@ -104,7 +106,16 @@ def asks_for(
     seed = secrets.randbits(62) if request.seed is None else request.seed
     stop = Stop(served.tokenizer, request.stops) if request.stream or request.stops else None
     return [
-        Ask(ids, None, None, limit, manner, seed, number, served.end, stop, request.stream)
+        Ask(
+            ids,
+            limit=limit,
+            manner=manner,
+            seed=seed,
+            number=number,
+            end=served.ends,
+            stop=stop,
+            stream=request.stream,
+        )
         for ids, limit in prompts
         for number in range(request.n)
     ]

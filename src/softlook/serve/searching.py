@@ -1,0 +1,82 @@
+"""Beam searches that take turns with everybody else, and answers of which is asked where they looked."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from softlook.base.errors import ConfigError, WeightsError
+from softlook.decode import power, speaker_for
+from softlook.decode.alignment import looks
+from softlook.decode.beams import Beams
+from softlook.decode.rows import filled
+from softlook.decode.search import Wanted
+from softlook.decode.speaking import device_of
+from softlook.serve.asking import Ticket
+
+
+class SearchGroup:
+    """Searches of one kind that began together. One word of all their ways is a turn."""
+
+    def __init__(self, model: Any, tickets: Sequence[Ticket]) -> None:
+        self.model, self.tickets, self.members = model, list(tickets), list(tickets)
+        self.beams: Beams | None = None
+
+    def turn(self) -> "list[SearchGroup]":
+        """Bring all of them on by a word. Who is over is told, whoever else still searches."""
+        try:
+            self.beams = self._begun() if self.beams is None else self.beams
+            self.beams.drop([number for number, ticket in enumerate(self.members) if ticket.cancelled])
+            going = self.beams.under_way if self.beams.step() else []
+        except (WeightsError, ConfigError) as fault:
+            return self._parted(fault)
+        self.tickets = [self.members[number] for number in going]
+        self._tell({*range(len(self.members))} - {*going}, self.beams)
+        return [self] if going else []
+
+    def _tell(self, numbers: set[int], beams: Beams) -> None:
+        left = [number for number in numbers if not (self.members[number].over or self.members[number].cancelled)]
+        whole = beams.whole() if left else []
+        for number in left:
+            self.members[number].find(whole[number])
+
+    def _begun(self) -> Beams:
+        asks = [ticket.ask for ticket in self.members]
+        one = asks[0]
+        assert one.search is not None
+        speaker = speaker_for(self.model, *filled([ask.source or () for ask in asks], device_of(self.model)))
+        wanted = Wanted(
+            ends=tuple(sorted(one.end)),
+            longest=one.limit,
+            shortest=0,
+            beams=one.search.beams,
+            groups=1,
+            diversity=0.0,
+            penalty=power(one.search.penalty),
+            coverage=0.0,
+        )
+        start = torch.tensor([ask.prompt for ask in asks], device=speaker.device)
+        told: dict[str, Any] = {"musts": None, "looks": None, "align": False, "tell": None}
+        return Beams(speaker, start, None, wanted, rules=one.rules(), **told)
+
+    def _parted(self, fault: Exception) -> "list[SearchGroup]":
+        """One of them cannot be answered. Each begins anew by itself, so that it spoils no other."""
+        left = [ticket for ticket in self.tickets if not ticket.cancelled]
+        if len(self.members) == 1:
+            left[0].fail(fault)
+            return []
+        return [SearchGroup(self.model, [ticket]) for ticket in left]
+
+
+class LookGroup:
+    """Answers of which is asked where they looked. One reading is all it takes."""
+
+    def __init__(self, model: Any, tickets: Sequence[Ticket]) -> None:
+        self.model, self.tickets = model, list(tickets)
+
+    def turn(self) -> "list[LookGroup]":
+        left = [ticket for ticket in self.tickets if not ticket.cancelled]
+        maps = looks(self.model, [ticket.ask.source or () for ticket in left], [ticket.ask.prompt for ticket in left])
+        for ticket, found in zip(left, maps, strict=True):
+            ticket.answer(found.clone())
+        return []
