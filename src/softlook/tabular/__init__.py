@@ -1,0 +1,24 @@
+"""Attention for tables: what the columns are, and scikit-learn's estimators over them.
+
+It needs scikit-learn and narwhals: `pip install softlook[tables]`.
+"""
+
+try:
+    import narwhals as narwhals
+    import sklearn as sklearn
+except ImportError as fault:
+    raise ImportError("for tables, install scikit-learn and narwhals: pip install softlook[tables]") from fault
+
+from softlook.tabular.classifier import FTTransformerClassifier as FTTransformerClassifier
+from softlook.tabular.classifier import TabTransformerClassifier as TabTransformerClassifier
+from softlook.tabular.columns import Columns as Columns
+from softlook.tabular.columns import Encoded as Encoded
+from softlook.tabular.columns import Slot as Slot
+from softlook.tabular.defaults import RECIPES as RECIPES
+from softlook.tabular.defaults import Recipe as Recipe
+from softlook.tabular.importance import Importances as Importances
+from softlook.tabular.keeping import load as load
+from softlook.tabular.kinds import Kind as Kind
+from softlook.tabular.regressor import FTTransformerRegressor as FTTransformerRegressor
+from softlook.tabular.regressor import TabTransformerRegressor as TabTransformerRegressor
+from softlook.tabular.scaling import Scaling as Scaling

@@ -1,0 +1,241 @@
+"""What all four estimators share: from a frame to a fitted model, and from a model to answers."""
+
+import copy
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
+
+from softlook.base.errors import ConfigError, DataError
+from softlook.tabular.checking import checked_frame, checked_weight
+from softlook.tabular.columns import Columns
+from softlook.tabular.defaults import FEW_ROWS, Family, Recipe, chosen
+from softlook.tabular.fitting import Epoch, Learner, Limits, Rows, answers, dice
+from softlook.tabular.importance import Explaining
+from softlook.tabular.making import make_model
+from softlook.tabular.reading import Reading
+from softlook.tabular.saying import teller
+from softlook.tabular.splitting import held_out
+from softlook.tabular.targets import Amounts, Classes
+from softlook.train.device import choose_device
+
+
+class TableEstimator(Explaining, BaseEstimator):
+    """A table in, a model out, and answers from it. Subclasses say what is predicted, and by which family of models."""
+
+    family: ClassVar[Family]
+
+    recipe: str | Recipe
+    validation_share: float
+    time_limit: float | None
+    kinds: Mapping[str, str] | None
+    ordinal: Mapping[str, list[Any]] | None
+    device: str
+    n_jobs: int | None
+    random_state: Any
+    warm_start: bool
+    verbose: bool | int
+
+    model_: nn.Module
+    reading_: Reading
+    targets_: Classes | Amounts
+    recipe_: Recipe
+    history_: list[Epoch]
+    n_iter_: int
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+
+    def _keep(self, told: Mapping[str, Any]) -> None:
+        """Every parameter under its own name, untouched: scikit-learn wants no more of a constructor."""
+        for name in self._get_param_names():
+            setattr(self, name, told[name])
+
+    @property
+    def columns_(self) -> Columns:
+        """What was learned about the columns of the table."""
+        check_is_fitted(self, "reading_")
+        return self.reading_.columns
+
+    # --- what subclasses say -----------------------------------------------------------------------------------------
+
+    def _checked_y(self, X: Any, y: Any) -> np.ndarray:
+        raise NotImplementedError
+
+    def _targets(self, y: np.ndarray, learned: np.ndarray) -> Classes | Amounts:
+        """What is to be predicted, from all of y and a mask of the rows that are learned from."""
+        raise NotImplementedError
+
+    def _class_weights(self, y: np.ndarray) -> np.ndarray | None:
+        """What each class weighs, where classes weigh differently."""
+        return None
+
+    def _score_of(self, answers: np.ndarray, y: np.ndarray) -> float:
+        raise NotImplementedError
+
+    # --- fitting -----------------------------------------------------------------------------------------------------
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, validation: tuple[Any, Any] | None) -> None:
+        began = time.monotonic()
+        warm = bool(self.warm_start) and hasattr(self, "model_")
+        if not warm:
+            self.__dict__.pop("model_", None)
+        X = checked_frame(self, X, reset=not warm)
+        y = self._checked_y(X, y)
+        weight = checked_weight(sample_weight, X)
+        if not weight.all():  # a row that weighs nothing is not there
+            X, y, weight = _safe_indexing(X, np.flatnonzero(weight)), y[weight > 0], weight[weight > 0]
+        recipe = self._chosen_recipe()
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        device = choose_device(self.device)
+        with dice(seed, device), threads(self.n_jobs):
+            held = self._held(y, validation, seed)
+            train = _safe_indexing(X, np.flatnonzero(~held)) if held.any() else X
+            if not warm:
+                self.targets_ = self._targets(y, ~held)
+                self._read(train, recipe, seed)
+            each = self._class_weights(y)
+            rows = self._rows(train, y[~held], weight[~held], each)
+            if rows is None:
+                raise DataError("every row weighs nothing: nothing would be learned. Look at the class weights.")
+            model = self.model_ if warm else make_model(recipe, self.reading_, rows.numbers, self.targets_.outputs)
+            if validation is not None:
+                others = self._validation_rows(*validation, each)
+            else:
+                others = self._rows(_safe_indexing(X, np.flatnonzero(held)), y[held], weight[held], each)
+            learned = _learner(model.to(device), rows, others, targets=self.targets_, recipe=recipe, seed=seed)
+            self.history_ = learned.learn(Limits(self.time_limit, began), teller(self.verbose))
+            # Last of all, so that whoever stopped on the way is not taken for fitted.
+            self.model_, self.recipe_, self.n_iter_ = model, recipe, len(self.history_)
+
+    def _chosen_recipe(self) -> Recipe:
+        _check_parameters(self)
+        return chosen(self.family, self.recipe, self.get_params(deep=False))
+
+    def _held(self, y: np.ndarray, validation: Any, seed: int) -> np.ndarray:
+        """True for the rows that are held out: none where others came for that, or where there are few."""
+        if validation is not None or not self.validation_share or len(y) < FEW_ROWS:
+            return np.zeros(len(y), dtype=bool)
+        codes = np.unique(y, return_inverse=True)[1] if self._estimator_type_is("classifier") else None
+        return held_out(len(y), self.validation_share, seed=seed, codes=codes)
+
+    def _estimator_type_is(self, kind: str) -> bool:
+        return self.__sklearn_tags__().estimator_type == kind
+
+    def _read(self, X: Any, recipe: Recipe, seed: int) -> None:
+        columns = Columns.fit(X, kinds=dict(self.kinds or {}), ordinal=dict(self.ordinal or {}), seed=seed)  # pyright: ignore[reportArgumentType]
+        self.reading_ = Reading.learned(X, columns, recipe, seed=seed)
+        if self.verbose:
+            sys.stderr.write("".join(f"{line}\n" for line in columns.told()))
+
+    def _rows(self, X: Any, y: np.ndarray, weight: np.ndarray, each: np.ndarray | None) -> Rows | None:
+        """Rows to learn from or to judge by; None where there are none that weigh anything."""
+        if not len(y):
+            return None
+        codes = self.targets_.encode(y)
+        weight = weight if each is None else weight * each[codes]
+        if not weight.any():
+            return None
+        rows = self.reading_.read(X)
+        return Rows(rows.numbers, rows.categories, torch.from_numpy(codes), torch.from_numpy(weight).float())
+
+    def _validation_rows(self, X: Any, y: Any, each: np.ndarray | None) -> Rows | None:
+        X = checked_frame(self, X, reset=False)
+        y = self._checked_y(X, y)
+        return self._rows(X, y, np.ones(len(y)), each)
+
+    # --- answering ---------------------------------------------------------------------------------------------------
+
+    def _given(self, X: Any) -> Rows:
+        """New rows, checked and on the device."""
+        check_is_fitted(self, "model_")
+        rows = self.reading_.read(checked_frame(self, X, reset=False))
+        device = choose_device(self.device)
+        self.model_.to(device)
+        return rows.to(device)
+
+    def _answers(self, X: Any) -> np.ndarray:
+        """(N, C): probabilities, or numbers in units of learning."""
+        rows = self._given(X)
+        with threads(self.n_jobs):
+            return self._answers_to(rows)
+
+    def _answers_to(self, rows: Rows) -> np.ndarray:
+        model = self.model_
+        if self.family == "tab" and rows.numbers.device.type != "mps":
+            # Its last layers are so narrow that single precision would depend on a row's place among the others.
+            model, rows = copy.deepcopy(model).double(), replace(rows, numbers=rows.numbers.double())
+        return answers(model, rows, self.targets_).cpu().numpy()
+
+    # --- keeping -----------------------------------------------------------------------------------------------------
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = cast(Any, super()).__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Weights in memory that every machine has."""
+        state = dict(cast(dict[str, Any], super().__getstate__()))
+        if "model_" in state and next(state["model_"].parameters()).device.type != "cpu":
+            state["model_"] = copy.deepcopy(state["model_"]).cpu()
+        return state
+
+    def save(self, folder: str | Path) -> Path:
+        """Write all of it as a new folder: JSON, safetensors, and a digest of each file. Nothing is pickled."""
+        from softlook.tabular.keeping import save  # noqa: PLC0415  (it knows all estimators, and they know it)
+
+        check_is_fitted(self, "model_")
+        return save(self, Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Any:
+        """The estimator in a folder that `save` wrote, after every byte was compared with its digest."""
+        from softlook.tabular.keeping import load  # noqa: PLC0415  (it knows all estimators, and they know it)
+
+        return load(Path(folder), cls)
+
+
+def _learner(
+    model: nn.Module, rows: Rows, others: Rows | None, *, targets: Classes | Amounts, recipe: Recipe, seed: int
+) -> Learner:
+    """Everything where the model is."""
+    device = next(model.parameters()).device
+    held = None if others is None else others.to(device)
+    return Learner(model, rows.to(device), held, targets=targets, recipe=recipe, seed=seed)
+
+
+@contextmanager
+def threads(jobs: int | None) -> Iterator[None]:
+    """So many of the processor's cores to compute on; torch's own number where None, all of them for -1."""
+    before = torch.get_num_threads()
+    if jobs is not None:
+        torch.set_num_threads(jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs))
+    try:
+        yield
+    finally:
+        if jobs is not None:
+            torch.set_num_threads(before)
+
+
+def _check_parameters(estimator: TableEstimator) -> None:
+    share, limit = estimator.validation_share, estimator.time_limit
+    if not (isinstance(share, int | float) and 0 <= share < 1):
+        raise ConfigError(f"validation_share is a share from 0 up to and without 1; {share!r} came")
+    if limit is not None and not (isinstance(limit, int | float) and limit > 0):
+        raise ConfigError(f"time_limit is a number of seconds above 0; {limit!r} came")
+    if estimator.n_jobs is not None and not (isinstance(estimator.n_jobs, int) and estimator.n_jobs):
+        raise ConfigError(f"n_jobs is a number of cores, or -1 for all of them; {estimator.n_jobs!r} came")

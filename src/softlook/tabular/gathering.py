@@ -1,0 +1,141 @@
+"""A table that comes in pieces: some of its rows, and what is counted over all of them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from softlook.base.errors import DataError
+from softlook.tabular.categories import CategoryColumn
+from softlook.tabular.cells import Cells, Words
+from softlook.tabular.frames import Frame
+from softlook.tabular.kinds import Kind
+from softlook.tabular.learning import Learned, Said, learn_frame
+from softlook.tabular.numbers import NumberColumn
+from softlook.tabular.parsing import written
+
+ROWS = 100_000
+"""Rows that are kept."""
+VALUES = 100_000
+"""Distinct values that are counted in a column; when there are more, the rarer half is forgotten."""
+
+
+class Gathered:
+    """Rows drawn from a table while it passes by."""
+
+    def __init__(
+        self,
+        kinds: Mapping[Any, Kind] | None = None,
+        ordinal: Mapping[Any, Sequence[Any]] | None = None,
+        *,
+        seed: int = 0,
+        most: int = ROWS,
+    ) -> None:
+        self.kinds, self.ordinal, self.seed, self.most = kinds, ordinal, seed, most
+        self.random = np.random.default_rng(seed)
+        self.names: tuple[str, ...] = ()
+        self.has_names = False
+        self.rows = 0
+        self.keys = np.zeros(0)
+        self.kept: list[list[pa.Array]] = []
+        self.declared: set[int] = set()
+        self.missing = np.zeros(0, np.int64)
+        self.counts: list[Counter[str] | None] = []
+
+    def add(self, frame: Frame) -> None:
+        """Pass a piece by."""
+        if not self.names:
+            self._begin(frame)
+        elif frame.names != self.names:
+            raise DataError(
+                f"a piece has the columns {', '.join(frame.names[:8])}; the first had {', '.join(self.names[:8])}",
+                help="give all pieces the same columns in the same order",
+            )
+        keys = self.random.random(frame.rows)
+        rows = self._drawn(keys)
+        for place in range(len(self.names)):
+            cells = frame.cells(place)
+            self._count(place, cells)
+            self.kept[place].append(_arrow(cells).take(pa.array(rows)))
+        self.keys = np.append(self.keys, keys[rows])
+        self.rows += frame.rows
+        if len(self.keys) > 2 * self.most:
+            self._thin()
+
+    def learned(self) -> tuple[Learned, ...]:
+        """What the rows and the counts say."""
+        if not self.rows:
+            raise DataError("no rows came: there is nothing to learn from")
+        self._thin()
+        frame = Frame(self.names, len(self.keys), self._column, self.has_names)
+        found = learn_frame(frame, self.said, seed=self.seed)
+        return tuple(self._counted(place, column) for place, column in enumerate(found))
+
+    def _begin(self, frame: Frame) -> None:
+        self.names, self.has_names = frame.names, frame.has_names
+        self.said = Said.of(frame.names, self.kinds, self.ordinal)
+        self.kept = [[] for _ in frame.names]
+        self.counts = [Counter() for _ in frame.names]
+        self.missing = np.zeros(len(frame.names), np.int64)
+
+    def _drawn(self, keys: np.ndarray) -> np.ndarray:
+        """The rows whose keys may still be among the smallest of all."""
+        full = len(self.keys) >= self.most
+        return (
+            np.flatnonzero(keys <= np.partition(self.keys, self.most - 1)[self.most - 1])
+            if full
+            else np.arange(len(keys))
+        )
+
+    def _thin(self) -> None:
+        """Only the rows with the smallest keys, in the order they came."""
+        chosen = np.sort(np.argsort(self.keys, kind="stable")[: self.most])
+        self.keys = self.keys[chosen]
+        self.kept = [[_joined(pieces).take(pa.array(chosen))] for pieces in self.kept]
+
+    def _count(self, place: int, cells: Cells) -> None:
+        self.missing[place] += int(cells.missing().sum())
+        if cells.is_declared:
+            self.declared.add(place)
+        is_category = self.said.kinds.get(cells.name) == "category" or cells.is_declared or cells.sort == "words"
+        counts = self.counts[place]
+        if counts is None or not (is_category or cells.sort == "nothing" or counts):
+            self.counts[place] = None  # numbers in one piece and words in the next: only the rows that are kept count
+            return
+        words = cells.words()
+        counts.update(dict(zip(words.values.to_pylist(), words.counts().tolist(), strict=True)))
+        if len(counts) > VALUES:
+            self.counts[place] = Counter(dict(counts.most_common(VALUES // 2)))
+
+    def _column(self, place: int) -> pa.Array:
+        (data,) = self.kept[place]
+        return data.dictionary_encode() if place in self.declared else data
+
+    def _counted(self, place: int, column: Learned) -> Learned:
+        if self.rows == len(self.keys):
+            return column
+        missing = int(self.missing[place])
+        counts = self.counts[place]
+        if isinstance(column, CategoryColumn) and column.kind == "category" and counts:
+            words = Words(np.zeros(0, np.int64), pa.array(list(counts), pa.large_string()))
+            return CategoryColumn.count(column.name, words, np.array(list(counts.values())), rows=self.rows)
+        if isinstance(column, NumberColumn):
+            return replace(column, missing=missing / self.rows, always=None)  # some row not kept may differ
+        return replace(column, missing=missing / self.rows)
+
+
+def _arrow(cells: Cells) -> pa.Array:
+    return pa.array(cells.data, from_pandas=True) if isinstance(cells.data, np.ndarray) else cells.data
+
+
+def _joined(pieces: list[pa.Array]) -> pa.Array:
+    """Pieces of a column as one, of the narrowest type that holds them all; where they do not mix, as words."""
+    try:
+        tables = [pa.table({"": piece}) for piece in pieces]
+        joined = pa.concat_tables(tables, promote_options="permissive").column(0).combine_chunks()
+        return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
+    except (pa.ArrowException, TypeError):
+        return pa.concat_arrays([written(piece) for piece in pieces])

@@ -1,0 +1,140 @@
+"""Fitted estimators as folders: JSON, safetensors, and a digest of each file. Nothing is pickled, here or back."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from sklearn.base import BaseEstimator
+
+from softlook.base.errors import ConfigError, WeightsError
+from softlook.base.version import VERSION
+from softlook.tabular.classifier import FTTransformerClassifier, TabTransformerClassifier
+from softlook.tabular.defaults import Recipe
+from softlook.tabular.estimator import TableEstimator
+from softlook.tabular.reading import Reading
+from softlook.tabular.regressor import FTTransformerRegressor, TabTransformerRegressor
+from softlook.tabular.targets import Classes, targets_from
+from softlook.weights.checkpoint import describe
+from softlook.weights.checkpoint import load as load_model
+from softlook.weights.files import SINGLE, read_file, write_file
+from softlook.weights.folders import new_folder, told
+from softlook.weights.hollow import own_tensors
+from softlook.weights.manifest import listed, write_manifest
+from softlook.weights.schema import read_json
+
+FORMAT = 1
+ESTIMATOR, ARRAYS = "estimator.json", "columns.safetensors"
+LARGEST = 256 << 20
+"""Bytes. The words of many columns of categories may be a book."""
+KNOWN: dict[str, type[TableEstimator]] = {
+    kind.__name__: kind
+    for kind in (
+        FTTransformerClassifier,
+        FTTransformerRegressor,
+        TabTransformerClassifier,
+        TabTransformerRegressor,
+    )
+}
+"""A folder chooses from this list; it can name no other code."""
+CHANCE = (np.random.RandomState, np.random.Generator)
+
+
+def save(estimator: TableEstimator, folder: Path) -> Path:
+    """Write a fitted estimator as a new folder; its model alone can be read by `softlook.weights.load` too."""
+    facts, arrays = estimator.reading_.state()
+    content = {
+        "format": FORMAT,
+        "softlook": VERSION,
+        "estimator": type(estimator).__name__,
+        "parameters": {name: _written(name, value) for name, value in estimator.get_params(deep=False).items()},
+        "recipe": asdict(estimator.recipe_),
+        "reading": facts,
+        "targets": estimator.targets_.state(),
+        "history": estimator.history_,
+        "features": estimator.n_features_in_,
+        "names": None if (names := getattr(estimator, "feature_names_in_", None)) is None else names.tolist(),
+    }
+    with new_folder(folder) as made:
+        describe(estimator.model_, made)
+        write_file(own_tensors(estimator.model_), made / SINGLE)
+        (made / ARRAYS).write_bytes(safetensors.numpy.save({name: _own(array) for name, array in arrays.items()}))
+        (made / ESTIMATOR).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_manifest(made)
+    return folder
+
+
+def load(folder: str | Path, kind: type[TableEstimator] = TableEstimator) -> Any:
+    """The estimator in a folder that `save` wrote, after every byte was compared with its digest."""
+    folder = Path(folder)
+    with told("read", folder):
+        if not (folder / ESTIMATOR).is_file():
+            raise WeightsError(f"{folder} holds no {ESTIMATOR}. Give the folder that an estimator's save wrote.")
+        listed(folder, ESTIMATOR, ARRAYS)
+        model = load_model(folder)
+        content, arrays = read_json(folder / ESTIMATOR, LARGEST), read_file(folder / ARRAYS)
+    try:
+        found = _restored(content, {name: tensor.numpy() for name, tensor in arrays.items()})
+    except WeightsError:
+        raise
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as fault:
+        raise WeightsError(f"{folder / ESTIMATOR} is not what an estimator's save wrote: {fault!r:.200}") from None
+    if not isinstance(found, kind):
+        raise WeightsError(f"{folder} holds a {type(found).__name__}, and no {kind.__name__}")
+    found.model_ = model
+    return found
+
+
+def _restored(content: dict[str, Any], arrays: dict[str, np.ndarray]) -> TableEstimator:
+    if content["format"] != FORMAT or content["estimator"] not in KNOWN:
+        known = ", ".join(KNOWN)
+        raise WeightsError(
+            f"{ESTIMATOR} names {content['estimator']!r:.40}, format {content['format']!r:.20}; "
+            f"known are {known}, format {FORMAT}"
+        )
+    estimator = KNOWN[content["estimator"]]()
+    BaseEstimator.set_params(estimator, **{name: _read(value) for name, value in content["parameters"].items()})
+    estimator.recipe_ = Recipe(**content["recipe"])
+    estimator.reading_ = Reading.from_state(content["reading"], arrays)
+    estimator.targets_ = targets_from(content["targets"])
+    estimator.history_, estimator.n_iter_ = content["history"], len(content["history"])
+    estimator.n_features_in_ = content["features"]
+    if content["names"] is not None:
+        estimator.feature_names_in_ = np.array(content["names"], dtype=object)
+    if isinstance(estimator.targets_, Classes):
+        estimator.classes_ = estimator.targets_.values  # pyright: ignore[reportAttributeAccessIssue]
+    return estimator
+
+
+def _own(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array)
+
+
+def _written(name: str, value: Any) -> Any:
+    """A parameter as JSON has it. Dice that stand somewhere are not kept: they come back as None."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, CHANCE):
+        return None
+    if isinstance(value, Recipe):
+        return {"recipe": asdict(value)}
+    if isinstance(value, Mapping):
+        return {"pairs": [[_written(name, key), _written(name, one)] for key, one in value.items()]}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_written(name, one) for one in value]
+    raise ConfigError(f"{name} is a {type(value).__name__}, which cannot be written down. Use plain values to save.")
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_read(one) for one in value]
+    if isinstance(value, dict):
+        return (
+            Recipe(**value["recipe"]) if "recipe" in value else {_read(key): _read(one) for key, one in value["pairs"]}
+        )
+    return value

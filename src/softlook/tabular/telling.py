@@ -1,0 +1,30 @@
+"""Words about columns."""
+
+
+def share(part: int, whole: int) -> float:
+    """A part of a whole; of nothing, none."""
+    return part / whole if whole else 0.0
+
+
+def percent(part: float) -> str:
+    """A share as people write it.
+
+    >>> percent(0.031), percent(0.004), percent(0.00001)
+    ('3 %', '0.4 %', 'under 0.1 %')
+    """
+    hundredth = 100 * part
+    if hundredth < 0.1:
+        return "under 0.1 %"
+    return f"{hundredth:.0f} %" if hundredth >= 1 else f"{hundredth:.1f} %"
+
+
+def told(name: str, kind: str, *more: str, missing: float = 0.0) -> str:
+    """A line about a column.
+
+    >>> told("age", "number", missing=0.03)
+    'age: number, 3 % missing'
+    """
+    if missing == 1.0:
+        return ", ".join(filter(None, (f"{name}: {kind}", "all missing: it carries nothing")))
+    absent = f"{percent(missing)} missing" if missing else ""
+    return ", ".join(filter(None, (f"{name}: {kind}", *more, absent)))

@@ -1,0 +1,30 @@
+"""Small estimators and tables that the tests of this folder share."""
+
+from typing import Any
+
+import numpy as np
+
+from softlook.tabular import (
+    FTTransformerClassifier,
+    FTTransformerRegressor,
+    TabTransformerClassifier,
+    TabTransformerRegressor,
+)
+
+CLASSIFIERS = (FTTransformerClassifier, TabTransformerClassifier)
+REGRESSORS = (FTTransformerRegressor, TabTransformerRegressor)
+ALL = (*CLASSIFIERS, *REGRESSORS)
+
+
+def small(kind: type, **told: Any) -> Any:
+    """A model that learns little and soon, the same every time."""
+    return kind(**({"dim": 16, "depth": 2, "heads": 2, "epochs": 3, "random_state": 0} | told))
+
+
+def mixed(rows: int = 80, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A table of two numbers and a category as objects, and labels that depend on one of each."""
+    dice = np.random.RandomState(seed)
+    numbers, words = dice.randn(rows, 2), dice.choice(["red", "green", "blue"], rows)
+    X = np.empty((rows, 3), dtype=object)
+    X[:, :2], X[:, 2] = numbers, words
+    return X, (numbers[:, 0] > 0) ^ (words == "red")

@@ -1,0 +1,118 @@
+"""The loop that a table's model learns in."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from softlook.base.errors import TrainingError
+from softlook.models import FTTransformer, FTTransformerConfig, TableTransformer, TableTransformerConfig
+from softlook.tabular.defaults import Recipe
+from softlook.tabular.fitting import Learner, Limits, Rows, answers, dice, make_optimizer
+from softlook.tabular.targets import Amounts, Classes
+
+CPU = torch.device("cpu")
+
+
+def rows(count: int = 40, seed: int = 0) -> Rows:
+    cells = torch.randn(count, 2, generator=torch.Generator().manual_seed(seed))
+    return Rows(cells, torch.zeros(count, 0).long(), (cells[:, 0] > 0).long(), torch.ones(count))
+
+
+def model(members: int = 2) -> nn.Module:
+    return TableTransformer(TableTransformerConfig(numbers=2, members=members, dim=8, depth=2, heads=2, bins=4))
+
+
+def learner(held: Rows | None, **told: float) -> Learner:
+    recipe = Recipe(**({"batch_size": 16, "lr": 1e-2} | told))  # pyright: ignore[reportArgumentType]
+    return Learner(model(), rows(), held, targets=Classes(np.arange(2)), recipe=recipe, seed=0)
+
+
+def test_tokens_norms_biases_and_members_are_not_pulled_towards_nought() -> None:
+    made = FTTransformer(FTTransformerConfig(numbers=2, categories=(3,), dim=8, depth=1, heads=2))
+    for one in (made, model()):
+        pulled = {id(weights) for weights in make_optimizer(one, Recipe()).param_groups[0]["params"]}
+        names = {name for name, weights in one.named_parameters() if id(weights) in pulled}
+        assert {"blocks.0.attend.to_query.weight", "blocks.0.attend.to_out.weight"} <= names
+        assert not any(part in name for name in names for part in ("numbers", "categories", "norm", "bias", "members"))
+
+
+def test_it_learns() -> None:
+    learned = learner(rows(seed=1), epochs=40)
+    history = learned.learn(Limits(), lambda epoch: None)
+    assert history[-1]["loss"] < 0.5 * history[0]["loss"]
+    assert max(epoch["held_out_score"] for epoch in history) > 0.8
+
+
+def test_the_best_weights_are_kept_and_not_the_last() -> None:
+    held = rows(seed=1)
+    learned = learner(held, epochs=12, lr=0.05, watch="loss")  # pyright: ignore[reportArgumentType]
+    history = learned.learn(Limits(), lambda epoch: None)
+    assert held.wanted is not None
+    loss = learned.targets.judged(answers(learned.model, held, learned.targets), held.wanted)[0].mean().item()
+    assert loss == pytest.approx(min(epoch["held_out_loss"] for epoch in history))
+
+
+def test_patience_counts_looks_without_a_better_one() -> None:
+    held = Rows(torch.zeros(4, 2), torch.zeros(4, 0).long(), torch.tensor([0, 1, 0, 1]), torch.ones(4))
+    history = learner(held, patience=3, watch="score").learn(Limits(), lambda epoch: None)  # pyright: ignore[reportArgumentType]
+    assert len(history) == 4, "the first look is the best, as every later one scores half of the rows as well"
+
+
+def test_a_look_waits_for_its_steps() -> None:
+    history = learner(rows(seed=1), epochs=6, look_every=7).learn(Limits(), lambda epoch: None)
+    assert [("held_out_loss" in epoch) for epoch in history] == [False, False, True, False, False, True]
+
+
+def test_without_held_out_rows_it_takes_so_many_steps() -> None:
+    assert len(learner(None, blind=10).learn(Limits(), lambda epoch: None)) == 4  # of 3 steps each
+
+
+def test_a_time_limit_ends_it_after_a_step_at_least() -> None:
+    history = learner(rows(seed=1)).learn(Limits(1e-9, time.monotonic()), lambda epoch: None)
+    assert len(history) == 1 and "held_out_loss" in history[0]
+
+
+def test_weights_count_as_often_as_they_say() -> None:
+    some = rows(8)
+    twice = some.take(torch.arange(8).repeat_interleave(torch.tensor([1, 2] * 4)))
+    heavy = Rows(some.numbers, some.categories, some.wanted, torch.tensor([1.0, 2.0] * 4))
+    found = []
+    for train in (twice, heavy):
+        torch.manual_seed(0)
+        made = model().eval()
+        learned = Learner(made, train, None, targets=Classes(np.arange(2)), recipe=Recipe(batch_size=99), seed=0)
+        learned._step(learned.train)
+        found.append(torch.cat([weights.grad.flatten() for weights in made.parameters() if weights.grad is not None]))
+    torch.testing.assert_close(found[0], found[1], atol=1e-6, rtol=1e-4)
+
+
+def test_a_loss_that_is_no_number_is_said() -> None:
+    learned = learner(None, lr=1e30)
+    with pytest.raises(TrainingError, match="the loss became (nan|inf) in epoch .*Try a smaller lr"):
+        learned.learn(Limits(), lambda epoch: None)
+
+
+def test_dice_leave_those_of_others_alone() -> None:
+    torch.manual_seed(5)
+    wanted = torch.rand(3)
+    torch.manual_seed(5)
+    with dice(1, CPU):
+        one = torch.rand(3)
+    with dice(1, CPU):
+        assert (torch.rand(3) == one).all()
+    torch.manual_seed(5)
+    with dice(2, CPU):
+        torch.rand(3)
+    assert (torch.rand(3) == wanted).all()
+
+
+@pytest.mark.parametrize("members", [1, 5])
+def test_an_answer_does_not_depend_on_how_many_rows_are_asked_for(members: int) -> None:
+    made, some = model(members), rows(50)
+    amounts = Amounts(np.zeros(1), np.ones(1), ())
+    whole = answers(made, some, amounts)
+    alone = torch.cat([answers(made, some.take(slice(at, at + 1)), amounts) for at in range(50)])
+    torch.testing.assert_close(alone, whole, atol=1e-7, rtol=1e-7)

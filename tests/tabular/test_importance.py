@@ -1,0 +1,120 @@
+"""What a model looks at, and what it misses when a column is shuffled."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from softlook.base.errors import ConfigError
+from softlook.blocks.attention import Mixing
+from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, TabTransformerClassifier
+from softlook.tabular.importance import rank_correlation
+from tests.tabular.estimators import mixed, small
+
+X, Y = mixed()
+DATES = pd.DataFrame(
+    {
+        "word": X[:, 2].astype(str),
+        "when": pd.date_range("2020-01-01", periods=len(X), freq="17D"),
+        "number": X[:, 0].astype(float),
+    }
+)
+
+
+def by_hand(model: Any, table: Any) -> np.ndarray:
+    """[CLS]'s row of every map worked out from queries and keys, with nothing of the tool under test."""
+    rows, rows_of_cls = model.reading_.read(table), []
+
+    def watch(module: torch.nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        query, key, *_ = args
+        weights = (query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5).softmax(-1).mean(1)
+        last = len(rows_of_cls) == model.recipe_.depth - 1
+        rows_of_cls.append((weights if last else weights[:, :1]).mean(1))
+
+    hooks = [part.register_forward_pre_hook(watch) for part in model.model_.modules() if isinstance(part, Mixing)]
+    with torch.no_grad():
+        model.model_(rows.numbers, rows.categories)
+    for hook in hooks:
+        hook.remove()
+    return torch.stack(rows_of_cls).mean(0)[:, 1:].numpy()
+
+
+@pytest.mark.parametrize("recipe", ["ours", "paper"])
+def test_rows_are_explained_by_what_cls_looks_at_and_slots_of_a_column_are_added_up(recipe: str) -> None:
+    model = small(FTTransformerClassifier, recipe=recipe).fit(DATES, Y)
+    tokens, names = by_hand(model, DATES), [slot.column for slot in model.columns_.slots]
+    assert len(names) > 3, "a date has several slots"
+    wanted = [tokens[:, [name == column for name in names]].sum(1) for column in DATES.columns]
+    found = model.explain_rows(DATES)
+    np.testing.assert_allclose(found, np.stack(wanted, 1), atol=1e-6)
+    np.testing.assert_allclose(model.attention_importance(DATES), found.mean(0))
+    assert (found.sum(1) < 1).all(), "the rest is what [CLS] gives itself"
+
+
+def test_many_rows_are_explained_as_a_few_are() -> None:
+    model = small(FTTransformerClassifier).fit(X, Y)
+    many = np.concatenate([X] * 8)
+    np.testing.assert_allclose(model.explain_rows(many)[-len(X) :], model.explain_rows(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("column", [0, 2])
+@pytest.mark.parametrize("recipe", ["ours", "paper"])
+def test_the_one_column_that_matters_comes_first(column: int, recipe: str) -> None:
+    numbers = np.random.RandomState(0).randn(400, 4)
+    y = numbers[:, column] > 0
+    told = {"dim": 32, "heads": 4, "epochs": 60, "lr": 3e-3, "patience": 60}
+    model = small(FTTransformerClassifier, recipe=recipe, **told).fit(numbers, y)
+    found = model.importances(numbers, y, repeats=2)
+    assert found.names == ("x0", "x1", "x2", "x3")
+    assert found.permutation.argmax() == column
+    assert found.attention.argmax() == column
+    assert -1 <= found.correlation <= 1
+
+
+def test_a_map_says_how_much_a_column_looks_at_another() -> None:
+    model = small(FTTransformerRegressor, depth=3).fit(DATES, Y)
+    found = model.attention_maps(DATES)
+    assert found.shape == (3, 3)
+    assert (found > 0).all() and (found.sum(1) < 1).all(), "what is left is given to [CLS]"
+
+
+def test_with_one_block_only_cls_looks() -> None:
+    model = small(FTTransformerRegressor, depth=1).fit(X, Y)
+    assert model.attention_importance(X).shape == (3,)
+    with pytest.raises(ConfigError, match="only \\[CLS\\] looks"):
+        model.attention_maps(X)
+
+
+def test_a_tab_transformer_looks_at_categories_alone() -> None:
+    words = np.column_stack([X, X[::-1, 2]])
+    model = small(TabTransformerClassifier).fit(words, Y)
+    found = model.attention_importance(words)
+    assert np.isnan(found).tolist() == [True, True, False, False]
+    assert found[2:].sum() == pytest.approx(1)
+    maps = model.attention_maps(words)
+    np.testing.assert_allclose(maps[2:, 2:].sum(1), 1, atol=1e-6)
+    assert np.isnan(maps[:2]).all() and np.isnan(maps[:, :2]).all()
+
+
+def test_without_categories_a_tab_transformer_has_nothing_to_look_at() -> None:
+    numbers = X[:, :2].astype(float)
+    model = small(TabTransformerClassifier).fit(numbers, Y)
+    with pytest.raises(ConfigError, match="this table has none"):
+        model.attention_importance(numbers)
+    found = model.importances(numbers, Y)
+    assert np.isnan(found.attention).all() and np.isnan(found.correlation)
+    assert np.isfinite(found.permutation).all()
+
+
+def test_shuffling_leaves_the_rows_that_came_alone() -> None:
+    model, table = small(FTTransformerClassifier).fit(DATES, Y), DATES.copy()
+    first, again = (model.importances(table, Y, repeats=2, random_state=3) for _ in range(2))
+    pd.testing.assert_frame_equal(table, DATES)
+    np.testing.assert_array_equal(first.permutation, again.permutation)
+
+
+def test_ranks_that_say_nothing_have_no_correlation() -> None:
+    assert np.isnan(rank_correlation(np.ones(3), np.arange(3.0)))
+    assert rank_correlation(np.arange(4.0), -np.arange(4.0)) == pytest.approx(-1)

@@ -1,0 +1,90 @@
+"""Columns are recognised for what they are, and the person has the last word."""
+
+import datetime as dt
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from softlook.base.errors import ConfigError, DataError
+from softlook.tabular.columns import Columns
+from softlook.tabular.kinds import Kind
+
+REVIEWS = [f"I bought number {number} and it is {'good' if number % 2 else 'bad'}" for number in range(40)]
+COLUMNS: list[tuple[str, list[Any], Kind]] = [
+    ("integers", [1, 2, 3], "number"),
+    ("floats", [0.5, None], "number"),
+    ("truths", [True, None, False], "boolean"),
+    ("a few words", ["red", "blue", "red"], "category"),
+    ("two words of many", [f"{number % 7} Main" for number in range(60)], "category"),
+    ("dates", [dt.date(2024, 1, 1), None], "date"),
+    ("moments", [dt.datetime(2024, 1, 1, 3)], "date"),
+    ("dates as text", ["2024-01-01", " ", None, "2024-02-01T12:00:00"], "date"),
+    ("numbers as text", [f"{number}.5" for number in range(30)] + [" "], "number"),
+    ("codes that are digits", ["1", "2", "3"] * 10, "category"),
+    ("codes with zeros in front", [f"0{number}" for number in range(10, 60)], "category"),
+    ("reviews", REVIEWS, "text"),
+    ("texts without spaces", [f"这是第{number}条很长的评论文字" for number in range(40)], "text"),
+    ("ids", [f"id-{number}" for number in range(40)], "category"),
+    ("nothing", [None, None], "number"),
+    ("seconds", [dt.timedelta(seconds=3), None], "number"),
+    ("times of day", [dt.time(3, 30), None], "number"),
+]
+
+
+@pytest.mark.parametrize(("values", "kind"), [case[1:] for case in COLUMNS], ids=[case[0] for case in COLUMNS])
+def test_a_column_is_taken_for_what_it_looks_like(values: list[Any], kind: Kind) -> None:
+    assert Columns.fit(pa.table({"c": values})).kinds == {"c": kind}
+
+
+def test_what_the_table_declares_to_be_a_category_is_one() -> None:
+    codes = [str(number) for number in range(10_000, 10_040)]
+    assert Columns.fit(pd.DataFrame({"zip": codes})).kinds == {"zip": "number"}
+    assert Columns.fit(pd.DataFrame({"zip": pd.Categorical(codes)})).kinds == {"zip": "category"}
+    assert Columns.fit(pd.DataFrame({"zip": pd.Categorical([1, 2, 1])})).kinds == {"zip": "category"}
+
+
+def test_a_person_has_the_last_word() -> None:
+    frame = pd.DataFrame({"zip": [1010, 1020, 1010], "size": ["S", "L", None], "flag": ["y", "n", "y"]})
+    columns = Columns.fit(frame, kinds={"zip": "category", 2: "boolean"}, ordinal={"size": ["S", "M", "L"]})
+    assert columns.kinds == {"zip": "category", "size": "ordinal", "flag": "boolean"}
+    assert columns.encode(frame).numbers[:2, 0].tolist() == [0.0, 2.0]
+    assert columns.encode(frame).categories.tolist() == [[2, 3], [3, 2], [2, 3]]
+
+
+def test_an_order_may_be_the_tables_own() -> None:
+    sizes = pd.Categorical(["S", "L", "M"], categories=["S", "M", "L"], ordered=True)
+    columns = Columns.fit(pd.DataFrame({"size": sizes}), kinds={"size": "ordinal"})
+    assert columns.encode([["L"], ["S"], ["XXL"], [None]]).numbers[:, 0].tolist()[:2] == [2.0, 0.0]
+    assert columns.told() == ["size: ordinal, S < M < L"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kinds": {"agee": "number"}}, "kinds: there is no column 'agee'. Did you mean 'age'?"),
+        ({"kinds": {7: "number"}}, "kinds: there is no column 7. They are 'age', 'size'"),
+        ({"kinds": {"age": "numeric"}}, "kinds: 'age' is 'numeric'. It may be 'number', 'boolean'"),
+        ({"kinds": {"size": "ordinal"}}, r"'size' is ordinal, in what order\? Say ordinal="),
+        ({"ordinal": {"size": ["S", "L"]}}, "ordinal: 'size' holds 'M', which its order does not name"),
+        ({"ordinal": {"size": ["S", "S", "M"]}}, "names a value twice"),
+    ],
+    ids=range(6),
+)
+def test_what_a_person_says_must_make_sense(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Columns.fit(pd.DataFrame({"age": [1, 2], "size": ["S", "M"]}), **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("number", "column 'c' is to hold numbers; 'red' came in row 1"),
+        ("date", "column 'c' is to hold dates as 2024-02-29 .*; '3' came in row 0"),
+        ("boolean", "column 'c' is to hold two values; it holds 3"),
+    ],
+)
+def test_a_column_must_be_able_to_be_what_it_is_said_to_be(kind: Kind, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Columns.fit(pd.DataFrame({"c": ["3", "red", "blue"]}), kinds={"c": kind})

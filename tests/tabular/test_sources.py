@@ -1,0 +1,134 @@
+"""Files give the table they hold, piece by piece, with types that stay."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+from softlook.base.errors import DataError
+from softlook.tabular.columns import Columns
+from softlook.tabular.sources import read_table
+from tests.tabular.tables import same
+
+
+def table(rows: int = 300) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "n": [float(row) if row % 7 else None for row in range(rows)],
+            "c": [["red", "blue", 'a, "b"'][row % 3] for row in range(rows)],
+            "d": pd.to_datetime("2024-01-01") + pd.to_timedelta(list(range(rows)), unit="h"),
+        }
+    )
+
+
+def written(folder: Path) -> list[Path]:
+    frame, whole = table(), pa.Table.from_pandas(table(), preserve_index=False)
+    frame.to_csv(folder / "a.csv", index=False)
+    frame.to_csv(folder / "b.csv.gz", index=False)
+    frame.to_csv(folder / "c.csv", index=False, sep=";")
+    frame.to_csv(folder / "d.tsv", index=False, sep="\t")
+    frame.to_json(folder / "e.jsonl", orient="records", lines=True, date_format="iso")
+    (folder / "f.jsonl.gz").write_bytes(gzip.compress((folder / "e.jsonl").read_bytes()))
+    pq.write_table(whole, folder / "g.parquet", row_group_size=50)
+    feather.write_feather(whole, str(folder / "h.arrow"), chunksize=50)
+    with pa.ipc.new_stream(str(folder / "i.arrow"), whole.schema) as stream:
+        stream.write_table(whole, max_chunksize=40)
+    return sorted(folder.iterdir())
+
+
+def test_every_format_gives_the_same_table(tmp_path: Path) -> None:
+    files = written(tmp_path)
+    columns = Columns.fit(table())
+    for file in files:
+        pieces = list(read_table(file, piece=2000))
+        found = Columns.fit_many(pieces)
+        whole = pa.concat_tables(pieces)
+        assert found.kinds == columns.kinds, file.name
+        assert whole.num_rows == 300
+        if not file.name.startswith(("e", "f")):  # pandas writes the dates of JSON with a time zone of its own
+            assert same(columns.encode(whole), columns.encode(table())), file.name
+    assert len(list(read_table(tmp_path / "a.csv", piece=2000))) > 3
+
+
+def test_several_files_are_one_table(tmp_path: Path) -> None:
+    for place in range(3):
+        table().iloc[100 * place : 100 * place + 100].to_csv(tmp_path / f"{place}.csv", index=False)
+    whole = pa.concat_tables(read_table(tmp_path))
+    assert same(Columns.fit(whole).encode(whole), Columns.fit(table()).encode(table()))
+
+
+def test_types_stay_as_the_first_piece_had_them(tmp_path: Path) -> None:
+    rows = ["whole,empty,day", *["1,,2024-01-01"] * 100, "2.5,late,2024-01-01 12:30:00.5"]
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    pieces = list(read_table(tmp_path / "a.csv", piece=64))
+    assert len(pieces) > 5
+    assert {str(piece.schema) for piece in pieces} == {"whole: double\nempty: string\nday: timestamp[us]"}
+    assert pieces[-1].to_pylist()[-1]["whole"] == 2.5
+
+
+def test_a_column_may_be_read_as_words(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("zip,n\n0123,1\n0456,2\n")
+    (tmp_path / "a.jsonl").write_text('{"zip": "0123", "n": 1}\n')
+    assert pa.concat_tables(read_table(tmp_path / "a.csv", words=["zip"]))["zip"].to_pylist() == ["0123", "0456"]
+    assert pa.concat_tables(read_table(tmp_path / "a.jsonl", words=["zip"]))["zip"].to_pylist() == ["0123"]
+
+
+def test_a_cell_that_does_not_fit_is_told_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n,c\n" + "1,a\n" * 50 + "x,b\n")
+    with pytest.raises(DataError, match=r"a.csv:52: this does not fit what came before: .*invalid value 'x'"):
+        list(read_table(tmp_path / "a.csv", piece=40))
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n' * 50 + '{"n": "x"}\n')
+    with pytest.raises(DataError, match=r"a.jsonl:51: this does not fit .*changed from number to string"):
+        list(read_table(tmp_path / "a.jsonl", piece=40))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "a,b\n1,2\n3\n", r"a.csv:3: this does not fit .*Expected 2 columns, got 1"),
+        ("a.csv", "a,a\n1,2\n", "more than one column is named 'a'"),
+        ("a.csv", "", "this file is empty"),
+        ("a.csv", "a\n\xff\xfe\n", r"a.csv:2: .*invalid UTF8"),
+        ("a.jsonl", json.dumps({"a": 1}) + "\n{", r"a.jsonl:2: "),
+        ("a.parquet", "no parquet", "this file is damaged, or not what its name says"),
+        ("a.arrow", "no arrow, and nothing like it", "this file is damaged, or not what its name says"),
+        ("a.csv.gz", "not packed", "by its name this is gzip"),
+    ],
+    ids=range(8),
+)
+def test_a_bad_file_is_told_by_its_name(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match=message) as told:
+        list(read_table(tmp_path / name))
+    assert str(told.value).startswith(str(tmp_path / name))
+
+
+def test_files_with_other_columns_are_no_part_of_the_table(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    pq.write_table(pa.table({"a": [1], "c": [2]}), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"b.parquet: its columns .*it lacks 'b'; it also has 'c'"):
+        list(read_table(tmp_path))
+
+
+def test_a_file_that_is_not_there_is_told_with_the_one_that_may_be_meant(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("a\n1\n")
+    with pytest.raises(DataError, match=r"there is no such file(.|\n)*did you mean .*train.csv"):
+        list(read_table(tmp_path / "trian.csv"))
+
+
+def test_a_packed_file_that_was_cut_off_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+    packed = gzip.compress("\n".join(["a,b", *(f"{row},{row * row % 9973}" for row in range(300_000))]).encode())
+    (tmp_path / "a.csv.gz").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(DataError, match="the packed file is damaged"):
+        list(read_table(tmp_path / "a.csv.gz"))
+
+
+def test_a_cell_may_hold_line_ends_where_pieces_meet(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n" + '1,"two\nlines"\n' * 200)
+    found = pa.concat_tables(read_table(tmp_path / "a.csv", piece=100))
+    assert found["b"].to_pylist() == ["two\nlines"] * 200
