@@ -13,8 +13,8 @@ from softlook.blocks import Memory
 from softlook.blocks.memories import Quantised
 from softlook.decode import Continuing, Stop, Translating, beam, explain, generate, sample, stream
 from softlook.decode import repetition_penalty as repetition
-from softlook.decode.captured import EVEN, Captured, why_not_planned
-from softlook.decode.shelf import shelf_of
+from softlook.decode.captured.shelf import shelf_of
+from softlook.decode.captured.speaker import EVEN, Captured, why_not_planned
 from softlook.tokens import TextTokenizer, train_tokenizer
 from tests.models.tiny import TINY, VOCAB, Tiny
 

@@ -2,7 +2,7 @@
 
 from softlook.decode.beam import Hypothesis as Hypothesis
 from softlook.decode.beam import beam as beam
-from softlook.decode.captured import Captured as Captured
+from softlook.decode.captured.speaker import Captured as Captured
 from softlook.decode.constrained import json_schema as json_schema
 from softlook.decode.constrained import regex as regex
 from softlook.decode.explaining import explain as explain

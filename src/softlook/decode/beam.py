@@ -10,8 +10,8 @@ from torch import Tensor
 from softlook.base.errors import ConfigError
 from softlook.decode.beams import Beams
 from softlook.decode.branching import watching
-from softlook.decode.captured import Captured, why_not
-from softlook.decode.captured_beams import CapturedBeams
+from softlook.decode.captured.beams import CapturedBeams
+from softlook.decode.captured.speaker import Captured, why_not
 from softlook.decode.history import Tell
 from softlook.decode.penalties import LengthPenalty, power
 from softlook.decode.phrases import Phrases

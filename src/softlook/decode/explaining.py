@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from softlook.decode.captured import why_not
+from softlook.decode.captured.running import can_run
+from softlook.decode.captured.speaker import why_not
 from softlook.decode.choosing import Asked
 from softlook.decode.picking import Pick, likeliest
 from softlook.decode.rules import Rule
-from softlook.decode.running import can_run
 from softlook.decode.speakers import speaker_for
 
 LIKELIEST = likeliest()

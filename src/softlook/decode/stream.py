@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
-from softlook.decode.captured import Captured, why_not
+from softlook.decode.captured.running import can_run, running
+from softlook.decode.captured.speaker import Captured, why_not
 from softlook.decode.choosing import Asked, Row, chosen
 from softlook.decode.picking import Pick, likeliest
 from softlook.decode.rules import Rule, ends_of
-from softlook.decode.running import can_run, running
 from softlook.decode.said import Answer, Reason, Token
 from softlook.decode.speakers import speaker_for
 from softlook.decode.speaking import Speaker, device_of

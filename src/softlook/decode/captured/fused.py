@@ -4,10 +4,10 @@
 import torch
 from torch import Tensor
 
-from softlook.decode import kernels, look_kernels
-from softlook.decode.parts import Kept, Past, Plain
-from softlook.decode.plan import Bend, Looking, Norm, Plan, Sum
-from softlook.decode.triton_or_not import triton
+from softlook.decode.captured import kernels, look_kernels
+from softlook.decode.captured.parts import Kept, Past, Plain
+from softlook.decode.captured.plan import Bend, Looking, Norm, Plan, Sum
+from softlook.decode.captured.triton_or_not import triton
 
 FEW = 2
 """Up to so many rows each row is multiplied on its own; above, matrix units do it."""

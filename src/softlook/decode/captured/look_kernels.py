@@ -2,8 +2,8 @@
 # ruff: noqa: PLR0913, PLR0915, PLR0917, SIM108  (a kernel is told every address and every size by its place)
 # pyright: reportPossiblyUnboundVariable=false, reportInvalidTypeForm=false, reportOptionalCall=false
 
-from softlook.decode.kernels import turn
-from softlook.decode.triton_or_not import tl, triton
+from softlook.decode.captured.kernels import turn
+from softlook.decode.captured.triton_or_not import tl, triton
 
 
 @triton.jit

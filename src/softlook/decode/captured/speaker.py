@@ -13,12 +13,12 @@ from torch import Tensor
 
 from softlook.base.errors import ShapeError
 from softlook.blocks.memory import Growing, KeyValue, Memory
-from softlook.decode.graphs import Graph
-from softlook.decode.parts import Kept, Past, Plain
-from softlook.decode.reading import read
-from softlook.decode.shelf import Shelf, refusal, shelf_of
+from softlook.decode.captured.graphs import Graph
+from softlook.decode.captured.parts import Kept, Past, Plain
+from softlook.decode.captured.reading import read
+from softlook.decode.captured.shelf import Shelf, refusal, shelf_of
+from softlook.decode.captured.step import State, scores
 from softlook.decode.speaking import Continuing, Speaker, Translating
-from softlook.decode.step import State, scores
 
 EVEN = 64
 """Room is made for a multiple of so many words."""
@@ -193,7 +193,7 @@ def parts_for(device: torch.device) -> Plain:
     """The kernels that suit a device."""
     if device.type != "cuda" or find_spec("triton") is None:
         return Plain()
-    from softlook.decode.fused import Fused  # noqa: PLC0415  (Triton takes its time to be imported)
+    from softlook.decode.captured.fused import Fused  # noqa: PLC0415  (Triton takes its time to be imported)
 
     return Fused()
 

@@ -6,7 +6,7 @@ modules round them, so that the same words come out.
 # ruff: noqa: PLR0913, PLR0917  (a kernel is told every address and every size by its place)
 # pyright: reportInvalidTypeForm=false, reportOptionalCall=false
 
-from softlook.decode.triton_or_not import begin_the_next, tl, triton, wait_for_the_last
+from softlook.decode.captured.triton_or_not import begin_the_next, tl, triton, wait_for_the_last
 
 
 @triton.jit

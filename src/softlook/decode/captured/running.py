@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from softlook.decode.captured import FEWER, Captured
+from softlook.decode.captured.graphs import Graph
+from softlook.decode.captured.parts import Plain
+from softlook.decode.captured.plan import Plan
+from softlook.decode.captured.speaker import FEWER, Captured
+from softlook.decode.captured.step import State, scores
 from softlook.decode.choosing import Asked, Row, Told, as_tokens, told
-from softlook.decode.graphs import Graph
-from softlook.decode.parts import Plain
 from softlook.decode.picking import Likeliest, Sample, dice, drawn
-from softlook.decode.plan import Plan
 from softlook.decode.said import Token
-from softlook.decode.step import State, scores
 
 LINES = 32
 """Words that are said before anybody looks; a few at first."""

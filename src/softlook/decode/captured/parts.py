@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from softlook.blocks.feed_forward import gelu_tanh
+from softlook.decode.captured.plan import Bend, Looking, Norm, Plan, Sum
 from softlook.decode.outlook import best_words
-from softlook.decode.plan import Bend, Looking, Norm, Plan, Sum
 from softlook.ops.positions.rotary import Phases, rotary
 
 BENT: dict[Bend, Callable[[Tensor], Tensor]] = {

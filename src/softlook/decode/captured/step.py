@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from softlook.decode.parts import Kept, Past, Plain
-from softlook.decode.plan import Layer, Norm, Plan
+from softlook.decode.captured.parts import Kept, Past, Plain
+from softlook.decode.captured.plan import Layer, Norm, Plan
 
 
 @dataclass

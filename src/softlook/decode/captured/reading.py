@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from softlook.decode.parts import Plain
-from softlook.decode.plan import Layer, Looking, Plan
+from softlook.decode.captured.parts import Plain
+from softlook.decode.captured.plan import Layer, Looking, Plan
 from softlook.ops import gpu
 from softlook.ops.positions.rotary import Phases, rotary
 from softlook.ops.tilework import darkness

@@ -6,8 +6,8 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from softlook.decode.plan import NotPlainError, Plan, plan_of
-from softlook.decode.step import State
+from softlook.decode.captured.plan import NotPlainError, Plan, plan_of
+from softlook.decode.captured.step import State
 
 LARGEST = 1 << 31
 """Bytes of keys and values up to which they are kept for whoever comes next."""

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from softlook.base.errors import WeightsError
-from softlook.decode.captured import Captured
-from softlook.decode.graphs import Graph
+from softlook.decode.captured.graphs import Graph
+from softlook.decode.captured.speaker import Captured
+from softlook.decode.captured.step import scores
 from softlook.decode.outlook import Outlook
 from softlook.decode.search import Candidates, Found, Hypothesis, Wanted, candidates, choose
-from softlook.decode.step import scores
 
 LOOK = 4
 """Words between two looks at what is left."""
