@@ -15,6 +15,7 @@ from softlook.decode.captured.speaker import Captured, why_not
 from softlook.decode.history import Tell
 from softlook.decode.penalties import LengthPenalty, power
 from softlook.decode.phrases import Phrases
+from softlook.decode.rows import filled_left
 from softlook.decode.rules import Rule
 from softlook.decode.search import Hypothesis as Hypothesis
 from softlook.decode.search import Wanted
@@ -78,7 +79,9 @@ def beam(
     musts = None if phrases is None else _musts(phrases, len(start), wanted)
     if not len(start):
         return []
-    ids, lengths = (start, None) if isinstance(start, Tensor) else _filled(start, speaker.device)
+    if not isinstance(start, Tensor) and not all(start):
+        raise ConfigError("every sequence wants at least one id to begin with; an empty one came")
+    ids, lengths = (start, None) if isinstance(start, Tensor) else filled_left(start, speaker.device)
     asked_more = rules or musts is not None or align or coverage or tell is not None or groups > 1
     if not asked_more and longest >= WORTH and why_not(speaker) is None:
         captured = Captured(speaker, room=ids.shape[1] + longest)  # pyright: ignore[reportArgumentType]  (just asked)
@@ -86,15 +89,6 @@ def beam(
     with watching(speaker) if align or coverage else nullcontext() as looks:
         search = Beams(speaker, ids, lengths, wanted, rules=rules, musts=musts, looks=looks, align=align, tell=tell)
         return search.run()
-
-
-def _filled(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """The rows as one tensor, filled up on the left, and how long each is, unless all are alike."""
-    if not all(rows):
-        raise ConfigError("every sequence wants at least one id to begin with; an empty one came")
-    lengths = [len(row) for row in rows]
-    ids = torch.tensor([[*[row[0]] * (max(lengths) - len(row)), *row] for row in rows], device=device)
-    return ids, None if min(lengths) == max(lengths) else torch.tensor(lengths, device=device)
 
 
 def _musts(phrases: Sequence[Sequence[Sequence[int]]], sequences: int, wanted: Wanted) -> list[Phrases]:

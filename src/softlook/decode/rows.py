@@ -17,3 +17,17 @@ def filled(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Int[Ten
     longest = max(map(len, rows))
     ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=device)
     return ids, torch.arange(longest, device=device) < torch.tensor([[len(row)] for row in rows], device=device)
+
+
+def filled_left(
+    rows: Sequence[Sequence[int]], device: torch.device
+) -> tuple[Int[Tensor, "N T"], Int[Tensor, " N"] | None]:
+    """Rows filled up on the left, as prompts are read on, and how long each is, unless all are alike.
+
+    >>> filled_left([[3, 1], [4]], torch.device("cpu"))
+    (tensor([[3, 1],
+            [4, 4]]), tensor([2, 1]))
+    """
+    lengths = [len(row) for row in rows]
+    ids = torch.tensor([[*[row[0]] * (max(lengths) - len(row)), *row] for row in rows], device=device)
+    return ids, None if min(lengths) == max(lengths) else torch.tensor(lengths, device=device)

@@ -10,6 +10,7 @@ from softlook.decode.captured.running import can_run, running
 from softlook.decode.captured.speaker import Captured, why_not
 from softlook.decode.choosing import Asked, Row, chosen
 from softlook.decode.picking import Pick, likeliest
+from softlook.decode.rows import filled, filled_left
 from softlook.decode.rules import Rule, ends_of
 from softlook.decode.said import Answer, Reason, Token
 from softlook.decode.speakers import speaker_for
@@ -94,7 +95,7 @@ def generate(
 @torch.no_grad()
 def turns(speaker: Speaker, rows: Sequence[Row], asked: Asked) -> Iterator[list[Token]]:
     """One word of each row that is under way, until the last one is done. The rows take them in."""
-    new, lengths = _start(rows, speaker.device)
+    new, lengths = filled_left([row.prompt for row in rows], speaker.device)
     if max(row.limit for row in rows) >= WORTH and why_not(speaker) is None:
         room = new.shape[1] + max(row.limit for row in rows)
         speaker = Captured(speaker, room)  # pyright: ignore[reportArgumentType]  (just asked)
@@ -149,12 +150,9 @@ def _speaker(model: nn.Module | Speaker, sources: Sequence[Ids] | None) -> Speak
         raise ConfigError("this model is still in training mode and forgets at random. Call model.eval() first")
     if sources is None:
         return speaker_for(model)
-    longest = max(map(len, sources))
-    ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in sources], device=device_of(model))
-    if all(len(row) == longest for row in sources):
-        return speaker_for(model, ids)
-    lengths = torch.tensor([[len(row)] for row in sources], device=ids.device)
-    return speaker_for(model, ids, torch.arange(longest, device=ids.device) < lengths)
+    ids, present = filled(sources, device_of(model))
+    alike = len(set(map(len, sources))) == 1
+    return speaker_for(model, ids) if alike else speaker_for(model, ids, present)
 
 
 def _rows(
@@ -188,11 +186,3 @@ def limit_of(prompt: int, context: int | None, longest: int | None) -> int:
     if longest is not None and longest < 1:
         raise ConfigError(f"longest is the most new words, 1 at least; {longest} came")
     return room if longest is None else longest  # pyright: ignore[reportReturnType]  (one of them is a number)
-
-
-def _start(rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Tensor | None]:
-    """The prompts, filled up on the left, and how long each is, unless all are alike."""
-    lengths = [len(row.prompt) for row in rows]
-    longest = max(lengths)
-    ids = torch.tensor([[*[0] * (longest - len(row.prompt)), *row.prompt] for row in rows], device=device)
-    return ids, None if min(lengths) == longest else torch.tensor(lengths, device=device)
