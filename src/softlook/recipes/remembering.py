@@ -4,14 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from softlook.decode.habits import SETTINGS as SETTINGS
 from softlook.recipes.corpus import stem_of
 from softlook.recipes.settings import ASIDE
 from softlook.recipes.told import CHOSEN, Settled, Told
 from softlook.train.folder import RunFolder
 from softlook.train.settings import FREE
+from softlook.weights.beside import LABELS as LABELS
 from softlook.weights.schema import read_json
 
-SETTINGS, SCORES, LABELS = "settings.json", "scores.json", "labels.json"
+SCORES = "scores.json"
 RUNS = Path("runs")
 
 
