@@ -4,6 +4,7 @@ import copy
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,7 +32,7 @@ from softlook.tabular.targets import Amounts, Classes
 from softlook.train.device import choose_device
 
 
-class TableEstimator(Explaining, BaseEstimator):
+class TableEstimator(Explaining, BaseEstimator, ABC):
     """A table in, a model out, and answers from it. Subclasses say what is predicted, and by which family of models."""
 
     family: ClassVar[Family]
@@ -69,19 +70,21 @@ class TableEstimator(Explaining, BaseEstimator):
 
     # --- what subclasses say -----------------------------------------------------------------------------------------
 
+    @abstractmethod
     def _checked_y(self, X: Any, y: Any) -> np.ndarray:
-        raise NotImplementedError
+        """What is wanted, after it was seen that it can be."""
 
+    @abstractmethod
     def _targets(self, y: np.ndarray, learned: np.ndarray) -> Classes | Amounts:
         """What is to be predicted, from all of y and a mask of the rows that are learned from."""
-        raise NotImplementedError
 
     def _class_weights(self, y: np.ndarray) -> np.ndarray | None:
         """What each class weighs, where classes weigh differently."""
         return None
 
+    @abstractmethod
     def _score_of(self, answers: np.ndarray, y: np.ndarray) -> float:
-        raise NotImplementedError
+        """What answers are worth: more is better."""
 
     # --- fitting -----------------------------------------------------------------------------------------------------
 
@@ -89,7 +92,7 @@ class TableEstimator(Explaining, BaseEstimator):
         began = time.monotonic()
         warm = bool(self.warm_start) and hasattr(self, "model_")
         if not warm:
-            self.__dict__.pop("model_", None)
+            vars(self).pop("model_", None)
         X = checked_frame(self, X, reset=not warm)
         y = self._checked_y(X, y)
         weight = checked_weight(sample_weight, X)
