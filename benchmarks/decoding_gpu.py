@@ -1,8 +1,9 @@
 """Decoding on a GPU beside Hugging Face's `generate`, with the same weights in the same run.
 
-    python -m benchmarks.decoding_gpu [gpt1] [gpt64] [translation] [compiled] [float32]
+    python -m benchmarks.decoding_gpu [gpt1] [gpt64] [translation] [compiled] [float32] [--profile]
 
-Those who are compared take turns; times are medians, and a first round that nobody counts warms everyone up.
+Those who are compared take turns; times are medians, and a first round that nobody counts warms everyone up. With
+--profile, where our own time goes in a translation is told as well.
 """
 
 import statistics
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.decoding_profile import kernels_of, parts_of, steps_of
 from softlook.decode import Continuing, Translating, beam, explain, generate
 from softlook.weights import from_hugging_face
 
@@ -23,6 +25,7 @@ PROMPT, NEW = 128, 256
 BEAMS, LENGTH, SENTENCES = 4, 24, 1024
 VOCAB, END = 32000, 0
 ROUNDS = 3
+PROFILE = "--profile"
 GOALS = {"gpt1": "4,000 tokens/s", "gpt64": "100,000 tokens/s", "translation": "15 times Hugging Face"}
 Said = list[list[int]]
 Runner = Callable[[], Said]
@@ -221,6 +224,12 @@ def part_translation() -> None:
     sizes |= {"Hugging Face, 64 at once": 64, "Hugging Face, 1024 at once": 1024}
     runners = translates(ours, theirs, sizes)
     contest(f"translation, {BEAMS} beams, {SENTENCES} sentences, bfloat16", runners, SENTENCES * LENGTH, rounds=2)
+    if PROFILE in sys.argv:
+        ours_alone = {name: run for name, run in runners.items() if "softlook" in name}
+        for name, run in ours_alone.items():
+            parts_of(name, run)
+        steps_of(ours)
+        kernels_of(next(iter(ours_alone.values())))
 
 
 PARTS: dict[str, Callable[[], None]] = {
@@ -248,4 +257,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main([name for name in sys.argv[1:] if name != PROFILE])

@@ -83,7 +83,8 @@ def beam(
         raise ConfigError("every sequence wants at least one id to begin with; an empty one came")
     ids, lengths = (start, None) if isinstance(start, Tensor) else filled_left(start, speaker.device)
     asked_more = rules or musts is not None or align or coverage or tell is not None or groups > 1
-    if not asked_more and longest >= WORTH and why_not(speaker) is None:
+    has_room = speaker.context is None or ids.shape[1] + longest - 1 <= speaker.context
+    if not asked_more and longest >= WORTH and has_room and why_not(speaker) is None:
         captured = Captured(speaker, room=ids.shape[1] + longest)  # pyright: ignore[reportArgumentType]  (just asked)
         return CapturedBeams(captured, ids, lengths, wanted).run()
     with watching(speaker) if align or coverage else nullcontext() as looks:

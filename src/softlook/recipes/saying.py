@@ -12,8 +12,14 @@ from softlook.decode.rules import ends_of
 from softlook.tokens import TextTokenizer
 from softlook.train.examples import padded, there
 
-ROOM = 8192
-"""Tokens that are worked on at once, over all beams."""
+ROOM, LARGE = 8192, 262_144
+"""Tokens that are worked on at once, over all beams: a GPU is at its best with thousands of rows, if it has room."""
+BYTES = 1 << 19
+"""Memory of a GPU for each such token, with all that is made of it."""
+MOST = 1024
+"""Texts that are worked on at once."""
+ENDLESS = 8192
+"""Words of an answer where neither the model nor anybody else says how many there may be."""
 PLAIN = Habits()
 
 
@@ -43,10 +49,10 @@ def candidates(
     """
     device = next(model.parameters()).device
     found: list[list[Hypothesis]] = [[] for _ in sources]
-    for numbers in _batches([len(row) for row in sources], beams):
+    for numbers in batches([len(row) for row in sources], beams, room_on(device)):
         rows = [sources[number] for number in numbers]
         speaker = speaker_for(model, padded(rows, pad).to(device), there(rows).to(device))
-        longest = min(habits.room(len(rows[0])), (speaker.context or ROOM) - 1)
+        longest = min(habits.room(len(rows[0])), (speaker.context or ENDLESS) - 1)
         told: dict[str, Any] = {"end": end, "longest": longest, "rules": habits.rules(longest, tuple(ends_of(end)))}
         if beams == 1:
             answers = generate(speaker, [[begin]] * len(rows), **told)
@@ -59,11 +65,26 @@ def candidates(
     return found
 
 
-def _batches(lengths: Sequence[int], beams: int) -> Iterator[list[int]]:
-    """Numbers of texts that are alike in length, their answers too, as many as there is room for."""
+def room_on(device: torch.device) -> int:
+    """Tokens that are worked on at once on a device.
+
+    >>> room_on(torch.device("cpu"))
+    8192
+    """
+    if device.type != "cuda":
+        return ROOM
+    return max(ROOM, min(LARGE, torch.cuda.get_device_properties(device).total_memory // BYTES))
+
+
+def batches(lengths: Sequence[int], beams: int, room: int) -> Iterator[list[int]]:
+    """Numbers of texts that are alike in length, their answers too, as many as there is room for.
+
+    >>> list(batches([3, 9, 2, 8], beams=2, room=36))
+    [[1], [3, 0], [2]]
+    """
     batch: list[int] = []
     for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
-        is_full = batch and (len(batch) + 1) * lengths[batch[0]] * beams > ROOM
+        is_full = batch and ((len(batch) + 1) * lengths[batch[0]] * beams > room or len(batch) == MOST)
         if is_full or (batch and usual(lengths[number]) != usual(lengths[batch[0]])):
             yield batch
             batch = []

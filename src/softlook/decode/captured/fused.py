@@ -4,10 +4,11 @@
 import torch
 from torch import Tensor
 
-from softlook.decode.captured import kernels, look_kernels
+from softlook.decode.captured import beam_kernels, kernels, look_kernels
 from softlook.decode.captured.parts import Kept, Past, Plain
 from softlook.decode.captured.plan import Bend, Looking, Norm, Plan, Sum
 from softlook.decode.captured.triton_or_not import triton
+from softlook.decode.captured.ways import Aims, Ways
 
 FEW = 2
 """Up to so many rows each row is multiplied on its own; above, matrix units do it."""
@@ -15,6 +16,10 @@ EARLY = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 9
 """Are kernels begun while the one before still works? From Hopper on they can be."""
 SOME = 128
 """Above so many rows torch's own matrix products are the faster ones."""
+MOST_ROWS = 32
+"""Queries up to which those that look at the same source do so together."""
+WIDEST = 32
+"""Candidates of a sequence up to which one kernel sees to them."""
 BLOCK, MANY = 128, 32
 """Words of a block, and blocks that are looked through together."""
 
@@ -64,11 +69,26 @@ class Fused(Plain):
             return _some(x, sum, bend, gated=gated, residual=residual)
         return super().sum(x, sum, bend=bend, gated=gated, residual=residual)
 
+    def sum_norm(self, x: Tensor, sum: Sum, norm: Norm, residual: Tensor) -> Tensor:
+        if len(x) <= SOME or residual.shape[1] > 8192:
+            return super().sum_norm(x, sum, norm, residual)
+        made = super().sum(x, sum)
+        out, (M, K) = torch.empty_like(made), made.shape
+        kernels.add_norm[(M,)](
+            made, residual, norm.weight, _or(norm.bias, norm.weight), out, norm.eps,
+            K=K, WIDE=_above(K), NORM="square" if norm.by_square else "layer", SHIFT=norm.bias is not None,
+            EARLY=EARLY, **_early(),
+        )  # fmt: skip
+        return out
+
     def look_back(self, heads: Tensor, look: Looking, kept: Kept, past: Past) -> Tensor:
         return _look(heads, look, (kept.key, kept.value), past.at, past)
 
     def look_across(self, query: Tensor, look: Looking, kept: Kept, lengths: Tensor) -> Tensor:
         assert kept.other is not None
+        ways = len(query) // len(lengths)
+        if ways * (look.heads // look.kv_heads) in range(2, MOST_ROWS + 1):
+            return _look_across(query, look, kept.other, lengths, ways)
         return _look(query, look, kept.other, lengths, None)
 
     def say(self, scores: Tensor, ids: Tensor, said: Tensor, chances: Tensor, step: Tensor) -> None:
@@ -76,6 +96,53 @@ class Fused(Plain):
 
     def best_words(self, scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
         return Survey(scores).best_words(width)
+
+    def go_on(
+        self,
+        found: tuple[Tensor, Tensor],
+        totals: Tensor,
+        ways: Ways,
+        aims: Aims,
+        *,
+        ids: Tensor,
+        paths: Tensor | None,
+        length: Tensor,
+    ) -> None:
+        if (1 + len(aims.ends)) * ways.totals.shape[1] > WIDEST:
+            super().go_on(found, totals, ways, aims, ids=ids, paths=paths, length=length)
+        else:
+            _advance(found, totals, ways, aims, ids=ids, paths=paths, length=length)
+
+    def backwards(self, ways: Ways, rows: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+        (_, L, K), R = ways.words.shape, len(rows)
+        said, own = ways.words.new_zeros(R, K, longest, dtype=torch.int32), ways.own.new_zeros(R, K, longest)
+        beam_kernels.backwards[(R * K,)](
+            rows, ways.parents, ways.words, ways.own, ways.found_length, ways.found_beam, ways.found_word,
+            ways.found_own, said, own, L, longest, K=K, num_warps=1,
+        )  # fmt: skip
+        return said, own
+
+
+def _advance(
+    found: tuple[Tensor, Tensor],
+    totals: Tensor,
+    ways: Ways,
+    aims: Aims,
+    *,
+    ids: Tensor,
+    paths: Tensor | None,
+    length: Tensor,
+) -> None:
+    (chances, words), (N, K), (_, L, _) = found, ways.totals.shape, ways.words.shape
+    came, W, columns = totals.shape[1], words.shape[1], 0 if paths is None else paths.shape[1]
+    beam_kernels.advance[(N,)](
+        chances, words, totals, ways.totals, ways.parents, ways.words, ways.own,
+        ways.found, ways.found_length, ways.found_beam, ways.found_word, ways.found_own, ways.over.view(torch.int8),
+        ids, _or(paths, ids), aims.divisors, aims.kindest, aims.ends, aims.limits, length, L, columns,
+        FROM=came, K=K, W=W, WIDTH=min((1 + len(aims.ends)) * K, came * W), ENDS=len(aims.ends),
+        LANES=_above(came * W), PLACES=_above(2 * K), WAYS=_above(K), BLOCK=64, MOVE=paths is not None,
+        EARLY=EARLY, num_warps=1, **_early(),
+    )  # fmt: skip
 
 
 def _few(x: Tensor, sum: Sum, norm: Norm | None, bend: Bend, *, gated: bool, residual: Tensor | None) -> Tensor:
@@ -136,6 +203,18 @@ def _look(heads: Tensor, look: Looking, kept: tuple[Tensor, Tensor], last: Tenso
     return out
 
 
+def _look_across(query: Tensor, look: Looking, other: tuple[Tensor, Tensor], lengths: Tensor, ways: int) -> Tensor:
+    key, value = other
+    out, rows = torch.empty_like(query), ways * (look.heads // look.kv_heads)
+    look_kernels.look_across[(len(lengths), look.kv_heads)](
+        query, key, value, out, lengths, look.scale, key.stride(0), key.stride(1),
+        HEADS=look.heads, KV=look.kv_heads, D=look.width, WIDTH=max(16, _above(look.width)),
+        BLOCK=32 if key.shape[2] <= 32 else 64, WAYS=ways, ROWS=max(16, _above(rows)),
+        EARLY=EARLY, num_warps=2, **_early(),
+    )  # fmt: skip
+    return out
+
+
 def _blocks(programs: int, columns: int) -> tuple[int, int]:
     """Columns that are looked at together, and warps for it: many where few programs have the chip to themselves."""
     if programs >= 4096:
@@ -167,13 +246,15 @@ class Survey:
 
     def best_words(self, width: int) -> tuple[Tensor, Tensor]:
         """The log-probabilities of the best so many words of each row, best first, and which they are."""
-        most = self.best.amax(-1, keepdim=True)
-        total = (self.part[..., 1] * (self.part[..., 0] - most).exp()).sum(-1, keepdim=True).log() + most
-        chosen = self.best.topk(min(width, self.blocks), sorted=False).indices
-        words = (chosen[..., None] * BLOCK + torch.arange(BLOCK, device=chosen.device)).flatten(1)
-        found = self.scores.gather(1, words.clamp(max=self.words - 1)).float()
-        found, places = found.masked_fill(words >= self.words, -torch.inf).topk(min(width, self.words))
-        return found - total, words.gather(1, places)
+        width, most = min(width, self.words), _above(self.blocks)
+        chances = self.best.new_empty(self.rows, width)
+        words = self.best.new_empty(self.rows, width, dtype=torch.long)
+        beam_kernels.best_words[(self.rows,)](
+            self.scores, self.best, self.part, chances, words, self.words, self.blocks, self.parts,
+            WIDTH=width, BLOCK=BLOCK, MOST_BLOCKS=most, MOST_PARTS=_above(self.parts), EARLY=EARLY,
+            num_warps=1 if most <= 512 else 4, **_early(),
+        )  # fmt: skip
+        return chances, words
 
 
 def _early() -> dict[str, bool]:

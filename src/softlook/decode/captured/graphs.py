@@ -13,6 +13,7 @@ class Graph:
     """Some work that is always the same on the same places. It is done when first called, then recorded.
 
     What it makes lies in the same place each time from the second call on. Where there is no GPU it is simply done.
+    Graphs that never run at the same time may share a `pool` of memory for what lies between.
 
     >>> count = torch.zeros(1)
     >>> graph = Graph(lambda: count.add_(1), torch.device("cpu"))
@@ -20,8 +21,8 @@ class Graph:
     (tensor([2.]), tensor([2.]))
     """
 
-    def __init__(self, work: Callable[[], Made], device: torch.device) -> None:
-        self.work, self.device = work, device
+    def __init__(self, work: Callable[[], Made], device: torch.device, pool: Any = None) -> None:
+        self.work, self.device, self.pool = work, device, pool
         self.recorded: torch.cuda.CUDAGraph | None = None
         self.made: Made = None
 
@@ -38,7 +39,7 @@ class Graph:
         graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
-            graph.capture_begin(capture_error_mode="thread_local")
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
                 self.made = self.work()
             finally:

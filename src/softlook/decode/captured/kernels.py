@@ -72,6 +72,35 @@ def norm_rows(
 
 
 @triton.jit
+def add_norm(
+    x_at,
+    residual_at,
+    norm_at,
+    shift_at,
+    out_at,
+    eps,
+    K: tl.constexpr,
+    WIDE: tl.constexpr,
+    NORM: tl.constexpr,
+    SHIFT: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    """A norm of each row and of what is added to it."""
+    m, k = tl.program_id(0).to(tl.int64), tl.arange(0, WIDE)
+    kind = out_at.dtype.element_ty
+    there = k < K
+    weight = tl.load(norm_at + k, there, 0.0).to(tl.float32)
+    shift = weight * 0.0
+    if SHIFT:
+        shift = tl.load(shift_at + k, there, 0.0).to(tl.float32)
+    turn(EARLY)
+    x = tl.load(x_at + m * K + k, there, 0.0).to(tl.float32)
+    x += tl.load(residual_at + m * K + k, there, 0.0).to(tl.float32)
+    x = normed(x.to(kind).to(tl.float32), there, weight, shift, eps, K, NORM)
+    tl.store(out_at + m * K + k, x.to(kind), there)
+
+
+@triton.jit
 def few_rows(
     x_at,
     weight_at,

@@ -131,3 +131,49 @@ def look(
             most, weights, mixed = mixed_in(query, more_keys, more_values, later < last, most, weights, mixed)
         out_row = out_at + m * (HEADS * D) + (g * (HEADS // KV) + j) * D
         tl.store(out_row + d, (mixed / weights).to(kind), there)
+
+
+@triton.jit
+def look_across(
+    query_at,
+    key_at,
+    value_at,
+    out_at,
+    lengths_at,
+    scale,
+    row,
+    head,
+    HEADS: tl.constexpr,
+    KV: tl.constexpr,
+    D: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WAYS: tl.constexpr,
+    ROWS: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    """What all ways of one sequence see in their source through one key head: it is fetched once, for matrix units."""
+    kind = out_at.dtype.element_ty
+    each: tl.constexpr = HEADS // KV
+    n, g = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    r, d = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    last = tl.load(lengths_at + n).to(tl.int32)
+    places = ((n * WAYS + r // each) * HEADS + g * each + r % each)[:, None] * D + d[None, :]
+    there = (r < WAYS * each)[:, None] & (d < D)[None, :]
+    turn(EARLY)
+    query = tl.load(query_at + places, there, 0.0)
+    most = tl.full((ROWS,), float("-inf"), tl.float32)
+    weights, mixed = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, WIDTH), tl.float32)
+    for start in range(0, last, BLOCK):
+        t = start + tl.arange(0, BLOCK)
+        source = n * row + g * head + t[:, None] * D + d[None, :]
+        both = (t < last)[:, None] & (d < D)[None, :]
+        keys, values = tl.load(key_at + source, both, 0.0), tl.load(value_at + source, both, 0.0)
+        scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * scale
+        scores = tl.where((t < last)[None, :], scores, float("-inf"))
+        higher = tl.maximum(most, tl.max(scores, 1))
+        shares, fade = tl.exp(scores - higher[:, None]), tl.exp(most - higher)
+        weights = weights * fade + tl.sum(shares, 1)
+        mixed = mixed * fade[:, None] + tl.dot(shares.to(kind), values, input_precision="ieee")
+        most = higher
+    tl.store(out_at + places, (mixed / weights[:, None]).to(kind), there)

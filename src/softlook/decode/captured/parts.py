@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from softlook.blocks.feed_forward import gelu_tanh
 from softlook.decode.captured.plan import Bend, Looking, Norm, Plan, Sum
+from softlook.decode.captured.ways import Aims, Ways, advance, backwards
 from softlook.decode.outlook import best_words
 from softlook.ops.positions.rotary import Phases, rotary
 
@@ -82,6 +83,10 @@ class Plain:
             x = BENT[bend](x)
         return x if residual is None else residual + x
 
+    def sum_norm(self, x: Tensor, sum: Sum, norm: Norm, residual: Tensor) -> Tensor:
+        """norm(residual + W x + b)"""
+        return self.norm(self.sum(x, sum, residual=residual), norm)
+
     def look_back(self, heads: Tensor, look: Looking, kept: Kept, past: Past) -> Tensor:
         """(M, (H + 2 G) D), queries, keys and values of the new word -> (M, H D); key and value are kept."""
         query, key, value = heads.view(len(heads), -1, look.width).split((look.heads, look.kv_heads, look.kv_heads), 1)
@@ -114,6 +119,29 @@ class Plain:
     def best_words(self, scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
         """The log-probabilities of the best so many words of each row, best first, and which they are."""
         return best_words(scores.float(), width)
+
+    def go_on(
+        self,
+        found: tuple[Tensor, Tensor],
+        totals: Tensor,
+        ways: Ways,
+        aims: Aims,
+        *,
+        ids: Tensor,
+        paths: Tensor | None,
+        length: Tensor,
+    ) -> None:
+        """A word more of a beam search: each way goes on from another, with its past; the next ids are its words."""
+        parents = advance(found, totals, ways, aims, length)
+        if paths is not None:
+            N, K = parents.shape
+            rows = parents + torch.arange(N, device=parents.device)[:, None] * K
+            paths.copy_(paths.index_select(0, rows.flatten()))
+        ids.copy_(ways.words.index_select(1, length - 1).flatten())
+
+    def backwards(self, ways: Ways, rows: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+        """Words of the whole sequences in these rows and their log-probabilities, (R, K, L) each."""
+        return backwards(ways, rows, longest)
 
 
 def _along(kept: Tensor, paths: Tensor | None, rows: int) -> Tensor:

@@ -4,13 +4,17 @@ import threading
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import nn
 
+from softlook.decode.captured.board import Board, Size
 from softlook.decode.captured.plan import NotPlainError, Plan, plan_of
 from softlook.decode.captured.step import State
 
 LARGEST = 1 << 31
 """Bytes of keys and values up to which they are kept for whoever comes next."""
+SHARE = 8
+"""Boards of beam searches are kept as long as they take no more than one in so many bytes of a GPU's memory."""
 
 
 class Shelf:
@@ -19,6 +23,8 @@ class Shelf:
     def __init__(self, model: nn.Module) -> None:
         self.plan: Plan = plan_of(model)
         self.idle: State | None = None
+        self.boards: list[Board] = []
+        """Of beam searches, those that nobody uses at the moment; the last used one last."""
         self.lock = threading.Lock()
 
     def take(self, rows: int, columns: int) -> State | None:
@@ -36,6 +42,32 @@ class Shelf:
         if state.lengths is None and state.past.paths is None and size <= LARGEST:
             with self.lock:
                 self.idle = state
+
+    def take_board(self, size: Size) -> Board | None:
+        """The smallest board that such a search fits on, if there is one; it is the caller's then."""
+        with self.lock:
+            fitting = [board for board in self.boards if board.size.fits(size)]
+            if not fitting:
+                return None
+            chosen = min(fitting, key=lambda board: board.size.cells)
+            self.boards = [board for board in self.boards if board is not chosen]
+            return chosen
+
+    def put_board(self, board: Board) -> None:
+        """Give one back. Those that were not used for the longest time make room for it."""
+        with self.lock:
+            kept, room = [board], _room(board.state.ids.device) - board.bytes
+            for other in reversed(self.boards):
+                room -= other.bytes
+                if room >= 0:
+                    kept.insert(0, other)
+            self.boards = kept if board.bytes <= _room(board.state.ids.device) else self.boards
+
+
+def _room(device: torch.device) -> int:
+    if device.type != "cuda":
+        return LARGEST
+    return max(LARGEST, torch.cuda.get_device_properties(device).total_memory // SHARE)
 
 
 Mark = tuple[Any, ...]

@@ -110,21 +110,25 @@ class Captured:
         state.past.at.add_(1)
         return made
 
-    def _begin(self, ids: Tensor, lengths: Tensor | None) -> Tensor:
-        """What comes first is read at once, and what is remembered of it stays; an encoder-decoder reads it itself."""
+    def read(self, ids: Tensor, lengths: Tensor | None) -> tuple[Tensor, list[KeyValue], list[KeyValue | None]]:
+        """What comes first, at once: scores, and each layer's keys and values; an encoder-decoder reads it itself."""
         speaker = self.speaker
         speaker.filling.begin(ids, lengths)
         if isinstance(speaker, Continuing):
             made, own = read(self.plan, ids, speaker.filling.count)
-            others = [None] * len(own)
-        else:
-            made, memory = speaker.next(ids, lengths), speaker.memory
-            own, others = [layer.own for layer in memory.kept], [layer.other for layer in memory.kept]  # pyright: ignore[reportAttributeAccessIssue]
-            speaker.memory = Memory()
+            return made, own, [None] * len(own)
+        made, memory = speaker.next(ids, lengths), speaker.memory
+        own, others = [layer.own for layer in memory.kept], [layer.other for layer in memory.kept]  # pyright: ignore[reportAttributeAccessIssue]
+        speaker.memory = Memory()
+        return made, own, others
+
+    def _begin(self, ids: Tensor, lengths: Tensor | None) -> Tensor:
+        """What was read stays in its place."""
+        made, own, others = self.read(ids, lengths)
         self.length = ids.shape[1]
         columns = even(max(self.length, self.length + SPARE if self.room is None else self.room))
         self.state = self.shelf.take(len(ids), columns) or self._made(len(ids), columns, own, others)
-        fill(self.state, own, self.length, speaker.filling.count)
+        fill(self.state, own, self.length, self.speaker.filling.count)
         return made
 
     def _made(self, rows: int, columns: int, own: list[Any], others: list[Any]) -> State:
@@ -137,7 +141,7 @@ class Captured:
             self.plan.turns(columns),
             self.plan.places(columns),
         )
-        lengths = source_lengths(self.speaker, kept)
+        lengths = source_lengths(self.speaker, kept[0].other)
         return State(torch.zeros(rows, **places), past, kept, lengths, torch.zeros(1, **places))
 
 
@@ -155,12 +159,12 @@ def fill(state: State, own: list[KeyValue], length: int, filled: Tensor | None) 
     state.past.first.zero_() if filled is None else state.past.first.copy_(filled)
 
 
-def source_lengths(speaker: Continuing | Translating, kept: list[Kept]) -> Tensor | None:
+def source_lengths(speaker: Continuing | Translating, other: KeyValue | None) -> Tensor | None:
+    """Words of each source."""
     if not isinstance(speaker, Translating):
         return None
     if speaker.present is not None:
         return speaker.present.sum(1)
-    other = kept[0].other
     assert other is not None
     return torch.full((len(other[0]),), other[0].shape[2], device=other[0].device)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from softlook.decode.captured.parts import Kept, Past, Plain
-from softlook.decode.captured.plan import Layer, Norm, Plan
+from softlook.decode.captured.plan import Layer, Norm, Plan, Sum
 
 
 @dataclass
@@ -73,22 +73,23 @@ def scores(plan: Plan, parts: Plain, state: State) -> Tensor:
 def _layer(x: Tensor, layer: Layer, kept: Kept, parts: Plain, state: State) -> Tensor:
     heads = parts.sum(x, layer.attend.into, norm=_before(layer, layer.attend_norm))
     looked = parts.look_back(heads, layer.attend, kept, state.past)
-    x = _behind(layer, layer.attend_norm, parts, parts.sum(looked, layer.attend.out, residual=x))
+    x = _added(layer, layer.attend_norm, parts, looked, layer.attend.out, x)
     if layer.cross is not None and layer.cross_norm is not None and state.lengths is not None:
         query = parts.sum(x, layer.cross.into, norm=_before(layer, layer.cross_norm))
         looked = parts.look_across(query, layer.cross, kept, state.lengths)
-        x = _behind(layer, layer.cross_norm, parts, parts.sum(looked, layer.cross.out, residual=x))
+        x = _added(layer, layer.cross_norm, parts, looked, layer.cross.out, x)
     feed = layer.feed
     hidden = parts.sum(x, feed.into, norm=_before(layer, layer.feed_norm), bend=feed.bend, gated=feed.gated)
-    return _behind(layer, layer.feed_norm, parts, parts.sum(hidden, feed.out, residual=x))
+    return _added(layer, layer.feed_norm, parts, hidden, feed.out, x)
 
 
 def _before(layer: Layer, norm: Norm) -> Norm | None:
     return norm if layer.before else None
 
 
-def _behind(layer: Layer, norm: Norm, parts: Plain, x: Tensor) -> Tensor:
-    return x if layer.before else parts.norm(x, norm)
+def _added(layer: Layer, norm: Norm, parts: Plain, made: Tensor, out: Sum, x: Tensor) -> Tensor:
+    """x and what a layer made of it, normed where norms stand behind."""
+    return parts.sum(made, out, residual=x) if layer.before else parts.sum_norm(made, out, norm, x)
 
 
 def wider(kept: Tensor, columns: int) -> Tensor:
