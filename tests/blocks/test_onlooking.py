@@ -70,3 +70,11 @@ def test_dropout_drops_the_same_share_of_the_values_bias() -> None:
         said = [look(made, x) for look in (lambda b, x: look_on(b, x[:, :1], x), lambda b, x: b(x)[:, :1])]
     for one, other in zip(*((s.mean(0), s.std(0)) for s in said), strict=True):
         assert_close(one, other, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_a_rows_bits_do_not_depend_on_its_place_among_others(places: int) -> None:
+    made, x = block().float(), torch.randn(1, 12, 24).repeat(16, 1, 1)
+    assert _is_worth_it(made.attend, x[:, :places], x)
+    found = look_on(made, x[:, :places], x)
+    assert bool((found == found[:1]).all())

@@ -163,3 +163,11 @@ def test_what_makes_no_sense_is_refused() -> None:
     for tokens in (PiecewiseTokens(torch.tensor([[0.0, 1.0]] * 3), 8), PeriodicTokens(3, 8)):
         with pytest.raises(ShapeError, match="reads 3 columns of numbers; 1 came"):
             tokens(torch.randn(5, 1))
+
+
+def test_a_number_that_most_have_leaves_bins_for_the_others() -> None:
+    random = torch.Generator().manual_seed(0)
+    gains = torch.cat([torch.zeros(900), torch.rand(100, generator=random) + 1])
+    edges = bin_edges(gains[:, None], most=20)[0]
+    assert (edges == 0).sum() == 1
+    assert len(edges.unique()) == 21

@@ -31,7 +31,8 @@ def by_hand(model: Any, table: Any) -> np.ndarray:
         query, key, *_ = args
         weights = (query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5).softmax(-1).mean(1)
         last = len(rows_of_cls) == model.recipe_.depth - 1
-        rows_of_cls.append((weights if last else weights[:, :1]).mean(1))
+        own = weights if last else weights[:, :1]  # of each member, where each has a map of its own
+        rows_of_cls.append(own.reshape(len(table), -1, own.shape[-1]).mean(1))
 
     hooks = [part.register_forward_pre_hook(watch) for part in model.model_.modules() if isinstance(part, Mixing)]
     with torch.no_grad():

@@ -50,7 +50,8 @@ def _from_afar(attend: MultiHead, own: Tensor, others: Tensor) -> Tensor:
     counted = F.pad(others, (0, 1), value=1.0)[:, None]
     mixed = attend.mix(seen_by.view(H, B, T, C).transpose(0, 1), others[:, None], counted)  # (B, H, T, C + 1)
     seen, count = mixed.transpose(0, 1).reshape(H, B * T, C + 1).split([C, 1], -1)
-    value = seen @ to_value.mT
+    # Whole, for where each row begins at another distance from a multiple of 64 bytes, the last bits depend on it.
+    value = seen.contiguous() @ to_value.mT
     if attend.to_value.bias is not None:
         value = torch.addcmul(value, count, attend.to_value.bias.view(H, 1, D))
     return attend.join(value.view(H, B, T, D).transpose(0, 1))

@@ -37,7 +37,7 @@ class PiecewiseTokens(nn.Module):
         if bins < 1 or not (cannot_be_read(edges) or (edges.diff(dim=1) >= 0).all()):
             raise ConfigError("edges want a row of rising numbers for each column, two at least; use bin_edges")
         self.register_buffer("edges", edges.detach().clone())
-        self.weight, self.bias = _even(bins * dim, columns, bins, dim), _even(dim, columns, dim)
+        self.weight, self.bias = _even(bins, columns, bins, dim), _even(dim, columns, dim)
         self.bends = bends
 
     def forward(self, numbers: Float[Tensor, "N J"]) -> Float[Tensor, "N J C"]:
@@ -113,8 +113,10 @@ def piecewise(numbers: Float[Tensor, "N J"], edges: Float[Tensor, "J _"]) -> Flo
 def bin_edges(numbers: Float[Tensor, "N J"], most: int = 48) -> Float[Tensor, "J _"]:
     """Edges of at most so many bins a column, with as many of the numbers in one as in another: its quantiles.
 
-    A column with few different numbers has an edge at each of them. Missing ones (NaN) do not count; what is short of
-    `most` bins is filled up with the last edge, and a column without any number has its edges at 0.
+    A column with few different numbers has an edge at each of them. A number so common that it would fill a bin alone
+    has an edge too, and the quantiles are those of the others: where most are 0, the rest is still told apart.
+    Missing ones (NaN) do not count; what is short of `most` bins is filled up with the last edge, and a column without
+    any number has its edges at 0.
 
     >>> bin_edges(torch.tensor([[0.0, 5.0], [1.0, 5.0], [2.0, torch.nan], [9.0, 5.0]]), most=3)
     tensor([[0., 1., 2., 9.],
@@ -129,13 +131,20 @@ def bin_edges(numbers: Float[Tensor, "N J"], most: int = 48) -> Float[Tensor, "J
 def _edges_of(known: Tensor, most: int) -> Tensor:
     """Of one column: the different ones where they are few, else quantiles, and the last edge again and again."""
     known = known.sort().values
-    edges = known.unique_consecutive()
+    edges, counts = known.unique_consecutive(return_counts=True)
     if len(edges) > most + 1:
-        places = torch.linspace(0, len(known) - 1, most + 1, dtype=torch.float64, device=known.device)
-        below, above = known[places.floor().long()], known[places.ceil().long()]
-        edges = torch.lerp(below.double(), above.double(), places.frac()).to(known.dtype).unique_consecutive()
+        is_common = counts > len(known) / most
+        common, others = edges[is_common], known[~is_common.repeat_interleave(counts)]
+        edges = torch.cat([common, _quantiles_of(others, most + 1 - len(common))]).sort().values.unique_consecutive()
     last = edges[-1:] if len(edges) else edges.new_zeros(1)
     return torch.cat([edges, last.expand(most + 1 - len(edges))])
+
+
+def _quantiles_of(known: Tensor, count: int) -> Tensor:
+    """So many, from the least to the greatest, of what is in order."""
+    places = torch.linspace(0, len(known) - 1, count, dtype=torch.float64, device=known.device)
+    below, above = known[places.floor().long()], known[places.ceil().long()]
+    return torch.lerp(below.double(), above.double(), places.frac()).to(known.dtype)
 
 
 def _each_column(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

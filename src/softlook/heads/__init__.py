@@ -1,5 +1,6 @@
 """Vectors in, scores out."""
 
+from softlook.heads.beside import Beside as Beside
 from softlook.heads.classify import ClassHead as ClassHead
 from softlook.heads.classify import SpanHead as SpanHead
 from softlook.heads.classify import States as States

@@ -15,6 +15,7 @@ from softlook.blocks.feed_forward import GatedFeedForward
 from softlook.blocks.onlooking import look_on
 from softlook.blocks.residual import PreNorm
 from softlook.embed.columns import CategoryTokens, NumberTokens, cannot_be_read, table
+from softlook.heads.beside import Beside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,8 @@ class FTTransformerConfig:
     """Share dropped inside the feed-forward layers while training."""
     dropout: float = 0.0
     """Share dropped before each addition while training."""
+    beside: bool = False
+    """Whether each column also has a say by itself, in straight lines beside the rest. For few labels."""
 
 
 class FTTransformer(nn.Module):
@@ -65,6 +68,12 @@ class FTTransformer(nn.Module):
         self.blocks = nn.ModuleList(self._block(first=layer == 0) for layer in range(config.depth))
         self.norm = nn.LayerNorm(config.dim)
         self.head = nn.Linear(config.dim, config.classes)
+        self.beside = self._beside() if config.beside else None
+
+    def _beside(self) -> Beside:
+        c = self.config
+        tokens = c.numbers + len(c.categories)
+        return Beside(c.numbers, c.categories, tokens=tokens, dim=c.dim, classes=c.classes)
 
     def _block(self, *, first: bool) -> Block:
         c = self.config
@@ -93,6 +102,9 @@ class FTTransformer(nn.Module):
         for block in self.blocks[1:-1]:
             x = block(x)
         last: Any = self.blocks[-1]
+        if self.beside is not None:
+            lines = self.beside(numbers, categories, last(x)[:, None, 1:])[:, 0]
+            return lines + self.head(F.relu(self.norm(look_on(last, x[:, :1], x)[:, 0])))
         x = look_on(last, x[:, :1], x)  # nobody reads what the last block would make of the columns
         return self.head(F.relu(self.norm(x[:, 0])))
 

@@ -13,6 +13,7 @@ from softlook.blocks.block import Block
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward
 from softlook.blocks.residual import PostNorm
 from softlook.embed.columns import ColumnEmbedding, complete, table
+from softlook.heads.beside import Beside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,8 @@ class TabTransformerConfig:
     """Share dropped inside attention and before each addition while training."""
     normed: bool = True
     """Whether the numbers of a row go through a norm, as in the paper; scaled ones are better off without."""
+    beside: bool = False
+    """Whether each column also has a say by itself, in straight lines beside the rest. For few labels."""
 
 
 class TabTransformer(nn.Module):
@@ -61,6 +64,7 @@ class TabTransformer(nn.Module):
         # The norm runs over the numbers of a row. Of a single one it would leave nothing, so that one is let through.
         self.norm = nn.LayerNorm(config.numbers) if config.normed and config.numbers > 1 else nn.Identity()
         self.head = self._head(len(config.categories) * config.dim + config.numbers)
+        self.beside = self._beside() if config.beside else None
 
     def _block(self) -> Block:
         c = self.config
@@ -77,6 +81,10 @@ class TabTransformer(nn.Module):
             layers += [nn.Linear(inner, outer), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(widths[-1], self.config.classes))
 
+    def _beside(self) -> Beside:
+        c = self.config
+        return Beside(c.numbers, c.categories, tokens=len(c.categories), dim=c.dim, classes=c.classes)
+
     def forward(
         self, numbers: Float[Tensor, "N numbers"] | None = None, categories: Int[Tensor, "N categories"] | None = None
     ) -> Float[Tensor, "N K"]:
@@ -86,4 +94,5 @@ class TabTransformer(nn.Module):
         for block in self.blocks:
             x = block(x)
         known = self.norm(complete(numbers, self.config.numbers))
-        return self.head(torch.cat([x.flatten(1), known], 1))
+        scores = self.head(torch.cat([x.flatten(1), known], 1))
+        return scores if self.beside is None else scores + self.beside(numbers, categories, x[:, None])[:, 0]

@@ -20,6 +20,7 @@ from softlook.blocks.onlooking import look_on
 from softlook.blocks.residual import PreNorm
 from softlook.embed.columns import CategoryTokens, NumberTokens, table
 from softlook.embed.numbers import OrMissing, PeriodicTokens, PiecewiseTokens
+from softlook.heads.beside import Beside
 
 NumberTokensName = Literal["piecewise", "periodic", "linear"]
 
@@ -59,6 +60,8 @@ class TableTransformerConfig:
     """Share dropped inside the feed-forward layers while training."""
     dropout: float = 0.0
     """Share dropped before each addition while training."""
+    beside: bool = False
+    """Whether each column also has a say by itself, in straight lines beside the rest. For few labels."""
 
 
 class TableTransformer(nn.Module):
@@ -89,10 +92,13 @@ class TableTransformer(nn.Module):
         self.categories = CategoryTokens(c.categories, c.dim)
         self.blocks = nn.ModuleList(self._block(first=layer == 0) for layer in range(c.depth))
         places = 1 if self.shared == last else 1 + c.numbers + len(c.categories)
-        self.members = nn.Parameter(1 + 0.5 * torch.randn(c.members, places, c.dim))
+        self.members = nn.Parameter(torch.randint(0, 2, (c.members, places, c.dim)) * 2.0 - 1.0)
         self.norm = nn.LayerNorm(c.dim)
         self.head = nn.Parameter(torch.empty(c.members, c.dim, c.classes).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(c.members, c.classes).uniform_(-bound, bound))
+        tokens = c.numbers + len(c.categories)
+        lines = Beside(c.numbers, c.categories, tokens=tokens, dim=c.dim, classes=c.classes) if c.beside else None
+        self.beside = lines
 
     def _block(self, *, first: bool) -> Block:
         c = self.config
@@ -114,16 +120,38 @@ class TableTransformer(nn.Module):
     ) -> Float[Tensor, "N E K"]:
         """Leave out the part that the table does not have."""
         numbers, categories = table(numbers, categories, like=self.summary)
+        x = self._looked(numbers, categories)
+        if self.beside is None:
+            return self.read(self._summed_up(x, len(numbers)))
+        cells = self.blocks[-1](x)[:, 1:].unflatten(0, (len(numbers), -1))
+        return self.read(self._summed_up(x, len(numbers))) + self.beside(numbers, categories, cells)
+
+    def states(
+        self, numbers: Float[Tensor, "N numbers"] | None = None, categories: Int[Tensor, "N categories"] | None = None
+    ) -> Float[Tensor, "N E C"]:
+        """What [CLS] has seen of each row, as each member sees it: all that an answer is read off."""
+        numbers, categories = table(numbers, categories, like=self.summary)
+        return self._summed_up(self._looked(numbers, categories), len(numbers))
+
+    def _looked(self, numbers: Float[Tensor, "N _"], categories: Int[Tensor, "N _"]) -> Float[Tensor, "_ T C"]:
+        """[CLS] and all cells before the last block; once for each member where they have parted."""
         x = torch.cat([self.numbers(numbers), self.categories(categories)], 1)
         x = torch.cat([self.summary.expand(x.shape[0], 1, -1), x], 1)
         for layer, block in enumerate(self.blocks[:-1]):
             x = block(self._apart(x) if layer == self.shared else x)
+        return x
+
+    def _summed_up(self, x: Float[Tensor, "_ T C"], rows: int) -> Float[Tensor, "N E C"]:
+        """The last block, in which [CLS] alone looks."""
         own = x[:, :1]
         last: Any = self.blocks[-1]
         if self.shared == self.config.depth - 1:  # the members of a row are as many onlookers of the same columns
-            own = self._apart(own).view(numbers.shape[0], -1, self.config.dim)
-        own = F.relu(self.norm(look_on(last, own, x))).view(numbers.shape[0], -1, self.config.dim)
-        return torch.einsum("nec,eck->nek", own, self.head) + self.bias
+            own = self._apart(own).view(rows, -1, self.config.dim)
+        return F.relu(self.norm(look_on(last, own, x))).view(rows, -1, self.config.dim)
+
+    def read(self, states: Float[Tensor, "N E C"]) -> Float[Tensor, "N E K"]:
+        """Each member's scores for what it has seen."""
+        return torch.einsum("nec,eck->nek", states, self.head) + self.bias
 
     def _apart(self, x: Float[Tensor, "N T C"]) -> Float[Tensor, "NE T C"]:
         """Every row once for each member, seen in that member's own light."""
@@ -145,4 +173,4 @@ def _number_tokens(config: TableTransformerConfig, edges: Tensor | None) -> nn.M
             f"{c.numbers} columns of at most {c.bins} bins have edges of the shape {(c.numbers, c.bins + 1)}; "
             f"{tuple(edges.shape)} came. Use bin_edges(numbers, most={c.bins})."
         )
-    return PiecewiseTokens(edges, c.dim)
+    return PiecewiseTokens(edges, c.dim, bends=True)

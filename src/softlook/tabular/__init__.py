@@ -1,7 +1,9 @@
 """Attention for tables: what the columns are, and scikit-learn's estimators over them.
 
-It needs scikit-learn and narwhals: `pip install softlook[tables]`.
+It needs scikit-learn and narwhals: `pip install softlook[tables]`; `tune` also needs optuna: `softlook[tune]`.
 """
+
+from typing import TYPE_CHECKING, Any
 
 try:
     import narwhals as narwhals
@@ -22,3 +24,14 @@ from softlook.tabular.kinds import Kind as Kind
 from softlook.tabular.regressor import FTTransformerRegressor as FTTransformerRegressor
 from softlook.tabular.regressor import TabTransformerRegressor as TabTransformerRegressor
 from softlook.tabular.scaling import Scaling as Scaling
+
+if TYPE_CHECKING:
+    from softlook.tabular.tuning import tune as tune
+
+
+def __getattr__(name: str) -> Any:
+    if name != "tune":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from softlook.tabular.tuning import tune  # noqa: PLC0415  (it takes a package of its own)
+
+    return tune

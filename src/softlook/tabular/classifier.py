@@ -5,11 +5,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 
 from softlook.base.errors import ConfigError
 from softlook.tabular.checking import checked_labels
 from softlook.tabular.defaults import Family, Recipe, Watched
 from softlook.tabular.estimator import TableEstimator
+from softlook.tabular.pieces import is_pieces
+from softlook.tabular.tallying import ClassTally, Tally
 from softlook.tabular.targets import Classes
 
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
@@ -28,7 +31,8 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         """Learn from a table and its labels.
 
         X: pandas, polars, pyarrow or numpy. `validation=(X, y)` are rows to stop by; where none come, a share is held
-        out.
+        out. X may also be a path, paths, frames one after another, or a function that gives such; then y and
+        `sample_weight` are names of columns, and what does not fit `memory_limit` goes by way of a temporary folder.
         """
         self._fit(X, y, sample_weight, validation)
         self.classes_ = self.targets_.values
@@ -42,6 +46,13 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         """(N,): the likeliest class."""
         return self._named(self._answers(X))
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of right answers; of a table in pieces, y is the name of its target."""
+        if not is_pieces(X):
+            return super().score(X, y, sample_weight)
+        wanted, answered, weight = self._scored(X, y, sample_weight)
+        return float(accuracy_score(wanted, answered, sample_weight=weight))
+
     def _named(self, answers: np.ndarray) -> np.ndarray:
         return self.targets_.values[answers.argmax(1)]
 
@@ -51,16 +62,28 @@ class TableClassifier(ClassifierMixin, TableEstimator):
     def _targets(self, y: np.ndarray, learned: np.ndarray) -> Classes:
         return Classes.of(y)
 
+    def _tally(self) -> ClassTally:
+        return ClassTally()
+
     def _class_weights(self, y: np.ndarray) -> np.ndarray | None:
         if self.class_weight is None:
             return None
-        values, codes = self.targets_.values, self.targets_.encode(y)
+        return self._weights_by(np.bincount(self.targets_.encode(y), minlength=len(self.targets_.values)))
+
+    def _tallied_weights(self, tally: Tally) -> np.ndarray | None:
+        assert isinstance(tally, ClassTally)
+        counts = np.zeros(len(self.targets_.values), np.int64)
+        counts[self.targets_.encode(tally.targets().values)] = tally.counts
+        return None if self.class_weight is None else self._weights_by(counts)
+
+    def _weights_by(self, counts: np.ndarray) -> np.ndarray:
         if isinstance(self.class_weight, Mapping):
-            return np.array([self.class_weight.get(value, 1.0) for value in values.tolist()], dtype=np.float64)
+            return np.array(
+                [self.class_weight.get(value, 1.0) for value in self.targets_.values.tolist()], dtype=np.float64
+            )
         if self.class_weight != "balanced":
             raise ConfigError(f"class_weight is 'balanced', or a weight for each class; {self.class_weight!r} came")
-        counts = np.bincount(codes, minlength=len(values))
-        return len(y) / (np.count_nonzero(counts) * np.maximum(counts, 1))
+        return counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
 
     def _score_of(self, answers: np.ndarray, y: np.ndarray) -> float:
         return float((self._named(answers) == y).mean())
@@ -88,6 +111,7 @@ class FTTransformerClassifier(TableClassifier):
         dim: int | None = None,
         depth: int | None = None,
         heads: int | None = None,
+        hidden: int | None = None,
         members: int | None = None,
         number_tokens: str | None = None,
         scaling: str | None = None,
@@ -102,6 +126,7 @@ class FTTransformerClassifier(TableClassifier):
         watch: Watched | None = None,
         validation_share: float = 0.2,
         time_limit: float | None = None,
+        memory_limit: float | None = None,
         class_weight: ClassWeight = None,
         kinds: Mapping[str, str] | None = None,
         ordinal: Mapping[str, list[Any]] | None = None,
@@ -144,6 +169,7 @@ class TabTransformerClassifier(TableClassifier):
         watch: Watched | None = None,
         validation_share: float = 0.2,
         time_limit: float | None = None,
+        memory_limit: float | None = None,
         class_weight: ClassWeight = None,
         kinds: Mapping[str, str] | None = None,
         ordinal: Mapping[str, list[Any]] | None = None,

@@ -1,14 +1,13 @@
 """What all four estimators share: from a frame to a fitted model, and from a model to answers."""
 
 import copy
-import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -21,18 +20,33 @@ from torch import nn
 from softlook.base.errors import ConfigError, DataError
 from softlook.tabular.checking import checked_frame, checked_weight
 from softlook.tabular.columns import Columns
-from softlook.tabular.defaults import FEW_ROWS, Family, Recipe, chosen
-from softlook.tabular.fitting import Epoch, Learner, Limits, Rows, answers, dice
+from softlook.tabular.cores import threads
+from softlook.tabular.defaults import FEW_ROWS, Family, Recipe, chosen, settled
+from softlook.tabular.fitting import Epoch, Learner, Limits, answers, dice
+from softlook.tabular.gathering import Gathered
 from softlook.tabular.importance import Explaining
 from softlook.tabular.making import make_model
+from softlook.tabular.passing import Passing
+from softlook.tabular.pieces import Pieces, Roles, is_pieces
+from softlook.tabular.pretraining import Pretrained
 from softlook.tabular.reading import Reading
+from softlook.tabular.recalling import Memory
+from softlook.tabular.rows import Rows, together
 from softlook.tabular.saying import teller
 from softlook.tabular.splitting import held_out
+from softlook.tabular.storing import Room, Shelf, StoredRows
+from softlook.tabular.streaming import Streaming
+from softlook.tabular.tallying import Tally
 from softlook.tabular.targets import Amounts, Classes
+from softlook.tabular.unlabelled import FEW_LABELS, Pretraining
 from softlook.train.device import choose_device
 
+Learning = Callable[[Learner, Limits], list[Epoch]]
+FEW_ANSWERS = 4096
+"""Up to so many rows are answered in double precision, which costs little."""
 
-class TableEstimator(Explaining, BaseEstimator, ABC):
+
+class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
     """A table in, a model out, and answers from it. Subclasses say what is predicted, and by which family of models."""
 
     family: ClassVar[Family]
@@ -40,6 +54,7 @@ class TableEstimator(Explaining, BaseEstimator, ABC):
     recipe: str | Recipe
     validation_share: float
     time_limit: float | None
+    memory_limit: float | None
     kinds: Mapping[str, str] | None
     ordinal: Mapping[str, list[Any]] | None
     device: str
@@ -52,6 +67,7 @@ class TableEstimator(Explaining, BaseEstimator, ABC):
     reading_: Reading
     targets_: Classes | Amounts
     recipe_: Recipe
+    memory_: Memory | None
     history_: list[Epoch]
     n_iter_: int
     n_features_in_: int
@@ -78,8 +94,16 @@ class TableEstimator(Explaining, BaseEstimator, ABC):
     def _targets(self, y: np.ndarray, learned: np.ndarray) -> Classes | Amounts:
         """What is to be predicted, from all of y and a mask of the rows that are learned from."""
 
+    @abstractmethod
+    def _tally(self) -> Tally:
+        """The same, from pieces of y that pass by."""
+
     def _class_weights(self, y: np.ndarray) -> np.ndarray | None:
         """What each class weighs, where classes weigh differently."""
+        return None
+
+    def _tallied_weights(self, tally: Tally) -> np.ndarray | None:
+        """The same, from pieces of y that have passed by."""
         return None
 
     @abstractmethod
@@ -88,12 +112,26 @@ class TableEstimator(Explaining, BaseEstimator, ABC):
 
     # --- fitting -----------------------------------------------------------------------------------------------------
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, validation: tuple[Any, Any] | None) -> None:
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        validation: tuple[Any, Any] | None,
+        learning: Learning | None = None,
+    ) -> None:
+        """`learning` is who has the learner learn, where it is not simply told to."""
+        if is_pieces(X):
+            self._fit_pieces(X, Roles.of(y, sample_weight), validation, learning)
+            return
         began = time.monotonic()
         warm = bool(self.warm_start) and hasattr(self, "model_")
+        begun = None if warm else self._begun()
         if not warm:
             vars(self).pop("model_", None)
-        X = checked_frame(self, X, reset=not warm)
+        if begun is not None:
+            self._check_columns(X)
+        X = checked_frame(self, X, reset=not warm and begun is None)
         y = self._checked_y(X, y)
         weight = checked_weight(sample_weight, X)
         if not weight.all():  # a row that weighs nothing is not there
@@ -106,28 +144,109 @@ class TableEstimator(Explaining, BaseEstimator, ABC):
             train = _safe_indexing(X, np.flatnonzero(~held)) if held.any() else X
             if not warm:
                 self.targets_ = self._targets(y, ~held)
-                self._read(train, recipe, seed)
+                self._read(train, recipe, seed, begun)
             each = self._class_weights(y)
             rows = self._rows(train, y[~held], weight[~held], each)
             if rows is None:
                 raise DataError("every row weighs nothing: nothing would be learned. Look at the class weights.")
-            model = self.model_ if warm else make_model(recipe, self.reading_, rows.numbers, self.targets_.outputs)
+            recipe = self._settled(recipe, len(rows), device, warm=warm, begun=begun)
+            model = self.model_ if warm else self._model(recipe, rows.numbers, begun)
             if validation is not None:
                 others = self._validation_rows(*validation, each)
             else:
                 others = self._rows(_safe_indexing(X, np.flatnonzero(held)), y[held], weight[held], each)
             learned = _learner(model.to(device), rows, others, targets=self.targets_, recipe=recipe, seed=seed)
-            self.history_ = learned.learn(Limits(self.time_limit, began), teller(self.verbose))
-            # Last of all, so that whoever stopped on the way is not taken for fitted.
-            self.model_, self.recipe_, self.n_iter_ = model, recipe, len(self.history_)
+            self._learn(learned, Limits(self.time_limit, began), learning, begun)
+
+    def _learn(
+        self, learner: Learner, limits: Limits, learning: Learning | None, begun: Pretrained | None = None
+    ) -> None:
+        probed = None if begun is None else self._probe(begun, learner, limits)
+        if probed is not None:
+            self.history_ = probed
+        else:
+            self.history_ = learning(learner, limits) if learning else learner.learn(limits, teller(self.verbose))
+        # Last of all, so that whoever stopped on the way is not taken for fitted.
+        self.model_, self.recipe_, self.n_iter_ = learner.model, learner.recipe, len(self.history_)
+        self.memory_ = learner.memory
+
+    def _fit_pieces(self, X: Any, roles: Roles, validation: tuple[Any, Any] | None, learning: Learning | None) -> None:
+        """A table in pieces: as one, where there is room for all of it."""
+        _check_parameters(self)
+        with TemporaryDirectory(prefix="softlook-") as folder:
+            pieces, room = Pieces.of(X, Path(folder)), Room.of(self.memory_limit)
+            whole = pieces.whole(room.raw)
+            if whole is None:
+                passing = Passing(pieces, roles, self._checked_piece, 0.0 if validation else self.validation_share)
+                self._fit_passing(passing, Path(folder), validation, learning)
+            else:
+                self._fit(*roles.apart(whole, is_text=pieces.is_text), validation, learning)
+
+    def _fit_passing(
+        self, passing: Passing, folder: Path, validation: tuple[Any, Any] | None, learning: Learning | None
+    ) -> None:
+        """A table too large to be held: its rows go by way of a folder."""
+        began = time.monotonic()
+        warm = bool(self.warm_start) and hasattr(self, "model_")
+        begun = None if warm else self._begun()
+        if not warm:
+            vars(self).pop("model_", None)
+            if begun is None:
+                vars(self).pop("n_features_in_", None)
+        recipe = self._chosen_recipe()
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        device = choose_device(self.device)
+        with dice(seed, device), threads(self.n_jobs):
+            tally = self._tally()
+            gathered = Gathered(dict(self.kinds or {}), dict(self.ordinal or {}), seed=seed)  # pyright: ignore[reportArgumentType]
+            count = passing.survey(gathered, tally, seed=seed)
+            if not warm:
+                self.targets_ = tally.targets()
+            if begun is not None:
+                self.reading_ = begun.reading
+            elif not warm:
+                self._keep_reading(gathered.sample(), Columns(gathered.learned(), gathered.has_names), recipe, seed)
+            each = self._tallied_weights(tally)
+            codes, room = max(self.reading_.sizes, default=1), Room.of(self.memory_limit)
+            shelf = Shelf(folder, expected=count, room=room, codes=codes, seed=seed)
+            others = passing.shelve(lambda X, y, weight: self._rows(X, y, weight, each), shelf, rows=count, seed=seed)
+            rows = shelf.rows()
+            if rows is None:
+                raise DataError("every row weighs nothing: nothing would be learned. Look at the class weights.")
+            sample = self.reading_.read(gathered.sample()).numbers
+            recipe = self._settled(recipe, len(rows), device, warm=warm, begun=begun)
+            model = self.model_ if warm else self._model(recipe, sample, begun)
+            others = others if validation is None else self._validation_rows(*validation, each)
+            learned = _learner(model.to(device), rows, others, targets=self.targets_, recipe=recipe, seed=seed)
+            self._learn(learned, Limits(self.time_limit, began), learning, begun)
+
+    def _checked_piece(self, X: Any, y: Any, weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+        X = checked_frame(self, X, reset=not hasattr(self, "n_features_in_"))
+        return X, self._checked_y(X, y), checked_weight(weight, X)
 
     def _chosen_recipe(self) -> Recipe:
         _check_parameters(self)
         return chosen(self.family, self.recipe, self.get_params(deep=False))
 
+    def _settled(
+        self, recipe: Recipe, rows: int, device: torch.device, *, warm: bool, begun: Pretrained | None
+    ) -> Recipe:
+        """The recipe in sizes for so many rows; those of the model that goes on, where one does."""
+        if begun is not None:
+            return self._after(begun, recipe)
+        if warm:
+            return replace(recipe, dim=self.recipe_.dim, members=self.recipe_.members)
+        return settled(recipe, rows=rows, tokens=1 + len(self.reading_.owners), device=device.type)
+
+    def _model(self, recipe: Recipe, numbers: torch.Tensor, begun: Pretrained | None) -> nn.Module:
+        if begun is not None:
+            return begun.model(recipe, self.targets_.outputs)
+        return make_model(recipe, self.reading_, numbers, self.targets_.outputs)
+
     def _held(self, y: np.ndarray, validation: Any, seed: int) -> np.ndarray:
         """True for the rows that are held out: none where others came for that, or where there are few."""
-        if validation is not None or not self.validation_share or len(y) < FEW_ROWS:
+        few = FEW_ROWS if self._begun() is None else FEW_LABELS
+        if validation is not None or not self.validation_share or len(y) < few:
             return np.zeros(len(y), dtype=bool)
         codes = np.unique(y, return_inverse=True)[1] if self._estimator_type_is("classifier") else None
         return held_out(len(y), self.validation_share, seed=seed, codes=codes)
@@ -135,8 +254,14 @@ class TableEstimator(Explaining, BaseEstimator, ABC):
     def _estimator_type_is(self, kind: str) -> bool:
         return self.__sklearn_tags__().estimator_type == kind
 
-    def _read(self, X: Any, recipe: Recipe, seed: int) -> None:
+    def _read(self, X: Any, recipe: Recipe, seed: int, begun: Pretrained | None = None) -> None:
+        if begun is not None:
+            self.reading_ = begun.reading
+            return
         columns = Columns.fit(X, kinds=dict(self.kinds or {}), ordinal=dict(self.ordinal or {}), seed=seed)  # pyright: ignore[reportArgumentType]
+        self._keep_reading(X, columns, recipe, seed)
+
+    def _keep_reading(self, X: Any, columns: Columns, recipe: Recipe, seed: int) -> None:
         self.reading_ = Reading.learned(X, columns, recipe, seed=seed)
         if self.verbose:
             sys.stderr.write("".join(f"{line}\n" for line in columns.told()))
@@ -153,6 +278,11 @@ class TableEstimator(Explaining, BaseEstimator, ABC):
         return Rows(rows.numbers, rows.categories, torch.from_numpy(codes), torch.from_numpy(weight).float())
 
     def _validation_rows(self, X: Any, y: Any, each: np.ndarray | None) -> Rows | None:
+        if is_pieces(X):
+            pieces, roles = Pieces.of(X), Roles.of(y, None)
+            parts = (roles.apart(table, is_text=pieces.is_text) for table in pieces.tables())
+            found = [self._validation_rows(X, y, each) for X, y, _ in parts]
+            return together([rows for rows in found if rows is not None])
         X = checked_frame(self, X, reset=False)
         y = self._checked_y(X, y)
         return self._rows(X, y, np.ones(len(y)), each)
@@ -169,16 +299,20 @@ class TableEstimator(Explaining, BaseEstimator, ABC):
 
     def _answers(self, X: Any) -> np.ndarray:
         """(N, C): probabilities, or numbers in units of learning."""
+        if is_pieces(X):
+            return np.concatenate([self._answers(piece) for piece in self._pieces(X)])
         rows = self._given(X)
         with threads(self.n_jobs):
             return self._answers_to(rows)
 
     def _answers_to(self, rows: Rows) -> np.ndarray:
-        model = self.model_
-        if self.family == "tab" and rows.numbers.device.type != "mps":
-            # Its last layers are so narrow that single precision would depend on a row's place among the others.
+        model, device = self.model_, rows.numbers.device
+        if (self.family == "tab" or len(rows) <= FEW_ANSWERS) and device.type != "mps":
+            # In single precision the last bit of an answer depends on a row's place among the others, and a
+            # TabTransformer's last layers are so narrow that it would be more than that.
             model, rows = copy.deepcopy(model).double(), replace(rows, numbers=rows.numbers.double())
-        return answers(model, rows, self.targets_).cpu().numpy()
+        memory = None if self.memory_ is None else self.memory_.to(device)
+        return answers(model, rows, self.targets_, memory).cpu().numpy()
 
     # --- keeping -----------------------------------------------------------------------------------------------------
 
@@ -201,7 +335,9 @@ class TableEstimator(Explaining, BaseEstimator, ABC):
         """Write all of it as a new folder: JSON, safetensors, and a digest of each file. Nothing is pickled."""
         from softlook.tabular.keeping import save  # noqa: PLC0415  (it knows all estimators, and they know it)
 
-        check_is_fitted(self, "model_")
+        begun = "it has seen rows without labels only, which pickle and joblib keep; to save it call fit first"
+        told = "This %(name)s instance is not fitted yet" + (f": {begun}." if self._begun() else ".")
+        check_is_fitted(self, "model_", msg=told)
         return save(self, Path(folder))
 
     @classmethod
@@ -213,25 +349,18 @@ class TableEstimator(Explaining, BaseEstimator, ABC):
 
 
 def _learner(
-    model: nn.Module, rows: Rows, others: Rows | None, *, targets: Classes | Amounts, recipe: Recipe, seed: int
+    model: nn.Module,
+    rows: Rows | StoredRows,
+    others: Rows | None,
+    *,
+    targets: Classes | Amounts,
+    recipe: Recipe,
+    seed: int,
 ) -> Learner:
     """Everything where the model is."""
     device = next(model.parameters()).device
     held = None if others is None else others.to(device)
     return Learner(model, rows.to(device), held, targets=targets, recipe=recipe, seed=seed)
-
-
-@contextmanager
-def threads(jobs: int | None) -> Iterator[None]:
-    """So many of the processor's cores to compute on; torch's own number where None, all of them for -1."""
-    before = torch.get_num_threads()
-    if jobs is not None:
-        torch.set_num_threads(jobs if jobs > 0 else max(1, (os.cpu_count() or 1) + 1 + jobs))
-    try:
-        yield
-    finally:
-        if jobs is not None:
-            torch.set_num_threads(before)
 
 
 def _check_parameters(estimator: TableEstimator) -> None:
@@ -240,5 +369,8 @@ def _check_parameters(estimator: TableEstimator) -> None:
         raise ConfigError(f"validation_share is a share from 0 up to and without 1; {share!r} came")
     if limit is not None and not (isinstance(limit, int | float) and limit > 0):
         raise ConfigError(f"time_limit is a number of seconds above 0; {limit!r} came")
+    room = estimator.memory_limit
+    if room is not None and not (isinstance(room, int | float) and room > 0):
+        raise ConfigError(f"memory_limit is a number of bytes above 0; {room!r} came")
     if estimator.n_jobs is not None and not (isinstance(estimator.n_jobs, int) and estimator.n_jobs):
         raise ConfigError(f"n_jobs is a number of cores, or -1 for all of them; {estimator.n_jobs!r} came")

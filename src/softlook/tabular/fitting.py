@@ -4,11 +4,12 @@ It is not `softlook.train.fit`: a step on a table takes a few milliseconds, and 
 from the device at every step would cost as much again, and have no place inside a grid search.
 """
 
+import copy
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 
@@ -16,7 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import TrainingError
-from softlook.tabular.defaults import Recipe, rows_a_step
+from softlook.tabular.defaults import MANY_JUDGES, Recipe, enough_epochs, rows_a_step
+from softlook.tabular.recalling import Memory, remember
+from softlook.tabular.rows import LEAST, Rows, Supply
+from softlook.tabular.stepping import Stepping, scores_of
 from softlook.tabular.targets import Targets
 from softlook.train.chance import chance
 
@@ -25,33 +29,6 @@ Epoch = dict[str, Any]
 Tell = Callable[[Epoch], None]
 DICE = RLock()
 """torch has one set of dice for a whole process: who learns, holds them, so that threads do not mix up their chance."""
-TOGETHER = 4096
-"""Rows, times members, that are looked at together where nothing is learned."""
-LEAST = 16
-"""Rows are looked at in multiples of this; what is short is filled up with the last one."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A table on a device: numbers (N, J), categories (N, J), and where known what is wanted and weights (N,)."""
-
-    numbers: Tensor
-    categories: Tensor
-    wanted: Tensor | None = None
-    weight: Tensor | None = None
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def take(self, which: Tensor | slice) -> "Rows":
-        """Some of the rows."""
-        return Rows(*(None if part is None else part[which] for part in self._parts()))  # pyright: ignore[reportArgumentType]
-
-    def to(self, device: torch.device) -> "Rows":
-        return Rows(*(None if part is None else part.to(device) for part in self._parts()))  # pyright: ignore[reportArgumentType]
-
-    def _parts(self) -> tuple[Tensor | None, ...]:
-        return self.numbers, self.categories, self.wanted, self.weight
 
 
 @dataclass(frozen=True)
@@ -61,32 +38,36 @@ class Limits:
     seconds: float | None = None
     began: float = 0.0
 
+    def share(self) -> float:
+        """Of the time, how much has gone by."""
+        return 0.0 if self.seconds is None else (time.monotonic() - self.began) / self.seconds
+
     def reached(self) -> bool:
-        return self.seconds is not None and time.monotonic() - self.began >= self.seconds
-
-
-def scores_of(model: nn.Module, rows: Rows) -> Tensor:
-    """(N, E, K): every member's scores; a model without members is one."""
-    scores = model(rows.numbers, rows.categories)
-    return scores if scores.ndim == 3 else scores[:, None]
+        return self.share() >= 1
 
 
 @torch.inference_mode()
-def answers(model: nn.Module, rows: Rows, targets: Targets) -> Tensor:
-    """(N, C) in double precision: what the members say together, a part of the rows at a time."""
+def answers(model: nn.Module, rows: Rows, targets: Targets, memory: Memory | None = None) -> Tensor:
+    """(N, C) in double precision: what members and memory say together, a part of the rows at a time."""
     model.eval()
-    few = max(1, TOGETHER // LEAST // getattr(model.config, "members", 1)) * LEAST
-    parts = (_scores_of_some(model, rows.take(slice(at, at + few))) for at in range(0, len(rows), few))
-    return torch.cat([targets.answer(part.cpu() if part.device.type == "mps" else part) for part in parts])
+    few = rows.at_once(model)
+    parts = (rows.take(slice(at, at + few)) for at in range(0, len(rows), few))
+    return torch.cat([_answers_to_some(model, part, targets, memory)[: len(part)] for part in parts])
 
 
-def _scores_of_some(model: nn.Module, rows: Rows) -> Tensor:
-    """Scores that do not depend on how many rows are asked for: the last few would go through other kernels."""
+def _answers_to_some(model: Any, rows: Rows, targets: Targets, memory: Memory | None) -> Tensor:
+    """Answers that do not depend on how many rows are asked for: the last few would go through other kernels."""
     count = -(-len(rows) // LEAST) * LEAST
-    if count == len(rows):
-        return scores_of(model, rows)
-    again = torch.arange(count, device=rows.numbers.device).clamp(max=len(rows) - 1)
-    return scores_of(model, rows.take(again))[: len(rows)]
+    if count != len(rows):
+        rows = rows.take(torch.arange(count, device=rows.numbers.device).clamp(max=len(rows) - 1))
+    if memory is None:
+        scores = scores_of(model, rows)
+        return targets.answer(scores.cpu() if scores.device.type == "mps" else scores)
+    states = model.states(rows.numbers, rows.categories)
+    scores, own = model.read(states), states.mean(1)
+    if own.device.type == "mps":  # which has no double precision
+        scores, own = scores.cpu(), own.cpu()
+    return memory.joined(targets.answer(scores), own)
 
 
 @contextmanager
@@ -98,87 +79,109 @@ def dice(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
-    """AdamW that pulls at matrices only: not at tokens, norms, biases, single vectors, and what tells members apart."""
-    tokens = (part for part in model.modules() if isinstance(part, nn.Embedding) or _is_token(part))
-    free = {id(weights) for part in tokens for weights in part.parameters()}
-    named = model.named_parameters()
-    free |= {id(weights) for name, weights in named if weights.ndim < 2 or name in ("members", "bias")}
-    learned = [weights for weights in model.parameters() if weights.requires_grad and weights.numel()]
-    pulled = [weights for weights in learned if id(weights) not in free]
-    others = [weights for weights in learned if id(weights) in free]
-    groups = [{"params": pulled, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=recipe.lr, fused=learned[0].device.type in ("cuda", "cpu"))
-
-
-def _is_token(part: nn.Module) -> bool:
-    return type(part).__module__.startswith("softlook.embed.")
+def _nothing() -> None:
+    pass
 
 
 class Learner:
     """A model, what it learns from, and the best weights so far."""
 
     def __init__(
-        self, model: nn.Module, train: Rows, held: Rows | None, *, targets: Targets, recipe: Recipe, seed: int
+        self, model: nn.Module, train: Supply, held: Rows | None, *, targets: Targets, recipe: Recipe, seed: int
     ) -> None:
         self.model, self.held, self.targets, self.recipe, self.seed = model, held, targets, recipe, seed
-        assert train.weight is not None
-        self.train = replace(train, weight=train.weight / train.weight.mean())
-        self.optimizer = make_optimizer(model, recipe)
-        self.weights = [weights for group in self.optimizer.param_groups for weights in group["params"]]
+        self.train = train.evened()
+        self.stepping = Stepping(model, targets, recipe)
+        self.optimizer, self.weights = self.stepping.optimizer, self.stepping.weights
         self.size = rows_a_step(recipe, len(train))
-        self.steps, self.history = 0, list[Epoch]()
+        self.steps, self.looked, self.history = 0, 0, list[Epoch]()
         self.best, self.mark, self.waited, self.kept = -math.inf, -math.inf, 0, dict[str, Tensor]()
+        self.seen, self.total = 0, torch.zeros((), device=self.weights[0].device)
+        self.memory: Memory | None = None
+        self.ended = False
+        self.between: Callable[[], None] = _nothing
+        """Called after every step, when all is at rest: who keeps a run looks at the clock, or leaves by a fault."""
 
     def learn(self, limits: Limits, tell: Tell) -> list[Epoch]:
         """Epochs until it is enough; the model is left with its best weights."""
-        last = self._last_epoch()
-        looked, number, ends = 0, 0, False
-        while not ends:
-            number += 1
+        last = self.last_epoch()
+        done = bool(self.history) and not self.seen  # it may go on with what `softlook.tabular.standing` put back
+        self.ended = done and (len(self.history) == last or self.waited >= self.recipe.patience or limits.reached())
+        self.memory = self._remembered() if self.ended else None
+        while not self.ended:
+            number = len(self.history) + 1
             epoch: Epoch = {"epoch": number, "loss": self._epoch(number, limits)}
-            ends = number == last or limits.reached()
-            if self.held is not None and (ends or self.steps - looked >= self.recipe.look_every):
-                looked = self.steps
-                ends = self._look(epoch) or ends
+            self.ended = number == last or limits.reached()
+            if self.held is not None and (self.ended or self.steps - self.looked >= self.recipe.look_every):
+                self.looked = self.steps
+                self.ended = self._look(epoch) or self.ended
             self.history.append(epoch | {"seconds": time.monotonic() - limits.began})
+            if self.ended:
+                self.memory = self._remembered()
             tell(self.history[-1])
         if self.kept:
             self.model.load_state_dict(self.kept)
         self.model.eval()
         return self.history
 
-    def _last_epoch(self) -> int | None:
-        if self.recipe.epochs is not None or self.held is not None:
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """By group and name, all that changes in place; the optimizer's memory and the best weights are kept apart."""
+        return {"model": self.model.state_dict()}
+
+    def answer(self) -> dict[str, Tensor]:
+        """The weights to answer with: the best so far, or as they are where nobody has looked."""
+        return self.kept or self.model.state_dict()
+
+    def last_epoch(self) -> int | None:
+        """The number of the last epoch, where it is known before."""
+        if self.recipe.epochs is not None:
             return self.recipe.epochs
-        return -(-self.recipe.blind // -(-len(self.train) // self.size))
+        if self.held is None:
+            return -(-self.recipe.blind // self.steps_an_epoch())
+        return enough_epochs(self.recipe, self.steps_an_epoch())
+
+    def steps_an_epoch(self) -> int:
+        """How often weights change in an epoch."""
+        return -(-len(self.train) // self.size)
+
+    def _rate(self, limits: Limits) -> float:
+        """The learning rate: it rises for a few steps, then falls to nothing with the steps, or the time, left."""
+        last = self.last_epoch()
+        if self.recipe.schedule == "constant" or last is None:
+            return self.recipe.lr
+        steps = last * self.steps_an_epoch()
+        rise = min(1.0, (self.steps + 1) / (self.recipe.warmup * steps + 1))
+        gone = min(1.0, max(self.steps / steps, limits.share()))
+        return self.recipe.lr * rise * (1 + math.cos(math.pi * gone)) / 2
 
     def _epoch(self, number: int, limits: Limits) -> float:
-        """Once through the rows; gives the mean loss."""
+        """Once through the rows, from where it stands; gives the mean loss."""
         self.model.train()
-        order = torch.randperm(len(self.train), generator=chance(self.seed, number)).to(self.train.numbers.device)
-        total, seen = torch.zeros((), device=order.device), 0
-        for which in order.split(self.size):
-            total += self._step(self.train.take(which)) * len(which)
-            seen += len(which)
+        for rows in self.train.batches(self.size, chance(self.seed, number), self.seen):
+            self.total += self.stepping.step(rows, self._rate(limits), self.size) * len(rows)
+            self.steps += 1
+            self.seen += len(rows)
+            if self.seen < len(self.train):
+                self.between()
             if limits.reached():
                 break
-        loss = total.item() / seen
+        loss = self.total.item() / self.seen
+        self.seen, self.total = 0, torch.zeros_like(self.total)
         if not math.isfinite(loss):
             raise TrainingError(f"the loss became {loss} in epoch {number}. Try a smaller lr, or clip=1.0.")
         return loss
 
-    def _step(self, rows: Rows) -> Tensor:
-        assert rows.wanted is not None and rows.weight is not None
-        self.optimizer.zero_grad(set_to_none=True)
-        each = self.targets.loss(scores_of(self.model, rows), rows.wanted)
-        loss = (each.mean(1) * rows.weight).mean()
-        loss.backward()
-        if self.recipe.clip is not None:
-            nn.utils.clip_grad_norm_(self.weights, self.recipe.clip)
-        self.optimizer.step()
-        self.steps += 1
-        return loss.detach()
+    def _remembered(self) -> Memory | None:
+        """Rows to look at beside the model, as the best weights see them."""
+        if self.held is None or not self.recipe.memory:
+            return None
+        best = copy.deepcopy(self.model)
+        best.load_state_dict(self.answer())
+        return remember(best, self.train, self.held, targets=self.targets, most=self.recipe.memory, seed=self.seed)
+
+    def _watches_score(self) -> bool:
+        watch = self.recipe.watch
+        return watch == "score" or (watch == "either" and self.held is not None and len(self.held) >= MANY_JUDGES)
 
     def _look(self, epoch: Epoch) -> bool:
         """Judge the held-out rows, keep the weights if they are the best; True where patience is at its end."""
@@ -188,7 +191,7 @@ class Learner:
         weight = held.weight.to(found.device, torch.double)
         share = weight / weight.sum()
         loss, score = ((each * share).sum().item() for each in judged)
-        worth = -loss if self.recipe.watch == "loss" else score
+        worth = score if self._watches_score() else -loss
         is_best = worth > self.best
         epoch |= {"held_out_loss": loss, "held_out_score": score, "is_best": is_best}
         self.waited += 1

@@ -69,10 +69,13 @@ class Gathered:
         """What the rows and the counts say."""
         if not self.rows:
             raise DataError("no rows came: there is nothing to learn from")
-        self._thin()
-        frame = Frame(self.names, len(self.keys), self._column, self.has_names)
-        found = learn_frame(frame, self.said, seed=self.seed)
+        found = learn_frame(self.sample(), self.said, seed=self.seed)
         return tuple(self._counted(place, column) for place, column in enumerate(found))
+
+    def sample(self) -> Frame:
+        """The rows that were drawn; all of them, where they are not too many."""
+        self._thin()
+        return Frame(self.names, len(self.keys), self._column, self.has_names)
 
     def _begin(self, frame: Frame) -> None:
         self.names, self.has_names = frame.names, frame.has_names

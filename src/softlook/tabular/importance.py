@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
 from softlook.models.tab_transformer import TabTransformer
-from softlook.tabular.fitting import Rows
 from softlook.tabular.reading import Reading
+from softlook.tabular.rows import Rows
 from softlook.tabular.watching import looks, mean_map
 
 
@@ -56,7 +56,9 @@ class Explaining:
 
     def explain_rows(self: Estimator, X: Any) -> np.ndarray:
         """(N, columns): the same for each row by itself."""
-        rows = self._given(X)
+        return self._explained(self._given(X))  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _explained(self: Estimator, rows: Rows) -> np.ndarray:
         _check_looks(self.model_)
         return _by_column(looks(self.model_, rows).cpu().numpy(), self)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
+import torch
 from sklearn.base import BaseEstimator
 
 from softlook.base.errors import ConfigError, WeightsError
@@ -15,7 +16,9 @@ from softlook.base.version import VERSION
 from softlook.tabular.classifier import FTTransformerClassifier, TabTransformerClassifier
 from softlook.tabular.defaults import Recipe
 from softlook.tabular.estimator import TableEstimator
+from softlook.tabular.fitting import Epoch
 from softlook.tabular.reading import Reading
+from softlook.tabular.recalling import Memory
 from softlook.tabular.regressor import FTTransformerRegressor, TabTransformerRegressor
 from softlook.tabular.targets import Classes, targets_from
 from softlook.weights.checkpoint import describe
@@ -24,10 +27,13 @@ from softlook.weights.files import SINGLE, read_file, write_file
 from softlook.weights.folders import new_folder, told
 from softlook.weights.hollow import own_tensors
 from softlook.weights.manifest import listed, write_manifest
+from softlook.weights.runs import ESTIMATOR as ESTIMATOR
+from softlook.weights.runs import best_of
 from softlook.weights.schema import read_json
 
 FORMAT = 1
-ESTIMATOR, ARRAYS = "estimator.json", "columns.safetensors"
+MEMORY = "memory."
+ARRAYS = "columns.safetensors"
 LARGEST = 256 << 20
 """Bytes. The words of many columns of categories may be a book."""
 KNOWN: dict[str, type[TableEstimator]] = {
@@ -45,34 +51,50 @@ CHANCE = (np.random.RandomState, np.random.Generator)
 
 def save(estimator: TableEstimator, folder: Path) -> Path:
     """Write a fitted estimator as a new folder; its model alone can be read by `softlook.weights.load` too."""
+    with new_folder(folder) as made:
+        describe(estimator.model_, made)
+        write_file(own_tensors(estimator.model_), made / SINGLE)
+        write_about(estimator, made, estimator.recipe_, estimator.history_, estimator.memory_)
+        write_manifest(made)
+    return folder
+
+
+def write_about(
+    estimator: TableEstimator, folder: Path, recipe: Recipe, history: list[Epoch], memory: Memory | None
+) -> None:
+    """All but the model: what was learned about columns and targets, and how. It may still be learning."""
     facts, arrays = estimator.reading_.state()
+    recalled, remembered = (None, {}) if memory is None else memory.state()
+    arrays = arrays | {f"{MEMORY}{name}": tensor.numpy() for name, tensor in remembered.items()}
     content = {
         "format": FORMAT,
         "softlook": VERSION,
         "estimator": type(estimator).__name__,
         "parameters": {name: _written(name, value) for name, value in estimator.get_params(deep=False).items()},
-        "recipe": asdict(estimator.recipe_),
+        "recipe": asdict(recipe),
         "reading": facts,
         "targets": estimator.targets_.state(),
-        "history": estimator.history_,
+        "memory": recalled,
+        "history": history,
         "features": estimator.n_features_in_,
         "names": None if (names := getattr(estimator, "feature_names_in_", None)) is None else names.tolist(),
     }
-    with new_folder(folder) as made:
-        describe(estimator.model_, made)
-        write_file(own_tensors(estimator.model_), made / SINGLE)
-        (made / ARRAYS).write_bytes(safetensors.numpy.save({name: _own(array) for name, array in arrays.items()}))
-        (made / ESTIMATOR).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        write_manifest(made)
-    return folder
+    (folder / ARRAYS).write_bytes(safetensors.numpy.save({name: _own(array) for name, array in arrays.items()}))
+    (folder / ESTIMATOR).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def load(folder: str | Path, kind: type[TableEstimator] = TableEstimator) -> Any:
-    """The estimator in a folder that `save` wrote, after every byte was compared with its digest."""
+    """The estimator in a folder that `save` wrote, or of a run of `softlook train table` the best one.
+
+    Every byte is compared with its digest before any is believed.
+    """
     folder = Path(folder)
     with told("read", folder):
+        folder = best_of(folder)
         if not (folder / ESTIMATOR).is_file():
-            raise WeightsError(f"{folder} holds no {ESTIMATOR}. Give the folder that an estimator's save wrote.")
+            raise WeightsError(
+                f"{folder} holds no {ESTIMATOR}. Give the folder that an estimator's save wrote, or a run."
+            )
         listed(folder, ESTIMATOR, ARRAYS)
         model = load_model(folder)
         content, arrays = read_json(folder / ESTIMATOR, LARGEST), read_file(folder / ARRAYS)
@@ -100,6 +122,8 @@ def _restored(content: dict[str, Any], arrays: dict[str, np.ndarray]) -> TableEs
     estimator.recipe_ = Recipe(**content["recipe"])
     estimator.reading_ = Reading.from_state(content["reading"], arrays)
     estimator.targets_ = targets_from(content["targets"])
+    remembered = {name.removeprefix(MEMORY): torch.from_numpy(arrays[name]) for name in arrays if MEMORY in name}
+    estimator.memory_ = None if content["memory"] is None else Memory(**remembered, **content["memory"])
     estimator.history_, estimator.n_iter_ = content["history"], len(content["history"])
     estimator.n_features_in_ = content["features"]
     if content["names"] is not None:

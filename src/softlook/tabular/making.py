@@ -11,7 +11,7 @@ from softlook.tabular.reading import Reading
 
 
 def make_model(recipe: Recipe, reading: Reading, numbers: Tensor, outputs: int) -> nn.Module:
-    """A new model; `numbers` are those of the rows it is to learn from, by which bins are cut."""
+    """A new model by a settled recipe; `numbers` are those of the rows it is to learn from, by which bins are cut."""
     if recipe.model == "TableTransformer":
         return _table_transformer(recipe, reading, numbers, outputs)
     if recipe.model == "FTTransformer":
@@ -36,6 +36,7 @@ def _table_transformer(recipe: Recipe, reading: Reading, numbers: Tensor, output
         attention_dropout=recipe.attention_dropout,
         hidden_dropout=recipe.hidden_dropout,
         dropout=recipe.dropout,
+        beside=recipe.beside,
     )
     edges = bin_edges(numbers, most=recipe.bins) if recipe.number_tokens == "piecewise" else None
     return TableTransformer(config, edges=edges)
@@ -53,6 +54,7 @@ def _ft_transformer(recipe: Recipe, reading: Reading, outputs: int) -> nn.Module
         attention_dropout=recipe.attention_dropout,
         hidden_dropout=recipe.hidden_dropout,
         dropout=recipe.dropout,
+        beside=recipe.beside,
     )
     return FTTransformer(config)
 
@@ -67,6 +69,7 @@ def _tab_transformer(recipe: Recipe, reading: Reading, outputs: int) -> nn.Modul
         heads=recipe.heads,
         factors=_factors(recipe, len(reading.sizes) * recipe.dim + reading.numbers),
         dropout=recipe.dropout,
+        beside=recipe.beside,
         normed=recipe.normed,
     )
     return TabTransformer(config)

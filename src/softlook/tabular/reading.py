@@ -9,7 +9,7 @@ from torch import Tensor
 
 from softlook.tabular.columns import Columns
 from softlook.tabular.defaults import Recipe
-from softlook.tabular.fitting import Rows
+from softlook.tabular.rows import Rows
 from softlook.tabular.scaling import Scaling
 
 State = tuple[dict[str, Any], dict[str, np.ndarray]]

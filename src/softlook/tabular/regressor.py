@@ -10,6 +10,8 @@ from sklearn.metrics import r2_score
 from softlook.tabular.checking import checked_amounts
 from softlook.tabular.defaults import Family, Recipe
 from softlook.tabular.estimator import TableEstimator
+from softlook.tabular.pieces import is_pieces
+from softlook.tabular.tallying import AmountTally
 from softlook.tabular.targets import Amounts
 
 
@@ -24,7 +26,8 @@ class TableRegressor(RegressorMixin, TableEstimator):
         """Learn from a table and one number a row, or several: y is (N,) or (N, K).
 
         X: pandas, polars, pyarrow or numpy. `validation=(X, y)` are rows to stop by; where none come, a share is held
-        out.
+        out. X may also be a path, paths, frames one after another, or a function that gives such; then y is the name of
+        a column or a list of names, and what does not fit `memory_limit` goes by way of a temporary folder.
         """
         self._fit(X, y, sample_weight, validation)
         return self
@@ -34,11 +37,21 @@ class TableRegressor(RegressorMixin, TableEstimator):
         answers = self._answers(X)
         return self.targets_.read(answers)
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R2, the share of the variance that is explained; of a table in pieces, y is the name of its target."""
+        if not is_pieces(X):
+            return super().score(X, y, sample_weight)
+        wanted, answered, weight = self._scored(X, y, sample_weight)
+        return float(r2_score(wanted, answered, sample_weight=weight))
+
     def _checked_y(self, X: Any, y: Any) -> np.ndarray:
         return checked_amounts(self, X, y)
 
     def _targets(self, y: np.ndarray, learned: np.ndarray) -> Amounts:
         return Amounts.of(y[learned])
+
+    def _tally(self) -> AmountTally:
+        return AmountTally()
 
     def _score_of(self, answers: np.ndarray, y: np.ndarray) -> float:
         return float(r2_score(y, self.targets_.read(answers)))
@@ -71,6 +84,7 @@ class FTTransformerRegressor(TableRegressor):
         dim: int | None = None,
         depth: int | None = None,
         heads: int | None = None,
+        hidden: int | None = None,
         members: int | None = None,
         number_tokens: str | None = None,
         scaling: str | None = None,
@@ -84,6 +98,7 @@ class FTTransformerRegressor(TableRegressor):
         patience: int | None = None,
         validation_share: float = 0.2,
         time_limit: float | None = None,
+        memory_limit: float | None = None,
         kinds: Mapping[str, str] | None = None,
         ordinal: Mapping[str, list[Any]] | None = None,
         device: str = "auto",
@@ -124,6 +139,7 @@ class TabTransformerRegressor(TableRegressor):
         patience: int | None = None,
         validation_share: float = 0.2,
         time_limit: float | None = None,
+        memory_limit: float | None = None,
         kinds: Mapping[str, str] | None = None,
         ordinal: Mapping[str, list[Any]] | None = None,
         device: str = "auto",

@@ -37,6 +37,10 @@ class Targets(Protocol):
         """(N, C) in double precision: what all members say together."""
         ...
 
+    def as_answer(self, wanted: Tensor) -> Tensor:
+        """(N, C): what an answer would be that knew it all."""
+        ...
+
     def judged(self, answer: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
         """(N,) each: the loss of the common answer, and a score of which more is better."""
         ...
@@ -96,6 +100,9 @@ class Classes:
             return scores.softmax(2).mean(1)
         return torch.cat([(-scores).sigmoid(), scores.sigmoid()], 2).mean(1)
 
+    def as_answer(self, wanted: Tensor) -> Tensor:
+        return F.one_hot(wanted, len(self.values)).float()
+
     def judged(self, answer: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
         least = torch.finfo(answer.dtype).tiny
         said = answer.gather(1, wanted[:, None])[:, 0]
@@ -151,6 +158,9 @@ class Amounts:
 
     def answer(self, scores: Tensor) -> Tensor:
         return scores.double().mean(1)
+
+    def as_answer(self, wanted: Tensor) -> Tensor:
+        return wanted
 
     def judged(self, answer: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
         loss = (answer - wanted).square().mean(1)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from softlook.blocks.attention import Mixing
 from softlook.models.tab_transformer import TabTransformer
 from softlook.ops.operation import attention_weights
-from softlook.tabular.fitting import Rows
+from softlook.tabular.rows import Rows
 
 TOGETHER = 512
 """Rows whose maps are held at once."""

@@ -1,0 +1,88 @@
+"""A learner that is put back learns on as if nothing had happened."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from softlook.base.errors import TrainingError, WeightsError
+from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, TabTransformerClassifier, load
+from softlook.tabular.fitting import Epoch, Learner, Limits
+from softlook.tabular.standing import Standing
+from softlook.train.progress import Progress
+from softlook.train.snapshots import Snapshots
+
+SMALL: dict[str, Any] = {"dim": 8, "depth": 1, "heads": 2, "batch_size": 32, "epochs": 5, "device": "cpu"}
+KINDS = {
+    "ours": (FTTransformerClassifier, {"members": 2}),
+    "paper": (FTTransformerRegressor, {"recipe": "paper"}),
+    "tab": (TabTransformerClassifier, {}),
+}
+
+
+class Left(Exception):  # noqa: N818  (it is no fault)
+    """Enough for now."""
+
+
+class Keeping:
+    """Goes on from what is kept, keeps it once more at a step, and leaves."""
+
+    def __init__(self, folder: Path, estimator: Any, leave: int | None, settings: dict[str, Any] | None = None) -> None:
+        self.snapshots, self.estimator, self.leave = Snapshots(folder, settings=settings), estimator, leave
+
+    def __call__(self, learner: Learner, limits: Limits) -> list[Epoch]:
+        standing = Standing.of(learner, self.estimator)
+        self.snapshots.restore(standing, print)
+
+        def look() -> None:
+            if learner.steps == self.leave:
+                self.snapshots.save(standing, Progress(step=learner.steps))
+                raise Left
+
+        learner.between = look
+        return learner.learn(limits, lambda epoch: look())
+
+
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    numbers = np.random.default_rng(0).normal(size=(400, 3))
+    return numbers, (numbers[:, 0] + numbers[:, 1] ** 2 > 0.5).astype(float)
+
+
+def left(folder: Path, kind: Any, more: dict[str, Any], step: int) -> None:
+    made = kind(**SMALL, **more, random_state=0)
+    with pytest.raises(Left):
+        made._fit(*rows(), None, None, Keeping(folder, made, step))
+    assert not hasattr(made, "model_"), "who was left on the way is not fitted"
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("step", [1, 10, 17, 49])  # an epoch has ten steps
+def test_what_is_put_back_learns_on_to_the_same_bits(name: str, step: int, tmp_path: Path) -> None:
+    kind, more = KINDS[name]
+    whole = kind(**SMALL, **more, random_state=0).fit(*rows())
+    left(tmp_path, kind, more, step)
+    torch.manual_seed(7)  # whatever dice there were
+    parts = kind(**SMALL, **more, random_state=0)
+    parts._fit(*rows(), None, None, Keeping(tmp_path, parts, None))
+    one, other = whole.model_.state_dict(), parts.model_.state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert [epoch["loss"] for epoch in whole.history_] == [epoch["loss"] for epoch in parts.history_]
+    assert (whole.predict(rows()[0]) == parts.predict(rows()[0])).all()
+
+
+def test_every_checkpoint_is_an_estimator(tmp_path: Path) -> None:
+    left(tmp_path, FTTransformerClassifier, {"members": 2}, 17)
+    made = load(tmp_path)
+    assert made.predict_proba(rows()[0]).shape == (400, 2) and len(made.history_) == 1
+
+
+def test_one_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    left(tmp_path, FTTransformerClassifier, {"members": 2}, 17)
+    wider = FTTransformerClassifier(**{**SMALL, "dim": 16}, members=2, random_state=0)
+    with pytest.raises(WeightsError, match="does not fit|should be"):
+        wider._fit(*rows(), None, None, Keeping(tmp_path, wider, None))
+    other = FTTransformerClassifier(**SMALL, members=2, random_state=0)
+    with pytest.raises(TrainingError, match="lr: None then, 1 now"):
+        other._fit(*rows(), None, None, Keeping(tmp_path, other, None, {"lr": 1}))

@@ -1,0 +1,161 @@
+"""A search tries settings, keeps the best, and goes on where it stopped."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+
+from softlook.base.errors import ConfigError, TrainingError
+from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, TabTransformerClassifier
+from softlook.tabular import tuning as module
+from softlook.tabular.defaults import RECIPES, Recipe
+from softlook.tabular.spaces import FACTOR, SPACES, Between, OneOf, Whole, drawn, fitting, usual
+from softlook.tabular.tuning import Search, Tried, tune
+from tests.tabular.estimators import mixed, small
+
+SPACE = {"lr": Between(1e-4, 1e-2, log=True), "depth": Whole(1, 2)}
+
+
+def estimator(**told: Any) -> Any:
+    return small(FTTransformerClassifier, **({"dim": 8, "depth": None, "members": 1, "epochs": 2} | told))
+
+
+def tried_by(search: Search, trials: int = 4, minutes: float | None = None) -> list[Tried]:
+    return list(search.go(*mixed(80), trials=trials, minutes=minutes))
+
+
+def lowest(model: Any) -> float:
+    return min(epoch["held_out_loss"] for epoch in model.history_ if "held_out_loss" in epoch)
+
+
+def test_the_best_on_held_out_rows_is_returned_and_the_one_that_came_is_as_it_was() -> None:
+    X, y = mixed(80)
+    came, heard = estimator(), list[Tried]()
+    best = tune(came, X, y, trials=4, space=SPACE, tell=heard.append)
+    assert not hasattr(came, "model_") and came.lr is None
+    worths = [tried.worth for tried in heard if tried.worth is not None]
+    first = next(tried for tried in heard if tried.worth == max(worths))
+    assert {name: getattr(best, name) for name in first.settings} == first.settings
+    assert lowest(best) == -max(worths) == first.loss
+    assert best.predict_proba(X).shape == (80, 2) and best.classes_.tolist() == [False, True]
+
+
+def test_what_was_told_stays_and_the_recipe_comes_first() -> None:
+    heard = list[Tried]()
+    tune(estimator(weight_decay=0.5), *mixed(80), trials=2, tell=heard.append)
+    first = heard[0].settings
+    ours = RECIPES["ft"]["ours"]
+    assert {"dim", "heads", "epochs", "weight_decay"}.isdisjoint(first) and heard[0].number == 0
+    assert (first["lr"], first["depth"], first["number_tokens"]) == (ours.lr, ours.depth, ours.number_tokens)
+    assert first["hidden"] == round(8 * 4 / 3)
+    assert heard[1].settings != first
+
+
+def test_a_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "trials"
+    whole = tried_by(Search(estimator(), SPACE))
+    begun = tried_by(Search(estimator(), SPACE, path), trials=2)
+    search = Search(estimator(), SPACE, path)
+    rest = tried_by(search)
+    assert [one.settings for one in (*begun, *rest)] == [one.settings for one in whole]
+    assert [one.worth for one in (*begun, *rest)] == [one.worth for one in whole]
+    assert [one.number for one in search.tried()] == [0, 1, 2, 3]
+    assert tried_by(Search(estimator(), SPACE, path)) == []
+    again = Search(estimator(), SPACE, path)
+    best = again.fitted(*mixed(80))
+    assert lowest(best) == -max(one.worth for one in whole if one.worth)
+
+
+def test_a_trial_that_was_cut_off_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Search(estimator(), SPACE, tmp_path / "trials")
+    tried_by(search, trials=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(FTTransformerClassifier, "_fit", lambda *told: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            tried_by(search)
+    cut = search.study.trials[-1].params
+    later = tried_by(Search(estimator(), SPACE, tmp_path / "trials"), trials=2)
+    assert [later[0].settings[name] for name in SPACE] == [cut[name] for name in SPACE]
+
+
+def test_time_ends_a_search_and_goes_on_counting(tmp_path: Path) -> None:
+    search = Search(estimator(epochs=None), SPACE, tmp_path / "trials")
+    found = tried_by(search, trials=99, minutes=0.02)
+    assert 1 <= len(found) < 99 and sum(one.seconds for one in found) < 30
+    assert tried_by(Search(estimator(epochs=None), SPACE, tmp_path / "trials"), trials=99, minutes=0.02) == []
+
+
+def test_what_falls_behind_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AT_FIRST", 1)
+    monkeypatch.setattr(module, "GRACE", 4)
+    space = {"lr": OneOf((1e-2, 1e-12))}
+    quick = Recipe(model="TableTransformer", watch="loss", lr=1e-2)
+    search = Search(estimator(epochs=10, recipe=quick, batch_size=16), space)
+    search.study.enqueue_trial({"lr": 1e-2})
+    search.study.enqueue_trial({"lr": 1e-12})
+    X, _ = mixed(80)
+    found = list(search.go(X, X[:, 0].astype(float) > 0, trials=2))
+    broken = [one for one in found if one.state == "broken off"]
+    assert broken and all(one.settings["lr"] == 1e-12 and one.epochs < 10 and one.worth is None for one in broken)
+    assert search.settings()["lr"] == 1e-2
+
+
+def test_a_trial_that_fails_is_told_of_and_the_search_goes_on() -> None:
+    space = {"lr": OneOf((1e-3, 1e30))}
+    search = Search(estimator(recipe="paper", members=None), space)
+    search.study.enqueue_trial({"lr": 1e30})
+    search.study.enqueue_trial({"lr": 1e-3})
+    found = tried_by(search, trials=3)
+    assert {one.settings["lr"]: one.state for one in found} == {1e30: "failed", 1e-3: "complete"}
+
+
+def test_where_nothing_can_be_chosen_it_is_said() -> None:
+    with pytest.raises(ConfigError, match="nothing is held out to choose by"):
+        tune(estimator(), *mixed(30), trials=1)
+    with pytest.raises(ConfigError, match="every setting is told already"):
+        Search(estimator(lr=0.1), {"lr": Between(0, 1)})
+    with pytest.raises(TrainingError, match="not one trial came to an end"):
+        Search(estimator(), SPACE).settings()
+
+
+@pytest.mark.parametrize("family", ["ft", "tab"])
+@pytest.mark.parametrize("recipe", ["ours", "paper"])
+def test_every_space_holds_its_recipe_and_gives_models_that_can_be_made(family: Any, recipe: str) -> None:
+    kinds = {"ft": FTTransformerRegressor, "tab": TabTransformerClassifier}
+    X, y = mixed(60)
+    made = kinds[family](recipe=recipe, random_state=0, epochs=1)
+    own = RECIPES[family][recipe]
+    space = fitting(SPACES[family][recipe], {}, own)
+    told = usual(space, own)
+    assert {"depth", "lr", "weight_decay"} <= told.keys()
+    known = set(kinds[family]().get_params()) | {FACTOR}
+    assert space.keys() <= known
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    for _ in range(30):
+        settings = drawn(space, study.ask(), own)
+        assert settings["dim"] % own.heads == 0
+    small = {"ft": {"dim": 64, "depth": 1}, "tab": {"dim": 32, "depth": 1}}[family]
+    best = tune(made.set_params(**small), X, y.astype(float) if family == "ft" else y, trials=2)
+    assert best.recipe_.model == own.model
+
+
+def test_without_optuna_the_extra_is_named() -> None:
+    code = (
+        "import sys; sys.modules['optuna'] = None\n"
+        "import softlook.tabular\n"
+        "try:\n    softlook.tabular.tune\nexcept ImportError as fault:\n    print(fault)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "to search for settings, install optuna: pip install softlook[tune]"
+
+
+def test_pieces_can_be_searched_over(tmp_path: Path) -> None:
+    X, y = mixed(80)
+    rows = "".join(f"{a},{b},{c},{d}\n" for (a, b, c), d in zip(X, y, strict=True))
+    (tmp_path / "a.csv").write_text(f"a,b,c,d\n{rows}")
+    best = tune(estimator(), tmp_path / "a.csv", "d", trials=2, space=SPACE)
+    assert best.score(tmp_path / "a.csv", "d") == np.mean(best.predict(tmp_path / "a.csv") == y)
