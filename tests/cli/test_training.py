@@ -171,6 +171,8 @@ HELPS = (
     ("train",),
     ("train", "translate"),
     ("train", "lm"),
+    ("train", "table"),
+    ("predict",),
     ("check",),
     ("eval",),
     ("runs",),

@@ -4,12 +4,25 @@ import random
 from pathlib import Path
 from typing import Any
 
-from softlook.recipes.settings import Classify, Fill, Lm, Sizes, Translate, TranslateSizes, Vectors
+from softlook.recipes.settings import (
+    Classify,
+    Fill,
+    Lm,
+    Sizes,
+    Table,
+    TableOptim,
+    TableSizes,
+    TableTraining,
+    Translate,
+    TranslateSizes,
+    Vectors,
+)
 from softlook.train.events import Event
 from softlook.train.settings import Optim, Training
 
 TINY = Sizes(dim=32, depth=1, heads=2, dropout=0.0)
 FAST = Optim(lr=5e-3)
+TINY_TABLE = TableSizes(dim=16, depth=1, heads=2, members=2)
 WHO, DOES, WHAT = ("the cat", "the dog", "my king"), ("eats", "sees"), ("bread", "fish", "the moon")
 
 
@@ -76,3 +89,25 @@ def _told(folder: Path, steps: int, more: dict[str, Any]) -> dict[str, Any]:
 
 def said(heard: list[Event], kind: type) -> list[Any]:
     return [event for event in heard if isinstance(event, kind)]
+
+
+def people(path: Path, count: int = 240) -> Path:
+    """Who buys, and what they spend, which depend on age and city; some cells are empty."""
+    dice = random.Random(3)
+    rows = []
+    for number in range(count):
+        age, city = dice.randint(18, 80), dice.choice(("Oslo", "Rome", "Bern"))
+        buys = "yes" if (age > 50) != (city == "Bern") else "no"
+        spent = round(age / 10 + (3 if city == "Oslo" else 0) + dice.random(), 2)
+        rows.append(f"{number},{age if dice.random() > 0.05 else ''},{city},{dice.randint(1, 3)},{buys},{spent}")
+    path.write_text("id,age,city,grade,buys,spent\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def tabling(folder: Path, epochs: int = 6, **more: Any) -> Table:
+    """A small run on a table."""
+    train = TableTraining(epochs=epochs, device="cpu", **more.pop("train", {}))
+    size = TableSizes(dim=16, depth=1, heads=2) if more.get("estimator") == "tab" else TINY_TABLE
+    told = {"data": (people(folder / "people.csv"),), "run": folder / "run", "target": ("buys",), "no_baseline": True}
+    told |= {"ignore": ("id", "spent"), "size": size, "optim": TableOptim(batch_size=32), "training": train, **more}
+    return Table(**told)

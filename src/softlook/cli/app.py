@@ -10,7 +10,7 @@ from cyclopts import App, Group, Parameter
 from softlook.base.version import VERSION
 from softlook.cli.ending import NOBODY, ending
 from softlook.cli.talk import Talk
-from softlook.cli.words import ASK, EXAMPLES, add_words
+from softlook.cli.words import ASK, EXAMPLES, add_words, spelled
 
 IMPORTS = """
   softlook import gpt2                  a folder of Hugging Face's
@@ -77,7 +77,7 @@ def launch(
     talk = Talk(json=json, quiet=quiet, debug=debug)
     try:
         with talk.listening():
-            talk.result(app(words))
+            talk.result(app(spelled(words)))
     except SystemExit:
         raise
     except BaseException as fault:  # some libraries panic with what is no Exception

@@ -72,7 +72,7 @@ def runs(folder: Annotated[Path, Parameter(help="where to look for them")] = Pat
         (
             str(run.path),
             run.task,
-            f"{run.step:,} of {run.steps:,}",
+            f"{run.step:,} of {run.steps:,}" if run.steps else f"{run.step:,}",
             "" if run.best is None else f"{run.best:.4f}",
             run.state,
         )

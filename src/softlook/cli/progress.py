@@ -16,6 +16,8 @@ from softlook.train.events import Evaluated, Event, Finished, Halved, Sampled, S
 
 EVERY = 5.0
 """Seconds between two lines, where there is no terminal to draw a bar on."""
+LOOKS = 1.0
+"""Seconds between two lines about held-out data, of a run that looks as often as it likes."""
 LONGEST = 160
 """Characters of a sample."""
 
@@ -48,6 +50,7 @@ class Spoken:
         self.console, self.unit, self.quiet, self.bar = console, unit, quiet, bar
         self.task = None if bar is None else bar.add_task("", total=None, words="")
         self.steps, self.said_at, self.began, self.held = 0, 0.0, (0, 0.0), ""
+        self.looked_at = 0.0
 
     def __call__(self, event: Event) -> None:
         if not self.quiet:
@@ -61,7 +64,9 @@ class Spoken:
         elif isinstance(event, Evaluated):
             self.held = ", ".join(f"{name} {value:.4g}" for name, value in event.scores.items())
             best = "  (the best so far)" if event.is_best else ""
-            self._say(f"step {event.step:,}: held-out {self.held}{best}")
+            if self.steps or time.monotonic() - self.looked_at >= LOOKS:
+                self.looked_at = time.monotonic()
+                self._say(f"step {event.step:,}: held-out {self.held}{best}")
         elif isinstance(event, Sampled):
             for sample in event.samples:
                 self._say("\n".join(f"    {name:8} {_shown(text)}" for name, text in sample.items()), "dim")
@@ -74,22 +79,26 @@ class Spoken:
 
     def _started(self, event: Started) -> None:
         self.steps, self.began = event.steps, (event.step, time.monotonic())
-        going_on = f" Going on after step {event.step:,} of {event.steps:,}." if event.step else ""
+        of = f" of {event.steps:,}" if event.steps else ""  # of a run that ends when it is good enough nobody knows
+        going_on = f" Going on after step {event.step:,}{of}." if event.step else ""
         self._say(f"{event.parameters:,} weights, on {event.device} in {event.precision}.{going_on}")
         if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, total=event.steps, completed=event.step)
+            self.bar.update(self.task, total=event.steps or None, completed=event.step)
 
     def _trained(self, event: Trained) -> None:
-        done, (first, began) = event.step / max(self.steps, 1), self.began
-        pace = (time.monotonic() - began) / max(event.step - first, 1)
-        left = spoken(pace * (self.steps - event.step))
-        words = f"loss {event.loss:.3f}  {event.tokens_per_second:,.0f} {self.unit}/s  {left} left"
+        (first, began), steps = self.began, self.steps
+        words = f"loss {event.loss:.3f}  {event.tokens_per_second:,.0f} {self.unit}/s"
+        if steps:
+            pace = (time.monotonic() - began) / max(event.step - first, 1)
+            words += f"  {spoken(pace * (steps - event.step))} left"
         if self.bar is not None and self.task is not None:
             held = f"  held-out {self.held}" if self.held else ""
-            self.bar.update(self.task, completed=event.step, words=f"{event.step:,}/{self.steps:,}  {words}{held}")
+            place = f"{event.step:,}/{steps:,}" if steps else f"step {event.step:,}"
+            self.bar.update(self.task, completed=event.step, words=f"{place}  {words}{held}")
         elif time.monotonic() - self.said_at >= EVERY:
             self.said_at = time.monotonic()
-            self._say(f"step {event.step:,} of {self.steps:,} ({done:.0%})  {words}")
+            of = f" of {steps:,} ({event.step / steps:.0%})" if steps else ""
+            self._say(f"step {event.step:,}{of}  {words}")
 
     def _say(self, words: str, style: str = "") -> None:
         lines = "\n".join(map(escaped, words.split("\n")))

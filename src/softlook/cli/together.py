@@ -13,7 +13,7 @@ from softlook.recipes.told import Told
 from softlook.train.distributed import launch
 from softlook.train.ranks import is_first
 
-UNITS = {"classify": "texts", "fill": "hidden words", "vectors": "neighbours"}
+UNITS = {"classify": "texts", "fill": "hidden words", "vectors": "neighbours", "table": "rows"}
 """What is learned from, where it is not every token."""
 
 
@@ -33,7 +33,7 @@ def alone(task: str, told: Told[Any]) -> Ended:
     with progress(UNITS.get(task, "tokens")) as spoken:
         trained = run(task, told, [spoken])
     finished = trained.finished
-    return Ended(trained.folder, trained.progress.step, finished.complete, finished.signal, trained.scores)
+    return Ended(trained.folder, finished.step, finished.complete, finished.signal, trained.scores)
 
 
 def together(task: str, told: Told[Any], devices: int) -> Ended:

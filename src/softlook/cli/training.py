@@ -10,12 +10,12 @@ from cyclopts import Parameter
 
 from softlook.cli.ending import Terminated
 from softlook.cli.talk import Result
-from softlook.recipes.settings import Classify, Fill, Lm, Task, Translate, Vectors
+from softlook.recipes.settings import Begun, Classify, Fill, Lm, Table, Translate, Vectors
 from softlook.recipes.told import gather
 
 log = logging.getLogger("softlook.cli")
 Data = Annotated[Path, Parameter(show=False)]
-TRANSLATE, LM, FILL, CLASSIFY, VECTORS = Translate(), Lm(), Fill(), Classify(), Vectors()
+TRANSLATE, LM, FILL, CLASSIFY, VECTORS, TABLE = Translate(), Lm(), Fill(), Classify(), Vectors(), Table()
 """What is asked where nothing is said."""
 Config = Annotated[Path | None, Parameter(help="a TOML file with settings")]
 Dry = Annotated[bool, Parameter(help="say what would be done, with every setting, and begin nothing")]
@@ -32,7 +32,15 @@ class More:
     dry_run: Dry = False
 
 
-MORE = More()
+@dataclass(frozen=True)
+class MoreAlone:
+    """The same, where one process learns."""
+
+    config: Config = None
+    dry_run: Dry = False
+
+
+MORE, MORE_ALONE = More(), MoreAlone()
 
 
 def translate(*files: Data, asked: Annotated[Translate, All] = TRANSLATE, more: Annotated[More, All] = MORE) -> Result:
@@ -55,7 +63,11 @@ def vectors(*files: Data, asked: Annotated[Vectors, All] = VECTORS, more: Annota
     return _train("vectors", asked, files, more)
 
 
-def _train(task: str, asked: Task, files: tuple[Path, ...], more: More) -> Result:
+def table(*files: Data, asked: Annotated[Table, All] = TABLE, more: Annotated[MoreAlone, All] = MORE_ALONE) -> Result:
+    return _train("table", asked, files, More(more.config, dry_run=more.dry_run))
+
+
+def _train(task: str, asked: Begun, files: tuple[Path, ...], more: More) -> Result:
     # Here, not above: whoever asks for help need not wait for torch.
     from softlook.cli.together import alone, foreseen, together  # noqa: PLC0415
 
@@ -76,9 +88,10 @@ def _train(task: str, asked: Task, files: tuple[Path, ...], more: More) -> Resul
 def _next(task: str, folder: Path, model: str | None) -> list[str]:
     """What can be done with it now."""
     name = f'"{folder}"' if " " in str(folder) else str(folder)
-    ask = {"translate": "translate", "lm": "generate", "classify": "classify"}.get(task, "embed")
+    ask = {"translate": "translate", "lm": "generate", "classify": "classify", "table": "predict"}.get(task, "embed")
+    what = "--data FILE" if task == "table" else '"..."'
     rows = [
-        (f'softlook {ask} {name} "..."', "ask it something"),
+        (f"softlook {ask} {name} {what}", "answers for new rows" if task == "table" else "ask it something"),
         (str(folder / "report.html"), "all about it, in a browser"),
     ]
     if task != "vectors":

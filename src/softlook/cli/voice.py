@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
-
 from softlook.base.excerpt import escaped
 from softlook.cli.progress import talk
 
@@ -53,25 +51,25 @@ class Voice:
 
 
 @contextmanager
-def counting(voice: Voice) -> Iterator["Counted"]:
+def counting(voice: Voice, what: str = "texts") -> Iterator["Counted"]:
     """Tells on a terminal how many answers there are, while they go elsewhere."""
     said = talk()
     console = None if said is None or said.level > 20 or voice.terminal else said.console
     if console is None or not console.is_terminal:
-        yield Counted()
+        yield Counted(what)
         return
     with console.status("") as status:
-        yield Counted(console, status)
+        yield Counted(what, status)
 
 
 class Counted:
     """How many answers there are so far."""
 
-    def __init__(self, console: Console | None = None, status: Any = None) -> None:
-        self.status, self.count, self.began = status, 0, time.monotonic()
+    def __init__(self, what: str, status: Any = None) -> None:
+        self.what, self.status, self.count, self.began = what, status, 0, time.monotonic()
 
     def add(self, count: int) -> None:
         self.count += count
         spent = time.monotonic() - self.began
         if self.status is not None and spent > WAIT:
-            self.status.update(f"{self.count:,} texts, {self.count / spent:,.0f} a second")
+            self.status.update(f"{self.count:,} {self.what}, {self.count / spent:,.0f} a second")

@@ -1,5 +1,7 @@
 """The words about training and asking, each named by where it lives and loaded only when it is called."""
 
+from collections.abc import Sequence
+
 from cyclopts import App, Parameter
 
 EXAMPLES = """
@@ -8,6 +10,7 @@ EXAMPLES = """
   softlook train fill --data corpus.txt --pairs    hidden words, from both sides
   softlook train classify --data reviews.csv --text review --label stars
   softlook train vectors --data corpus.txt         words by their company
+  softlook train table --data adult.csv --target income
   softlook check pairs.tsv                         look before you train
 """
 AFTER = """
@@ -21,6 +24,7 @@ TRAIN = {
     "fill": "Find hidden words from both sides: a masked language model.",
     "classify": "Say which class a text belongs to.",
     "vectors": "Give words vectors from the company they keep.",
+    "table": "Predict one column of a table from the others.",
 }
 LOOKING = {
     "check": ("check", "Look at data before training."),
@@ -62,11 +66,38 @@ ANSWERING = {
 """,
     ),
 }
+PREDICT = (
+    "Answers for the rows of a table.",
+    """
+  softlook predict runs/table-adult --data new.csv > answers.csv
+  softlook predict runs/table-adult --data new.parquet --out answers.parquet --probabilities
+  cat new.csv | softlook predict runs/table-adult - --keep id
+""",
+)
+TUNE = (
+    "Try many settings for a table, and keep the best.",
+    """
+  softlook tune --data adult.csv --target income --trials 20 --minutes 10
+  softlook tune --data adult.csv --target income --recipe paper --size.depth 3
+  softlook train table --config runs/tune-adult/best.toml
+""",
+)
 ASK = """
   softlook translate dates "jeudi 3 mars 2022"     ask, here what comes along
 """
 DEMO = "Learn to read dates in many languages, and see where the model looks."
 STYLE = Parameter(consume_multiple=True, negative=(), show_default=False)
+PIPE = "/dev/stdin"
+"""What a hyphen stands for, where files are wanted."""
+
+
+def spelled(words: Sequence[str]) -> list[str]:
+    """A hyphen by itself, which is taken for an option that lacks its name, as what it means to `predict`.
+
+    >>> spelled(["predict", "run", "-"])
+    ['predict', 'run', '/dev/stdin']
+    """
+    return [PIPE if word == "-" and "predict" in words[:1] else word for word in words]
 
 
 def add_words(app: App) -> None:
@@ -80,6 +111,8 @@ def add_words(app: App) -> None:
     for name, (help, examples) in ANSWERING.items():
         home = f"softlook.cli.answering:{name}"
         app.command(home, help=help, help_prologue=examples, default_parameter=STYLE)
+    for home, (help, examples) in (("predicting:predict", PREDICT), ("tuning:tune", TUNE)):
+        app.command(f"softlook.cli.{home}", help=help, help_prologue=examples, default_parameter=STYLE)
     app.command("softlook.cli.demo:demo", help=DEMO, help_prologue="", default_parameter=STYLE)
     tokenizer = App(name="tokenizer", help="Make a tokenizer, or see how one cuts.", help_prologue="")
     tokenizer.command("softlook.cli.tokenizing:train", help="Make one from text.", default_parameter=STYLE)

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from softlook.recipes.settings import Classify as Classify
     from softlook.recipes.settings import Fill as Fill
     from softlook.recipes.settings import Lm as Lm
+    from softlook.recipes.settings import Table as Table
     from softlook.recipes.settings import Translate as Translate
     from softlook.recipes.settings import Vectors as Vectors
+    from softlook.recipes.tables import table as table
     from softlook.recipes.translation import translate as translate
     from softlook.recipes.word_vectors import vectors as vectors
 
@@ -26,10 +28,11 @@ HOMES = {
     "evaluate": "evaluation",
     "fill": "filling",
     "lm": "language",
+    "table": "tables",
     "translate": "translation",
     "vectors": "word_vectors",
 }
-HOMES |= dict.fromkeys(("Classify", "Fill", "Lm", "Translate", "Vectors"), "settings")
+HOMES |= dict.fromkeys(("Classify", "Fill", "Lm", "Table", "Translate", "Vectors"), "settings")
 """Where each public name lives."""
 
 

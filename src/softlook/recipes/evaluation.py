@@ -1,5 +1,6 @@
 """What a finished run is worth on other data."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from softlook.recipes.filling import Look as GapLook
 from softlook.recipes.language import Following, Look, reach_of, read_documents
 from softlook.recipes.packing import bytes_of, tokens_of
 from softlook.recipes.remembering import LABELS, SETTINGS
-from softlook.recipes.settings import TASKS, Classify, Files, Fill, Lm, Task, Translate
+from softlook.recipes.settings import TASKS, Begun, Classify, Files, Fill, Lm, Table, Task, Translate
 from softlook.recipes.starting import load_any
 from softlook.recipes.told import nested, told
 from softlook.recipes.translation import tested as translated
@@ -26,8 +27,10 @@ from softlook.weights.schema import read_json
 
 
 def evaluate(run: Path, data: Files, *, device: str = "auto") -> dict[str, Any]:
-    """Scores of a run's best checkpoint on `data`: BLEU and chrF, perplexity and bits per byte, or accuracy."""
-    settings = settings_of(run)
+    """Scores of a run's best checkpoint on `data`: BLEU and chrF, perplexity and bits per byte, accuracy, RMSE."""
+    if isinstance(settings_of(run), Table):
+        return import_module("softlook.recipes.tables_asking").evaluated(run, data, device=device)
+    settings = text_settings_of(run)
     here = choose_device(device)
     model = load_any(run).to(here).eval()
     tokenizer = TextTokenizer(read_tokenizer(run / TOKENIZER))
@@ -53,7 +56,15 @@ def evaluate(run: Path, data: Files, *, device: str = "auto") -> dict[str, Any]:
     raise ConfigError(f"{run} gives words vectors; there is no score for that. Look at vectors.txt in it.")
 
 
-def settings_of(run: Path) -> Task:
+def text_settings_of(run: Path) -> Task:
+    """The same, of a run about text."""
+    settings = settings_of(run)
+    if not isinstance(settings, Task):
+        raise ConfigError(f"{run} answers about rows of tables, not texts. Try: softlook predict {run} --data FILE")
+    return settings
+
+
+def settings_of(run: Path) -> Begun:
     """The settings that a run was made with."""
     if not (run / SETTINGS).is_file():
         raise ConfigError(f"{run} is no run: it holds no {SETTINGS}. `softlook runs` lists them.")

@@ -14,8 +14,8 @@ from softlook.data import Labelled, Origin
 from softlook.decode import int8 as in_bytes
 from softlook.decode.alignment import pieces
 from softlook.decode.habits import Habits, habits_in
-from softlook.models import Bert, SkipGram
-from softlook.recipes.evaluation import settings_of
+from softlook.models import Bert, FTTransformer, SkipGram, TableTransformer, TabTransformer
+from softlook.recipes.evaluation import text_settings_of
 from softlook.recipes.remembering import SETTINGS
 from softlook.recipes.settings import Task
 from softlook.recipes.starting import load_any
@@ -29,6 +29,7 @@ from softlook.weights.runs import BEST
 from softlook.weights.wrapping import is_own
 
 Ability = Literal["generate", "translate", "classify", "embed"]
+TABLES = (FTTransformer, TableTransformer, TabTransformer)
 DATES = "dates"
 """The name of the reader of dates that comes with softlook."""
 DOES: dict[Ability, str] = {
@@ -126,7 +127,7 @@ def opened(run: str | Path, *, device: str = "auto", int8: bool = False) -> Open
     ability_of(model, name)
     model = model.float() if here.type == "cpu" else model  # half the bits take a CPU longer
     found = beside(folder, model)
-    settings = settings_of(folder) if (folder / SETTINGS).is_file() else None
+    settings = text_settings_of(folder) if (folder / SETTINGS).is_file() else None
     habits = habits_in(folder, found.theirs)
     model = in_bytes(model) if int8 else model.to(here).eval()
     return Opened(name, model, found.tokenizer, found.signs, found.labels, settings, here, habits)
@@ -143,6 +144,8 @@ def ability_of(model: nn.Module, name: str) -> Ability:
         return "classify" if head == "classes" else "embed"
     if isinstance(model, SkipGram):
         return "embed"
+    if isinstance(model, TABLES):
+        raise ConfigError(f"{name} answers about rows of tables, not texts. Try: softlook predict {name} --data FILE")
     raise ConfigError(f"{name} holds a {type(model).__name__}, which cannot be asked about texts")
 
 

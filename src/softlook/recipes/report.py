@@ -13,6 +13,8 @@ from softlook.train.folder import EVENTS, STORY
 from softlook.weights.schema import read_json
 
 REPORT, PLOT = "report.html", "loss.svg"
+COMPARED = "compared"
+"""The score that is a table: models, each with its own scores."""
 LOOKS = 3
 """Looks of which the samples are shown."""
 STYLE = """
@@ -54,7 +56,10 @@ def page(
     parts = [
         f'<h1>{title}</h1>\n<p class="soft">Step {last:,}: {_safe(str(state))}.</p>',
         figure,
-        "<h2>Scores</h2>" + _table(_rows(scores)) if scores else "",
+        "<h2>Scores</h2>" + _table(_rows({name: scores[name] for name in scores if name != COMPARED}))
+        if scores
+        else "",
+        "<h2>Beside others</h2>" + _compared(scores[COMPARED]) if scores.get(COMPARED) else "",
         "<h2>What it says</h2>" + "".join(_said(event) for event in reversed(sampled)) if sampled else "",
         "<h2>Settings</h2>" + _table([("setting", "value", "from"), *settings], head=True),
         "<h2>How it began</h2>" + _table(_rows(story)),
@@ -81,16 +86,22 @@ def _said(event: Mapping[str, Any]) -> str:
     return f'<p class="soft">Step {event["step"]:,}</p>' + _table(rows)
 
 
+def _compared(models: Sequence[Mapping[str, Any]]) -> str:
+    names = list(models[0])
+    return _table([names, *([_shown(one.get(name)) for name in names] for one in models)], head=True)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
+
+
 def _rows(values: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for name, value in values.items():
         if isinstance(value, Mapping):
             rows += _rows(value, f"{before}{name} ")
         else:
-            shown = (
-                f"{value:.4f}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
-            )
-            rows.append((f"{before}{name}", shown))
+            rows.append((f"{before}{name}", _shown(value)))
     return rows
 
 

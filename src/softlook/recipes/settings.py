@@ -107,8 +107,8 @@ class Lora(Settings):
     )
 
 
-class Task(Settings):
-    """What all tasks are told."""
+class Begun(Settings):
+    """What every run is told: from what, where, and who hears of it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True)
 
@@ -120,6 +120,11 @@ class Task(Settings):
     sinks: tuple[SinkName, ...] = Field(
         default=(), description="who else hears of the run, or none; TensorBoard where not told and where installed"
     )
+
+
+class Task(Begun):
+    """What all tasks about text are told."""
+
     max_bad_rows: int = Field(default=0, ge=0, description="rows that may be left out as unreadable")
     longest_line: int = Field(default=1_000_000, ge=1, description="characters of the longest line")
     from_: Path | None = Field(
@@ -189,14 +194,92 @@ class Vectors(Task):
     batch: NearBatch = NearBatch()
 
 
-TASKS: dict[str, type[Task]] = {
+class TableSizes(Settings):
+    """How large a table's model is. What is not told is the recipe's."""
+
+    dim: int | None = Field(default=None, ge=1, description="width of the token of each column")
+    depth: int | None = Field(default=None, ge=1, description="number of blocks")
+    heads: int | None = Field(default=None, ge=1, description="heads in each block")
+    hidden: int | None = Field(default=None, ge=1, description="width inside the feed-forward layers")
+    members: int | None = Field(default=None, ge=1, description="members that answer together and share most weights")
+    number_tokens: Literal["piecewise", "periodic", "linear"] | None = Field(
+        default=None, description="how a number becomes a token"
+    )
+    scaling: Literal["quantile", "standard", "none"] | None = Field(
+        default=None, description="what numbers go through first"
+    )
+    dropout: float | None = Field(default=None, ge=0, lt=1, description="share of the residuals dropped")
+    attention_dropout: float | None = Field(default=None, ge=0, lt=1, description="share of the looks dropped")
+    hidden_dropout: float | None = Field(default=None, ge=0, lt=1, description="share dropped inside feed-forwards")
+
+
+class TableOptim(Settings):
+    """How the weights of a table's model are changed. What is not told is the recipe's."""
+
+    lr: float | None = Field(default=None, gt=0, description="learning rate")
+    weight_decay: float | None = Field(default=None, ge=0, description="AdamW's pull towards nought, on matrices only")
+    batch_size: int | None = Field(default=None, ge=1, description="rows a step")
+
+
+class TableTraining(Settings):
+    """How long a table is learned, and what is kept."""
+
+    epochs: int | None = Field(default=None, ge=1, description="most times through the rows; else patience decides")
+    patience: int | None = Field(default=None, ge=1, description="stop after so many looks without a better one")
+    watch: Literal["loss", "score", "either"] | None = Field(
+        default=None, description="which held-out number decides what is best; of numbers there is the loss alone"
+    )
+    minutes: float | None = Field(default=None, gt=0, description="stop after so long, whatever the epoch")
+    memory_limit: float | None = Field(
+        default=None, gt=0, description="GB that a table may take up, 1 where not told; rows beyond lie on the disk"
+    )
+    held_out: float = Field(default=0.2, ge=0, lt=1, description="share of the rows that is held out to stop by")
+    device: str = Field(default="auto", description="auto: cuda, then mps, then cpu")
+    seed: int = Field(default=0, ge=0, lt=2**32, description="of everything that is left to chance")
+    save_every: float = Field(default=30.0, gt=0, description="seconds between two checkpoints")
+    keep: int = Field(default=2, ge=1, description="checkpoints that are kept")
+
+
+class Table(Begun):
+    """Learn one column of a table from the others."""
+
+    target: tuple[str, ...] = Field(default=(), description="the column to predict; several, if they are numbers")
+    answers: Literal["classes", "numbers"] | None = Field(
+        default=None, description="what the target holds; seen from the data where not told"
+    )
+    ignore: tuple[str, ...] = Field(default=(), description="columns to leave out")
+    kinds: tuple[str, ...] = Field(
+        default=(), description="what columns are, where it is seen wrongly: zip=category note=text"
+    )
+    ordinal: tuple[str, ...] = Field(default=(), description="values in their order, lowest first: size=S,M,L")
+    class_weights: tuple[str, ...] = Field(default=(), description="balanced, or what each class weighs: yes=3 no=1")
+    estimator: Literal["ft", "tab"] = Field(
+        default="ft", description="FT-Transformer, every column a token; or TabTransformer, every category one"
+    )
+    recipe: Literal["ours", "paper"] = Field(default="ours", description="our defaults, or those of the papers")
+    no_baseline: bool = Field(default=False, description="train no boosted trees and no linear model to compare with")
+    size: TableSizes = TableSizes()
+    optim: TableOptim = TableOptim()
+    training: TableTraining = TableTraining()
+
+
+class Tune(Table):
+    """Search for settings of a table's model."""
+
+    trials: int = Field(default=20, ge=1, description="models that are tried")
+    minutes: float | None = Field(default=None, gt=0, description="begin no trial after so long, all of them together")
+
+
+TASKS: dict[str, type[Begun]] = {
     "translate": Translate,
     "lm": Lm,
     "fill": Fill,
     "classify": Classify,
     "vectors": Vectors,
+    "table": Table,
 }
 FILES = {"data", "valid", "test"}
 """Settings that are lists of files."""
 ASIDE = {"data", "valid", "test", "run", "fresh", "sinks", "from", "decode.beams", "decode.penalty"}
+ASIDE |= {"no_baseline", "training.epochs"}
 """Settings that a run may change, or that are known by their content."""

@@ -10,19 +10,20 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from softlook.base.errors import ConfigError
-from softlook.recipes.settings import FILES, Task
+from softlook.recipes.settings import FILES, Begun, Task
 
 Schema = TypeVar("Schema", bound=Task)
+AnySchema = TypeVar("AnySchema", bound=Begun)
 PREFIX = "SOFTLOOK_"
 DEFAULT, CHOSEN, FLAG, GIVEN = "default", "chosen for the data", "flag", "given"
 ENVIRONMENT, FILE = "environment", "file"
 
 
 @dataclass(frozen=True)
-class Told(Generic[Schema]):
+class Told(Generic[AnySchema]):
     """What somebody said, by full name, and where each value was said."""
 
-    schema: type[Schema]
+    schema: type[AnySchema]
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
@@ -32,10 +33,10 @@ class Told(Generic[Schema]):
 
 
 @dataclass(frozen=True)
-class Settled(Generic[Schema]):
+class Settled(Generic[AnySchema]):
     """All values, and where each came from."""
 
-    settings: Schema
+    settings: AnySchema
     origins: dict[str, str]
 
     def values(self) -> dict[str, Any]:
@@ -54,13 +55,15 @@ class Settled(Generic[Schema]):
         return [f"  {name:{wide}}  {value:{deep}}  {origin}" for name, value, origin in rows]
 
 
-def told(asked: Schema, origin: str = GIVEN) -> Told[Schema]:
+def told(asked: AnySchema, origin: str = GIVEN) -> Told[AnySchema]:
     """What was said in Python, or by flags: only what was really said."""
     values = flat(asked.model_dump(exclude_unset=True, by_alias=True))
     return Told(type(asked), values, dict.fromkeys(values, origin))
 
 
-def gather(asked: Schema, *, config: Path | None = None, environ: Mapping[str, str] | None = None) -> Told[Schema]:
+def gather(
+    asked: AnySchema, *, config: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Told[AnySchema]:
     """What was said by flags (`asked`), in the environment and in a TOML file; the first goes before the others."""
     schema = type(asked)
     from_file = {} if config is None else _read(config, schema)
@@ -74,7 +77,7 @@ def gather(asked: Schema, *, config: Path | None = None, environ: Mapping[str, s
     return Told(schema, {name: sound[name] for name in raw.values}, raw.origins)
 
 
-def settle(asked: Told[Schema], chosen: Mapping[str, Any]) -> Settled[Schema]:
+def settle(asked: Told[AnySchema], chosen: Mapping[str, Any]) -> Settled[AnySchema]:
     """What was told, then what was chosen, then the defaults: checked as a whole."""
     values = {name: value for name, value in chosen.items() if value is not None} | asked.values
     origins = {name: asked.origins.get(name, CHOSEN if name in values else DEFAULT) for name in defaults(asked.schema)}
@@ -85,7 +88,7 @@ def settle(asked: Told[Schema], chosen: Mapping[str, Any]) -> Settled[Schema]:
     return Settled(settings, origins)
 
 
-def defaults(schema: type[Task]) -> dict[str, Any]:
+def defaults(schema: type[Begun]) -> dict[str, Any]:
     """Every name there is, with its default.
 
     >>> from softlook.recipes.settings import Lm
@@ -133,7 +136,7 @@ def meant(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def _read(config: Path, schema: type[Task]) -> dict[str, Any]:
+def _read(config: Path, schema: type[Begun]) -> dict[str, Any]:
     try:
         values = flat(tomllib.loads(config.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -154,7 +157,7 @@ def _listed(name: str, value: Any, default: Any, folder: Path) -> Any:
     return tuple(folder / one if name in FILES else one for one in ([value] if isinstance(value, str) else value))
 
 
-def _environment(environ: Mapping[str, str], schema: type[Task]) -> dict[str, Any]:
+def _environment(environ: Mapping[str, str], schema: type[Begun]) -> dict[str, Any]:
     known = defaults(schema)
     groups = {name.split(".")[0] for name in known if "." in name}
     found: dict[str, Any] = {}

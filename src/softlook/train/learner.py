@@ -62,6 +62,9 @@ class Learner:
         kept |= {ADAPTERS: {name: answer[name] for name in ways}} if (ways := detours(self.model)) else {}
         return kept | ({RAW: learned(self.model)} if self.average is not None else {})
 
+    def leave(self, folder: Path) -> None:
+        """What else there is to write into a checkpoint, for those who have more to say."""
+
     def dice(self) -> dict[str, Tensor]:
         """How everybody's dice lie. All processes of a run ask for it at once."""
         return {

@@ -87,6 +87,7 @@ class Snapshots:
                     write_file(dice, made / DICE)
                     (made / PROGRESS).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
                     _write_beside(learner.model, tokenizer, made)
+                    learner.leave(made)
                     write_manifest(made, known)
         except DiskError as fault:
             needed, free = sum(map(size_of, files.values())), shutil.disk_usage(self.run).free

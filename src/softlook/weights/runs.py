@@ -8,6 +8,8 @@ from softlook.weights.manifest import MANIFEST, digest
 from softlook.weights.schema import read_json
 
 BEST = "best.json"
+ESTIMATOR = "estimator.json"
+"""Beside a model's weights: what a table's estimator has learned about columns."""
 NAME = re.compile(r"checkpoints/step-\d{9,}")
 
 

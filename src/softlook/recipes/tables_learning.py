@@ -1,0 +1,154 @@
+"""A table's learner at work in the folder of a run: it tells how it gets on, is kept, and can stop at any step."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+
+import numpy as np
+from torch import nn
+
+from softlook.recipes.settings import TableTraining
+from softlook.tabular.estimator import TableEstimator
+from softlook.tabular.fitting import Epoch, Learner, Limits
+from softlook.tabular.standing import Standing
+from softlook.tabular.targets import Amounts
+from softlook.train.batches import Place
+from softlook.train.events import Evaluated, Event, Finished, Saved, Started, Trained, Warned
+from softlook.train.folder import RunFolder
+from softlook.train.progress import Progress
+from softlook.train.snapshots import Snapshots
+from softlook.train.stop import Stop
+
+log = logging.getLogger("softlook.recipes")
+WORD = 5.0
+"""Seconds between two words about the loss within an epoch."""
+FREE = ("epochs", "patience")
+"""What a recipe may change its mind about while a run goes on."""
+
+
+class Paused(BaseException):
+    """Somebody asked for the end, and everything is kept."""
+
+
+class Keeping:
+    """Has a learner learn, from where the run stands to its end or to a signal."""
+
+    def __init__(
+        self, folder: RunFolder, estimator: TableEstimator, training: TableTraining, say: Callable[[Event], None]
+    ) -> None:
+        self.folder, self.estimator, self.training, self.say = folder, estimator, training, say
+        self.finished: Finished | None = None
+
+    def __call__(self, learner: Learner, limits: Limits) -> list[Epoch]:
+        """What an estimator's `fit` asks for: the whole of learning."""
+        self.learner, self.standing = learner, Standing.of(learner, self.estimator)
+        fixed = {name: value for name, value in asdict(learner.recipe).items() if name not in FREE}
+        self.snapshots = Snapshots(self.folder.path, keep=self.training.keep, settings=fixed)
+        self.snapshots.sweep()
+        before = self.snapshots.restore(self.standing, self._warn) or Progress()
+        self.began = time.monotonic() - before.seconds
+        self.saved = self.spoken = time.monotonic()
+        self.counted = learner.steps, self.spoken
+        count = sum(weights.numel() for weights in learner.model.parameters())
+        device = self.standing.device
+        precision = "bfloat16" if learner.recipe.half and device.type == "cuda" else "float32"
+        self.say(Started(learner.steps, self._steps(learner), str(device), precision, count))
+        learner.between = self._between
+        with Stop().listening() as self.stop:
+            history = learner.learn(replace(limits, began=self.began), self._told)
+        self._finish(self._reason(limits), complete=True)
+        return history
+
+    def ends(self, learner: Learner) -> str:
+        """When it will be over, in words."""
+        last, patience = learner.last_epoch(), learner.recipe.patience
+        most = "" if last is None else f"at most {last:,} times through the rows, "
+        looks = "" if learner.held is None else f"until {patience} looks in a row bring nothing better, "
+        limit = "--training.minutes sets a limit" if self.training.minutes is None else "or the time is up"
+        said = f"{most}{looks}{limit}"
+        return said[0].upper() + said[1:] + "."
+
+    def _steps(self, learner: Learner) -> int:
+        """How many there will be at most, where that is known: 0 where patience or the clock decide."""
+        last = learner.last_epoch()
+        return 0 if last is None or self.training.minutes is not None else last * learner.steps_an_epoch()
+
+    def _between(self) -> None:
+        """After a step within an epoch: stop, keep or tell, each where it is time to."""
+        now = time.monotonic()
+        if self.stop.asked is not None:
+            self._pause()
+        if now - self.spoken >= WORD:
+            self._tell(self.learner.total.item() / self.learner.seen)
+        if now - self.saved >= self.training.save_every:
+            self._save()
+
+    def _told(self, epoch: Epoch) -> None:
+        """After an epoch."""
+        self._tell(epoch["loss"])
+        if "held_out_loss" in epoch:
+            self.say(Evaluated(self.learner.steps, scores_of(self.estimator, epoch), epoch["is_best"]))
+        if self.learner.ended or time.monotonic() - self.saved >= self.training.save_every:
+            self._save()
+        if self.stop.asked is not None and not self.learner.ended:
+            self._pause()
+
+    def _pause(self) -> None:
+        self._save()
+        self._finish(f"stopped by {self.stop.asked}", complete=False)
+        raise Paused
+
+    def _tell(self, loss: float) -> None:
+        learner, now = self.learner, time.monotonic()
+        (step, when), self.counted, self.spoken = self.counted, (learner.steps, now), now
+        rows = (learner.steps - step) * learner.size / max(now - when, 1e-9)
+        gradients = [weights.grad for weights in learner.weights if weights.grad is not None]
+        length = nn.utils.get_total_norm(gradients).item() if gradients else 0.0
+        lr = float(learner.optimizer.param_groups[0]["lr"])
+        self.say(Trained(learner.steps, loss, lr, length, rows, now - self.began))
+
+    def _save(self) -> None:
+        learner = self.learner
+        is_new = not self.snapshots.path(learner.steps).exists()
+        best = [epoch["held_out_loss"] for epoch in learner.history if epoch.get("is_best")]
+        progress = Progress(
+            step=learner.steps,
+            place=Place(len(learner.history), learner.seen),
+            seconds=time.monotonic() - self.began,
+            best=best[-1] if best else None,
+            best_step=learner.steps,  # each checkpoint answers with the best weights so far
+            looked=learner.looked,
+            waited=learner.waited,
+        )
+        path = self.snapshots.save(self.standing, progress)
+        self.saved = time.monotonic()
+        if is_new:
+            self.say(Saved(learner.steps, path.name))
+
+    def _finish(self, reason: str, *, complete: bool) -> None:
+        best = self.snapshots.best()
+        seconds = time.monotonic() - self.began
+        asked = self.stop.asked if not complete else None
+        self.finished = Finished(self.learner.steps, reason, seconds, complete, asked, best and str(best))
+        self.say(self.finished)
+
+    def _reason(self, limits: Limits) -> str:
+        learner = self.learner
+        if learner.waited >= learner.recipe.patience:
+            return f"no better for {learner.waited} looks"
+        is_late = limits.seconds is not None and time.monotonic() - self.began >= limits.seconds
+        return "the time is up" if is_late else "all epochs are done"
+
+    def _warn(self, message: str) -> None:
+        log.warning(message)
+        self.say(Warned(0, message))
+
+
+def scores_of(estimator: TableEstimator, epoch: Epoch) -> dict[str, float]:
+    """What a look has found, in words that people use; the first one is the loss."""
+    loss, targets = epoch["held_out_loss"], estimator.targets_
+    if isinstance(targets, Amounts):
+        error = float(np.sqrt(loss * np.mean(targets.spread**2))) if targets.outputs == 1 else None
+        return {"loss": loss} | ({} if error is None else {"rmse": error})
+    return {"loss": loss, "accuracy": epoch["held_out_score"]}

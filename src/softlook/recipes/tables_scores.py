@@ -1,0 +1,84 @@
+"""What a table's model is worth, and what others make of the same rows."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from softlook.recipes.report import COMPARED
+from softlook.recipes.settings import Table
+from softlook.recipes.tables_data import TableData
+from softlook.tabular.baselines import baselines
+from softlook.tabular.estimator import TableEstimator
+from softlook.tabular.fitting import Learner
+from softlook.tabular.judging import scores_on
+from softlook.tabular.rows import Rows
+
+log = logging.getLogger("softlook.recipes")
+MODEST = 60.0
+"""Seconds that a baseline may take at least; where ours took longer, as long as that."""
+TITLES = {"auc": "AUC", "log_loss": "log loss", "rmse": "RMSE", "mae": "MAE", "r2": "R2"}
+OURS, ON = "softlook", "compared_on"
+
+
+def scored(
+    estimator: TableEstimator, learner: Learner, data: TableData, settings: Table, known: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Scores on held-out rows and, where there are some, on test rows; with other models beside ours if wished for."""
+    scores: dict[str, Any] = {}
+    test = None if data.test is None else _rows(estimator, data)
+    if learner.held is not None:
+        scores |= scores_on(estimator, learner.held)
+    if test is not None:
+        scores["test"] = scores_on(estimator, test)
+    on = learner.held if test is None else test
+    if on is None:
+        log.info("Nothing was held out, and no --test came: what it is worth is not known.")
+        return scores
+    what = "test rows" if test is not None else "held-out rows, by which it was also chosen when to stop"
+    where, seconds = f"{len(on):,} {what}", learner.history[-1]["seconds"]
+    compared = [{"model": OURS, **scores.get("test", scores), "seconds": seconds}]
+    if not settings.no_baseline:
+        before = known.get(COMPARED, [])[1:] if known.get(ON) == where else []
+        compared += before or _others(estimator, learner, on, settings, max(MODEST, seconds))
+    log.info("\n".join([f"On the {where}:", *lines(compared)]))
+    return {**scores, COMPARED: compared, ON: where} if len(compared) > 1 else scores
+
+
+def lines(compared: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Models and their scores, as a table.
+
+    >>> lines([{"model": "softlook", "accuracy": 0.875, "seconds": 61.2}])
+    ['  model     accuracy  seconds', '  softlook  0.8750    61']
+    """
+    names = list(compared[0])
+    rows = [[TITLES.get(name, name) for name in names]]
+    rows += [[_shown(name, one.get(name)) for name in names] for one in compared]
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(cell.ljust(size) for cell, size in zip(row, wide, strict=True)).rstrip() for row in rows]
+
+
+def _shown(name: str, value: Any) -> str:
+    if not isinstance(value, float):
+        return "" if value is None else str(value)
+    if name == "seconds":
+        return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
+    return f"{value:.4f}" if abs(value) < 10 else f"{value:.6g}"
+
+
+def _others(
+    estimator: TableEstimator, learner: Learner, on: Rows, settings: Table, seconds: float
+) -> list[dict[str, Any]]:
+    log.info("Others learn from the same rows, to compare with; --no-baseline leaves that out.")
+    found = baselines(
+        learner.train, learner.held, on, targets=estimator.targets_, seconds=seconds, seed=settings.training.seed
+    )
+    return [{"model": one.name, **one.scores, "seconds": one.seconds} for one in found]
+
+
+def _rows(estimator: TableEstimator, data: TableData) -> Rows:
+    """Test rows as the model reads them."""
+    assert data.test is not None
+    rows = estimator.reading_.read(data.test.X.select(list(estimator.columns_.names)))
+    return Rows(rows.numbers, rows.categories, torch.from_numpy(estimator.targets_.encode(data.test.y)))

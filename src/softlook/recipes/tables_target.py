@@ -1,0 +1,147 @@
+"""What a target column holds, classes or numbers: seen from its cells, and said."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from softlook.base.errors import ConfigError, DataError
+from softlook.tabular.arrow import pc
+from softlook.tabular.telling import percent
+
+Answers = Literal["classes", "numbers"]
+FEW = 20
+"""So many different whole numbers may be classes."""
+OFTEN = 5
+"""And so often each of them has to occur, on average."""
+MOST = 100_000
+"""Different values of which each is counted: what has more is no class."""
+SHOWN = 6
+"""Classes that are named."""
+WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
+"""A whole number as it is usually spelled: one with zeros in front is a word."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be predicted."""
+
+    names: tuple[str, ...]
+    answers: Answers
+    said: str
+    labels: tuple[Any, ...] = ()
+    """The classes: whole numbers where all of them are, else words as they are spelled."""
+
+    def values(self, table: pa.Table) -> np.ndarray:
+        """(N,), or (N, K) of several numbers; every cell is known to be there."""
+        if self.answers == "classes":
+            words = table.column(self.names[0])
+            try:
+                return np.array(words.cast(pa.int64()).to_numpy() if self.is_whole else words.to_pylist())
+            except pa.ArrowInvalid:
+                odd = next(word for word in words.to_pylist() if not WHOLE.fullmatch(word))
+                raise DataError(f"{self.names[0]} is a whole number in the data, and {odd!r:.80} here") from None
+        columns = [_numbers(name, table.column(name)) for name in self.names]
+        return columns[0] if len(columns) == 1 else np.stack(columns, 1)
+
+    @property
+    def is_whole(self) -> bool:
+        """Are the classes whole numbers?"""
+        return bool(self.labels) and isinstance(self.labels[0], int)
+
+
+class Seen:
+    """What passed by of a target column, spelled as it is: values and how often each came, as far as they are few."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.rows = name, 0
+        self.counts: Counter[str] = Counter()
+        self.is_few, self.is_whole, self.odd = True, True, None
+        self.low, self.high = np.inf, -np.inf
+        self.parts = False
+        """Has some number a fraction?"""
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        """Some rows more, each with a value."""
+        self.rows += len(column)
+        counted = pc.value_counts(column.combine_chunks())
+        values, counts = counted.field("values").to_pylist(), counted.field("counts").to_pylist()
+        self.is_whole = self.is_whole and all(WHOLE.fullmatch(value) for value in values)
+        if self.is_few:
+            self.counts.update(dict(zip(values, counts, strict=True)))
+            self.is_few = len(self.counts) <= MOST
+        if self.odd is None and values:
+            self._number(values)
+
+    def _number(self, values: list[str]) -> None:
+        numbers = _as_numbers(values)
+        if numbers is None:
+            self.odd = next(value for value in values if _as_numbers([value]) is None)
+            return
+        self.low, self.high = min(self.low, *numbers), max(self.high, *numbers)
+        self.parts = self.parts or not all(number.is_integer() for number in numbers)
+
+    @property
+    def may_be_classes(self) -> bool:
+        """A few different whole numbers, each of them often."""
+        few = len(self.counts)
+        return self.is_few and not self.parts and (few <= 2 or (few <= FEW and few * OFTEN <= self.rows))
+
+    def ends(self) -> str:
+        """From where to where numbers go."""
+        if self.odd is not None:
+            raise DataError(f"{self.name} is to hold numbers, and holds {self.odd!r:.80}")
+        return f"{self.name}, numbers from {self.low:.6g} to {self.high:.6g}"
+
+
+def decided(seen: Sequence[Seen], told: Answers | None) -> Target:
+    """Whether classes or numbers are to be predicted, and why."""
+    names = tuple(one.name for one in seen)
+    if len(names) > 1 and told == "classes":
+        raise ConfigError(f"one column of classes can be predicted, or several of numbers; {', '.join(names)} came")
+    if len(names) > 1 or told == "numbers":
+        return Target(names, "numbers", f"To be predicted: {'; '.join(one.ends() for one in seen)}.")
+    (one,) = seen
+    if told is None and one.odd is None and not one.may_be_classes:
+        other = " --answers classes says otherwise." if one.is_whole and one.is_few else ""
+        return Target(names, "numbers", f"To be predicted: {one.ends()}.{other}")
+    return _classes(one, told)
+
+
+def _classes(seen: Seen, told: Answers | None) -> Target:
+    name, counts = seen.name, seen.counts
+    if len(counts) < 2:
+        raise DataError(f"every row has the same {name}, {next(iter(counts))!r:.80}: there is nothing to learn")
+    if not seen.is_few or (told is None and seen.odd is not None and len(counts) > max(FEW, seen.rows // 2)):
+        raise DataError(
+            f"{name} has {len(counts):,} different values in {seen.rows:,} rows: names or texts, and hardly classes",
+            help="name another column with --target, or say --answers classes if it is meant so",
+        )
+    shares = [f"{value} {percent(count / seen.rows)}" for value, count in counts.most_common(SHOWN)]
+    more = f" and {len(counts) - SHOWN:,} more" if len(counts) > SHOWN else ""
+    other = " --answers numbers says otherwise." if seen.odd is None and told is None else ""
+    said = f"To be predicted: {name}, {len(counts):,} classes ({', '.join(shares)}{more}).{other}"
+    return Target((name,), "classes", said, tuple(sorted(map(int, counts) if seen.is_whole else counts)))
+
+
+def _numbers(name: str, column: pa.ChunkedArray) -> np.ndarray:
+    try:
+        found = pc.cast(column, pa.float64()).to_numpy()
+    except pa.ArrowInvalid:
+        wrong = next(word for word in column.to_pylist() if _as_numbers([word]) is None)
+        raise DataError(f"{name} is to hold numbers, and holds {wrong!r:.80}") from None
+    if not np.isfinite(found).all():
+        raise DataError(f"{name} is to hold numbers, and holds {found[~np.isfinite(found)][0]}")
+    return found
+
+
+def _as_numbers(values: Sequence[str]) -> list[float] | None:
+    try:
+        found = pc.cast(pa.array(values, pa.string()), pa.float64()).to_pylist()
+    except pa.ArrowInvalid:
+        return None
+    return found if np.isfinite(found).all() else None

@@ -1,0 +1,236 @@
+"""Tables by the command line: `softlook train table` and `softlook predict`, as a person types them."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from softlook.recipes.tables import table
+from softlook.tabular import load
+from tests.cli.test_training import softlook
+from tests.recipes.asked import made_runs
+from tests.recipes.small import people, tabling
+
+QUICK = (
+    "--size.dim",
+    "16",
+    "--size.depth",
+    "1",
+    "--size.heads",
+    "2",
+    "--size.members",
+    "2",
+    "--optim.batch-size",
+    "32",
+)
+SHORT = (*QUICK, "--training.epochs", "6", "--training.device", "cpu")
+TRAIN = ("train", "table", "--data", "people.csv", "--target", "buys", "--ignore", "id", "spent")
+RUN = str(Path("runs") / "table-people")
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Ask = Callable[..., Said]
+
+
+@pytest.fixture
+def ask(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """A command, with what comes through its pipe."""
+    from softlook.cli import main  # noqa: PLC0415  (after pytest has switched on the shape checks)
+
+    monkeypatch.chdir(tmp_path)
+    people(tmp_path / "people.csv")
+
+    def asked(*words: str | Path, stdin: str = "") -> Said:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin.encode()))))  # pyright: ignore[reportArgumentType]
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, words)])
+        assert isinstance(ended.value.code, int)
+        return Said(ended.value.code, *capsys.readouterr())
+
+    return asked
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learned from a table."""
+    return table(tabling(tmp_path_factory.mktemp("tables"))).folder
+
+
+def test_training_says_what_it_sees_and_what_to_do_next(ask: Ask) -> None:
+    code, out, err = ask("--json", *TRAIN, *SHORT)
+    assert code == 0, err
+    answer = json.loads(out)
+    assert answer["path"] == RUN and answer["steps"] == 36
+    assert {"accuracy", "auc", "log_loss", "compared"} <= answer["scores"].keys()
+    for words in (
+        "To be predicted: buys, 2 classes (",
+        "240 rows of 3 columns to learn from.",
+        "recipe ours",
+        "age: number, ",
+        "city: category, 3 values",
+        "192 rows are learned from, 48 are held out",
+        "weights, on cpu in float32",
+        "On the 48 held-out rows",
+        "LightGBM",
+        "logistic regression",
+        f"softlook predict {RUN} --data FILE",
+    ):
+        assert words in err
+    again = ask(*TRAIN, *SHORT)
+    assert again.code == 0 and f"Going on with {RUN}" in again.err
+    assert "36: all epochs are done" in again.err and "Others learn" not in again.err
+    changed = ask(*TRAIN, *SHORT, "--optim.lr", "0.7")
+    assert changed.code == 1 and "optim.lr: 0.001 then, 0.7 now" in changed.err
+    fresh = ask(*TRAIN, *SHORT, "--no-baseline", "--fresh")
+    assert fresh.code == 0 and fresh.out.strip() == f"{RUN}-2"
+    assert "LightGBM" not in fresh.err
+
+
+def test_a_rehearsal_prints_every_setting_and_begins_nothing(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOFTLOOK_OPTIM__LR", "0.5")
+    (tmp_path / "run.toml").write_text('target = "buys"\ndata = "people.csv"\n[size]\ndim = 24\n')
+    done = ask("--json", "train", "table", "--config", "run.toml", "--dry-run")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["settings"]["size.dim"], found["settings"]["optim.lr"]) == (24, 0.5)
+    assert found["origins"]["optim.lr"] == "environment SOFTLOOK_OPTIM__LR"
+    assert found["origins"]["size.depth"] == "recipe ours"
+    assert not (tmp_path / "runs").exists()
+
+
+def test_answers_keep_the_order_of_the_rows(ask: Ask, run: Path) -> None:
+    done = ask("predict", run, "--data", "people.csv", "--keep", "id", "--probabilities")
+    assert done.code == 0, done.err
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert [row["id"] for row in rows] == [str(number) for number in range(240)]
+    model = load(run)
+    with Path("people.csv").open() as file:
+        wanted = list(csv.DictReader(file))
+    ages = [float(row["age"]) if row["age"] else None for row in wanted]
+    told = {"age": ages, "city": [row["city"] for row in wanted], "grade": [float(row["grade"]) for row in wanted]}
+    likely = model.predict_proba(pa.table(told))
+    assert [row["buys"] for row in rows] == model.classes_[likely.argmax(1)].tolist()
+    assert [float(row["P(yes)"]) for row in rows] == pytest.approx(likely[:, 1].tolist(), abs=1e-6)
+    assert "buys is known for 240 of the rows: accuracy" in done.err
+
+
+def test_columns_in_another_order_and_more_of_them_change_nothing(ask: Ask, run: Path, tmp_path: Path) -> None:
+    with Path("people.csv").open() as file:
+        rows = list(csv.reader(file))
+    (tmp_path / "other.csv").write_text("".join(",".join([*row[::-1], "x"]) + "\n" for row in rows))
+    assert ask("predict", run, "other.csv").out == ask("predict", run, "people.csv").out
+
+
+def test_answers_are_objects_of_json_where_that_is_asked_for(ask: Ask, run: Path) -> None:
+    done = ask("--json", "predict", run, "people.csv", "--probabilities", "--explain")
+    first = json.loads(done.out.splitlines()[0])
+    assert first["buys"] in ("yes", "no") and sum(first["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+    assert first["looks"].keys() == {"age", "city", "grade"}
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_answers_go_to_a_file_that_is_new(ending: str, ask: Ask, run: Path, tmp_path: Path) -> None:
+    out = tmp_path / f"answers.{ending}"
+    done = ask("predict", run, "people.csv", "--out", out)
+    assert done.code == 0 and done.out.strip() == str(out)
+    whole = pq.read_table(out).num_rows if ending == "parquet" else len(out.read_text().splitlines())
+    assert whole == 240 + (ending in ("csv", "tsv"))
+    again = ask("predict", run, "people.csv", "--out", out)
+    assert again.code == 74 and "exists already" in again.err
+    assert ask("predict", run, "people.csv", "--out", "answers.doc").code == 65
+
+
+@pytest.mark.parametrize("words", [("-",), ("--data", "-"), ()], ids=["a hyphen", "data", "nothing"])
+def test_a_pipe_is_a_table_too(words: tuple[str, ...], ask: Ask, run: Path) -> None:
+    lines = Path("people.csv").read_text().splitlines(keepends=True)
+    done = ask("predict", run, *words, stdin="".join(lines[:9]))
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[0] == "buys" and len(done.out.splitlines()) == 9
+    objects = ask("predict", run, *words, stdin='{"age": 30, "city": "Oslo", "grade": 1}\n')
+    assert objects.code == 0 and len(objects.out.splitlines()) == 2, objects.err
+
+
+def test_a_run_is_tested_on_other_data(ask: Ask, run: Path) -> None:
+    done = ask("--json", "eval", run, "--data", "people.csv")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["scores"]["rows"] == 240
+    listed = ask("runs", run.parent)
+    assert "table  36  " in listed.out and "all epochs are done" in listed.out
+
+
+def test_what_is_wrong_is_said_in_a_line(ask: Ask, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("age,town\n3,Oslo\n")
+    bad = ask("predict", run, "bad.csv")
+    assert bad.code == 65 and "these are not there: 'city', 'grade'" in bad.err
+    close = ask("train", "table", "people.csv", "--target", "bought")
+    assert close.code == 65 and "no such column" in close.err
+    absent = ask("predict", "runs/no", "people.csv")
+    assert absent.code == 65 and "`softlook runs` lists" in absent.err
+    other = ask("translate", run, "words")
+    assert other.code == 65 and f"Try: softlook predict {run} --data FILE" in other.err
+    kept = ask("predict", run, "people.csv", "--keep", "ids")
+    assert kept.code == 65 and "Did you mean 'id'?" in kept.err
+
+
+def test_a_run_about_texts_says_how_it_is_asked(ask: Ask, tmp_path: Path) -> None:
+    run = made_runs(tmp_path, "classify")["classify"]
+    done = ask("predict", run, "people.csv")
+    assert done.code == 65 and f"Try: softlook classify {run}" in done.err
+
+
+def test_numbers_are_predicted_as_numbers(ask: Ask) -> None:
+    words = ("--target", "spent", "--ignore", "id", "buys", *SHORT, "--no-baseline")
+    done = ask("train", "table", "people.csv", *words)
+    assert done.code == 0 and "To be predicted: spent, numbers from " in done.err
+    told = ask("predict", RUN, "people.csv")
+    assert float(told.out.splitlines()[1]) > 0 and "RMSE" in told.err
+    odd = ask("predict", RUN, "people.csv", "--probabilities")
+    assert odd.code == 65 and "numbers, which have no probabilities" in odd.err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGKILL], ids=["TERM", "KILL"])
+def test_a_run_that_was_ended_goes_on_to_the_same_bits(asked: signal.Signals, tmp_path: Path) -> None:
+    people(tmp_path / "people.csv", 600)
+    often = (*QUICK, "--training.epochs", "16", "--training.patience", "999", "--training.save-every", "0.2")
+    words = (*TRAIN, *often, "--training.device", "cpu", "--no-baseline", "--sinks", "none")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "softlook", *words],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = tmp_path / RUN / "metrics.csv"
+    while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 4):
+        time.sleep(0.02)
+    process.send_signal(asked)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == (143 if asked == signal.SIGTERM else -asked), err
+    if asked == signal.SIGTERM:
+        assert "is saved. The same command goes on from there." in err
+    on = softlook(tmp_path, *words)
+    assert on.returncode == 0 and "Going on after step " in on.stderr, on.stderr
+    whole = softlook(tmp_path, *words, "--run", "whole")
+    assert whole.returncode == 0, whole.stderr
+    one, other = (load(tmp_path / name).model_.state_dict() for name in (RUN, "whole"))
+    assert all(one[name].equal(other[name]) for name in other)

@@ -1,0 +1,356 @@
+"""Runs on tables: the estimators' own learning, in the folders that every run has."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from softlook.base.errors import ConfigError, DataError, TrainingError, WeightsError
+from softlook.recipes.evaluation import evaluate
+from softlook.recipes.listing import runs_in
+from softlook.recipes.settings import Table
+from softlook.recipes.tables import foresee, table
+from softlook.recipes.tables_asking import opened_table
+from softlook.recipes.tables_target import Seen, decided
+from softlook.recipes.told import told
+from softlook.tabular import (
+    FTTransformerClassifier,
+    FTTransformerRegressor,
+    TabTransformerClassifier,
+    TabTransformerRegressor,
+    load,
+)
+from softlook.tabular.sources import read_table
+from softlook.train.events import Evaluated, Event, Finished, Started, Trained, read_events
+from tests.recipes.small import people, said, tabling
+
+
+def frame(path: Path) -> tuple[pa.Table, pa.Table]:
+    """What is predicted from, and all of it."""
+    whole = pa.concat_tables(read_table(path))
+    return whole.drop_columns(["id", "buys", "spent"]), whole
+
+
+def same(one: Any, other: Any) -> bool:
+    """To the bit."""
+    own, others = one.model_.state_dict(), other.model_.state_dict()
+    return own.keys() == others.keys() and all(torch.equal(own[name], others[name]) for name in own)
+
+
+def plain(settings: Table, kind: Callable[..., Any], **more: Any) -> Any:
+    """The estimator that somebody would make by hand, of the same settings."""
+    sizes = settings.size.model_dump(exclude_none=True)
+    return kind(**sizes, batch_size=32, epochs=6, device="cpu", random_state=settings.training.seed, **more)
+
+
+KINDS = {
+    "ft classes": ("ft", "buys", FTTransformerClassifier),
+    "ft numbers": ("ft", "spent", FTTransformerRegressor),
+    "tab classes": ("tab", "buys", TabTransformerClassifier),
+    "tab numbers": ("tab", "spent", TabTransformerRegressor),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_run_gives_the_model_that_the_estimator_gives(name: str, tmp_path: Path) -> None:
+    estimator, target, kind = KINDS[name]
+    other = {"buys": "spent", "spent": "buys"}[target]
+    settings = tabling(tmp_path, estimator=estimator, target=(target,), ignore=("id", other))
+    fitted = table(settings)
+    X, whole = frame(settings.data[0])
+    by_hand = plain(settings, kind).fit(X, whole.column(target).to_numpy(zero_copy_only=False))
+    assert fitted.estimator is not None and same(fitted.estimator, by_hand)
+    assert [epoch["loss"] for epoch in fitted.estimator.history_] == [epoch["loss"] for epoch in by_hand.history_]
+    again = load(fitted.folder)
+    assert type(again) is kind and (again.predict(X) == by_hand.predict(X)).all()
+
+
+def test_what_is_told_of_columns_and_classes_reaches_the_estimator(tmp_path: Path) -> None:
+    settings = tabling(
+        tmp_path,
+        kinds=("grade=category",),
+        ordinal=("city=Rome,Bern,Oslo",),
+        class_weights=("yes=3",),
+    )
+    fitted = table(settings)
+    X, whole = frame(settings.data[0])
+    X = X.set_column(2, "grade", X.column("grade").cast(pa.int64()).cast(pa.string()))
+    told: dict[str, Any] = {"kinds": {"grade": "category"}, "ordinal": {"city": ["Rome", "Bern", "Oslo"]}}
+    by_hand = plain(settings, FTTransformerClassifier, **told, class_weight={"yes": 3.0})
+    assert same(fitted.estimator, by_hand.fit(X, whole.column("buys").to_pylist()))
+
+
+class Interrupting:
+    """Asks for the end at a certain step, as Ctrl-C does."""
+
+    def __init__(self, step: int, number: signal.Signals = signal.SIGINT) -> None:
+        self.step, self.number = step, number
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Trained) and event.step >= self.step:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word after every step, so that a test can act within an epoch."""
+    monkeypatch.setattr("softlook.recipes.tables_learning.WORD", 0.0)
+
+
+@pytest.mark.parametrize("step", [3, 6, 20])  # an epoch has six steps
+@pytest.mark.parametrize("watch", ["loss", "score"])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(step: int, watch: str, often: None, tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    whole = table(tabling(tmp_path / "whole", train={"watch": watch}))
+    settings = tabling(tmp_path / "parts", train={"watch": watch})
+    stopped = table(settings, [Interrupting(step)])
+    assert stopped.estimator is None and not stopped.finished.complete and stopped.finished.signal == "SIGINT"
+    heard: list[Event] = []
+    parts = table(settings, [heard.append])
+    assert said(heard, Started)[0].step == stopped.finished.step >= step
+    assert parts.finished.complete and same(parts.estimator, whole.estimator)
+    assert parts.scores == whole.scores
+    assert parts.estimator is not None and whole.estimator is not None
+    for one, other in zip(parts.estimator.history_, whole.estimator.history_, strict=True):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+
+
+def test_a_run_that_was_stopped_answers_with_its_best_weights_so_far(often: None, tmp_path: Path) -> None:
+    settings = tabling(tmp_path, epochs=30)
+    table(settings, [Interrupting(40)])
+    X, _ = frame(settings.data[0])
+    assert set(load(tmp_path / "run").predict(X)) <= {"yes", "no"}
+
+
+def test_a_finished_run_is_found_as_it_was(tmp_path: Path) -> None:
+    settings = tabling(tmp_path)
+    first, heard = table(settings), list[Event]()
+    again = table(settings, [heard.append])
+    assert same(first.estimator, again.estimator) and first.scores == again.scores
+    assert not said(heard, Trained) and said(heard, Finished)[0].complete
+
+
+def test_more_epochs_go_on_from_the_end(tmp_path: Path) -> None:
+    few = table(tabling(tmp_path, epochs=4))
+    more = table(tabling(tmp_path, epochs=9))
+    assert few.estimator is not None and more.estimator is not None
+    assert len(more.estimator.history_) == 9 and more.estimator.history_[:4] == few.estimator.history_
+
+
+def test_the_same_rate_goes_on_as_if_it_had_never_ended(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    sizes = {"size": {"dim": 16, "depth": 1, "heads": 2}, "recipe": "paper"}
+    whole = table(tabling(tmp_path / "whole", epochs=9, **sizes))
+    table(tabling(tmp_path, epochs=4, **sizes))
+    assert same(table(tabling(tmp_path, epochs=9, **sizes)).estimator, whole.estimator)
+
+
+def test_sizes_that_were_found_for_the_rows_stay_with_a_run(often: None, tmp_path: Path) -> None:
+    settings = tabling(tmp_path, size={"depth": 1, "heads": 2})
+    table(settings, [Interrupting(3)])
+    kept = json.loads((tmp_path / "run" / "settings.json").read_text())
+    assert kept["values"]["size.members"] >= 1 and kept["origins"]["size.members"] == "chosen for the data"
+    assert table(settings).finished.complete
+    with pytest.raises(TrainingError, match=r"size\.members: None then, 3 now"):
+        table(tabling(tmp_path, size={"depth": 1, "heads": 2, "members": 3}))
+
+
+def test_other_settings_or_data_are_refused(tmp_path: Path) -> None:
+    table(tabling(tmp_path))
+    with pytest.raises(TrainingError, match=r"training\.seed: 0 then, 1 now"):
+        table(tabling(tmp_path, train={"seed": 1}))
+    changed = tabling(tmp_path)
+    people(tmp_path / "people.csv", 200)
+    with pytest.raises(TrainingError, match="the data are not the same"):
+        table(changed)
+
+
+def test_a_damaged_checkpoint_is_passed_over(often: None, tmp_path: Path) -> None:
+    settings = tabling(tmp_path, train={"save_every": 1e-6})
+    whole = table(settings)
+    newest = max((tmp_path / "run" / "checkpoints").glob("step-*"))
+    (newest / "raw.safetensors").write_bytes(b"nothing")
+    with pytest.raises(WeightsError, match="raw"):
+        load(tmp_path / "run")
+    assert same(table(settings).estimator, whole.estimator)
+    assert same(load(tmp_path / "run"), whole.estimator)
+
+
+def test_the_folder_explains_itself(tmp_path: Path) -> None:
+    fitted = table(tabling(tmp_path, no_baseline=False))
+    names = {path.name for path in fitted.folder.iterdir()}
+    assert {"config.json", "run.json", "settings.json", "events.jsonl", "metrics.csv", "best.json"} <= names
+    assert {"report.html", "loss.svg", "scores.json", "checkpoints"} <= names
+    kinds = {event["event"] for event in read_events(fitted.folder / "events.jsonl")}
+    assert {"started", "trained", "evaluated", "saved", "finished"} <= kinds
+    (listed,) = runs_in(tmp_path)
+    assert (listed.task, listed.state) == ("table", "all epochs are done") and listed.best is not None
+    scores = json.loads((fitted.folder / "scores.json").read_text())
+    assert [row["model"] for row in scores["compared"]] == ["softlook", "LightGBM", "logistic regression"]
+    assert all({"accuracy", "auc", "log_loss", "seconds"} <= row.keys() for row in scores["compared"])
+    page = (fitted.folder / "report.html").read_text()
+    assert "LightGBM" in page and "training.epochs" in page
+
+
+def test_held_out_and_test_files_are_what_they_are_called(tmp_path: Path) -> None:
+    rows = people(tmp_path / "all.csv", 200).read_text().splitlines(keepends=True)
+    (tmp_path / "valid.csv").write_text(rows[0] + "".join(rows[101:151]))
+    (tmp_path / "test.csv").write_text(rows[0] + "".join(rows[151:]))
+    heard: list[Event] = []
+    settings = tabling(tmp_path, valid=(tmp_path / "valid.csv",), test=(tmp_path / "test.csv",))
+    fitted = table(settings, [heard.append])
+    X, whole = frame(settings.data[0])
+    held, labels = frame(tmp_path / "valid.csv")
+    by_hand = plain(settings, FTTransformerClassifier)
+    by_hand.fit(X, whole.column("buys").to_pylist(), validation=(held, labels.column("buys").to_pylist()))
+    assert same(fitted.estimator, by_hand)
+    assert fitted.scores["test"] == pytest.approx(
+        {name: value for name, value in evaluate(fitted.folder, (tmp_path / "test.csv",)).items() if name != "rows"}
+    )
+    assert said(heard, Evaluated)[-1].scores["accuracy"] <= 1
+
+
+def test_several_numbers_are_predicted_together(tmp_path: Path) -> None:
+    fitted = table(tabling(tmp_path, target=("spent", "age"), ignore=("id", "buys"), no_baseline=False))
+    assert {"rmse", "mae", "r2"} <= fitted.scores.keys()
+    opened = opened_table(fitted.folder)
+    answered = opened.answer(next(opened.pieces([tmp_path / "people.csv"])))
+    assert opened.target == ("spent", "age") and answered.values.shape == (240, 2)
+
+
+def test_rows_without_a_target_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = tabling(tmp_path)
+    lines = settings.data[0].read_text().replace(",yes,", ",,", 3)
+    settings.data[0].write_text(lines)
+    with caplog.at_level("INFO", "softlook"):
+        table(settings)
+    assert "3 rows without buys were left out." in caplog.text
+    assert "237 rows of 3 columns" in caplog.text
+
+
+FAULTS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "no target": ({"target": ()}, ConfigError, r"--target names it. There are id, age, city"),
+    "a target that is not there": ({"target": ("buy",)}, ConfigError, r"no such column. Did you mean 'buys'\?"),
+    "an odd kind": ({"kinds": ("age=colour",)}, ConfigError, "It may be number, boolean"),
+    "a kind without a name": ({"kinds": ("age",)}, ConfigError, "is told as zip=category; 'age' came"),
+    "a class that is not there": ({"class_weights": ("maybe=2",)}, ConfigError, "there is no class 'maybe'"),
+    "weights of numbers": ({"target": ("age",), "class_weights": ("balanced",)}, ConfigError, "numbers are predicted"),
+    "words as numbers": ({"answers": "numbers"}, DataError, "buys is to hold numbers, and holds"),
+    "names as classes": ({"target": ("name",)}, DataError, "names or texts, and hardly classes"),
+    "nothing to predict from": ({"ignore": ("id", "age", "city", "grade", "spent", "name")}, ConfigError, "no column"),
+    "a width that heads do not share": (
+        {"size": {"dim": 15, "heads": 4}},
+        ConfigError,
+        "4 heads cannot share a width of 15",
+    ),
+    "words that are to be read as numbers": ({"kinds": ("city=number",)}, DataError, "city"),
+    "members of a TabTransformer": (
+        {"estimator": "tab", "size": {"members": 4}},
+        ConfigError,
+        r"size\.members means nothing to TabTransformerClassifier",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_cannot_be_is_said_before_anything_is_made(name: str, tmp_path: Path) -> None:
+    told_more, kind, words = FAULTS[name]
+    settings = tabling(tmp_path)
+    first, *rows = settings.data[0].read_text().splitlines()
+    named = [f"{row},person {number}" for number, row in enumerate(rows)]
+    settings.data[0].write_text("\n".join([f"{first},name", *named]) + "\n")
+    asked = Table.model_validate({**settings.model_dump(), **told_more})
+    with pytest.raises(kind, match=words):
+        table(asked)
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+TARGETS: dict[str, tuple[list[str], str]] = {
+    "words": (["a", "b"] * 10, "classes"),
+    "two numbers": (["0", "1"] * 10, "classes"),
+    "few whole numbers": (["1", "2", "3"] * 10, "classes"),
+    "whole numbers that are seldom the same": ([str(number) for number in range(18)], "numbers"),
+    "many whole numbers": ([str(number % 30) for number in range(900)], "numbers"),
+    "fractions": (["0.5", "1.5"] * 10, "numbers"),
+}
+
+
+def seen(words: list[str]) -> Seen:
+    """A column that passed by in two pieces."""
+    found = Seen("y")
+    found.add(pa.chunked_array([words[:5]]))
+    found.add(pa.chunked_array([words[5:]]))
+    return found
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_classes_are_told_from_numbers(name: str) -> None:
+    words, answers = TARGETS[name]
+    target = decided([seen(words)], None)
+    assert target.answers == answers and target.said.startswith("To be predicted: y, ")
+    values = target.values(pa.table({"y": words}))
+    assert values.dtype.kind == ("f" if answers == "numbers" else "U" if words[0] == "a" else "i")
+
+
+def test_whole_numbers_say_how_to_take_them_otherwise() -> None:
+    few, many = ["1", "2"] * 9, [str(number) for number in range(50)]
+    assert decided([seen(few)], None).said.endswith("--answers numbers says otherwise.")
+    assert decided([seen(many)], None).said.endswith("--answers classes says otherwise.")
+    assert decided([seen(many)], "classes").labels == tuple(range(50))
+
+
+@pytest.mark.parametrize("target", ["buys", "spent"])
+def test_a_table_too_large_to_be_held_goes_by_way_of_the_disk(target: str, often: None, tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    other = {"buys": "spent", "spent": "buys"}[target]
+    told: dict[str, Any] = {"target": (target,), "ignore": ("id", other), "train": {"memory_limit": 2e-6}}
+    whole = table(tabling(tmp_path / "whole", **told, no_baseline=False))
+    assert len(whole.scores["compared"]) == 3
+    settings = tabling(tmp_path / "parts", **told)
+    assert not table(settings, [Interrupting(8)]).finished.complete
+    assert same(table(settings).estimator, whole.estimator)
+
+
+def test_a_rehearsal_settles_everything_and_writes_nothing(tmp_path: Path) -> None:
+    found = foresee(told(tabling(tmp_path)))
+    assert found.settled.origins["optim.lr"] == "recipe ours"
+    assert found.settled.settings.optim.lr == pytest.approx(1e-3, rel=10)
+    assert found.settled.origins["answers"] == "chosen for the data"
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_table_that_is_too_small_to_hold_some_out_is_learned_all_the_same(tmp_path: Path) -> None:
+    settings = tabling(tmp_path, epochs=2, no_baseline=False)
+    people(settings.data[0], 30)
+    fitted = table(settings)
+    assert fitted.scores == {} and fitted.finished.complete
+
+
+def test_an_estimator_that_was_saved_can_be_asked_too(tmp_path: Path) -> None:
+    X, whole = frame(people(tmp_path / "people.csv"))
+    made = FTTransformerClassifier(dim=8, depth=1, heads=2, epochs=2, device="cpu", random_state=0)
+    made.fit(X, whole.column("buys").to_pylist()).save(tmp_path / "kept")
+    opened = opened_table(tmp_path / "kept")
+    found = np.concatenate([opened.answer(piece).values for piece in opened.pieces(tmp_path / "people.csv")])
+    assert opened.target == ("prediction",) and (found == made.predict(X)).all()
+
+
+def test_rows_that_are_remembered_are_kept_with_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("softlook.tabular.recalling.FEW_JUDGES", 20)
+    settings = tabling(tmp_path, epochs=3)
+    fitted = table(settings)
+    assert fitted.estimator is not None and fitted.estimator.memory_ is not None
+    X, _ = frame(settings.data[0])
+    again = table(settings).estimator
+    assert again is not None
+    for other in (load(fitted.folder), again):
+        assert (fitted.estimator._answers(X) == other._answers(X)).all()

@@ -1,0 +1,76 @@
+"""A search in a folder: it goes on, and leaves settings that a run takes."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from softlook.base.errors import ConfigError, TrainingError
+from softlook.recipes.settings import Table, TableSizes, TableTraining, Tune
+from softlook.recipes.tables import table
+from softlook.recipes.told import gather
+from softlook.recipes.tuning import as_toml, tune
+from tests.recipes.small import people
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    people(tmp_path / "people.csv")
+
+
+def asked(**told: Any) -> Tune:
+    small = TableSizes(dim=8, depth=1, heads=2, members=1)
+    short = TableTraining(epochs=2, device="cpu", seed=3)
+    given = {"data": (Path("people.csv"),), "target": ("buys",), "ignore": ("id", "spent"), "trials": 2}
+    return Tune(**({"size": small, "training": short} | given | told))  # pyright: ignore[reportArgumentType]
+
+
+def test_a_run_with_the_best_settings_is_the_best_trial() -> None:
+    found = tune(asked())
+    best = next(one for one in found.tried if one.is_best)
+    told = gather(Table(no_baseline=True), config=found.best)
+    assert told.values["size.dim"] == 8 and told.values["optim.lr"] == best.settings["lr"]
+    run = table(told)
+    assert run.estimator is not None and run.finished.complete
+    losses = [epoch["held_out_loss"] for epoch in run.estimator.history_ if "held_out_loss" in epoch]
+    assert min(losses) == best.loss
+
+
+def test_the_same_words_go_on_and_others_are_refused() -> None:
+    first = tune(asked())
+    heard: list[Any] = []
+    later = tune(asked(trials=3), heard.append)
+    assert len(later.tried) == 3 and [one.number for one in heard] == [2]
+    assert [one.settings for one in later.tried[:2]] == [one.settings for one in first.tried]
+    lines = [json.loads(line) for line in (later.folder / "trials.jsonl").read_text().splitlines()]
+    assert [line["number"] for line in lines] == [0, 1, 2] and sum(line["is_best"] for line in lines) == 1
+    assert lines[0]["settings"] == first.tried[0].settings
+    with pytest.raises(TrainingError, match=r"recipe: 'ours' then, 'paper' now"):
+        tune(asked(recipe="paper", size=TableSizes(dim=8, depth=1, heads=2)))
+
+
+def test_rows_for_a_test_are_not_looked_at() -> None:
+    found = tune(asked(test=(Path("not-there-yet.csv"),)))
+    content = tomllib.loads(found.best.read_text())
+    assert content["test"] == ["../../not-there-yet.csv"] and content["data"] == ["../../people.csv"]
+    assert not {"trials", "minutes", "run", "fresh"} & content.keys()
+
+
+def test_numbers_can_be_searched_for_too() -> None:
+    found = tune(asked(target=("spent",), ignore=("id", "buys"), estimator="tab", size=TableSizes(dim=8, heads=2)))
+    assert found.settings.keys() == {"size.depth", "size.dropout", "optim.lr", "optim.weight_decay"}
+    assert tomllib.loads(found.best.read_text())["answers"] == "numbers"
+
+
+def test_what_cannot_be_read_is_said_before_anything_is_written() -> None:
+    with pytest.raises(ConfigError, match="which column is to be predicted"):
+        tune(asked(target=()))
+    assert not Path("runs").exists()
+
+
+def test_settings_survive_as_toml() -> None:
+    values = {"data": ['a "b"\\c\x7f\n.csv'], "size": {"dim": 8, "dropout": 1e-05}, "fresh": False}
+    assert tomllib.loads(as_toml(values)) == values
