@@ -206,7 +206,7 @@ def test_a_prompt_of_a_hundred_thousand_tokens_is_refused_before_it_is_cut_up(
     client: TestClient, hall: Hall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    words = hall.seats["gpt"].served.tokenizer
+    words = hall.seat("gpt", "completions").served.tokenizer
     plain = words.encode
     monkeypatch.setattr(words, "encode", lambda texts: read.extend(map(len, texts)) or plain(texts))
     for prompt in ("a " * 50_000, "a" * 900_000, "\n" * 100_000, "日" * 100_000, [7] * 100_000):

@@ -108,7 +108,7 @@ def test_a_thousand_at_once_and_ten_thousand_in_all_each_get_the_answer_they_get
 @pytest.mark.slow
 def test_ten_thousand_wait_in_the_queue_and_none_is_lost() -> None:
     hall = Hall([served("gpt", speaker())], Limits(queue=10_000))
-    seat, own = hall.seats["gpt"], words()
+    seat, own = hall.seat("gpt", "completions"), words()
     over: dict[Any, Any] = {}
     asks = [Ask((own.begin, 10 + i % 20, 10 + i % 7), limit=1 + i % 5, manner=Manner(0.0)) for i in range(10_000)]
     tickets = seat.engine.submit(asks, lambda ticket, piece: over.update({ticket: piece}))

@@ -43,7 +43,7 @@ def test_models_are_listed_with_what_they_are_for(client: TestClient) -> None:
 def test_a_completion_is_what_the_model_says_alone(client: TestClient, hall: Hall) -> None:
     asked = {"prompt": "sea", "temperature": 0.7, "top_p": 0.9, "seed": 5, "max_tokens": 12}
     found = post(client, "/v1/completions", model="gpt", **asked).json()
-    own, model = words(), hall.seats["gpt"].served.model
+    own, model = words(), hall.seat("gpt", "completions").served.model
     ids = (own.begin, *own.encode(["sea"])[0])
     said = alone(model, Ask(ids, limit=12, manner=Manner(0.7, top_p=0.9), seed=5, end=frozenset({own.end})))
     assert found["choices"][0]["text"] == own.decode(said)
@@ -67,7 +67,7 @@ def test_a_stream_put_together_is_the_answer_that_comes_at_once(client: TestClie
 
 def test_a_character_of_several_tokens_comes_in_one_piece(client: TestClient, hall: Hall) -> None:
     """The tokens are bytes. A model that repeats what it was asked says characters of two, three and four of them."""
-    own, model = words(), hall.seats["gpt"].served.model
+    own, model = words(), hall.seat("gpt", "completions").served.model
     told = own.encode(["né 日本 🎉!"])[0]
     plain = model.forward
 
@@ -139,7 +139,7 @@ def test_embeddings_have_length_one_in_both_ways_of_writing(client: TestClient) 
 
 def test_classes_come_with_how_sure_the_model_is(client: TestClient, hall: Hall) -> None:
     found = post(client, "/v1/classify", model="classify", text=["sea", "shells"], pair=["a", "b"]).json()["data"]
-    own, model = words(), hall.seats["classify"].served.model
+    own, model = words(), hall.seat("classify", "classify").served.model
     one, other = own.encode(["sea", "a"])
     ids = [own.first, *one, own.separator, *other, own.separator]
     sides = [0] * (len(one) + 2) + [1] * (len(other) + 1)
@@ -154,7 +154,7 @@ def test_translations_are_those_of_the_model_alone(client: TestClient, hall: Hal
     found = post(client, "/v1/translate", model="translate", text=["sea", "she sells"], max_tokens=8, beams=1).json()[
         "data"
     ]
-    own, model = words(), hall.seats["translate"].served.model
+    own, model = words(), hall.seat("translate", "translate").served.model
     for text, one in zip(["sea", "she sells"], found, strict=True):
         source = (*own.encode([text])[0], own.end)
         ask = Ask((own.begin,), source, limit=8, manner=Manner(temperature=0), end=frozenset({own.end}))

@@ -16,15 +16,27 @@ from softlook.serve.app import make_app
 from softlook.serve.hall import Hall
 from softlook.serve.limits import Limits
 from tests.serve.halls import everything
+from tests.serve.small_tables import tables
 
-HALL = Hall(everything(), Limits(answer=20, body=200_000))
+HALL = Hall([*everything(), *tables()], Limits(answer=20, body=200_000))
 MODELS = {
     "/v1/completions": ["gpt", "chat"],
     "/v1/chat/completions": ["chat"],
     "/v1/translate": ["translate"],
     "/v1/classify": ["classify"],
     "/v1/embeddings": ["embed"],
+    "/v1/tables/predict": ["people"],
 }
+CELLS: dict[str, Any] = {
+    "age": {"type": ["number", "null"]},
+    "work": {"type": ["string", "null"]},
+    "zip": {"type": ["string", "integer"]},
+    "member": {"type": ["boolean", "null"]},
+    "size": {"enum": ["S", "M", "L", None]},
+    "joined": {"type": "string", "format": "date"},
+    "note": {"type": ["string", "null"]},
+}
+"""What the columns of a table take."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
@@ -36,6 +48,8 @@ def described() -> Any:
         body = found["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
         name = body["$ref"].rpartition("/")[2]
         found["components"]["schemas"][name]["properties"]["model"]["enum"] = [*names, "nobody"]
+    rows = found["components"]["schemas"]["PredictionRequest"]["properties"]["rows"]["anyOf"][0]
+    rows["items"] |= {"properties": CELLS, "additionalProperties": False}
     return schemathesis.openapi.from_asgi("/openapi.json", app)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from softlook.base.errors import ConfigError, DataError, ShapeError, WeightsError
 from softlook.base.version import VERSION
-from softlook.serve import texts as texts  # its pages come to the router
+from softlook.serve import predicting as predicting  # its pages come to the router
+from softlook.serve import texts as texts
 from softlook.serve import translating as translating
 from softlook.serve.engine import BrokenError, BusyError
 from softlook.serve.guards import Body, Names, SafeHeaders, Token

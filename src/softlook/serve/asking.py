@@ -1,7 +1,7 @@
 """What is asked of a model, and what comes back: plain values that pass from the web to the worker and back again."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -13,6 +13,9 @@ from softlook.decode.rules import frequency_penalty, presence_penalty, repetitio
 
 COLDEST = 1e-3
 """Temperatures below this are taken for 0: the likeliest word."""
+
+FEW_ROWS = 16
+"""Of a table: so many are answered in no time."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Ask:
-    """One sequence that is to be continued, or one text that is to be read."""
+    """One sequence that is to be continued, one text that is to be read, or rows of a table."""
 
     prompt: tuple[int, ...]
     """What it begins with; for an encoder, the text; for an encoder-decoder, what its answer begins with."""
@@ -67,6 +70,8 @@ class Ask:
     """What an encoder-decoder reads."""
     second: int | None = None
     """Where the second of two texts begins, for an encoder that reads two."""
+    rows: Sized | None = None
+    """What a table's model reads, in place of a prompt."""
     limit: int = 1
     """The most new words."""
     manner: Manner = field(default_factory=Manner)
@@ -75,7 +80,7 @@ class Ask:
     habits: Habits | None = None
     """Rules that the model keeps to, whoever asks."""
     looks: bool = False
-    """Is the prompt an answer already, of which only is asked where it looked?"""
+    """Is only asked where the model looked: for the answer that the prompt is already, or at which columns?"""
     seed: int = 0
     number: int = 0
     """Which of several answers to the same question it is."""
@@ -95,6 +100,11 @@ class Ask:
         """In how many ways it goes on at once."""
         return 1 if self.search is None else self.search.beams
 
+    @property
+    def is_long(self) -> bool:
+        """Does it take so long that nobody shall wait behind it?"""
+        return self.search is not None or (self.rows is not None and len(self.rows) > FEW_ROWS)
+
     def rules(self) -> tuple[Rule, ...]:
         """What is done to scores before a word is chosen: by the model's habits, then by the manner."""
         habits = () if self.habits is None else self.habits.rules(self.limit, tuple(self.end))
@@ -109,7 +119,7 @@ class Piece:
     text: str = ""
     reason: Reason | None = None
     numbers: Tensor | None = None
-    """What an encoder says: scores of the classes, or one vector; of a translation, where it looked."""
+    """What an encoder says: scores of classes, or one vector. Of a translation, where it looked; of rows, their own."""
     found: tuple[Hypothesis, ...] = ()
     """What a search found, best first."""
     fault: Exception | None = None

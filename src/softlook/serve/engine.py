@@ -66,7 +66,7 @@ class Engine:
         """Why it is broken, where it is."""
         self.posts = set[Carrying]()
         """Called once behind every turn: what was told in it is carried away together."""
-        # Searches have a queue of their own: one that waits for room holds up no other ask.
+        # Searches and many rows have a queue of their own: one that waits for room holds up no other ask.
         self._queues, self._ended = (deque[Ticket](), deque[Ticket]()), deque[float](maxlen=64)
         self._wake, self._closed, self._in_a_row, self._working = threading.Condition(), False, 0, 0
         self._thread = threading.Thread(target=self._live, name=f"softlook-{name}", daemon=True)
@@ -96,7 +96,7 @@ class Engine:
                 self.counts.refused += len(tickets)
                 raise BusyError(self._wait())
             for ticket in tickets:
-                self._queues[ticket.ask.search is not None].append(ticket)
+                self._queues[ticket.ask.is_long].append(ticket)
             self._wake.notify()
         return tickets
 

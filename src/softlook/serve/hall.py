@@ -15,8 +15,12 @@ from softlook.serve.engine import Engine
 from softlook.serve.groups import GroupDesk
 from softlook.serve.limits import Limits
 from softlook.serve.reading import ReadingDesk
-from softlook.serve.served import Ability, Served
+from softlook.serve.served import PAGES, Ability, Served
+from softlook.serve.tables import ServedTable, TableDesk
 from softlook.train.objectives import known_segments
+
+ROWS = 4
+"""Of a table, for each sequence of others: a row has tens of tokens, and they are all read at once."""
 
 
 class UnknownModelError(DataError):
@@ -31,25 +35,46 @@ class Seat:
     engine: Engine
 
 
+@dataclass(frozen=True)
+class TableSeat:
+    """A table's model and its worker."""
+
+    served: ServedTable
+    engine: Engine
+
+
 class Hall:
     """The models of a server. Requests know them by name, and by nothing else."""
 
-    def __init__(self, served: Sequence[Served], limits: Limits | None = None) -> None:
+    def __init__(self, served: Sequence[Served | ServedTable], limits: Limits | None = None) -> None:
         self.limits = Limits() if limits is None else limits
-        self.seats = {
-            one.name: Seat(one, Engine(desk_for(one, self.limits), queue=self.limits.queue, name=one.name))
-            for one in served
-        }
+        self.seats = {one.name: self._seated(one) for one in served}
 
     def seat(self, name: str, ability: Ability) -> Seat:
         """The model that a request asks for, if it can do what is asked."""
+        found = self._able(name, ability)
+        assert isinstance(found, Seat)
+        return found
+
+    def table(self, name: str) -> TableSeat:
+        """The same, where rows of a table are asked about."""
+        found = self._able(name, "tables")
+        assert isinstance(found, TableSeat)
+        return found
+
+    def _seated(self, one: Served | ServedTable) -> Seat | TableSeat:
+        engine = Engine(desk_for(one, self.limits), queue=self.limits.queue, name=one.name)
+        return TableSeat(one, engine) if isinstance(one, ServedTable) else Seat(one, engine)
+
+    def _able(self, name: str, ability: Ability) -> Seat | TableSeat:
         found = self.seats.get(name)
         if found is None:
             raise UnknownModelError(f"there is no model {name!r:.80} here; there is {', '.join(self.seats)}")
         if ability not in found.served.abilities:
             able = ", ".join(found.served.abilities)
             why = " It has no chat template." if ability == "chat" and able == "completions" else ""
-            raise DataError(f"{name} does not answer here: it is for {able}.{why}")
+            page = PAGES[found.served.abilities[0]]
+            raise DataError(f"{name} does not answer here: it is for {able}.{why} Ask it on {page}")
         return found
 
     def close(self) -> None:
@@ -58,8 +83,10 @@ class Hall:
             seat.engine.close()
 
 
-def desk_for(served: Served, limits: Limits) -> Desk:
+def desk_for(served: Served | ServedTable, limits: Limits) -> Desk:
     """The way in which a model's work is done."""
+    if isinstance(served, ServedTable):
+        return TableDesk(served.table, rows=ROWS * limits.rows)
     model = served.model
     if isinstance(model, Bert):
         return ReadingDesk(model, _states(model) if model.config.head == "states" else _plain(model), rows=limits.rows)

@@ -26,6 +26,7 @@ class Metrics:
             "softlook_request_seconds", "Until the answer was sent.", ("page",), buckets=SECONDS, registry=self.registry
         )
         self.tokens = Counter("softlook_tokens", "Tokens read and said.", ("model", "kind"), registry=self.registry)
+        self.rows = Counter("softlook_rows", "Rows of tables answered.", ("model",), registry=self.registry)
         self.registry.register(Workers(hall))
 
     def page(self) -> bytes:

@@ -11,7 +11,7 @@ from softlook.base.errors import DataError
 from softlook.serve import replies
 from softlook.serve.asking import Ask
 from softlook.serve.events import Events
-from softlook.serve.hall import Hall, Seat, UnknownModelError
+from softlook.serve.hall import Hall, Seat, TableSeat, UnknownModelError
 from softlook.serve.metrics import Metrics
 from softlook.serve.replies import statuses
 from softlook.serve.schemas import ChatRequest, CompletionRequest, Sampled
@@ -45,7 +45,7 @@ class Counter:
         self.hall, self.metrics = hall, metrics
         self._post: Post | None = None
 
-    def wait(self, seat: Seat, asks: Sequence[Ask], request: Request) -> Waiting:
+    def wait(self, seat: Seat | TableSeat, asks: Sequence[Ask], request: Request) -> Waiting:
         """Hand asks to the worker, and wait for what comes."""
         loop = asyncio.get_running_loop()
         if self._post is None or self._post.loop is not loop:
@@ -144,10 +144,15 @@ async def _lines(shape: Shape, seat: Seat, waiting: Waiting, counter: Counter) -
         waiting.leave()
 
 
-def _card(seat: Seat) -> replies.ModelCard:
+def _card(seat: Seat | TableSeat) -> replies.ModelCard:
     served = seat.served
-    abilities = list(map(str, served.abilities))
-    return replies.ModelCard(id=served.name, created=served.created, abilities=abilities, context=served.context)
+    card = replies.ModelCard(id=served.name, created=served.created, abilities=list(map(str, served.abilities)))
+    if isinstance(seat, Seat):
+        return card.model_copy(update={"context": seat.served.context})
+    table = seat.served.table
+    columns = [replies.Column(name=name, kind=kind) for name, kind in table.columns.items()]
+    facts = replies.TableCard(target=list(table.target), columns=columns, classes=list(table.classes))
+    return card.model_copy(update={"table": facts})
 
 
 def in_a_list(asked: Any) -> list[Any]:

@@ -24,6 +24,24 @@ class Usage(BaseModel):
     total_tokens: int
 
 
+class Column(BaseModel):
+    name: str
+    kind: str
+    """number, boolean, category, ordinal, date or text."""
+
+
+Label = str | float | int | bool
+
+
+class TableCard(BaseModel):
+    """What a table's model reads, and what it answers."""
+
+    target: list[str]
+    columns: list[Column]
+    classes: list[Label]
+    """None where numbers are predicted."""
+
+
 class ModelCard(BaseModel):
     id: str
     object: Literal["model"] = "model"
@@ -31,7 +49,9 @@ class ModelCard(BaseModel):
     owned_by: str = "softlook"
     abilities: list[str]
     """Not in OpenAI's: which of the routes it answers on."""
-    context: int
+    context: int | None = None
+    """Tokens of a sequence."""
+    table: TableCard | None = None
 
 
 class ModelList(BaseModel):
@@ -166,6 +186,21 @@ class Classes(BaseModel):
     model: str
     data: list[ClassItem]
     usage: EmbeddingUsage
+
+
+class Predictions(BaseModel):
+    """Of every list an entry for each row, in their order."""
+
+    object: Literal["table.predictions"] = "table.predictions"
+    model: str
+    target: list[str]
+    classes: list[Label]
+    """None where numbers are predicted."""
+    predictions: list[Label | list[float]]
+    """Classes; or numbers, and of several targets lists of them."""
+    probabilities: list[dict[str, float]] | None = None
+    explanations: list[dict[str, float | None]] | None = None
+    """How much was looked at each column, of 1; null for one that this model never looks at."""
 
 
 class Health(BaseModel):

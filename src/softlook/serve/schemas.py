@@ -1,8 +1,9 @@
 """What a request may hold. Every number has a least and a greatest value, every list a greatest length."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticCustomError
 
 LARGEST_ID = 10_000_000
 LONGEST_TEXT = 1_000_000
@@ -12,6 +13,10 @@ MOST_INPUTS = 256
 MOST_CHOICES = 16
 MOST_ALTERNATIVES = 20
 MOST_BEAMS = 64
+MOST_ROWS = 10_000
+MOST_COLUMNS = 2_000
+LONGEST_CELL = 20_000
+"""Characters."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Text = Annotated[str, StringConstraints(max_length=LONGEST_TEXT)]
@@ -142,3 +147,54 @@ class ClassificationRequest(Request):
     pair: Said | Annotated[list[Said], Field(min_length=1, max_length=MOST_INPUTS)] | None = None
     top: Annotated[int, Field(ge=1, le=100)] = 10
     """How many of the likeliest classes are told."""
+
+
+class FirstFault:
+    """Of a list that is wrong in many places the first is enough: to find them all would keep everybody waiting."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return {**handler(source), "fail_fast": True}
+
+
+def narrow(columns: Any) -> Any:
+    """Before any of them is looked at: are they few enough?"""
+    if isinstance(columns, dict) and len(columns) > MOST_COLUMNS:
+        told = {"most": f"{MOST_COLUMNS:,}", "count": f"{len(columns):,}"}
+        raise PydanticCustomError("too_wide", "there are at most {most} columns; {count} came", told)
+    return columns
+
+
+class Plainly:
+    """Of a value that may be of several kinds, one sentence says what was wanted, not one for each kind."""
+
+    def __init__(self, wanted: str) -> None:
+        self.wanted = wanted
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return {**handler(source), "custom_error_type": "wanted", "custom_error_message": self.wanted}
+
+
+Filled = Annotated[
+    Annotated[str, StringConstraints(max_length=LONGEST_CELL)] | bool | Whole | float,
+    Plainly(f"a cell is a text of at most {LONGEST_CELL:,} characters, a number, true, false or null"),
+]
+Column = Annotated[str, StringConstraints(max_length=1024)]
+Row = Annotated[dict[Column, Filled | None], Field(max_length=MOST_COLUMNS), BeforeValidator(narrow)]
+Cells = Annotated[list[Filled | None], Field(min_length=1, max_length=MOST_ROWS), FirstFault()]
+
+
+class PredictionRequest(Request):
+    """What a table's model says of rows: as `rows`, each with its cells by name, or as `columns`, each with all of its.
+
+    A cell that is null, or not there, is missing.
+    """
+
+    model: Name
+    rows: Annotated[list[Row], Field(min_length=1, max_length=MOST_ROWS), FirstFault()] | None = None
+    columns: (
+        Annotated[dict[Column, Cells], Field(min_length=1, max_length=MOST_COLUMNS), BeforeValidator(narrow)] | None
+    ) = None
+    probabilities: bool = False
+    """Tell how likely each class is."""
+    explain: bool = False
+    """Tell how much was looked at each column."""

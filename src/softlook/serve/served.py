@@ -17,7 +17,16 @@ from softlook.train.device import choose_device
 from softlook.weights.anything import load_any
 from softlook.weights.beside import Signs, beside
 
-Ability = Literal["completions", "chat", "embeddings", "translate", "classify"]
+Ability = Literal["completions", "chat", "embeddings", "translate", "classify", "tables"]
+PAGES: dict[Ability, str] = {
+    "completions": "/v1/completions",
+    "chat": "/v1/chat/completions",
+    "embeddings": "/v1/embeddings",
+    "translate": "/v1/translate",
+    "classify": "/v1/classify",
+    "tables": "/v1/tables/predict",
+}
+"""Where a model is asked."""
 EMBEDS = ("pooled", "embedding", "states")
 ENDLESS = 4096
 """Tokens that a model is asked for which could go on without end."""

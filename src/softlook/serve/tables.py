@@ -1,0 +1,113 @@
+"""A table's model under a name, and the desk where its rows are answered: those that come together, together."""
+
+import time
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from softlook.serve.asking import Ticket
+
+Cell = str | float | int | bool | None
+"""What JSON has for a cell. None: it is missing."""
+Label = str | float | int | bool
+Cells = Mapping[str, Sequence[Cell]]
+"""Columns by their names, all of one length."""
+
+
+@runtime_checkable
+class Table(Protocol):
+    """What a server wants of a table's model. Whoever has one hands it in: a server knows no estimators."""
+
+    @property
+    def kind(self) -> str:
+        """What it is called by those who made it."""
+        ...
+
+    @property
+    def target(self) -> tuple[str, ...]:
+        """What is predicted."""
+        ...
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """What it reads, in order, and what each holds: number, boolean, category, ordinal, date or text."""
+        ...
+
+    @property
+    def classes(self) -> Sequence[Label]:
+        """What it may answer; nothing where it answers in numbers."""
+        ...
+
+    @property
+    def explains(self) -> bool:
+        """Can it say where it looked?"""
+        ...
+
+    def read(self, cells: Cells, most: int) -> Sequence[Sized]:
+        """Rows as the model reads them, in parts of so many at most. A cell that cannot be read is a DataError.
+
+        Many threads may call it at once. What a row becomes does not depend on those beside it.
+        """
+        ...
+
+    def answer(self, parts: Sequence[Any]) -> Tensor:
+        """(N, C): what is said of the rows of these parts. The worker's thread alone calls it, and the next."""
+        ...
+
+    def looks(self, parts: Sequence[Any]) -> Tensor:
+        """(N, columns): how much was looked at each column, NaN at one that is never looked at."""
+        ...
+
+    def told(self, answers: Tensor) -> list[Any]:
+        """For each row its class; or its number, or a list of them."""
+        ...
+
+
+@dataclass(frozen=True)
+class ServedTable:
+    """A table's model under the name it is asked for by."""
+
+    name: str
+    table: Table
+    created: int = field(default_factory=lambda: int(time.time()))
+    abilities = ("tables",)
+
+
+class TableDesk:
+    """Rows that come within a few milliseconds of each other are answered together."""
+
+    patience = 0.003
+
+    def __init__(self, table: Table, *, rows: int = 256) -> None:
+        self.table, self.most = table, rows
+        self.tickets: list[Ticket] = []
+
+    def has_room(self, ticket: Ticket, beside: Sequence[Ticket]) -> bool:
+        """Those with many rows have half as much room, of their own: the others do not wait for it."""
+        others = [one for one in (*self.tickets, *beside) if one.ask.is_long is ticket.ask.is_long]
+        return not others or count_of([*others, ticket]) <= self.most // (1 + ticket.ask.is_long)
+
+    def join(self, tickets: Sequence[Ticket]) -> None:
+        self.tickets += tickets
+
+    def turn(self) -> None:
+        """All that is asked in one of the two ways."""
+        self.tickets = [ticket for ticket in self.tickets if not ticket.cancelled]
+        alike = [ticket for ticket in self.tickets if ticket.ask.looks is self.tickets[0].ask.looks]
+        if not alike:
+            return
+        ask = self.table.looks if alike[0].ask.looks else self.table.answer
+        found = ask([ticket.ask.rows for ticket in alike])
+        for ticket, some in zip(alike, found.split([count_of([ticket]) for ticket in alike]), strict=True):
+            ticket.answer(some.clone())
+        self.tickets = [ticket for ticket in self.tickets if not ticket.over]
+
+    def clear(self) -> None:
+        self.tickets = []
+
+
+def count_of(tickets: Sequence[Ticket]) -> int:
+    """Their rows."""
+    return sum(len(ticket.ask.rows) for ticket in tickets if ticket.ask.rows is not None)
