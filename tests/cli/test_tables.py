@@ -18,6 +18,7 @@ import pytest
 
 from softlook.recipes.tables import table
 from softlook.tabular import load
+from softlook.weights.runs import BEST
 from tests.cli.test_training import softlook
 from tests.recipes.asked import made_runs
 from tests.recipes.small import people, tabling
@@ -211,7 +212,7 @@ def test_numbers_are_predicted_as_numbers(ask: Ask) -> None:
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGKILL], ids=["TERM", "KILL"])
 def test_a_run_that_was_ended_goes_on_to_the_same_bits(asked: signal.Signals, tmp_path: Path) -> None:
     people(tmp_path / "people.csv", 600)
-    often = (*QUICK, "--training.epochs", "16", "--training.patience", "999", "--training.save-every", "0.2")
+    often = (*QUICK, "--training.epochs", "60", "--training.patience", "999", "--training.save-every", "0.2")
     words = (*TRAIN, *often, "--training.device", "cpu", "--no-baseline", "--sinks", "none")
     process = subprocess.Popen(
         [sys.executable, "-m", "softlook", *words],
@@ -220,8 +221,7 @@ def test_a_run_that_was_ended_goes_on_to_the_same_bits(asked: signal.Signals, tm
         stderr=subprocess.PIPE,
         text=True,
     )
-    metrics = tmp_path / RUN / "metrics.csv"
-    while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 4):
+    while process.poll() is None and not (tmp_path / RUN / BEST).exists():
         time.sleep(0.02)
     process.send_signal(asked)
     _, err = process.communicate(timeout=60)

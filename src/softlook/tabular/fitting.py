@@ -42,8 +42,9 @@ class Limits:
         """Of the time, how much has gone by."""
         return 0.0 if self.seconds is None else (time.monotonic() - self.began) / self.seconds
 
-    def reached(self) -> bool:
-        return self.share() >= 1
+    def reached(self, spare: float = 0.0) -> bool:
+        """Is it time, where so many seconds are still needed for something else?"""
+        return self.seconds is not None and self.share() + spare / self.seconds >= 1
 
 
 @torch.inference_mode()
@@ -98,7 +99,7 @@ class Learner:
         self.best, self.mark, self.waited, self.kept = -math.inf, -math.inf, 0, dict[str, Tensor]()
         self.seen, self.total = 0, torch.zeros((), device=self.weights[0].device)
         self.memory: Memory | None = None
-        self.ended = False
+        self.ended, self.spare = False, 0.0
         self.between: Callable[[], None] = _nothing
         """Called after every step, when all is at rest: who keeps a run looks at the clock, or leaves by a fault."""
 
@@ -111,7 +112,7 @@ class Learner:
         while not self.ended:
             number = len(self.history) + 1
             epoch: Epoch = {"epoch": number, "loss": self._epoch(number, limits)}
-            self.ended = number == last or limits.reached()
+            self.ended = number == last or limits.reached(self.spare)
             if self.held is not None and (self.ended or self.steps - self.looked >= self.recipe.look_every):
                 self.looked = self.steps
                 self.ended = self._look(epoch) or self.ended
@@ -163,7 +164,7 @@ class Learner:
             self.seen += len(rows)
             if self.seen < len(self.train):
                 self.between()
-            if limits.reached():
+            if limits.reached(self.spare):
                 break
         loss = self.total.item() / self.seen
         self.seen, self.total = 0, torch.zeros_like(self.total)
@@ -179,19 +180,26 @@ class Learner:
         best.load_state_dict(self.answer())
         return remember(best, self.train, self.held, targets=self.targets, most=self.recipe.memory, seed=self.seed)
 
-    def _watches_score(self) -> bool:
+    def _needed(self, look: float) -> float:
+        """Seconds for what comes after the last step, by how long a look takes: another one, and a memory of rows."""
+        assert self.held is not None
+        remembered = min(len(self.train), self.recipe.memory or 0)
+        return look * (1 + (2 + remembered / len(self.held) if remembered else 0))
+
+    def watches_score(self) -> bool:
+        """Whether the best weights are those with the highest score, or those with the lowest loss."""
         watch = self.recipe.watch
         return watch == "score" or (watch == "either" and self.held is not None and len(self.held) >= MANY_JUDGES)
 
     def _look(self, epoch: Epoch) -> bool:
         """Judge the held-out rows, keep the weights if they are the best; True where patience is at its end."""
-        held = self.held
+        held, began = self.held, time.monotonic()
         assert held is not None and held.wanted is not None and held.weight is not None
         judged = self.targets.judged((found := answers(self.model, held, self.targets)), held.wanted.to(found.device))
         weight = held.weight.to(found.device, torch.double)
         share = weight / weight.sum()
         loss, score = ((each * share).sum().item() for each in judged)
-        worth = score if self._watches_score() else -loss
+        worth = score if self.watches_score() else -loss
         is_best = worth > self.best
         epoch |= {"held_out_loss": loss, "held_out_score": score, "is_best": is_best}
         self.waited += 1
@@ -200,4 +208,5 @@ class Learner:
         if is_best:
             self.best = worth
             self.kept = {name: weights.clone() for name, weights in self.model.state_dict().items()}
+        self.spare = self._needed(time.monotonic() - began)
         return self.waited >= self.recipe.patience

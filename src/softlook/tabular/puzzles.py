@@ -1,7 +1,7 @@
 """Puzzles that rows of a table set without any label: what a hidden cell holds, and which cells were replaced.
 
-Both are read off the tokens as they are before a model's last block: there every column still has one, while the last
-block serves [CLS] alone. Each column has a head of its own, as TabTransformer has it (Huang et al. 2020).
+Both are read off the tokens behind a model's last block, which is worked out for all of them here, and for [CLS] alone
+when it answers. Each column has a head of its own, as TabTransformer has it (Huang et al. 2020).
 """
 
 from dataclasses import dataclass

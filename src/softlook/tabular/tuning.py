@@ -216,7 +216,7 @@ class _Watching:
             raise ConfigError(
                 "nothing is held out to choose by. Give more rows, validation_share, or validation=(X, y)"
             )
-        self.by_score = learner._watches_score()
+        self.by_score = learner.watches_score()
         return learner.learn(limits, self._look)
 
     def worth(self, look: Epoch) -> float:

@@ -113,10 +113,6 @@ class Pretraining:
         return [epoch | {"seconds": time.monotonic() - limits.began}]
 
 
-def _without(names: list[str], others: list[str]) -> str:
-    return ", ".join(repr(name) for name in names if name not in others)
-
-
 def _drawn(X: Any, limit: float | None, seed: int) -> pa.Table:
     """A table in pieces as one; where it is too large to be held, so many rows by chance."""
     with TemporaryDirectory(prefix="softlook-") as folder:
