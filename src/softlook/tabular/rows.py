@@ -7,8 +7,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-TOGETHER = {"cpu": 4096, "cuda": 1 << 16}
-"""Rows, times members, that are looked at together where nothing is learned."""
+TOGETHER = {"cpu": 256, "cuda": 1 << 16}
+"""Rows, times members, that are looked at together where nothing is learned. On a CPU more would leave its caches,
+and the system would hand out new pages for every step on the way."""
 LEAST = 16
 """Rows are looked at in multiples of this; what is short is filled up with the last one."""
 
