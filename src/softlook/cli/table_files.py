@@ -3,8 +3,8 @@
 import csv
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from softlook.base.errors import ConfigError
 from softlook.base.excerpt import escaped
-from softlook.weights.folders import refuse_taken, told
+from softlook.cli.whole_files import new_file
 
 DIGITS = 7
 """Of a number in a text: all that a float of four bytes knows."""
@@ -57,24 +57,10 @@ def answer_file(path: Path | None, *, is_json: bool) -> Iterator[Writer]:
     if path is None:
         yield ObjectLines(sys.stdout) if is_json else Lines(sys.stdout, ",")
         return
+    kinds: dict[str, Callable[[Path], Writer]]
     kinds = {".csv": _csv, ".tsv": _tsv, ".jsonl": _jsonl, ".parquet": ParquetRows}
-    if path.suffix not in kinds:
-        raise ConfigError(f"answers are written to {', '.join(kinds)}; {path.name!r:.80} came")
-    refuse_taken(path)
-    made = path.with_name(f".{path.name}.partial")
-    with told("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        writer = kinds[path.suffix](made)
-        try:
-            yield writer
-            writer.close()
-            refuse_taken(path)
-            made.rename(path)
-        except BaseException:
-            with suppress(Exception):
-                writer.close()
-            made.unlink(missing_ok=True)
-            raise
+    with new_file(path, kinds, "answers") as writer:
+        yield writer
 
 
 class Lines:

@@ -2,16 +2,16 @@
 
 import json
 import struct
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
 from torch import Tensor
 
 from softlook.base.errors import ConfigError
+from softlook.cli.whole_files import new_file
 from softlook.data.opening import arrow_for
-from softlook.weights.folders import refuse_taken, told
 
 HEAD = 128
 """Bytes before the numbers of a .npy file: enough for any shape, which is known only at the end."""
@@ -29,27 +29,10 @@ class Writer(Protocol):
         ...
 
 
-@contextmanager
-def vector_file(path: Path) -> Iterator[Writer]:
+def vector_file(path: Path) -> AbstractContextManager[Writer]:
     """A new file of the kind that its ending says. Nothing is overwritten, and half a file is not left behind."""
-    kinds = {".npy": NumpyFile, ".parquet": ParquetFile, ".jsonl": LinesFile}
-    if path.suffix not in kinds:
-        raise ConfigError(f"vectors are written to {', '.join(kinds)}; {path.name!r:.80} came")
-    refuse_taken(path)
-    made = path.with_name(f".{path.name}.partial")
-    with told("write", path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        writer = kinds[path.suffix](made)
-        try:
-            yield writer
-            writer.close()
-            refuse_taken(path)
-            made.rename(path)
-        except BaseException:
-            with suppress(Exception):
-                writer.close()
-            made.unlink(missing_ok=True)
-            raise
+    kinds: dict[str, Callable[[Path], Writer]] = {".npy": NumpyFile, ".parquet": ParquetFile, ".jsonl": LinesFile}
+    return new_file(path, kinds, "vectors")
 
 
 class NumpyFile:
