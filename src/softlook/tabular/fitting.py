@@ -20,7 +20,7 @@ from softlook.base.errors import TrainingError
 from softlook.tabular.defaults import MANY_JUDGES, Recipe, enough_epochs, rows_a_step
 from softlook.tabular.recalling import Memory, remember
 from softlook.tabular.rows import LEAST, Rows, Supply
-from softlook.tabular.stepping import Stepping, scores_of
+from softlook.tabular.stepping import Stepping, falling, scores_of
 from softlook.tabular.targets import Targets
 from softlook.train.chance import chance
 
@@ -151,9 +151,8 @@ class Learner:
         if self.recipe.schedule == "constant" or last is None:
             return self.recipe.lr
         steps = last * self.steps_an_epoch()
-        rise = min(1.0, (self.steps + 1) / (self.recipe.warmup * steps + 1))
-        gone = min(1.0, max(self.steps / steps, limits.share()))
-        return self.recipe.lr * rise * (1 + math.cos(math.pi * gone)) / 2
+        rise = (self.steps + 1) / (self.recipe.warmup * steps + 1)
+        return falling(self.recipe.lr, rise=rise, gone=max(self.steps / steps, limits.share()))
 
     def _epoch(self, number: int, limits: Limits) -> float:
         """Once through the rows, from where it stands; gives the mean loss."""

@@ -19,7 +19,7 @@ from softlook.tabular.puzzles import PUZZLES, Drawn, Task, draw
 from softlook.tabular.reading import Reading
 from softlook.tabular.rows import Rows
 from softlook.tabular.splitting import held_out
-from softlook.tabular.stepping import make_optimizer
+from softlook.tabular.stepping import falling, make_optimizer
 from softlook.train.chance import chance
 
 EPOCHS, LEAST_STEPS, MOST_STEPS = 20, 500, 20_000
@@ -178,8 +178,8 @@ class Solving:
 
     def _rate(self, last: int, limits: Limits) -> float:
         """It rises for a few steps, and falls to nothing with the steps, or the time, that are left."""
-        gone = min(1.0, max(self.steps / (last * self._steps_an_epoch()), limits.share()))
-        return self.recipe.lr * min(1.0, (self.steps + 1) / WARM_UP) * (1 + math.cos(math.pi * gone)) / 2
+        gone = max(self.steps / (last * self._steps_an_epoch()), limits.share())
+        return falling(self.recipe.lr, rise=(self.steps + 1) / WARM_UP, gone=gone)
 
     def _step(self, rows: Rows, drawn: Drawn, rate: float) -> Tensor:
         for group in self.optimizer.param_groups:

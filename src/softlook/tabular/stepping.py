@@ -3,6 +3,7 @@
 A table's step is hundreds of kernels of a few microseconds each. One by one the host would be slower than the device.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -86,6 +87,15 @@ class Stepping:
         """Weights, and what the optimizer remembers of each."""
         kept = (value for state in self.optimizer.state.values() for value in state.values())
         return [*self.weights, *(value for value in kept if isinstance(value, Tensor))]
+
+
+def falling(peak: float, *, rise: float, gone: float) -> float:
+    """A learning rate that rises to its peak, then falls along half a cosine; both are shares, and stop at 1.
+
+    >>> [round(falling(1.0, rise=rise, gone=gone), 2) for rise, gone in ((0.5, 0), (1.0, 0), (2.0, 0.5), (9.0, 1))]
+    [0.5, 1.0, 0.5, 0.0]
+    """
+    return peak * min(1.0, rise) * (1 + math.cos(math.pi * min(1.0, gone))) / 2
 
 
 def scores_of(model: nn.Module, rows: Rows) -> Tensor:
