@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from softlook.models import TableTransformer, TableTransformerConfig
-from softlook.tabular.defaults import RECIPES, Recipe, enough_epochs, settled
+from softlook.tabular.defaults import RECIPES, Recipe
 from softlook.tabular.fitting import Learner, Limits
 from softlook.tabular.rows import Rows
+from softlook.tabular.settling import Setting, enough_epochs, settled
 from softlook.tabular.stepping import Stepping
 from softlook.tabular.targets import Amounts
 
@@ -80,18 +81,30 @@ def test_with_little_time_the_rate_falls_with_the_time() -> None:
 
 
 def test_more_rows_and_a_cpu_mean_fewer_members() -> None:
-    counts = [settled(OURS, rows=rows, tokens=10, device="cpu").members for rows in (13_000, 50_000, 500_000)]
-    assert counts == sorted(counts, reverse=True) and counts[-1] == 1
-    assert settled(OURS, rows=500_000, tokens=10, device="cuda").members == 8
+    on_cpu, on_gpu = (
+        [settled(OURS, Setting(rows, tokens=10, device=device)).members for rows in (13_000, 50_000, 500_000)]
+        for device in ("cpu", "cuda")
+    )
+    assert on_cpu == sorted(on_cpu, reverse=True) and on_cpu[-1] == 1
+    assert all(few < many for few, many in zip(on_cpu, on_gpu, strict=True))
+
+
+def test_the_more_rows_the_larger_the_model_and_the_less_is_dropped() -> None:
+    found = [settled(OURS, Setting(rows, tokens=10, device="cuda")) for rows in (5_000, 50_000, 500_000)]
+    sizes = [(one.dim, one.depth) for one in found]
+    assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
+    amounts = settled(OURS, Setting(50_000, tokens=10, device="cuda", amounts=True))
+    few, many, most, of_amounts = (one.attention_dropout or 0.0 for one in (*found, amounts))
+    assert few >= many > of_amounts > most
 
 
 def test_what_is_told_stays_as_it_is() -> None:
     told = Recipe(model="TableTransformer", dim=24, members=3)
-    assert settled(told, rows=10**6, tokens=50, device="cpu") == told
+    assert settled(told, Setting(10**6, tokens=50, device="cpu")) == told
 
 
 def test_long_tables_are_gone_through_less_often() -> None:
-    assert [enough_epochs(OURS, steps) for steps in (1, 100, 6_000, 10**6)] == [300, 40, 10, 4]
+    assert [enough_epochs(OURS, steps) for steps in (1, 100, 800, 10**6)] == [300, 40, 10, 4]
     assert enough_epochs(Recipe(), 100) is None
 
 

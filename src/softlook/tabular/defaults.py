@@ -29,9 +29,11 @@ WHOLE = (
     "blind",
     "memory",
 )
-OPEN = ("dim", "members")
+OPEN = ("dim", "depth", "members")
 """What a recipe may leave to the table with a 0."""
 SHARES = ("dropout", "attention_dropout", "hidden_dropout", "warmup")
+OPEN_SHARES = ("attention_dropout", "hidden_dropout")
+"""What it may leave with None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +44,16 @@ class Recipe:
     """Which of softlook.models it is."""
     scaling: ScalingName = "quantile"
     """What numbers go through first."""
+    choices: bool = False
+    """Whether columns of 0 and 1 that tell one choice together are read as one category."""
     dim: int = 192
-    """Width of a token; 0: by how many rows there are."""
+    """Width of a token; 0 here, for `depth` or `members`: by the table, see `softlook.tabular.settling`."""
     depth: int = 3
     heads: int = 8
     hidden: int | None = None
     """Width inside the feed-forward layers; the model's own rule where None."""
     members: int = 1
-    """Members of an ensemble that share most of their weights; 1: a model alone; 0: as many as fit, see `settled`."""
+    """Members of an ensemble that share most of their weights; 1: a model alone."""
     number_tokens: NumberTokensName = "linear"
     """How a number becomes a token."""
     beside: bool = False
@@ -65,20 +69,21 @@ class Recipe:
     narrowest: int = 1
     """Least width of the first layer of TabTransformer's last network, which else is as narrow as a table is."""
     dropout: float = 0.0
-    attention_dropout: float = 0.2
-    hidden_dropout: float = 0.1
+    attention_dropout: float | None = 0.2
+    """None here, or below: by the table."""
+    hidden_dropout: float | None = 0.1
     lr: float = 1e-4
     weight_decay: float = 1e-5
     batch_size: int | None = None
-    """Rows a step; where None, by how many rows there are: see `rows_a_step`."""
+    """Rows a step; where None, by how many rows there are."""
     epochs: int | None = None
-    """Most times through the rows; where None patience decides, or, with a falling schedule, `enough_epochs`."""
+    """Most times through the rows; where None patience decides, or, with a falling schedule, how long they are."""
     schedule: Schedule = "constant"
     """Whether the learning rate stays, or falls to nothing as the epochs, or the time, come to their end."""
     warmup: float = 0.05
     """Share of the steps in which a falling rate rises first."""
     half: bool = False
-    """On a GPU, products in half precision (bfloat16) while learning."""
+    """Products in half precision (bfloat16) while learning, on a GPU and on a CPU with units for them."""
     memory: int | None = None
     """Most rows that are remembered, to be looked at beside the model: see `softlook.tabular.recalling`."""
     patience: int = 16
@@ -115,12 +120,15 @@ RECIPES: Mapping[Family, Mapping[str, Recipe]] = MappingProxyType(
         "ft": {
             "ours": Recipe(
                 model="TableTransformer",
+                choices=True,
                 dim=0,
-                depth=2,
+                depth=0,
                 members=0,
                 shared=0,
                 number_tokens="piecewise",
                 bins=96,
+                attention_dropout=None,
+                hidden_dropout=None,
                 lr=1e-3,
                 weight_decay=0.05,
                 schedule="falling",
@@ -137,6 +145,7 @@ RECIPES: Mapping[Family, Mapping[str, Recipe]] = MappingProxyType(
             "ours": replace(
                 TAB_PAPER,
                 scaling="quantile",
+                choices=True,
                 normed=False,
                 narrowest=64,
                 depth=3,
@@ -159,15 +168,6 @@ MANY_JUDGES = 20_000
 """Held-out rows from which on their accuracy is sure to a fraction of a percent."""
 FEW_ROWS = 50
 """With fewer rows than this none are held out: a handful would say nothing, and be missed."""
-EPOCHS, LEAST_STEPS, MOST_STEPS = 40, 300, 60_000
-"""Times through the rows where a falling rate is not told how many; and bounds on the steps that they come to."""
-SMALL_TABLE, NARROW, WIDE = 10_000, 64, 128
-"""Rows up to which tokens are narrow, and both widths."""
-MEMBERS = 8
-BUDGET_A_ROW, BUDGET = 7.5e8, 1e13
-"""Products of a CPU that a row is worth, and all of them."""
-MANY_ROWS = 50_000
-"""From so many rows on a step takes more of them."""
 
 
 def chosen(family: Family, name: str | Recipe, told: Mapping[str, Any]) -> Recipe:
@@ -190,47 +190,13 @@ def chosen(family: Family, name: str | Recipe, told: Mapping[str, Any]) -> Recip
     return recipe
 
 
-def rows_a_step(recipe: Recipe, rows: int) -> int:
-    """How many rows a step takes: 256 as in the paper, and 1,024 of a large table."""
-    return recipe.batch_size or (256 if rows < MANY_ROWS else 1024)
-
-
-def enough_epochs(recipe: Recipe, steps: int) -> int | None:
-    """Epochs of so many steps each until a falling rate is at its end: more where they are short, fewer where long.
-
-    >>> [enough_epochs(RECIPES["ft"]["ours"], steps) for steps in (1, 50, 5_000)]
-    [300, 40, 12]
-    """
-    return None if recipe.schedule == "constant" else max(min(EPOCHS, MOST_STEPS // steps), -(-LEAST_STEPS // steps), 4)
-
-
-def settled(recipe: Recipe, *, rows: int, tokens: int, device: str) -> Recipe:
-    """The recipe for a table of so many rows to learn from: its width, and as many members as are worth their time.
-
-    Members are powers of two. A GPU has time for eight. On a CPU it is as many as a budget of products allows, which
-    grows with the rows up to some minutes of two cores; it counts nothing that differs from one CPU to another.
-
-    >>> ours = RECIPES["ft"]["ours"]
-    >>> [settled(ours, rows=13_209, tokens=9, device=device).members for device in ("cuda", "cpu")]
-    [8, 4]
-    """
-    dim = recipe.dim or (NARROW if rows < SMALL_TABLE else WIDE)
-    if recipe.members or device != "cpu":
-        return replace(recipe, dim=dim, members=recipe.members or MEMBERS)
-    steps = -(-rows // rows_a_step(recipe, rows))
-    epochs = recipe.epochs or enough_epochs(recipe, steps) or EPOCHS
-    alone = 3 * rows * epochs * tokens * (8 * recipe.depth - 6) * dim**2
-    fitting = min(rows * BUDGET_A_ROW, BUDGET) // alone
-    return replace(recipe, dim=dim, members=min(MEMBERS, 1 << max(0, int(fitting).bit_length() - 1)))
-
-
 def _checked(recipe: Recipe) -> Recipe:
     """The recipe with plain numbers in it, whatever kinds of numbers came."""
     for name in WHOLE:
         _check_whole(name, getattr(recipe, name), least=0 if name in OPEN else 1)
     for name in SHARES:
         value = getattr(recipe, name)
-        if not (_is_number(value) and 0 <= value < 1):
+        if not (_is_number(value) and 0 <= value < 1) and not (value is None and name in OPEN_SHARES):
             raise ConfigError(f"{name} is a share from 0 up to and without 1; {value!r} came")
     if not (_is_number(recipe.lr) and recipe.lr > 0):
         raise ConfigError(f"lr is a number above 0; {recipe.lr!r} came")
@@ -238,7 +204,8 @@ def _checked(recipe: Recipe) -> Recipe:
         raise ConfigError(f"weight_decay is a number from 0 up; {recipe.weight_decay!r} came")
     _check_words(recipe)
     plain: dict[str, Any] = {name: int(value) for name in WHOLE if (value := getattr(recipe, name)) is not None}
-    plain |= {name: float(getattr(recipe, name)) for name in (*SHARES, "lr", "weight_decay")}
+    numbers = {name: getattr(recipe, name) for name in (*SHARES, "lr", "weight_decay")}
+    plain |= {name: float(value) for name, value in numbers.items() if value is not None}
     return replace(recipe, **plain)
 
 

@@ -77,7 +77,8 @@ class Explaining:
     def importances(self: Estimator, X: Any, y: Any, *, repeats: int = 5, random_state: int = 0) -> Importances:
         """Attention beside permutation importance, and their rank correlation.
 
-        Permutation: how much lower `score` is when a column's cells are dealt out anew among the rows.
+        Permutation: how much lower `score` is when a column's cells are dealt out anew among the rows. Columns that
+        tell one choice together (`reading_.choices`) are dealt out together, and share what that costs evenly.
         """
         rows, y = self._given(X), self._checked_y(X, y)
         columns = self.reading_.columns.names
@@ -86,9 +87,10 @@ class Explaining:
         whole = self._score_of(self._answers_to(rows), y)
         for column in range(len(columns)):
             for repeat in range(repeats):
-                shuffled = _shuffled(rows, self.reading_, column, torch.randperm(len(rows), generator=dice))
-                lost[column, repeat] = whole - self._score_of(self._answers_to(shuffled), y)
-        attention = self.attention_importance(X) if _has_looks(self.model_) else np.full(len(columns), np.nan)  # pyright: ignore[reportAttributeAccessIssue]
+                mixed = dealt_anew(rows, self.reading_, column, torch.randperm(len(rows), generator=dice))
+                lost[column, repeat] = whole - self._score_of(self._answers_to(mixed), y)
+        lost *= self.reading_.shares.max(0)[:, None]
+        attention = self.attention_importance(X) if has_looks(self.model_) else np.full(len(columns), np.nan)  # pyright: ignore[reportAttributeAccessIssue]
         permutation = lost.mean(1)
         return Importances(columns, attention, permutation, lost.std(1), rank_correlation(attention, permutation))
 
@@ -105,9 +107,9 @@ def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
     return float(spearmanr(one[known], other[known]).statistic)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _shuffled(rows: Rows, reading: Reading, column: int, order: Tensor) -> Rows:
+def dealt_anew(rows: Rows, reading: Reading, column: int, order: Tensor) -> Rows:
     """All cells that come from one column, dealt out anew; those of a row stay together."""
-    own = torch.from_numpy(reading.owners == column)
+    own = torch.from_numpy(reading.shares[:, column] > 0)
     order = order.to(rows.numbers.device)
     return replace(
         rows,
@@ -121,20 +123,19 @@ def _mixed(cells: Tensor, own: Tensor, order: Tensor) -> Tensor:
 
 
 def _by_column(tokens: np.ndarray, estimator: Estimator, *, mean: bool = False) -> np.ndarray:
-    """(…, tokens) to (…, columns): the tokens of one column are added up, or the mean of them is taken."""
+    """(…, tokens) to (…, columns): what falls on the tokens of a column is added up, or the mean of it is taken."""
     reading = estimator.reading_
-    seen = reading.owners[reading.numbers :] if isinstance(estimator.model_, TabTransformer) else reading.owners
-    belongs = seen[:, None] == np.arange(len(reading.columns.names))
-    count = belongs.sum(0)
-    found = tokens @ belongs / (np.maximum(count, 1) if mean else 1)
-    found[..., count == 0] = np.nan
+    shares = reading.shares[reading.numbers if isinstance(estimator.model_, TabTransformer) else 0 :]
+    whole = shares.sum(0)
+    found = tokens @ (shares / np.where(whole > 0, whole, 1) if mean else shares)
+    found[..., whole == 0] = np.nan
     return found
 
 
-def _has_looks(model: nn.Module) -> bool:
+def has_looks(model: nn.Module) -> bool:
     return len(model.blocks) > 0  # pyright: ignore[reportArgumentType]
 
 
 def _check_looks(model: nn.Module) -> None:
-    if not _has_looks(model):
+    if not has_looks(model):
         raise ConfigError("a TabTransformer looks at categories, and this table has none. Use importances(X, y).")

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from softlook.tabular.choices import Choices
 from softlook.tabular.columns import Columns
 from softlook.tabular.defaults import Recipe
 from softlook.tabular.rows import Rows
@@ -24,37 +25,54 @@ class Reading:
     """
 
     columns: Columns
+    choices: Choices
     scaling: Scaling
     flags: tuple[int, ...] | None
 
     @staticmethod
     def learned(X: Any, columns: Columns, recipe: Recipe, *, seed: int) -> "Reading":
-        numbers = columns.encode(X).numbers
+        encoded = columns.encode(X)
+        choices = Choices.found(columns, encoded) if recipe.choices else Choices((), encoded.numbers.shape[1])
+        numbers = choices.applied(encoded).numbers
         scaling = Scaling.fit(numbers, kind=recipe.scaling, seed=seed)
         if recipe.model == "TableTransformer":
-            return Reading(columns, scaling, None)
-        return Reading(columns, scaling, tuple(np.flatnonzero(np.isnan(numbers).any(0)).tolist()))
+            return Reading(columns, choices, scaling, None)
+        return Reading(columns, choices, scaling, tuple(np.flatnonzero(np.isnan(numbers).any(0)).tolist()))
 
     @property
     def numbers(self) -> int:
         """How many numbers a row has."""
-        return sum(slot.numeric for slot in self.columns.slots)
+        return sum(place < self.choices.numbers for place in self._left)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many values each category has, flags last."""
-        return (*self.columns.sizes, *(2 for _ in self.flags or ()))
+        """How many values each category has: those of columns, then choices, then flags."""
+        own = (self.columns.sizes[place - self.choices.numbers] for place in self._left[self.numbers :])
+        return (*own, *self.choices.sizes, *(2 for _ in self.flags or ()))
 
     @property
-    def owners(self) -> np.ndarray:
-        """Of each token, numbers before categories before flags, the place of the column it comes from."""
+    def shares(self) -> np.ndarray:
+        """(tokens, columns): which part of a token comes from which column; numbers first, then as in `sizes`."""
         places = {name: place for place, name in enumerate(self.columns.names)}
         slots = [places[slot.column] for slot in self.columns.slots]
-        return np.array([*slots, *(slots[flag] for flag in self.flags or ())], dtype=np.int64)
+        left = [(place,) for place in self._left]
+        tokens = (*left, *self.choices.groups, *(left[flag] for flag in self.flags or ()))
+        found = np.zeros((len(tokens), len(places)))
+        for token, group in enumerate(tokens):
+            found[token, [slots[place] for place in group]] = 1 / len(group)
+        return found
+
+    @property
+    def _left(self) -> list[int]:
+        return self.choices.left(len(self.columns.slots))
+
+    def told(self) -> list[str]:
+        """A line about every column, and about what they tell together."""
+        return [*self.columns.told(), *self.choices.told(self.columns.slots)]
 
     def read(self, X: Any) -> Rows:
         """The rows of a frame as tensors."""
-        encoded = self.columns.encode(X)
+        encoded = self.choices.applied(self.columns.encode(X))
         numbers = torch.from_numpy(np.ascontiguousarray(self.scaling.apply(encoded.numbers), dtype=np.float32))
         categories = torch.from_numpy(np.ascontiguousarray(encoded.categories, dtype=np.int64))
         return Rows(numbers, categories) if self.flags is None else Rows(*self._flagged(numbers, categories))
@@ -68,15 +86,16 @@ class Reading:
         """All of it, as JSON and arrays."""
         facts, arrays = self.columns.state()
         scaling_facts, scaling_arrays = self.scaling.state()
-        told = {"columns": facts, "scaling": scaling_facts, "flags": self.flags}
+        told = {"columns": facts, "scaling": scaling_facts, "flags": self.flags, "choices": self.choices.groups}
         kept = {f"columns.{name}": array for name, array in arrays.items()}
         return told, kept | {f"scaling.{name}": array for name, array in scaling_arrays.items()}
 
     @staticmethod
     def from_state(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> "Reading":
-        flags = facts["flags"]
+        flags, columns = facts["flags"], Columns.from_state(facts["columns"], _within("columns.", arrays))
         return Reading(
-            Columns.from_state(facts["columns"], _within("columns.", arrays)),
+            columns,
+            Choices(tuple(map(tuple, facts["choices"])), sum(slot.numeric for slot in columns.slots)),
             Scaling.from_state(facts["scaling"], _within("scaling.", arrays)),
             None if flags is None else tuple(flags),
         )

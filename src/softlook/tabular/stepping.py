@@ -5,6 +5,7 @@ A table's step is hundreds of kernels of a few microseconds each. One by one the
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from softlook.tabular.defaults import Recipe
 from softlook.tabular.rows import Rows
 from softlook.tabular.targets import Targets
+from softlook.train.half import half
 
 Step = Callable[[Rows], Tensor]
 WARM_UP = 3
@@ -44,10 +46,9 @@ class Stepping:
     def _plain(self, rows: Rows) -> Tensor:
         assert rows.wanted is not None and rows.weight is not None
         self.optimizer.zero_grad(set_to_none=self.device.type != "cuda")  # a graph knows gradients by where they lie
-        half = self.recipe.half and self.device.type == "cuda"
-        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+        with half(self.device) if self.recipe.half else nullcontext():
             scores = scores_of(self.model, rows)
-        each = self.targets.loss(scores.float() if half else scores, rows.wanted)
+        each = self.targets.loss(scores.to(self.weights[0]), rows.wanted)
         loss = (each.mean(1) * rows.weight).mean()
         loss.backward()
         if self.recipe.clip is not None:

@@ -1,0 +1,103 @@
+"""What a recipe leaves open, settled for a table: sizes, dropout, rows a step and how often through all of them."""
+
+from dataclasses import dataclass, replace
+
+from softlook.tabular.defaults import Recipe
+
+EPOCHS, LEAST_STEPS, MOST_STEPS = 40, 300, 8_000
+"""Times through the rows where a falling rate is not told how many; and bounds on the steps that they come to."""
+SMALL_TABLE, LARGE_TABLE = 10_000, 100_000
+"""Rows up to which a model is narrow, and from which on it is as large as the device allows."""
+MANY_ROWS = 50_000
+"""From so many rows on a step takes more of them."""
+BUDGET_A_ROW, BUDGET = 7.5e8, 1e13
+"""Products of a CPU that a row is worth, and all of them."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a recipe may leave open."""
+
+    dim: int
+    depth: int
+    members: int
+    attention_dropout: float
+    hidden_dropout: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What sizes depend on."""
+
+    rows: int
+    """Rows to learn from."""
+    tokens: int
+    device: str
+    amounts: bool = False
+    """Whether numbers are wanted, and not classes."""
+
+    @property
+    def is_large(self) -> bool:
+        return self.rows >= LARGE_TABLE
+
+    def sizes(self) -> Sizes:
+        """As measured, see docs/log.md: a table of many rows needs no dropout, and numbers suffer from much of it."""
+        attention, hidden = (0.0, 0.0) if self.is_large else (0.1, 0.0) if self.amounts else (0.2, 0.1)
+        if self.is_large and self.device != "cpu":
+            return Sizes(256, 3, 4, attention, hidden)
+        return Sizes(64 if self.rows < SMALL_TABLE else 128, 2, 8, attention, hidden)
+
+
+def settled(recipe: Recipe, setting: Setting) -> Recipe:
+    """The recipe with nothing left open. On a CPU there are as many members as are worth their time.
+
+    Members are powers of two there: as many as a budget of products allows, which grows with the rows up to some
+    minutes of two cores. It counts nothing that differs from one CPU to another.
+
+    >>> from softlook.tabular.defaults import RECIPES
+    >>> ours = RECIPES["ft"]["ours"]
+    >>> [settled(ours, Setting(rows=13_209, tokens=9, device=device)).members for device in ("cuda", "cpu")]
+    [8, 4]
+    """
+    open_ = setting.sizes()
+    if setting.device == "cpu" and setting.rows < SMALL_TABLE:  # which is quick anyway, and may as well be exact
+        recipe = replace(recipe, half=False)
+    recipe = with_sizes(recipe, replace(open_, members=0) if setting.device == "cpu" else open_)
+    if recipe.members:
+        return recipe
+    steps = -(-setting.rows // rows_a_step(recipe, setting.rows))
+    epochs = recipe.epochs or enough_epochs(recipe, steps) or EPOCHS
+    alone = 3 * setting.rows * epochs * setting.tokens * (8 * recipe.depth - 6) * recipe.dim**2
+    fitting = min(setting.rows * BUDGET_A_ROW, BUDGET) // alone
+    return replace(recipe, members=min(open_.members, 1 << max(0, int(fitting).bit_length() - 1)))
+
+
+def with_sizes(recipe: Recipe, sizes: Sizes | Recipe) -> Recipe:
+    """The recipe, with these sizes where it has none."""
+    return replace(
+        recipe,
+        dim=recipe.dim or sizes.dim,
+        depth=recipe.depth or sizes.depth,
+        members=recipe.members or sizes.members,
+        attention_dropout=_or(recipe.attention_dropout, sizes.attention_dropout),
+        hidden_dropout=_or(recipe.hidden_dropout, sizes.hidden_dropout),
+    )
+
+
+def rows_a_step(recipe: Recipe, rows: int) -> int:
+    """How many rows a step takes: 256 as in the paper, and 1,024 of a large table."""
+    return recipe.batch_size or (256 if rows < MANY_ROWS else 1024)
+
+
+def enough_epochs(recipe: Recipe, steps: int) -> int | None:
+    """Epochs of so many steps each until a falling rate is at its end: more where they are short, fewer where long.
+
+    >>> from softlook.tabular.defaults import RECIPES
+    >>> [enough_epochs(RECIPES["ft"]["ours"], steps) for steps in (1, 50, 5_000)]
+    [300, 40, 4]
+    """
+    return None if recipe.schedule == "constant" else max(min(EPOCHS, MOST_STEPS // steps), -(-LEAST_STEPS // steps), 4)
+
+
+def _or(told: float | None, else_: float | None) -> float | None:
+    return else_ if told is None else told
