@@ -243,6 +243,34 @@ def test_a_column_that_turns_into_something_else_is_refused(values: list[Any], l
         Columns.fit(pd.DataFrame({"c": values})).encode(pd.DataFrame({"c": later}))
 
 
+ZONED, BARE = dt.datetime(2024, 1, 1, 5, tzinfo=dt.UTC), dt.datetime(2024, 1, 1, 5)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["2024-01-01T05:00:00Z", "2024-01-01T05:00:00"],
+        ["2024-01-01T05:00:00Z", "", "2024-01-01"],
+        [ZONED, BARE],
+        [ZONED, None, BARE.date()],
+        [pd.Timestamp(ZONED), pd.NaT, pd.Timestamp(BARE)],
+    ],
+    ids=["written as text", "written as text, and days", "datetimes", "datetimes and days", "of pandas"],
+)
+@pytest.mark.parametrize("last", [1, -1], ids=["with first", "without first"])
+def test_times_with_and_without_a_time_zone_are_refused_whichever_comes_first(cells: list[Any], last: int) -> None:
+    zoned, bare = (0, len(cells) - 1)[::last]
+    message = f"with a time zone or times without; row {zoned} has one, row {bare} none"
+    with pytest.raises(DataError, match=f"column 'x0' is to hold times {message}"):
+        Columns.fit([[cell] for cell in cells[::last]], kinds={"x0": "date"})
+
+
+def test_times_of_several_time_zones_are_moments() -> None:
+    there = dt.timezone(dt.timedelta(hours=2))
+    columns = Columns.fit([[ZONED], [np.datetime64("NaT")], [ZONED.astimezone(there)]])
+    assert columns.kinds == {"x0": "date"} and columns.encode([[ZONED]]).numbers[0, 0] == 0
+
+
 def test_truths_may_be_written_as_people_and_programs_do() -> None:
     columns = Columns.fit(pd.DataFrame({"c": [True, False]}))
     codes = [

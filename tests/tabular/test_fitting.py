@@ -1,6 +1,9 @@
 """The loop that a table's model learns in."""
 
+import copy
 import time
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from torch import nn
 
 from softlook.base.errors import TrainingError
 from softlook.models import FTTransformer, FTTransformerConfig, TableTransformer, TableTransformerConfig
+from softlook.tabular import fitting, recalling, timing
 from softlook.tabular.defaults import Recipe
 from softlook.tabular.fitting import Learner, Limits, answers, dice
 from softlook.tabular.rows import Rows
@@ -75,6 +79,97 @@ def test_without_held_out_rows_it_takes_so_many_steps() -> None:
 def test_a_time_limit_ends_it_after_a_step_at_least() -> None:
     history = learner(rows(seed=1)).learn(Limits(1e-9, time.monotonic()), lambda epoch: None)
     assert len(history) == 1 and "held_out_loss" in history[0]
+
+
+@dataclass
+class Clock:
+    """A time that goes by as steps are made and rows are looked at, and not otherwise."""
+
+    step: float
+    row: float
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def slow(self, patch: pytest.MonkeyPatch) -> None:
+        for module in (fitting, timing):
+            patch.setattr(module, "time", self)
+        step, look, states = fitting.Stepping.step, fitting.answers, recalling.states_of
+
+        def slow_step(*given: Any) -> Any:
+            self.now += self.step
+            return step(*given)
+
+        def slow_look(model: Any, rows: Rows, targets: Any) -> Any:
+            self.now += self.row * len(rows)
+            return look(model, rows, targets)
+
+        def slow_states(model: Any, rows: Rows) -> Any:
+            self.now += 2 * self.row * len(rows)
+            return states(model, rows)
+
+        patch.setattr(fitting.Stepping, "step", slow_step)
+        patch.setattr(fitting, "answers", slow_look)
+        patch.setattr(recalling, "states_of", slow_states)
+
+
+HELD = 160
+LOOKS = {  # seconds of a step, and of a look at all of the held-out rows, where there are 100
+    "quick looks": (1.5, 3.0),
+    "slow looks": (1.0, 30.0),
+    "looks that take longer than there is time": (20.0, 260.0),
+    "slow steps": (20.0, 3.0),
+}
+
+
+@pytest.mark.parametrize("memory", [None, 30])
+@pytest.mark.parametrize("look_every", [0, 50])
+@pytest.mark.parametrize("name", LOOKS)
+def test_a_time_limit_is_kept_up_to_a_step_however_long_a_look_takes(
+    name: str, look_every: int, memory: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recalling, "FEW_JUDGES", 1)
+    monkeypatch.setattr(recalling, "TOGETHER", 4)
+    monkeypatch.setattr("softlook.tabular.rows.TOGETHER", {"cpu": 32})
+    step, look = LOOKS[name]
+    learned = learner(rows(HELD, seed=1), patience=10**6, look_every=look_every)
+    learned.recipe = replace(learned.recipe, memory=memory)
+    clock = Clock(step, look / HELD)
+    clock.slow(monkeypatch)
+    history = learned.learn(Limits(100.0, 0.0), lambda epoch: None)
+    assert 60 < clock.now < 100 + 1.01 * step
+    assert "held_out_loss" in history[-1], "the last weights were looked at"
+    ended = learned.steps
+    learned.learn(Limits(100.0, 0.0), lambda epoch: None)
+    assert learned.steps == ended, "what is over stays over"
+
+
+def test_where_time_is_short_fewer_rows_judge_and_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("softlook.tabular.rows.TOGETHER", {"cpu": 32})
+    learned = learner(rows(HELD, seed=1), patience=10**6)
+    clock = Clock(1.0, 2.0)  # five minutes for a look at all of them
+    clock.slow(monkeypatch)
+    asked: list[Rows] = []
+    slow = fitting.answers
+    monkeypatch.setattr(
+        fitting, "answers", lambda model, some, targets: asked.append(some) or slow(model, some, targets)
+    )
+    learned.learn(Limits(200.0, 0.0), lambda epoch: None)
+    first, *others = asked[2:]  # two tries come before
+    assert learned.judges == len(first) == 50, "half of the time"
+    assert all(torch.equal(first.numbers, other.numbers) for other in others)
+    assert not learned.remembers
+
+
+def test_a_limit_that_is_never_reached_changes_no_bit() -> None:
+    found = []
+    for limit in (None, 1e9):
+        with dice(0, CPU):
+            learned = learner(rows(seed=1), epochs=5, hidden_dropout=0.3)
+            learned.learn(Limits(limit, time.monotonic()), lambda epoch: None)
+        found.append(copy.deepcopy(learned.model.state_dict()))
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
 def test_weights_count_as_often_as_they_say() -> None:

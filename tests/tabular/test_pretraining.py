@@ -2,6 +2,7 @@
 
 import copy
 import io
+import json
 import math
 import pickle
 from pathlib import Path
@@ -15,11 +16,12 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from softlook.base.errors import ConfigError, DataError
-from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, TabTransformerClassifier
+from softlook.base.errors import ConfigError, DataError, WeightsError
+from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, TabTransformerClassifier, load
 from softlook.tabular.inside import seen_by, tokens_of
 from softlook.tabular.puzzles import FillIn, draw, is_other, replaced
 from softlook.tabular.rows import Rows
+from softlook.weights.manifest import write_manifest
 from tests.tabular.estimators import ALL, CLASSIFIERS, small
 
 
@@ -164,12 +166,39 @@ def test_what_cannot_be_is_said() -> None:
         small(TabTransformerClassifier).pretrain(X[["number"]].dropna())
 
 
+KINDS, ORDER = {"twin": "category"}, {"kind": list("abcd")}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ({}, {"kinds": {"kind": "text"}}, "kinds was {} in pretrain, and is {'kind': 'text'} now. Leave it as it was"),
+        ({"kinds": KINDS}, {"kinds": None}, "kinds was {'twin': 'category'} in pretrain, and is {} now"),
+        ({}, {"ordinal": ORDER}, r"ordinal was {} in pretrain, and is {'kind': \['a', 'b', 'c', 'd'\]} now"),
+        ({"ordinal": ORDER}, {"ordinal": {"kind": list("dcba")}}, "call pretrain again"),
+    ],
+    ids=["a kind more", "a kind less", "an order more", "another order"],
+)
+def test_what_is_told_of_columns_may_not_change_after_they_were_read(
+    before: dict[str, Any], after: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    model = begun(epochs=1, **before).set_params(**after)
+    X.assign(wanted=Y).to_parquet(tmp_path / "rows.parquet")
+    for rows, wanted in ((X, Y), (str(tmp_path / "rows.parquet"), "wanted")):
+        with pytest.raises(ConfigError, match=words):
+            model.set_params(memory_limit=1000).fit(rows, wanted)
+
+
+def test_the_same_may_be_told_of_columns_in_other_words() -> None:
+    model = begun(epochs=1, kinds={2: "category"}, ordinal={1: tuple("abcd")})
+    assert model.set_params(kinds=KINDS, ordinal=ORDER).fit(X[:40], Y[:40]).columns_.kinds["kind"] == "ordinal"
+
+
 def test_without_labels_it_is_not_fitted_and_says_so(tmp_path: Path) -> None:
     model = begun().fit(X, Y).pretrain(X, epochs=1)
-    with pytest.raises(NotFittedError):
-        model.predict(X)
-    with pytest.raises(NotFittedError, match="rows without labels only, which pickle and joblib keep"):
-        model.save(tmp_path / "one")
+    for one in (model, FTTransformerClassifier.load(model.save(tmp_path / "one"))):
+        with pytest.raises(NotFittedError):
+            one.predict(X)
 
 
 def test_a_clone_forgets_and_a_copy_does_not() -> None:
@@ -187,6 +216,74 @@ def test_pickles_and_folders_keep_it(kind: type, tmp_path: Path) -> None:
     for again in (joblib.load(file), pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(answer(again.fit(X[:40], Y[:40])), wanted)
     np.testing.assert_array_equal(answer(kind.load(model.save(tmp_path / "one"))), wanted)
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize(
+    "told", [{}, {"recipe": "paper"}, {"kinds": KINDS, "ordinal": ORDER}], ids=["ours", "paper", "told"]
+)
+def test_what_learns_without_labels_today_learns_with_them_tomorrow_to_the_bit(
+    kind: type, told: dict[str, Any], tmp_path: Path
+) -> None:
+    model = begun(kind, task="rtd", **told)
+    again: Any = kind.load(model.save(tmp_path / "one"))
+    assert again.get_params() == model.get_params() and again.columns_.told() == model.columns_.told()
+    assert again.feature_names_in_.tolist() == list(X.columns)
+    assert (again.pretrained_.task, again.pretrained_.history) == ("rtd", model.pretrained_.history)
+    twice = kind.load(again.save(tmp_path / "two"))
+    for labels in ({}, {"validation": (X[60:], Y[60:])}):
+        wanted = answer(model.set_params(epochs=2 if labels else None).fit(X[:40], Y[:40], **labels))
+        for one in (again, twice):
+            one.set_params(epochs=model.epochs)
+            np.testing.assert_array_equal(answer(one.fit(X[:40], Y[:40], **labels)), wanted)
+
+
+def test_only_numbers_or_only_categories_can_be_kept_too(tmp_path: Path) -> None:
+    for place, names in enumerate((["number"], ["kind", "twin"])):
+        model = small(FTTransformerClassifier, epochs=None).pretrain(X[names], epochs=1)
+        again = load(model.save(tmp_path / str(place)))
+        first, second = (one.fit(X[names][:40], Y[:40]).predict_proba(X[names]) for one in (model, again))
+        np.testing.assert_array_equal(first, second)
+
+
+def test_a_changed_setting_is_refused_after_a_night_on_disk_too(tmp_path: Path) -> None:
+    again = load(begun(ordinal=ORDER).save(tmp_path / "one"))
+    with pytest.raises(ConfigError, match="depth was 2 in pretrain, and is 1 now"):
+        again.set_params(depth=1).fit(X, Y)
+    with pytest.raises(ConfigError, match="ordinal was .* in pretrain, and is {} now"):
+        again.set_params(depth=2, ordinal=None).fit(X, Y)
+
+
+@pytest.mark.parametrize("file", ["estimator.json", "columns.safetensors", "pretrained.safetensors"])
+def test_a_byte_that_changed_overnight_is_noticed(file: str, tmp_path: Path) -> None:
+    path = begun(epochs=1).save(tmp_path / "one") / file
+    assert {one.suffix for one in path.parent.iterdir()} == {".json", ".safetensors"}, "nothing is pickled"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(WeightsError, match=f"{file} is not what was saved"):
+        load(tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"dim": 10**7}, "should be .* by the config, and is .* Config and weights are not of the same model"),
+        ({"depth": 3}, "it lacks 'blocks.2"),
+        ({"depth": 10**9}, "depth is 1,000,000,000; softlook builds models of up to"),
+        ({"heads": -1}, "cannot be built"),
+        ({"code": 1}, "code"),
+    ],
+    ids=str,
+)
+def test_weights_of_another_model_are_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    path = begun(epochs=1).save(tmp_path / "one") / "estimator.json"
+    content = json.loads(path.read_text())
+    content["pretrained"]["recipe"] |= change
+    path.write_text(json.dumps(content))
+    write_manifest(path.parent)
+    with pytest.raises(WeightsError, match=words):
+        load(tmp_path / "one")
 
 
 def test_a_time_limit_ends_it_after_a_step_at_least() -> None:

@@ -78,6 +78,36 @@ def test_a_column_may_be_read_as_words(tmp_path: Path) -> None:
     assert pa.concat_tables(read_table(tmp_path / "a.jsonl", words=["zip"]))["zip"].to_pylist() == ["0123"]
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_a_comma_may_be_the_decimal_point_where_it_parts_no_cells(delimiter: str, tmp_path: Path) -> None:
+    plain = "n,word,whole\n1.5,Rome,3\n-2.25,a b,4\n,.5,5\n"
+    (tmp_path / "plain.csv").write_text(plain)
+    (tmp_path / "points.csv").write_text(plain.replace(",", delimiter))
+    (tmp_path / "commas.csv").write_text(plain.replace(",", delimiter).replace(".", ","))
+    for words in ((), ("n", "word")):
+        tables = [pa.concat_tables(read_table(tmp_path / f"{name}.csv", words=words)) for name in ("plain", "points")]
+        tables.append(pa.concat_tables(read_table(tmp_path / "commas.csv", words=("word", *words))))
+        assert tables[0].equals(tables[1]) and tables[0].equals(tables[2])
+
+
+def test_words_with_commas_are_left_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n;word\n1,5;Rome, Italy\n2,5;1,2,3\n")
+    found = pa.concat_tables(read_table(tmp_path / "a.csv", words=["word"]))
+    assert found.to_pydict() == {"n": [1.5, 2.5], "word": ["Rome, Italy", "1,2,3"]}
+
+
+def test_utf_16_is_told_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n", encoding="utf-16")
+    with pytest.raises(DataError, match="this is UTF-16, and tables are read as UTF-8"):
+        list(read_table(tmp_path / "a.csv"))
+
+
+def test_a_line_of_too_few_cells_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n3\n")
+    with pytest.raises(DataError, match="give every line as many cells as the first one has"):
+        list(read_table(tmp_path / "a.csv"))
+
+
 def test_a_cell_that_does_not_fit_is_told_by_its_line(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n,c\n" + "1,a\n" * 50 + "x,b\n")
     with pytest.raises(DataError, match=r"a.csv:52: this does not fit what came before: .*invalid value 'x'"):

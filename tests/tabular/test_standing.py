@@ -72,6 +72,30 @@ def test_what_is_put_back_learns_on_to_the_same_bits(name: str, step: int, tmp_p
     assert (whole.predict(rows()[0]) == parts.predict(rows()[0])).all()
 
 
+def test_under_a_limit_the_rows_that_judged_go_on_judging(tmp_path: Path) -> None:
+    def learned(folder: Path, leave: int | None) -> Learner:
+        made, met = FTTransformerClassifier(**SMALL, members=2, time_limit=1e6, random_state=0), list[Learner]()
+        keeping = Keeping(folder, made, leave)
+
+        def watched(learner: Learner, limits: Limits) -> list[Epoch]:
+            met.append(learner)
+            if leave is not None:
+                learner.judges, learner.remembers = 30, False  # as where time is short
+            return keeping(learner, limits)
+
+        if leave is None:
+            made._fit(*rows(), None, None, watched)
+        else:
+            with pytest.raises(Left):
+                made._fit(*rows(), None, None, watched)
+        return met[0]
+
+    learned(tmp_path, 17)
+    again = learned(tmp_path, None)
+    assert again.held is not None and len(again.held) == 80
+    assert again.judges == 30 and not again.remembers
+
+
 def test_every_checkpoint_is_an_estimator(tmp_path: Path) -> None:
     left(tmp_path, FTTransformerClassifier, {"members": 2}, 17)
     made = load(tmp_path)

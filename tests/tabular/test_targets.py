@@ -100,5 +100,5 @@ def test_another_number_of_targets_is_refused() -> None:
 
 
 def test_labels_of_a_kind_that_no_file_may_name_are_refused() -> None:
-    with pytest.raises(DataError, match="labels are words, numbers or truth values"):
+    with pytest.raises(DataError, match="labels are words, numbers, truth values or times"):
         targets_from({"kind": "classes", "type": "V8", "values": []})

@@ -13,6 +13,7 @@ from softlook.base.errors import ConfigError, TrainingError
 from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, TabTransformerClassifier
 from softlook.tabular import tuning as module
 from softlook.tabular.defaults import RECIPES, Recipe
+from softlook.tabular.settling import Setting, settled
 from softlook.tabular.spaces import FACTOR, SPACES, Between, OneOf, Whole, drawn, fitting, usual
 from softlook.tabular.tuning import Search, Tried, tune
 from tests.tabular.estimators import mixed, small
@@ -50,9 +51,57 @@ def test_what_was_told_stays_and_the_recipe_comes_first() -> None:
     first = heard[0].settings
     ours = RECIPES["ft"]["ours"]
     assert {"dim", "heads", "epochs", "weight_decay"}.isdisjoint(first) and heard[0].number == 0
-    assert (first["lr"], first["depth"], first["number_tokens"]) == (ours.lr, ours.depth, ours.number_tokens)
+    assert (first["lr"], first["number_tokens"]) == (ours.lr, ours.number_tokens)
+    assert first["depth"] == Setting(rows=80, tokens=1, device="any").sizes().depth
     assert first["hidden"] == round(8 * 4 / 3)
     assert heard[1].settings != first
+
+
+ROWS: dict[str, Any] = {"validation": mixed(60, seed=1)}
+
+
+def begun(kind: type = FTTransformerClassifier, **told: Any) -> Any:
+    return small(kind, **({"dim": 8, "members": None} | told)).pretrain(mixed(120)[0], epochs=1)
+
+
+def begun_tab(**told: Any) -> Any:
+    return small(TabTransformerClassifier, **({"dim": 8} | told)).pretrain(mixed(120)[0], epochs=1)
+
+
+@pytest.mark.parametrize("make", [begun, begun_tab])
+def test_a_search_begins_with_what_was_learned_without_labels(make: Any) -> None:
+    came, heard = make(), list[Tried]()
+    best = tune(came, *mixed(80), **ROWS, trials=3, tell=heard.append)
+    assert best.pretrained_ is came.pretrained_ and not hasattr(came, "model_")
+    assert not {"depth", "dim", "hidden", "number_tokens", "scaling"} & {name for one in heard for name in one.settings}
+    assert all(tried.settings["lr"] <= 5e-4 for tried in heard), "it goes on slowly"
+    again = make().set_params(**{name: getattr(best, name) for name in heard[0].settings}).fit(*mixed(80), **ROWS)
+    X, _ = mixed(80)
+    np.testing.assert_array_equal(again.predict_proba(X), best.predict_proba(X))
+
+
+@pytest.mark.parametrize("make", [begun, begun_tab])
+def test_the_first_trial_after_pretrain_is_what_fit_would_do(make: Any) -> None:
+    X, y = mixed(80)
+    best = tune(make(), X, y, **ROWS, trials=1)
+    np.testing.assert_array_equal(best.predict_proba(X), make().fit(X, y, **ROWS).predict_proba(X))
+
+
+def test_a_trial_that_only_forgets_is_worth_what_it_began_with() -> None:
+    heard = list[Tried]()
+    lines = tune(begun(), *mixed(80), **ROWS, trials=1, space={"lr": Between(1e-12, 1e-11)}, tell=heard.append)
+    tune(begun(), *mixed(80), **ROWS, trials=1, space={"lr": Between(0.5, 1.0)}, tell=heard.append)
+    assert heard[0].worth == heard[1].worth == -lowest(lines)
+
+
+def test_sizes_other_than_those_of_pretrain_are_refused() -> None:
+    with pytest.raises(ConfigError, match="depth was 2 in pretrain, and is 1 now"):
+        tune(begun(depth=None), *mixed(80), **ROWS, trials=4, space={"depth": Whole(1, 1)})
+
+
+def test_with_few_labels_after_pretrain_it_is_said_that_nothing_is_held_out() -> None:
+    with pytest.raises(ConfigError, match=r"nothing is held out .* \(after pretrain, 1,000 or more\)"):
+        tune(begun(epochs=None), *mixed(80), trials=1)
 
 
 def test_a_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -128,7 +177,7 @@ def test_every_space_holds_its_recipe_and_gives_models_that_can_be_made(family: 
     kinds = {"ft": FTTransformerRegressor, "tab": TabTransformerClassifier}
     X, y = mixed(60)
     made = kinds[family](recipe=recipe, random_state=0, epochs=1)
-    own = RECIPES[family][recipe]
+    own = settled(RECIPES[family][recipe], Setting(rows=80, tokens=1, device="any"))
     space = fitting(SPACES[family][recipe], {}, own)
     told = usual(space, own)
     assert {"depth", "lr", "weight_decay"} <= told.keys()

@@ -9,7 +9,7 @@ import pyarrow as pa
 from softlook.base.errors import DataError
 from softlook.tabular.arrow import pc
 from softlook.tabular.cells import Cells, Words
-from softlook.tabular.telling import share, told
+from softlook.tabular.telling import many, share, told
 
 MISSING, RARE, FIRST = 0, 1, 2
 MOST = 1000
@@ -88,7 +88,7 @@ class CategoryColumn:
         held = (
             f"always {self.values[0]!r}"
             if len(self.values) == 1 and not self.others
-            else _many(len(self.values), "value")
+            else many(len(self.values), "value")
         )
         return told(
             self.name, self.kind, held, self.others and f"{self.others:,} rare taken as one" or "", missing=self.missing
@@ -119,7 +119,3 @@ def _truths(values: pa.Array) -> pa.Array:
     """Truths as people and programs write them: True, TRUE, 1."""
     lower = pc.utf8_lower(values)
     return pc.if_else(pc.equal(lower, "1"), "true", pc.if_else(pc.equal(lower, "0"), "false", lower))
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"

@@ -116,11 +116,17 @@ class Cells:
     def _read_moments(self, words: Words) -> pa.Array:
         found = moments_in(words.values)
         if found is None:
-            odd = next(
-                place for place in range(len(words.values)) if moments_in(words.values[place : place + 1]) is None
-            )
-            raise self._odd(words, odd, "dates as 2024-02-29 or 2024-02-29T12:30")
+            raise self._no_moments(words)
         return found.take(pa.array(words.codes, mask=words.codes < 0))
+
+    def _no_moments(self, words: Words) -> DataError:
+        """The error for words that are not all moments, or that are so each by itself and not together."""
+        alone = [moments_in(words.values[place : place + 1]) for place in range(len(words.values))]
+        odd = [place for place, one in enumerate(alone) if one is None]
+        if odd:
+            return self._odd(words, odd[0], "dates as 2024-02-29 or 2024-02-29T12:30")
+        zoned = [None if one.null_count else one.type.tz is not None for one in alone if one is not None]
+        return mixed_zones(self.name, *(int((words.codes == zoned.index(has)).argmax()) for has in (True, False)))
 
     def _odd(self, words: Words, place: int, wanted: str) -> DataError:
         row = int((words.codes == place).argmax())
@@ -135,6 +141,15 @@ def infinite(name: str, row: int, value: float) -> DataError:
     return DataError(
         f"Input X contains infinity or a value too large for a number: column {name!r} holds {value} in row {row:,}",
         help="replace it, or leave the cell empty: a missing number is fine",
+    )
+
+
+def mixed_zones(name: str, zoned: int, bare: int) -> DataError:
+    """The error for a column of times of which some have a time zone, as in one row, and some none, as in another."""
+    return DataError(
+        f"column {name!r} is to hold times with a time zone or times without; row {zoned:,} has one, row {bare:,} none",
+        why="an hour would mean something else from row to row",
+        help="give all of them a time zone, or none",
     )
 
 

@@ -8,7 +8,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
 from softlook.base.errors import ConfigError
-from softlook.tabular.checking import checked_labels
+from softlook.tabular.checking import checked_class_weights, checked_labels
 from softlook.tabular.defaults import Family, Recipe, Watched
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.pieces import is_pieces
@@ -78,9 +78,7 @@ class TableClassifier(ClassifierMixin, TableEstimator):
 
     def _weights_by(self, counts: np.ndarray) -> np.ndarray:
         if isinstance(self.class_weight, Mapping):
-            return np.array(
-                [self.class_weight.get(value, 1.0) for value in self.targets_.values.tolist()], dtype=np.float64
-            )
+            return checked_class_weights(self.class_weight, self.targets_.values.tolist())
         if self.class_weight != "balanced":
             raise ConfigError(f"class_weight is 'balanced', or a weight for each class; {self.class_weight!r} came")
         return counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))

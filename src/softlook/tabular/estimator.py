@@ -18,10 +18,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from softlook.base.errors import ConfigError, DataError
-from softlook.tabular.checking import checked_frame, checked_weight
+from softlook.tabular.checking import check_validation, checked_frame, checked_weight
 from softlook.tabular.columns import Columns
 from softlook.tabular.cores import threads
-from softlook.tabular.defaults import FEW_ROWS, Family, Recipe, chosen, settled
+from softlook.tabular.defaults import FEW_ROWS, Family, Recipe, chosen
 from softlook.tabular.fitting import Epoch, Learner, Limits, answers, dice
 from softlook.tabular.gathering import Gathered
 from softlook.tabular.importance import Explaining
@@ -33,6 +33,7 @@ from softlook.tabular.reading import Reading
 from softlook.tabular.recalling import Memory
 from softlook.tabular.rows import Rows, together
 from softlook.tabular.saying import teller
+from softlook.tabular.settling import Setting, settled
 from softlook.tabular.splitting import held_out
 from softlook.tabular.storing import Room, Shelf, StoredRows
 from softlook.tabular.streaming import Streaming
@@ -121,6 +122,7 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         learning: Learning | None = None,
     ) -> None:
         """`learning` is who has the learner learn, where it is not simply told to."""
+        check_validation(validation)
         if is_pieces(X):
             self._fit_pieces(X, Roles.of(y, sample_weight), validation, learning)
             return
@@ -162,7 +164,7 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         self, learner: Learner, limits: Limits, learning: Learning | None, begun: Pretrained | None = None
     ) -> None:
         probed = None if begun is None else self._probe(begun, learner, limits)
-        if probed is not None:
+        if probed is not None and learning is None:
             self.history_ = probed
         else:
             self.history_ = learning(learner, limits) if learning else learner.learn(limits, teller(self.verbose))
@@ -198,7 +200,7 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         device = choose_device(self.device)
         with dice(seed, device), threads(self.n_jobs):
             tally = self._tally()
-            gathered = Gathered(dict(self.kinds or {}), dict(self.ordinal or {}), seed=seed)  # pyright: ignore[reportArgumentType]
+            gathered = Gathered(self.kinds, self.ordinal, seed=seed)  # pyright: ignore[reportArgumentType]
             count = passing.survey(gathered, tally, seed=seed)
             if not warm:
                 self.targets_ = tally.targets()
@@ -235,8 +237,11 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         if begun is not None:
             return self._after(begun, recipe)
         if warm:
-            return replace(recipe, dim=self.recipe_.dim, members=self.recipe_.members)
-        return settled(recipe, rows=rows, tokens=1 + len(self.reading_.owners), device=device.type)
+            own = self.recipe_
+            recipe = replace(recipe, dim=own.dim, depth=own.depth, members=own.members)
+        amounts = not self._estimator_type_is("classifier")
+        tokens = 1 + len(self.reading_.shares)
+        return settled(recipe, Setting(rows=rows, tokens=tokens, device=device.type, amounts=amounts))
 
     def _model(self, recipe: Recipe, numbers: torch.Tensor, begun: Pretrained | None) -> nn.Module:
         if begun is not None:
@@ -258,13 +263,13 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         if begun is not None:
             self.reading_ = begun.reading
             return
-        columns = Columns.fit(X, kinds=dict(self.kinds or {}), ordinal=dict(self.ordinal or {}), seed=seed)  # pyright: ignore[reportArgumentType]
+        columns = Columns.fit(X, kinds=self.kinds, ordinal=self.ordinal, seed=seed)  # pyright: ignore[reportArgumentType]
         self._keep_reading(X, columns, recipe, seed)
 
     def _keep_reading(self, X: Any, columns: Columns, recipe: Recipe, seed: int) -> None:
         self.reading_ = Reading.learned(X, columns, recipe, seed=seed)
         if self.verbose:
-            sys.stderr.write("".join(f"{line}\n" for line in columns.told()))
+            sys.stderr.write("".join(f"{line}\n" for line in self.reading_.told()))
 
     def _rows(self, X: Any, y: np.ndarray, weight: np.ndarray, each: np.ndarray | None) -> Rows | None:
         """Rows to learn from or to judge by; None where there are none that weigh anything."""
@@ -335,9 +340,7 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         """Write all of it as a new folder: JSON, safetensors, and a digest of each file. Nothing is pickled."""
         from softlook.tabular.keeping import save  # noqa: PLC0415  (it knows all estimators, and they know it)
 
-        begun = "it has seen rows without labels only, which pickle and joblib keep; to save it call fit first"
-        told = "This %(name)s instance is not fitted yet" + (f": {begun}." if self._begun() else ".")
-        check_is_fitted(self, "model_", msg=told)
+        check_is_fitted(self, ["model_", "pretrained_"], all_or_any=any)
         return save(self, Path(folder))
 
     @classmethod

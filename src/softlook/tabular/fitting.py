@@ -17,11 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import TrainingError
-from softlook.tabular.defaults import MANY_JUDGES, Recipe, enough_epochs, rows_a_step
-from softlook.tabular.recalling import Memory, remember
+from softlook.tabular.defaults import MANY_JUDGES, Recipe
+from softlook.tabular.recalling import Memory, remember, seconds_to_remember
 from softlook.tabular.rows import LEAST, Rows, Supply
+from softlook.tabular.settling import enough_epochs, rows_a_step
 from softlook.tabular.stepping import Stepping, falling, scores_of
 from softlook.tabular.targets import Targets
+from softlook.tabular.timing import quickest
 from softlook.train.chance import chance
 
 Epoch = dict[str, Any]
@@ -29,6 +31,8 @@ Epoch = dict[str, Any]
 Tell = Callable[[Epoch], None]
 DICE = RLock()
 """torch has one set of dice for a whole process: who learns, holds them, so that threads do not mix up their chance."""
+LOOKING = 0.5
+"""Of the time, the most that is kept for what comes after the last step."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,10 @@ class Limits:
     def reached(self, spare: float = 0.0) -> bool:
         """Is it time, where so many seconds are still needed for something else?"""
         return self.seconds is not None and self.share() + spare / self.seconds >= 1
+
+    def room(self) -> float:
+        """Seconds that may be kept for what comes after the last step: never more than are left."""
+        return math.inf if self.seconds is None else self.seconds * max(0.0, min(LOOKING, 1 - self.share()))
 
 
 @torch.inference_mode()
@@ -69,6 +77,12 @@ def _answers_to_some(model: Any, rows: Rows, targets: Targets, memory: Memory | 
     if own.device.type == "mps":  # which has no double precision
         scores, own = scores.cpu(), own.cpu()
     return memory.joined(targets.answer(scores), own)
+
+
+def seconds_to_answer(model: nn.Module, rows: Rows, targets: Targets) -> float:
+    """How long a model takes to answer a row, by a few of them."""
+    some = rows.take(slice(rows.at_once(model)))
+    return quickest(lambda: answers(model, some, targets).sum().item()) / len(some)  # a number waits for the device
 
 
 @contextmanager
@@ -99,7 +113,10 @@ class Learner:
         self.best, self.mark, self.waited, self.kept = -math.inf, -math.inf, 0, dict[str, Tensor]()
         self.seen, self.total = 0, torch.zeros((), device=self.weights[0].device)
         self.memory: Memory | None = None
-        self.ended, self.spare = False, 0.0
+        self.ended, self.spare, self.enough = False, 0.0, 0.0
+        """Whether it is over, seconds to keep for what comes after the last step, and a limit that was reached."""
+        self.judges, self.remembers, self.remembering = 0 if held is None else len(held), True, 0.0
+        """How many held-out rows judge, whether rows are to be remembered, and how many seconds that takes."""
         self.between: Callable[[], None] = _nothing
         """Called after every step, when all is at rest: who keeps a run looks at the clock, or leaves by a fault."""
 
@@ -107,15 +124,17 @@ class Learner:
         """Epochs until it is enough; the model is left with its best weights."""
         last = self.last_epoch()
         done = bool(self.history) and not self.seen  # it may go on with what `softlook.tabular.standing` put back
-        self.ended = done and (len(self.history) == last or self.waited >= self.recipe.patience or limits.reached())
+        self.save_time(limits)
+        is_late = self._is_late(limits)
+        self.ended = done and (len(self.history) == last or self.waited >= self.recipe.patience or is_late)
         self.memory = self._remembered() if self.ended else None
         while not self.ended:
             number = len(self.history) + 1
             epoch: Epoch = {"epoch": number, "loss": self._epoch(number, limits)}
-            self.ended = number == last or limits.reached(self.spare)
+            self.ended = number == last or self._is_late(limits)
             if self.held is not None and (self.ended or self.steps - self.looked >= self.recipe.look_every):
                 self.looked = self.steps
-                self.ended = self._look(epoch) or self.ended
+                self.ended = self._look(epoch) or self.ended or self._is_late(limits)
             self.history.append(epoch | {"seconds": time.monotonic() - limits.began})
             if self.ended:
                 self.memory = self._remembered()
@@ -124,6 +143,24 @@ class Learner:
             self.model.load_state_dict(self.kept)
         self.model.eval()
         return self.history
+
+    def save_time(self, limits: Limits) -> None:
+        """Under a limit, see what comes after the last step, and keep time for it from the first step on.
+
+        Where it would take too much of the time, nothing is remembered, and fewer of the held-out rows judge.
+        """
+        if self.held is None or limits.seconds is None:
+            return
+        each, most = seconds_to_answer(self.model, self.held, self.targets), self.recipe.memory or 0
+        is_first = self.best == -math.inf  # later looks compare with the first one: they have the same judges
+        if is_first and each * self.judges > limits.room():
+            self.judges = max(min(LEAST, self.judges), int(limits.room() / each))
+            self.remembers = False
+        if self.remembers:
+            self.remembering = seconds_to_remember(self.model, len(self.train), self.held, self.targets, most)
+        if is_first and each * self.judges + self.remembering > limits.room():
+            self.remembers, self.remembering = False, 0.0
+        self.spare = each * self.judges + self.remembering
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """By group and name, all that changes in place; the optimizer's memory and the best weights are kept apart."""
@@ -163,7 +200,7 @@ class Learner:
             self.seen += len(rows)
             if self.seen < len(self.train):
                 self.between()
-            if limits.reached(self.spare):
+            if self._is_late(limits):
                 break
         loss = self.total.item() / self.seen
         self.seen, self.total = 0, torch.zeros_like(self.total)
@@ -171,19 +208,29 @@ class Learner:
             raise TrainingError(f"the loss became {loss} in epoch {number}. Try a smaller lr, or clip=1.0.")
         return loss
 
+    def _is_late(self, limits: Limits) -> bool:
+        """Is there no time for a step more? What was over under a limit stays so, however quick the last look was."""
+        if limits.seconds is None:
+            return False
+        if limits.reached(self.spare):
+            self.enough = limits.seconds
+        return limits.seconds <= self.enough
+
     def _remembered(self) -> Memory | None:
         """Rows to look at beside the model, as the best weights see them."""
-        if self.held is None or not self.recipe.memory:
+        if self.held is None or not self.recipe.memory or not self.remembers:
             return None
         best = copy.deepcopy(self.model)
         best.load_state_dict(self.answer())
         return remember(best, self.train, self.held, targets=self.targets, most=self.recipe.memory, seed=self.seed)
 
-    def _needed(self, look: float) -> float:
-        """Seconds for what comes after the last step, by how long a look takes: another one, and a memory of rows."""
+    def _judged_by(self) -> Rows:
+        """The held-out rows that there is time for; by chance, where it is not all of them."""
         assert self.held is not None
-        remembered = min(len(self.train), self.recipe.memory or 0)
-        return look * (1 + (2 + remembered / len(self.held) if remembered else 0))
+        if self.judges >= len(self.held):
+            return self.held
+        order = torch.randperm(len(self.held), generator=chance(self.seed, 0))
+        return self.held.take(order[: self.judges].to(self.held.numbers.device))
 
     def watches_score(self) -> bool:
         """Whether the best weights are those with the highest score, or those with the lowest loss."""
@@ -192,8 +239,8 @@ class Learner:
 
     def _look(self, epoch: Epoch) -> bool:
         """Judge the held-out rows, keep the weights if they are the best; True where patience is at its end."""
-        held, began = self.held, time.monotonic()
-        assert held is not None and held.wanted is not None and held.weight is not None
+        held, began = self._judged_by(), time.monotonic()
+        assert held.wanted is not None and held.weight is not None
         judged = self.targets.judged((found := answers(self.model, held, self.targets)), held.wanted.to(found.device))
         weight = held.weight.to(found.device, torch.double)
         share = weight / weight.sum()
@@ -207,5 +254,5 @@ class Learner:
         if is_best:
             self.best = worth
             self.kept = {name: weights.clone() for name, weights in self.model.state_dict().items()}
-        self.spare = self._needed(time.monotonic() - began)
+        self.spare = time.monotonic() - began + self.remembering
         return self.waited >= self.recipe.patience

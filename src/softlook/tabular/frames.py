@@ -60,9 +60,8 @@ def _framed(X: Any) -> Frame:
         return _of_array(X)
     if isinstance(X, pa.RecordBatch):
         X = pa.Table.from_batches([X])
-    if hasattr(X, "collect"):
-        raise TypeError("X is a table that is not read yet. Call X.collect() first")
-    _refuse_twins(X)
+    refuse_unread(X)
+    refuse_twins(X)
     try:
         table = nw.from_native(X, eager_only=True, pass_through=True)
     except TypeError:
@@ -100,7 +99,14 @@ def _spoken(column: "nw.Series[Any]") -> pa.Array:
     return pa.array(words, pa.large_string()).dictionary_encode()
 
 
-def _refuse_twins(X: Any) -> None:
+def refuse_unread(X: Any) -> None:
+    """A table that is a plan of one is no table yet."""
+    if hasattr(X, "collect"):
+        raise TypeError("X is a table that is not read yet. Call X.collect() first")
+
+
+def refuse_twins(X: Any) -> None:
+    """Columns go by their names."""
     names = list(getattr(X, "column_names", None) or getattr(X, "columns", ()))
     twins = [str(name) for name, often in Counter(names).items() if often > 1]
     if twins:
@@ -132,9 +138,19 @@ def _of_array(array: np.ndarray) -> Frame:
         return Frame(names, len(array), lambda place: array[:, place], matrix=array)
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8")
+    if array.dtype.kind in "mM":
+        array = _in_known_units(array)
     if array.dtype.kind in "UmM":
         return Frame(names, len(array), lambda place: pa.array(array[:, place]))
     return Frame(names, len(array), lambda place: array_of(names[place], list(array[:, place])))
+
+
+def _in_known_units(array: np.ndarray) -> np.ndarray:
+    """numpy counts time in years, hours or femtoseconds too, pyarrow in seconds and some of their parts."""
+    kind, unit = array.dtype.kind, np.datetime_data(array.dtype)[0]
+    if unit in ("s", "ms", "us", "ns") or (kind, unit) == ("M", "D"):
+        return array
+    return array.astype(f"{kind}8[{'ns' if unit in ('ps', 'fs', 'as') else 's'}]")
 
 
 def _flat(array: np.ndarray) -> str:

@@ -20,15 +20,22 @@ def judged(targets: Classes | Amounts, answers: np.ndarray, wanted: np.ndarray) 
     >>> judged(Classes(np.array(["no", "yes"])), np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1]))
     {'accuracy': 1.0, 'auc': 1.0, 'log_loss': 0.308...}
     """
+    loss = loss_of(targets, answers, wanted)
     if isinstance(targets, Amounts):
         said, true = targets.read(answers), targets.read(wanted)
-        found = {"rmse": root_mean_squared_error(true, said), "mae": mean_absolute_error(true, said)}
+        found = {"rmse": loss, "mae": mean_absolute_error(true, said)}
         return {**map_floats(found), "r2": float(r2_score(true, said)) if len(true) > 1 else float("nan")}
     found: dict[str, Any] = {"accuracy": (answers.argmax(1) == wanted).mean()}
     if (area := _area(answers, wanted)) is not None:
         found["auc"] = area
-    found["log_loss"] = log_loss(wanted, _sound(answers), labels=np.arange(answers.shape[1]))
-    return map_floats(found)
+    return map_floats({**found, "log_loss": loss})
+
+
+def loss_of(targets: Classes | Amounts, answers: np.ndarray, wanted: np.ndarray) -> float:
+    """The log loss of probabilities, the RMSE of numbers: the less, the better."""
+    if isinstance(targets, Amounts):
+        return float(root_mean_squared_error(targets.read(wanted), targets.read(answers)))
+    return float(log_loss(wanted, _sound(answers), labels=np.arange(answers.shape[1])))
 
 
 def scores_on(estimator: Any, rows: Rows) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Fitted estimators as folders: JSON, safetensors, and a digest of each file. Nothing is pickled, here or back."""
+"""Estimators as folders: JSON, safetensors, and a digest of each file. Nothing is pickled, here or back."""
 
 import json
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
-import torch
 from sklearn.base import BaseEstimator
+from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, WeightsError
 from softlook.base.version import VERSION
@@ -17,6 +17,11 @@ from softlook.tabular.classifier import FTTransformerClassifier, TabTransformerC
 from softlook.tabular.defaults import Recipe
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Epoch
+from softlook.tabular.inside import is_answering
+from softlook.tabular.learning import Said
+from softlook.tabular.making import make_model
+from softlook.tabular.pretraining import Pretrained
+from softlook.tabular.probing import Scale
 from softlook.tabular.reading import Reading
 from softlook.tabular.recalling import Memory
 from softlook.tabular.regressor import FTTransformerRegressor, TabTransformerRegressor
@@ -25,8 +30,8 @@ from softlook.weights.checkpoint import describe
 from softlook.weights.checkpoint import load as load_model
 from softlook.weights.files import SINGLE, read_file, write_file
 from softlook.weights.folders import new_folder, told
-from softlook.weights.hollow import own_tensors
-from softlook.weights.manifest import listed, write_manifest
+from softlook.weights.hollow import check_depth, compare, hollow, own_tensors
+from softlook.weights.manifest import listed, verify, write_manifest
 from softlook.weights.runs import ESTIMATOR as ESTIMATOR
 from softlook.weights.runs import best_of
 from softlook.weights.schema import read_json
@@ -34,6 +39,9 @@ from softlook.weights.schema import read_json
 FORMAT = 1
 MEMORY = "memory."
 ARRAYS = "columns.safetensors"
+PRETRAINED = "pretrained.safetensors"
+"""What rows without labels taught, of an estimator that has seen no labels yet."""
+WEIGHTS, MIDDLE, WIDTH = "weights.", "scale.middle", "scale.width"
 LARGEST = 256 << 20
 """Bytes. The words of many columns of categories may be a book."""
 KNOWN: dict[str, type[TableEstimator]] = {
@@ -50,11 +58,14 @@ CHANCE = (np.random.RandomState, np.random.Generator)
 
 
 def save(estimator: TableEstimator, folder: Path) -> Path:
-    """Write a fitted estimator as a new folder; its model alone can be read by `softlook.weights.load` too."""
+    """Write an estimator as a new folder; the model of a fitted one can be read by `softlook.weights.load` too."""
     with new_folder(folder) as made:
-        describe(estimator.model_, made)
-        write_file(own_tensors(estimator.model_), made / SINGLE)
-        write_about(estimator, made, estimator.recipe_, estimator.history_, estimator.memory_)
+        if hasattr(estimator, "model_"):
+            describe(estimator.model_, made)
+            write_file(own_tensors(estimator.model_), made / SINGLE)
+            write_about(estimator, made, estimator.recipe_, estimator.history_, estimator.memory_)
+        else:
+            _write_pretrained(estimator, made, estimator.pretrained_)
         write_manifest(made)
     return folder
 
@@ -63,23 +74,39 @@ def write_about(
     estimator: TableEstimator, folder: Path, recipe: Recipe, history: list[Epoch], memory: Memory | None
 ) -> None:
     """All but the model: what was learned about columns and targets, and how. It may still be learning."""
-    facts, arrays = estimator.reading_.state()
     recalled, remembered = (None, {}) if memory is None else memory.state()
-    arrays = arrays | {f"{MEMORY}{name}": tensor.numpy() for name, tensor in remembered.items()}
+    learned = {
+        "recipe": asdict(recipe),
+        "targets": estimator.targets_.state(),
+        "memory": recalled,
+        "history": history,
+    }
+    _write(estimator, folder, learned, {f"{MEMORY}{name}": tensor.numpy() for name, tensor in remembered.items()})
+
+
+def _write_pretrained(estimator: TableEstimator, folder: Path, begun: Pretrained) -> None:
+    tensors = {f"{WEIGHTS}{name}": weights for name, weights in begun.weights.items()}
+    write_file(tensors | {MIDDLE: begun.scale.middle, WIDTH: begun.scale.width}, folder / PRETRAINED)
+    said = {"kinds": begun.said.kinds, "orders": _written("ordinal", begun.said.orders)}
+    learned = {"task": begun.task, "recipe": asdict(begun.recipe), "said": said, "history": begun.history}
+    _write(estimator, folder, {"pretrained": learned}, {})
+
+
+def _write(estimator: TableEstimator, folder: Path, learned: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """What every estimator has: what it was told, and what it knows of columns."""
+    facts, own = estimator.reading_.state()
     content = {
         "format": FORMAT,
         "softlook": VERSION,
         "estimator": type(estimator).__name__,
         "parameters": {name: _written(name, value) for name, value in estimator.get_params(deep=False).items()},
-        "recipe": asdict(recipe),
         "reading": facts,
-        "targets": estimator.targets_.state(),
-        "memory": recalled,
-        "history": history,
+        **learned,
         "features": estimator.n_features_in_,
         "names": None if (names := getattr(estimator, "feature_names_in_", None)) is None else names.tolist(),
     }
-    (folder / ARRAYS).write_bytes(safetensors.numpy.save({name: _own(array) for name, array in arrays.items()}))
+    kept = {name: np.ascontiguousarray(array) for name, array in (own | dict(arrays)).items()}
+    (folder / ARRAYS).write_bytes(safetensors.numpy.save(kept))
     (folder / ESTIMATOR).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
@@ -95,18 +122,23 @@ def load(folder: str | Path, kind: type[TableEstimator] = TableEstimator) -> Any
             raise WeightsError(
                 f"{folder} holds no {ESTIMATOR}. Give the folder that an estimator's save wrote, or a run."
             )
-        listed(folder, ESTIMATOR, ARRAYS)
-        model = load_model(folder)
+        has_model = PRETRAINED not in listed(folder, ESTIMATOR, ARRAYS)
+        model = load_model(folder) if has_model else None
+        if model is None:
+            verify(folder)
         content, arrays = read_json(folder / ESTIMATOR, LARGEST), read_file(folder / ARRAYS)
     try:
         found = _restored(content, {name: tensor.numpy() for name, tensor in arrays.items()})
+        if model is None:
+            found.pretrained_ = _pretrained(content["pretrained"], found.reading_, folder / PRETRAINED)
+        else:
+            _put_back(found, model, content, arrays)
     except WeightsError:
         raise
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as fault:
         raise WeightsError(f"{folder / ESTIMATOR} is not what an estimator's save wrote: {fault!r:.200}") from None
     if not isinstance(found, kind):
         raise WeightsError(f"{folder} holds a {type(found).__name__}, and no {kind.__name__}")
-    found.model_ = model
     return found
 
 
@@ -119,22 +151,39 @@ def _restored(content: dict[str, Any], arrays: dict[str, np.ndarray]) -> TableEs
         )
     estimator = KNOWN[content["estimator"]]()
     BaseEstimator.set_params(estimator, **{name: _read(value) for name, value in content["parameters"].items()})
-    estimator.recipe_ = Recipe(**content["recipe"])
     estimator.reading_ = Reading.from_state(content["reading"], arrays)
-    estimator.targets_ = targets_from(content["targets"])
-    remembered = {name.removeprefix(MEMORY): torch.from_numpy(arrays[name]) for name in arrays if MEMORY in name}
-    estimator.memory_ = None if content["memory"] is None else Memory(**remembered, **content["memory"])
-    estimator.history_, estimator.n_iter_ = content["history"], len(content["history"])
     estimator.n_features_in_ = content["features"]
     if content["names"] is not None:
         estimator.feature_names_in_ = np.array(content["names"], dtype=object)
-    if isinstance(estimator.targets_, Classes):
-        estimator.classes_ = estimator.targets_.values  # pyright: ignore[reportAttributeAccessIssue]
     return estimator
 
 
-def _own(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array)
+def _put_back(
+    estimator: TableEstimator, model: nn.Module, content: dict[str, Any], arrays: Mapping[str, Tensor]
+) -> None:
+    """What a fitted estimator has beside."""
+    estimator.model_, estimator.recipe_ = model, Recipe(**content["recipe"])
+    estimator.targets_ = targets_from(content["targets"])
+    remembered = {name.removeprefix(MEMORY): arrays[name] for name in arrays if MEMORY in name}
+    estimator.memory_ = None if content["memory"] is None else Memory(**remembered, **content["memory"])
+    estimator.history_, estimator.n_iter_ = content["history"], len(content["history"])
+    if isinstance(estimator.targets_, Classes):
+        estimator.classes_ = estimator.targets_.values  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _pretrained(facts: dict[str, Any], reading: Reading, file: Path) -> Pretrained:
+    """What rows without labels taught, after it was seen that the weights are those of the model that it names."""
+    # Copies: what was read from a file may still be that file, which somebody may write to.
+    tensors = {name: tensor.clone() for name, tensor in read_file(file).items()}
+    scale, recipe = Scale(tensors.pop(MIDDLE), tensors.pop(WIDTH)), Recipe(**facts["recipe"])
+    weights = {name.removeprefix(WEIGHTS): tensor for name, tensor in tensors.items()}
+    check_depth(facts["recipe"], file)
+    places = hollow(lambda: make_model(recipe, reading, None, 1), file)
+    compare(
+        {name: place for name, place in places.state_dict().items() if not is_answering(places, name)}, weights, file
+    )
+    said = Said(facts["said"]["kinds"], _read(facts["said"]["orders"]))
+    return Pretrained(facts["task"], recipe, said, reading, weights, scale, facts["history"])
 
 
 def _written(name: str, value: Any) -> Any:

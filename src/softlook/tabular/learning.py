@@ -1,6 +1,6 @@
 """Each column of a frame learned as what it is, or as what it is said to be."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -30,7 +30,8 @@ class Said:
     """What a person said about columns, by name."""
 
     kinds: dict[str, Kind]
-    orders: dict[str, Sequence[Any]]
+    orders: dict[str, list[Any] | None]
+    """None: the table's own."""
 
     @classmethod
     def of(
@@ -40,7 +41,7 @@ class Said:
         ordinal: Mapping[Any, Sequence[Any]] | None,
     ) -> "Said":
         """Names and kinds that there are; a column may also go by its place."""
-        orders = _by_name(names, ordinal or {}, "ordinal")
+        orders = {name: _listed(name, order) for name, order in _by_name(names, ordinal or {}, "ordinal").items()}
         found = _by_name(names, kinds or {}, "kinds")
         for name, kind in found.items():
             if kind not in KINDS:
@@ -69,7 +70,17 @@ def learn_cells(cells: Cells, said: Said, *, seed: int) -> Learned:
     return CategoryColumn.learn(cells) if kind == "category" else CategoryColumn.learn_boolean(cells)
 
 
+def _listed(name: str, order: Any) -> list[Any] | None:
+    if order is not None and not isinstance(order, Iterable):
+        raise ConfigError(
+            f"ordinal: the order of {name!r:.80} is a list of its values, lowest first; {order!r:.80} came"
+        )
+    return None if order is None else list(order)
+
+
 def _by_name(names: tuple[str, ...], given: Mapping[Any, Any], argument: str) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{argument} goes by the names of columns, as {{{names[0]!r:.80}: ...}}; {given!r:.80} came")
     found: dict[str, Any] = {}
     for key, value in given.items():
         name = names[key] if isinstance(key, int) and -1 < key < len(names) else key

@@ -10,8 +10,11 @@ from softlook.tabular.defaults import Recipe
 from softlook.tabular.reading import Reading
 
 
-def make_model(recipe: Recipe, reading: Reading, numbers: Tensor, outputs: int) -> nn.Module:
-    """A new model by a settled recipe; `numbers` are those of the rows it is to learn from, by which bins are cut."""
+def make_model(recipe: Recipe, reading: Reading, numbers: Tensor | None, outputs: int) -> nn.Module:
+    """A new model by a settled recipe; `numbers` are those of the rows it is to learn from, by which bins are cut.
+
+    They are None where weights are to come, which say where bins lie.
+    """
     if recipe.model == "TableTransformer":
         return _table_transformer(recipe, reading, numbers, outputs)
     if recipe.model == "FTTransformer":
@@ -19,7 +22,7 @@ def make_model(recipe: Recipe, reading: Reading, numbers: Tensor, outputs: int) 
     return _tab_transformer(recipe, reading, outputs)
 
 
-def _table_transformer(recipe: Recipe, reading: Reading, numbers: Tensor, outputs: int) -> nn.Module:
+def _table_transformer(recipe: Recipe, reading: Reading, numbers: Tensor | None, outputs: int) -> nn.Module:
     config = TableTransformerConfig(
         numbers=reading.numbers,
         categories=reading.sizes,
@@ -33,13 +36,14 @@ def _table_transformer(recipe: Recipe, reading: Reading, numbers: Tensor, output
         depth=recipe.depth,
         heads=recipe.heads,
         hidden=recipe.hidden,
-        attention_dropout=recipe.attention_dropout,
-        hidden_dropout=recipe.hidden_dropout,
+        attention_dropout=recipe.attention_dropout or 0.0,
+        hidden_dropout=recipe.hidden_dropout or 0.0,
         dropout=recipe.dropout,
         beside=recipe.beside,
     )
-    edges = bin_edges(numbers, most=recipe.bins) if recipe.number_tokens == "piecewise" else None
-    return TableTransformer(config, edges=edges)
+    if numbers is None or recipe.number_tokens != "piecewise":
+        return TableTransformer(config)
+    return TableTransformer(config, edges=bin_edges(numbers, most=recipe.bins))
 
 
 def _ft_transformer(recipe: Recipe, reading: Reading, outputs: int) -> nn.Module:
@@ -51,8 +55,8 @@ def _ft_transformer(recipe: Recipe, reading: Reading, outputs: int) -> nn.Module
         depth=recipe.depth,
         heads=recipe.heads,
         hidden=recipe.hidden,
-        attention_dropout=recipe.attention_dropout,
-        hidden_dropout=recipe.hidden_dropout,
+        attention_dropout=recipe.attention_dropout or 0.0,
+        hidden_dropout=recipe.hidden_dropout or 0.0,
         dropout=recipe.dropout,
         beside=recipe.beside,
     )

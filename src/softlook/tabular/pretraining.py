@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,14 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, TrainingError
-from softlook.tabular.defaults import FEW_ROWS, Recipe, rows_a_step
+from softlook.tabular.defaults import FEW_ROWS, OPEN, Recipe
 from softlook.tabular.fitting import Epoch, Limits, Tell
 from softlook.tabular.inside import is_answering
+from softlook.tabular.learning import Said
 from softlook.tabular.making import make_model
 from softlook.tabular.probing import Scale
 from softlook.tabular.puzzles import PUZZLES, Drawn, Task, draw
 from softlook.tabular.reading import Reading
 from softlook.tabular.rows import Rows
+from softlook.tabular.settling import Sizes, rows_a_step, with_sizes
 from softlook.tabular.splitting import held_out
 from softlook.tabular.stepping import falling, make_optimizer
 from softlook.train.chance import chance
@@ -27,15 +30,15 @@ EPOCHS, LEAST_STEPS, MOST_STEPS = 20, 500, 20_000
 PATIENCE = 5
 HELD, MOST_HELD = 0.1, 10_000
 """Share of the rows that are held out, and how many at most."""
-DIM, MEMBERS = 64, 8
-"""Sizes of a model whose recipe leaves them open: all members look at the same tokens until the last block."""
+SIZES = Sizes(dim=64, depth=2, members=8, attention_dropout=0.2, hidden_dropout=0.1)
+"""Of a model whose recipe leaves them open: all members look at the same tokens until the last block."""
 WARM_UP = 50
 LARGE = 1024
 """Rows that are judged together."""
 SHAPE = (
     "model",
     "scaling",
-    "depth",
+    "choices",
     "heads",
     "hidden",
     "number_tokens",
@@ -53,6 +56,8 @@ class Pretrained:
 
     task: Task
     recipe: Recipe
+    said: Said
+    """What was told about columns."""
     reading: Reading
     weights: dict[str, Tensor]
     """All but those that answer."""
@@ -62,28 +67,37 @@ class Pretrained:
 
     def model(self, recipe: Recipe, outputs: int) -> nn.Module:
         """A model that begins with these weights; what turns states into scores is new."""
-        none = torch.zeros(1, self.reading.numbers)
-        model = make_model(recipe, self.reading, none, outputs)
+        model = make_model(recipe, self.reading, None, outputs)
         model.load_state_dict(self.weights, strict=False)
         return model
 
     def fitting(self, recipe: Recipe) -> Recipe:
         """The recipe in the sizes of these weights, after it was seen that it asks for no others."""
         own = self.recipe
-        for name in (*SHAPE, *(name for name in ("dim", "members") if getattr(recipe, name))):
-            if getattr(recipe, name) != getattr(own, name):
-                raise ConfigError(
-                    f"{name} was {getattr(own, name)!r} in pretrain, and is {getattr(recipe, name)!r} now. Leave it "
-                    "as it was, or call pretrain again."
-                )
-        return replace(recipe, dim=own.dim, members=own.members, shared=own.shared, beside=True, memory=None)
+        for name in (*SHAPE, *(name for name in OPEN if getattr(recipe, name))):
+            _check_same(name, getattr(own, name), getattr(recipe, name))
+        return replace(with_sizes(recipe, own), shared=own.shared, beside=True, memory=None)
+
+    def check_said(self, kinds: Mapping[Any, Any] | None, ordinal: Mapping[Any, Any] | None) -> None:
+        """That the same is told about columns: they were read already, and weights hang on how."""
+        now = Said.of(self.reading.columns.names, kinds, ordinal)
+        _check_same("ordinal", self.said.orders, now.orders)
+        _check_same("kinds", self.said.kinds, now.kinds)
+
+
+def _check_same(name: str, then: Any, now: Any) -> None:
+    if then != now:
+        raise ConfigError(
+            f"{name} was {then!r:.200} in pretrain, and is {now!r:.200} now. "
+            "Leave it as it was, or call pretrain again."
+        )
 
 
 def sizes_for(recipe: Recipe) -> Recipe:
     """The recipe with the sizes that it leaves open. Members part late, so that they cost next to nothing."""
-    if not recipe.members and recipe.model == "TableTransformer":
-        recipe = replace(recipe, members=MEMBERS, shared=None)
-    return replace(recipe, dim=recipe.dim or DIM, members=recipe.members or 1, beside=True)
+    if not recipe.members:
+        recipe = replace(recipe, shared=None)
+    return replace(with_sizes(recipe, SIZES), beside=True)
 
 
 @dataclass(frozen=True)
@@ -104,7 +118,7 @@ class Wish:
 
 
 def pretrained(
-    rows: Rows, reading: Reading, recipe: Recipe, wish: Wish, *, seed: int, limits: Limits, tell: Tell
+    rows: Rows, reading: Reading, recipe: Recipe, wish: Wish, *, said: Said, seed: int, limits: Limits, tell: Tell
 ) -> Pretrained:
     """Learn from rows that lie on the device to learn on."""
     model = make_model(recipe, reading, rows.numbers.cpu(), 1).to(rows.numbers.device)
@@ -119,7 +133,7 @@ def pretrained(
         name: weights.cpu().clone() for name, weights in model.state_dict().items() if not is_answering(model, name)
     }
     scale = Scale.of(model, rows).to(torch.device("cpu"))
-    return Pretrained(wish.task, recipe, reading, kept, scale, history)
+    return Pretrained(wish.task, recipe, said, reading, kept, scale, history)
 
 
 class Solving:

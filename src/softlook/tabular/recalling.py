@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from softlook.tabular.rows import Rows, Supply, together
 from softlook.tabular.targets import Targets
+from softlook.tabular.timing import quickest
 from softlook.train.chance import chance
 
 NEAREST = 128
@@ -89,8 +90,27 @@ def remember(model: nn.Module, train: Supply, held: Rows, *, targets: Targets, m
     assert rows.wanted is not None and rows.weight is not None
     keys = states_of(model, rows).half()
     memory = Memory(keys, targets.as_answer(rows.wanted), rows.weight, width=1.0, share=0.0)
+    return _tried(model, memory, held, targets)
+
+
+@torch.no_grad()
+def seconds_to_remember(model: nn.Module, train: int, held: Rows, targets: Targets, most: int) -> float:
+    """How long `remember` would take, by a few of the rows that judge. Of them as many keys are made as it has."""
+    if len(held) < FEW_JUDGES or not most:
+        return 0.0
+    some, keys = held.take(slice(TOGETHER)), min(train, most)
+    assert some.wanted is not None and some.weight is not None
+    again = torch.arange(keys, device=some.numbers.device) % len(some)
+    values = targets.as_answer(some.wanted)[again]
+    memory = Memory(states_of(model, some).half()[again], values, some.weight[again], width=1.0, share=0.0)
+    look = quickest(lambda: states_of(model, some).sum().item())
+    judge = quickest(lambda: _tried(model, memory, some, targets), tries=1)  # it is long enough to be warm
+    return (look * keys + judge * min(len(held), MOST_JUDGES)) / len(some)
+
+
+def _tried(model: Any, memory: Memory, held: Rows, targets: Targets) -> Memory | None:
     states = states_of(model, held)
-    said = torch.cat([targets.answer(model.read(part)) for part in _members(model, held)])  # pyright: ignore[reportCallIssue]
+    said = torch.cat([targets.answer(model.read(part)) for part in _members(model, held)])
     return _judged(memory, said, states, held, targets)
 
 

@@ -1,9 +1,11 @@
 """Tables by path, a piece at a time: however large a file is, only one piece of it is in memory.
 
 What a column holds is made out from the first piece and stays so to the end, in every file: numbers are float64, dates
-are microseconds, and a column without values is text. Where a later cell does not fit, the error says where.
+are microseconds, and a column without values is text. Where a later cell does not fit, the error says where. In files
+whose cells are parted by anything but commas, a comma may stand for the decimal point.
 """
 
+import codecs
 import io
 import re
 from collections import Counter
@@ -19,6 +21,7 @@ import pyarrow.parquet as pq
 from softlook.base.errors import DataError
 from softlook.data.files import Given, find, plain_name
 from softlook.data.opening import stream, told
+from softlook.tabular.arrow import pc
 
 PIECE = 8 << 20
 """Bytes of text that are read at a time."""
@@ -28,6 +31,8 @@ ARROW = (".arrow", ".feather", ".ipc")
 PARQUET = (".parquet", ".pq")
 JSON = (".jsonl", ".ndjson", ".json")
 DELIMITERS = ",;\t|"
+DECIMAL = r"^([-+]?[0-9]*),([0-9]+)$"
+"""A number with a decimal comma, as a whole cell."""
 
 
 def read_table(given: Given, *, words: Collection[str] = (), piece: int = PIECE) -> Iterator[pa.Table]:
@@ -57,19 +62,23 @@ def _pieces(path: Path, schema: pa.Schema | None, words: frozenset[str], piece: 
 
 
 def _csv(path: Path, schema: pa.Schema | None, words: frozenset[str], piece: int) -> Iterator[pa.Table]:
-    head = _head(path)
-    parse = arrow_csv.ParseOptions(delimiter=_delimiter(path, head), newlines_in_values=True)
+    delimiter = _delimiter(path, _head(path))
+    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     read = arrow_csv.ReadOptions(use_threads=False, block_size=piece)  # with threads no error knows its row
 
-    def opened(types: dict[str, pa.DataType]) -> arrow_csv.CSVStreamingReader:
-        convert = arrow_csv.ConvertOptions(strings_can_be_null=True, column_types=types)
+    def opened(types: dict[str, pa.DataType], point: str) -> arrow_csv.CSVStreamingReader:
+        convert = arrow_csv.ConvertOptions(strings_can_be_null=True, column_types=types, decimal_point=point)
         return arrow_csv.open_csv(_Blocks(path), read_options=read, parse_options=parse, convert_options=convert)
 
     try:
-        found = schema or _stable(opened(dict.fromkeys(words, pa.string())).schema, words)
-        _refuse_twins(path, opened({}).schema.names)
-        for batch in opened({field.name: field.type for field in found}):
-            yield pa.Table.from_batches([batch])
+        plain = opened({}, ".").schema
+        _refuse_twins(path, plain.names)
+        comma = delimiter != "," and _numbers_in(opened({}, ",").schema) > _numbers_in(plain)
+        point = "," if comma else "."
+        found = schema or _stable(opened(dict.fromkeys(words, pa.string()), point).schema, words)
+        for batch in opened({field.name: field.type for field in found}, point):
+            table = pa.Table.from_batches([batch])
+            yield _with_points(table, words) if comma else table
     except pa.ArrowInvalid as fault:
         raise _misfit(path, fault, rows_before=0) from None
 
@@ -126,6 +135,19 @@ def _stable(schema: pa.Schema, words: frozenset[str]) -> pa.Schema:
     return pa.schema([(field.name, pa.string() if field.name in words else _wide(field.type)) for field in schema])
 
 
+def _numbers_in(schema: pa.Schema) -> int:
+    return sum(pa.types.is_floating(field.type) or pa.types.is_integer(field.type) for field in schema)
+
+
+def _with_points(table: pa.Table, words: frozenset[str]) -> pa.Table:
+    """Columns that are taken as they are spelled, with the numbers in them spelled as everywhere else."""
+    for place, name in enumerate(table.column_names):
+        if name in words:
+            spelled = pc.replace_substring_regex(table.column(place), pattern=DECIMAL, replacement=r"\1.\2")
+            table = table.set_column(place, name, spelled)
+    return table
+
+
 def _wide(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_integer(kind):
         return pa.float64()
@@ -154,11 +176,14 @@ def _misfit(path: Path, fault: Exception, *, rows_before: int) -> DataError:
     """pyarrow's complaint, with the line where it tells one."""
     said = re.sub(r"(CSV|JSON) parse error: |Row #\d+: | in row \d+$", "", str(fault))
     row = re.search(r"[Rr]ow #?(\d+)", str(fault))
+    is_ragged = re.match(r"Expected \d+ columns", said) is not None
     return DataError(
         f"this does not fit what came before: {said:.200}",
         file=path,
         line=rows_before + int(row[1]) if row else None,
-        help="mend the cell, or read its column as text: words=['its name']",
+        help="give every line as many cells as the first one has"
+        if is_ragged
+        else "mend the cell, or read its column as text: words=['its name'], or --kinds name=text",
     )
 
 
@@ -167,6 +192,8 @@ def _head(path: Path) -> str:
         first = next(iter(stream(path)), b"")
     if not first.strip():
         raise DataError("this file is empty", file=path)
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DataError("this is UTF-16, and tables are read as UTF-8", file=path, help="save it as UTF-8")
     return first.decode("utf-8-sig", errors="replace")
 
 

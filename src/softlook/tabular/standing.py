@@ -27,7 +27,7 @@ from softlook.weights.parts import Stored
 from softlook.weights.schema import read_json
 
 LEARNING = "learning.json"
-COUNTED = ("steps", "looked", "best", "mark", "waited", "seen")
+COUNTED = ("steps", "looked", "best", "mark", "waited", "seen", "judges", "remembers", "enough")
 """The plain values of a learner that change."""
 
 

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from softlook.base.errors import DataError
 
 State = dict[str, Any]
-KINDS = "biufUO"
-"""numpy's letters for the kinds of labels there are: truth values, whole and other numbers, words."""
+KINDS, TIMES = "biufUO", "mM"
+"""numpy's letters for the kinds of labels there are: truth values, whole and other numbers, words; and times."""
 
 
 @runtime_checkable
@@ -109,7 +109,8 @@ class Classes:
         return -said.clamp(min=least).log(), (answer.argmax(1) == wanted).double()
 
     def state(self) -> State:
-        return {"kind": self.kind, "type": self.values.dtype.str, "values": self.values.tolist()}
+        plain = self.values.view(np.int64) if self.values.dtype.kind in TIMES else self.values
+        return {"kind": self.kind, "type": self.values.dtype.str, "values": plain.tolist()}
 
 
 class Amounts:
@@ -177,9 +178,12 @@ class Amounts:
 def targets_from(state: State) -> Classes | Amounts:
     """What `state` says, as it was."""
     if state["kind"] == "classes":
-        if np.dtype(state["type"]).kind not in KINDS:
+        kind = np.dtype(state["type"])
+        if kind.kind not in KINDS + TIMES:
             raise DataError(
-                f"labels are words, numbers or truth values; the type {state['type']!r:.40} is none of them"
+                f"labels are words, numbers, truth values or times; the type {state['type']!r:.40} is none of them"
             )
-        return Classes(np.array(state["values"], dtype=np.dtype(state["type"])))
+        if kind.kind in TIMES:
+            return Classes(np.array(state["values"], dtype=np.int64).view(kind))
+        return Classes(np.array(state["values"], dtype=kind))
     return Amounts(np.array(state["middle"]), np.array(state["spread"]), tuple(state["shape"]))

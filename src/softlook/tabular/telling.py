@@ -18,6 +18,15 @@ def percent(part: float) -> str:
     return f"{hundredth:.0f} %" if hundredth >= 1 else f"{hundredth:.1f} %"
 
 
+def many(count: int, what: str) -> str:
+    """So many of something.
+
+    >>> many(1, "block"), many(2_000, "row")
+    ('1 block', '2,000 rows')
+    """
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
 def told(name: str, kind: str, *more: str, missing: float = 0.0) -> str:
     """A line about a column.
 

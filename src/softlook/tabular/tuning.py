@@ -7,20 +7,23 @@ others are broken off.
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
 
 from softlook.base.errors import ConfigError, TrainingError
-from softlook.tabular.defaults import SMALL_TABLE, Recipe, chosen, settled
+from softlook.tabular.defaults import OPEN, Recipe, chosen
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Epoch, Learner, Limits
-from softlook.tabular.spaces import SPACES, Space, drawn, fitting, usual
+from softlook.tabular.pretraining import SHAPE
+from softlook.tabular.settling import SMALL_TABLE, Setting, settled
+from softlook.tabular.spaces import FACTOR, SPACES, Space, drawn, fitting, usual
 from softlook.tabular.targets import Classes
+from softlook.tabular.unlabelled import FEW_LABELS, SLOWER
 from softlook.train.chance import seed_of
 
 try:
@@ -74,6 +77,7 @@ class Search:
         self.recipe = chosen(
             self.estimator.family, self.estimator.recipe, told := self.estimator.get_params(deep=False)
         )
+        self.begun = self.estimator._begun()
         self.space = fitting(self.space or _space_of(self.estimator, self.recipe), told, self.recipe)
         if not self.space:
             raise ConfigError("every setting is told already: there is nothing to search for")
@@ -98,14 +102,21 @@ class Search:
     ) -> Iterator[Tried]:
         """Trials until there are so many, or time is up; each is told of when it has ended."""
         if not self.study.trials:  # the recipe as it is comes first
-            rows = len(y) if hasattr(y, "__len__") and not isinstance(y, str) else SMALL_TABLE
-            self.study.enqueue_trial(usual(self.space or {}, settled(self.recipe, rows=rows, tokens=1, device="any")))
+            self.study.enqueue_trial(usual(self.space or {}, self._settled(y)))
         while (ended := len(self._ended())) < trials and (left := self._left(minutes)) > 0:
             sampler = optuna.samplers.TPESampler(seed=seed_of(self.seed, len(self.study.trials)))
             self.study.sampler = sampler
             trial = self.study.ask()
             left *= max(1 / (trials - ended), MOST_OF_IT)
             yield self._try(trial, left, lambda model, watch: model._fit(X, y, sample_weight, validation, watch))
+
+    def _settled(self, y: Any) -> Recipe:
+        """The recipe as it would be without a search."""
+        if self.begun is not None:
+            return self.estimator._after(self.begun, self.recipe)
+        rows = len(y) if hasattr(y, "__len__") and not isinstance(y, str) else SMALL_TABLE
+        setting = Setting(rows=rows, tokens=1, device="any", amounts=not is_classifier(self.estimator))
+        return settled(self.recipe, setting)
 
     def settings(self) -> dict[str, Any]:
         """Of the best trial so far."""
@@ -151,6 +162,7 @@ class Search:
 
     def _candidate(self, settings: dict[str, Any]) -> TableEstimator:
         made: Any = clone(self.estimator)
+        self.estimator._carry(made)
         return made.set_params(**settings, random_state=self.seed)
 
     def _best_trial(self) -> FrozenTrial:
@@ -190,6 +202,8 @@ def tune(
     What the estimator was told stays; the rest is searched for in the space of its recipe (`softlook.tabular.spaces`),
     the recipe's own settings first. The best is the best on what is held out: rows for a test must be other ones.
 
+    After `pretrain` all trials begin with what that learned. Its sizes stay, and learning rates are lower.
+
     >>> from softlook.tabular import FTTransformerClassifier
     >>> X, y = [[0.1, "a"], [0.9, "b"]] * 30, ["low", "high"] * 30
     >>> small = FTTransformerClassifier(dim=16, depth=1, heads=2, members=1, epochs=8, random_state=0)
@@ -214,10 +228,20 @@ class _Watching:
     def __call__(self, learner: Learner, limits: Limits) -> list[Epoch]:
         if learner.held is None:
             raise ConfigError(
-                "nothing is held out to choose by. Give more rows, validation_share, or validation=(X, y)"
+                f"nothing is held out to choose by. Give more rows (after pretrain, {FEW_LABELS:,} or more), "
+                "validation_share, or validation=(X, y)"
             )
         self.by_score = learner.watches_score()
+        if learner.kept:
+            self._look_back(learner)
         return learner.learn(limits, self._look)
+
+    def _look_back(self, learner: Learner) -> None:
+        """After `pretrain` straight lines were learned first: where nothing is better, it is they that stay."""
+        look, waited = Epoch(epoch=0), learner.waited
+        learner._look(look)
+        learner.waited = waited  # it was looked at once already
+        self.looks.append(look)
 
     def worth(self, look: Epoch) -> float:
         """More is better."""
@@ -249,7 +273,12 @@ def _study(journal: Path | None) -> optuna.Study:
 
 def _space_of(estimator: TableEstimator, recipe: Recipe) -> Space:
     is_ours = recipe.model == "TableTransformer" or not recipe.normed
-    return SPACES[estimator.family]["ours" if is_ours else "paper"]
+    space = SPACES[estimator.family]["ours" if is_ours else "paper"]
+    if estimator._begun() is None:
+        return space
+    rate: Any = space["lr"]
+    slower = replace(rate, low=rate.low * SLOWER, high=rate.high * SLOWER)
+    return {name: chosen for name, chosen in space.items() if name not in (*SHAPE, *OPEN, FACTOR)} | {"lr": slower}
 
 
 def _told(trial: FrozenTrial, *, is_best: bool = False) -> Tried:

@@ -17,6 +17,7 @@ from softlook.tabular.cores import threads
 from softlook.tabular.defaults import Family, Recipe
 from softlook.tabular.fitting import Epoch, Learner, Limits, dice
 from softlook.tabular.gathering import ROWS
+from softlook.tabular.learning import Said
 from softlook.tabular.pieces import Pieces, is_pieces, joined
 from softlook.tabular.pretraining import Pretrained, Wish, pretrained, sizes_for
 from softlook.tabular.probing import probe
@@ -52,8 +53,10 @@ class Pretraining:
         `fit` wants the same columns, and reads them as they were read here: a category that X did not have is unseen.
         With fewer than 1,000 labels it learns straight lines alone, from each column and from each cell as it is
         understood beside the others; with more, or where rows to stop by are given, it goes on from there, slowly, with
-        all layers. However often `fit` is called, it begins with what was learned here. `clone` forgets it, as it
-        forgets everything learned, and `save` keeps the fitted model alone; joblib and copy.deepcopy keep both.
+        all layers. However often `fit` is called, it begins with what was learned here, and so do the trials of `tune`.
+        `clone` forgets it, as it forgets everything learned, and with it whatever clones: cross_validate, searches and
+        ensembles of scikit-learn. `save` keeps it until `fit` was called, and then the fitted model alone; joblib and
+        copy.deepcopy keep both.
 
         >>> from softlook.tabular import FTTransformerClassifier
         >>> X = [[place % 7, "odd" if place % 2 else "even"] for place in range(80)]
@@ -72,10 +75,9 @@ class Pretraining:
         X = checked_frame(self, X, reset=True)
         with dice(seed, device), threads(self.n_jobs):
             self._read(X, recipe, seed)
-            rows = self.reading_.read(X).to(device)
-            self.pretrained_ = pretrained(
-                rows, self.reading_, recipe, wish, seed=seed, limits=limits, tell=teller(self.verbose)
-            )
+            rows, said = self.reading_.read(X).to(device), Said.of(self.columns_.names, self.kinds, self.ordinal)
+            more = {"said": said, "seed": seed, "limits": limits, "tell": teller(self.verbose)}
+            self.pretrained_ = pretrained(rows, self.reading_, recipe, wish, **more)
         return self
 
     def _check_columns(self: Any, X: Any) -> None:
@@ -96,8 +98,15 @@ class Pretraining:
     def _begun(self) -> Pretrained | None:
         return getattr(self, "pretrained_", None)
 
+    def _carry(self, other: "Pretraining") -> None:
+        """Have another estimator begin where this one does."""
+        for name in ("pretrained_", "n_features_in_", "feature_names_in_"):
+            if self._begun() is not None and hasattr(self, name):
+                setattr(other, name, getattr(self, name))
+
     def _after(self: Any, begun: Pretrained, recipe: Recipe) -> Recipe:
         """The recipe for learning from labels after rows without."""
+        begun.check_said(self.kinds, self.ordinal)
         recipe = replace(begun.fitting(recipe), schedule="falling")
         return recipe if self.lr is not None else replace(recipe, lr=recipe.lr * SLOWER)
 
@@ -107,6 +116,7 @@ class Pretraining:
         loss = probe(learner.model, rows, learner.targets, begun.scale)
         epoch: Epoch = {"epoch": 1, "loss": loss}
         if learner.held is not None:
+            learner.save_time(limits)
             learner._look(epoch)  # from here on it can only become better
         if learner.held is not None or learner.recipe.epochs is not None:
             return None
