@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.recipes.small import digits, reviews, sentences
+from tests.recipes.small import digits, people, reviews, sentences
 
 Answer = Callable[..., tuple[int, dict[str, Any], str]]
 
@@ -84,6 +84,51 @@ def test_check_and_a_rehearsal_say_the_same(softlook: Answer, tmp_path: Path) ->
     for name in ("weights", "gradients", "optimizer", "activations"):
         assert checked["memory"][name] == rehearsed["memory"][name]
     assert checked["memory"]["data"] == pytest.approx(rehearsed["memory"]["data"], rel=0.1)
+
+
+PEOPLE = ("people.csv", "--target", "buys", "--ignore", "id", "spent")
+
+
+def test_a_table_is_checked_and_rehearsed_alike(
+    softlook: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("softlook.recipes.trial.TRIES", 4)
+    people(tmp_path / "people.csv")
+    code, checked, err = softlook("check", *PEOPLE)
+    assert (code, checked["task"], checked["rows"]) == (0, "table", 240), err
+    found = checked["estimate"]
+    assert found["command"] == "softlook train table --data people.csv --target buys --ignore id spent"
+    rehearsed = softlook("train", "table", *PEOPLE, "--dry-run")[1]
+    for name in ("columns", "rows", "held_out", "size", "batch", "steps"):
+        assert found[name] == rehearsed[name]
+    for name in ("weights", "gradients", "optimizer", "activations", "data"):
+        assert found["memory"][name] == rehearsed["memory"][name] > 0
+    assert 0 < rehearsed["seconds_per_step"] < rehearsed["seconds"]
+    settings = rehearsed["settings"]
+    assert found["size"].items() >= {name: settings[f"size.{name}"] for name in ("dim", "depth", "heads")}.items()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_people_read_of_a_table_in_lines(softlook: Answer, tmp_path: Path, capsys: Any) -> None:
+    from softlook.cli import main  # noqa: PLC0415
+
+    people(tmp_path / "people.csv")
+    with pytest.raises(SystemExit):
+        main(["check", *PEOPLE])
+    out = capsys.readouterr().out
+    for words in ("240 rows, 0 without a target", "  city: category, 3 values", "  time    about", "  memory  about"):
+        assert words in out
+    assert out.endswith("  type    softlook train table --data people.csv --target buys --ignore id spent\n")
+    assert softlook("check", *PEOPLE, "--no-estimate")[1]["estimate"] is None
+
+
+def test_what_is_told_of_a_table_is_for_tables_alone(softlook: Answer, tmp_path: Path) -> None:
+    people(tmp_path / "people.csv")
+    code, answer, _ = softlook("check", *PEOPLE, "--task", "lm")
+    assert code == 65 and "--target is for tables, and --task lm is not" in answer["error"]["message"]
+    code, answer, _ = softlook("check", "people.csv", "--task", "table")
+    assert code == 65 and "--target names it. There are id, age, city" in answer["error"]["message"]
+    assert "--target COLUMN looks at it as a table" in softlook("check", "people.csv", "--no-estimate")[2]
 
 
 def test_of_large_data_a_sample_is_tried(softlook: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ def test_training_says_what_it_sees_and_what_to_do_next(ask: Ask) -> None:
     assert {"accuracy", "auc", "log_loss", "compared"} <= answer["scores"].keys()
     for words in (
         "To be predicted: buys, 2 classes (",
-        "240 rows of 3 columns to learn from.",
+        "240 rows of 3 columns.",
         "recipe ours",
         "age: number, ",
         "city: category, 3 values",
@@ -113,7 +113,7 @@ def test_a_rehearsal_prints_every_setting_and_begins_nothing(
     found = json.loads(done.out)
     assert (found["settings"]["size.dim"], found["settings"]["optim.lr"]) == (24, 0.5)
     assert found["origins"]["optim.lr"] == "environment SOFTLOOK_OPTIM__LR"
-    assert found["origins"]["size.depth"] == "recipe ours"
+    assert found["origins"]["size.heads"] == "recipe ours"
     assert not (tmp_path / "runs").exists()
 
 
@@ -180,9 +180,19 @@ def test_a_run_is_tested_on_other_data(ask: Ask, run: Path) -> None:
 def test_what_is_wrong_is_said_in_a_line(ask: Ask, run: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("age,town\n3,Oslo\n")
     bad = ask("predict", run, "bad.csv")
-    assert bad.code == 65 and "these are not there: 'city', 'grade'" in bad.err
+    assert bad.code == 65 and "2 of them are not there: 'city', 'grade'\n" in bad.err
+    assert bad.err.count("city") == 1 and "others are there: 'town'" in bad.err
+    (tmp_path / "less.csv").write_text("age,grade\n3,1\n")
+    assert ask("predict", run, "less.csv").err.endswith("1 of them are not there: 'city'\n")
+    (tmp_path / "head.csv").write_text("age,city,grade\n")
+    for words in (("predict", run, "head.csv"), ("train", "table", "head.csv", "--target", "age")):
+        assert ask(*words).err == "error: head.csv: there is not one row in it\n"
+    (tmp_path / "maybe.csv").write_text("age,city,grade,buys\n3,Oslo,1,maybe\n")
+    assert "not one row holds a buys that is known: 'no', 'yes'" in ask("eval", run, "--data", "maybe.csv").err
     close = ask("train", "table", "people.csv", "--target", "bought")
     assert close.code == 65 and "no such column" in close.err
+    turned = ask("predict", "people.csv")
+    assert turned.code == 65 and "a run comes first: softlook predict RUN --data people.csv" in turned.err
     absent = ask("predict", "runs/no", "people.csv")
     assert absent.code == 65 and "`softlook runs` lists" in absent.err
     other = ask("translate", run, "words")

@@ -40,7 +40,7 @@ def test_every_trial_is_a_line_and_the_next_word_is_told(ask: Any) -> None:
     code, out, err = ask("train", "table", "--config", best, "--no-baseline")
     assert code == 0 and out.strip() == str(Path("runs") / "table-people"), err
     code, out, err = ask(*TUNE, *QUICK)
-    assert code == 0 and "Going on with" in err and "trial" not in err.replace(TUNE[0], "").split("Going on")[1]
+    assert code == 0 and "Going on with" in err and "trial 1" not in err and "The best of 2 trials is number " in err
 
 
 def test_for_programs_every_trial_is_an_object(ask: Any) -> None:

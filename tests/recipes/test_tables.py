@@ -15,11 +15,10 @@ import torch
 from softlook.base.errors import ConfigError, DataError, TrainingError, WeightsError
 from softlook.recipes.evaluation import evaluate
 from softlook.recipes.listing import runs_in
-from softlook.recipes.settings import Table
-from softlook.recipes.tables import foresee, table
+from softlook.recipes.settings import Table, TableSizes
+from softlook.recipes.tables import table
 from softlook.recipes.tables_asking import opened_table
 from softlook.recipes.tables_target import Seen, decided
-from softlook.recipes.told import told
 from softlook.tabular import (
     FTTransformerClassifier,
     FTTransformerRegressor,
@@ -138,6 +137,14 @@ def test_a_finished_run_is_found_as_it_was(tmp_path: Path) -> None:
     assert not said(heard, Trained) and said(heard, Finished)[0].complete
 
 
+def test_a_run_whose_time_was_up_says_so_and_is_found_as_it_was(tmp_path: Path) -> None:
+    settings = tabling(tmp_path, epochs=10**6, train={"minutes": 0.05, "patience": 10**6})
+    first = table(settings)
+    assert first.finished.reason == "the time is up"
+    again = table(settings)
+    assert again.finished.step == first.finished.step and same(first.estimator, again.estimator)
+
+
 def test_more_epochs_go_on_from_the_end(tmp_path: Path) -> None:
     few = table(tabling(tmp_path, epochs=4))
     more = table(tabling(tmp_path, epochs=9))
@@ -244,7 +251,7 @@ FAULTS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "a class that is not there": ({"class_weights": ("maybe=2",)}, ConfigError, "there is no class 'maybe'"),
     "weights of numbers": ({"target": ("age",), "class_weights": ("balanced",)}, ConfigError, "numbers are predicted"),
     "words as numbers": ({"answers": "numbers"}, DataError, "buys is to hold numbers, and holds"),
-    "names as classes": ({"target": ("name",)}, DataError, "names or texts, and hardly classes"),
+    "names as classes": ({"target": ("name",)}, DataError, "240 rows, too many for classes, and 'person 0' is no"),
     "nothing to predict from": ({"ignore": ("id", "age", "city", "grade", "spent", "name")}, ConfigError, "no column"),
     "a width that heads do not share": (
         {"size": {"dim": 15, "heads": 4}},
@@ -300,6 +307,36 @@ def test_classes_are_told_from_numbers(name: str) -> None:
     assert values.dtype.kind == ("f" if answers == "numbers" else "U" if words[0] == "a" else "i")
 
 
+@pytest.mark.parametrize(
+    ("spelled", "instead"),
+    [
+        ("2020-01-{:02}", "a date is not predicted: make a number of it"),
+        ("${:,}", "spell numbers with digits and a point alone"),
+        ("Ann {}", "name another column with --target"),
+    ],
+)
+def test_of_what_is_neither_classes_nor_numbers_it_is_said_what_to_do(spelled: str, instead: str) -> None:
+    seen = Seen("when")
+    seen.add(pa.chunked_array([[spelled.format(number) for number in range(1, 29)]]))
+    with pytest.raises(DataError, match="28 rows, too many for classes, and .* is no number") as fault:
+        decided([seen], None)
+    assert instead in str(fault.value)
+
+
+@pytest.mark.parametrize("estimator", ["ft", "tab"])
+def test_a_run_whose_sizes_are_all_left_to_it_goes_on(estimator: str, tmp_path: Path) -> None:
+    settings = tabling(tmp_path, epochs=1).model_copy(update={"estimator": estimator, "size": TableSizes(dim=16)})
+    first, again = table(settings), table(settings)
+    assert again.finished.step == first.finished.step
+
+
+def test_why_a_run_ended_is_true_although_time_was_kept_free_for_a_last_look(tmp_path: Path) -> None:
+    short = table(tabling(tmp_path, epochs=100_000, train={"minutes": 0.02}))
+    assert short.finished.reason == "the time is up"
+    (tmp_path / "other").mkdir()
+    assert table(tabling(tmp_path / "other", train={"minutes": 5.0})).finished.reason == "all epochs are done"
+
+
 def test_whole_numbers_say_how_to_take_them_otherwise() -> None:
     few, many = ["1", "2"] * 9, [str(number) for number in range(50)]
     assert decided([seen(few)], None).said.endswith("--answers numbers says otherwise.")
@@ -320,14 +357,6 @@ def test_a_table_too_large_to_be_held_goes_by_way_of_the_disk(target: str, often
     assert same(table(settings).estimator, whole.estimator)
 
 
-def test_a_rehearsal_settles_everything_and_writes_nothing(tmp_path: Path) -> None:
-    found = foresee(told(tabling(tmp_path)))
-    assert found.settled.origins["optim.lr"] == "recipe ours"
-    assert found.settled.settings.optim.lr == pytest.approx(1e-3, rel=10)
-    assert found.settled.origins["answers"] == "chosen for the data"
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_table_that_is_too_small_to_hold_some_out_is_learned_all_the_same(tmp_path: Path) -> None:
     settings = tabling(tmp_path, epochs=2, no_baseline=False)
     people(settings.data[0], 30)
@@ -342,6 +371,14 @@ def test_an_estimator_that_was_saved_can_be_asked_too(tmp_path: Path) -> None:
     opened = opened_table(tmp_path / "kept")
     found = np.concatenate([opened.answer(piece).values for piece in opened.pieces(tmp_path / "people.csv")])
     assert opened.target == ("prediction",) and (found == made.predict(X)).all()
+
+
+def test_an_estimator_that_has_seen_no_labels_says_that_it_cannot_be_asked(tmp_path: Path) -> None:
+    X, _ = frame(people(tmp_path / "people.csv"))
+    made = FTTransformerClassifier(dim=8, depth=1, heads=2, device="cpu", random_state=0)
+    made.pretrain(X, epochs=1).save(tmp_path / "kept")
+    with pytest.raises(ConfigError, match=r"holds what pretrain learned, and has seen no labels yet. .*\.fit\(X, y\)"):
+        opened_table(tmp_path / "kept")
 
 
 def test_rows_that_are_remembered_are_kept_with_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

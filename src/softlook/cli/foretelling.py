@@ -9,8 +9,8 @@ from softlook.base.errors import ConfigError
 from softlook.cli.table_files import Columns, answer_file
 from softlook.cli.talk import Result
 from softlook.cli.voice import Voice, counting
+from softlook.recipes.report import score_name, shown
 from softlook.recipes.tables_asking import Answered, OpenedTable, Tally
-from softlook.recipes.tables_scores import TITLES
 
 log = logging.getLogger("softlook.cli")
 
@@ -60,7 +60,7 @@ class Telling:
         return found
 
     def _score(self, tally: Tally, scores: dict[str, Any]) -> None:
-        told = ", ".join(f"{TITLES.get(name, name)} {value:.4f}" for name, value in scores.items())
+        told = ", ".join(f"{score_name(name)} {shown(value)}" for name, value in scores.items())
         log.info(f"{' and '.join(self.run.target)} is known for {tally.rows:,} of the rows: {told}")
         if tally.strange:
             log.info(f"{tally.strange:,} rows have a class that was never learned; they do not count here.")

@@ -1,7 +1,7 @@
 """`softlook check`, `eval`, `runs`, `info` and `doctor`: looking before, after and around training."""
 
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,12 +14,33 @@ from softlook.data import Examples, Facts, Labelled, Pair, Text, documents, labe
 from softlook.data import check as count
 from softlook.data.files import format_of
 from softlook.data.sampling import Sampling
+from softlook.recipes.settings import Table
 
 log = logging.getLogger("softlook.cli")
-TaskName = Literal["translate", "lm", "fill", "classify", "vectors"]
+TaskName = Literal["translate", "lm", "fill", "classify", "vectors", "table"]
 AnyExamples = Examples[Pair] | Examples[Text] | Examples[Labelled]
 ENOUGH = 2_000_000
 """Characters of data from which a sample is taken to estimate what training would take."""
+
+
+@dataclass(frozen=True)
+class OfTable:
+    """What is told of a table."""
+
+    target: Annotated[tuple[str, ...], Parameter(help="the column of a table that is to be predicted")] = ()
+    answers: Annotated[
+        Literal["classes", "numbers"] | None, Parameter(help="what the target holds; seen where not told")
+    ] = None
+    ignore: Annotated[tuple[str, ...], Parameter(help="columns of a table to leave out")] = ()
+    kinds: Annotated[tuple[str, ...], Parameter(help="what its columns are: zip=category note=text")] = ()
+    ordinal: Annotated[tuple[str, ...], Parameter(help="values of a column in their order: size=S,M,L")] = ()
+
+    def given(self) -> dict[str, Any]:
+        """What was really told."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+
+OF_TABLE = OfTable()
 
 
 def check(
@@ -31,12 +52,19 @@ def check(
     estimate: Annotated[
         bool, Parameter(help="how large a model, how long, how much memory", negative="--no-estimate")
     ] = True,
+    table: Annotated[OfTable, Parameter(name="*")] = OF_TABLE,
 ) -> Result:
-    """Look at data before training: counts, lengths, repeats, leaks, odd characters, uneven classes; and what training
-    would take.
+    """Look at data before training: counts, lengths, repeats, leaks, odd characters, uneven classes, columns that carry
+    nothing or tell too much; and what training would take.
     """
+    if task == "table" or (task is None and table.given()):
+        files = {name: given for name, given in (("data", data), ("valid", valid), ("test", test)) if given}
+        return _check_table({**files, **table.given()}, estimate=estimate)
+    if table.given():
+        raise ConfigError(f"--{next(iter(table.given()))} is for tables, and --task {task} is not")
     task = task or _guess(data)
-    log.info(f"Looking at it as data for `softlook train {task}`; --task says otherwise.")
+    other = "" if _is_text(data[0]) else ", and --target COLUMN looks at it as a table"
+    log.info(f"Looking at it as data for `softlook train {task}`; --task says otherwise{other}.")
     others = {name: _read(task, files, max_bad_rows) for name, files in (("valid", valid), ("test", test)) if files}
     sampling = Sampling(_read(task, data, max_bad_rows), ENOUGH)  # pyright: ignore[reportArgumentType]
     facts = count(sampling.all(), others)
@@ -109,8 +137,7 @@ def _guess(data: tuple[Path, ...]) -> TaskName:
     """A table with a column of few values is to classify; two columns or two files are to translate; else text."""
     if not data:
         raise DataError("no data were given", help="name a file or a folder: softlook check corpus.txt")
-    is_text = data[0].is_dir() or format_of(data[0]) == "text"
-    if is_text:
+    if _is_text(data[0]):
         return "translate" if len(data) == 2 else "lm"
     for task in ("classify", "translate"):
         try:
@@ -119,6 +146,29 @@ def _guess(data: tuple[Path, ...]) -> TaskName:
             continue
         return task
     return "lm"
+
+
+def _is_text(path: Path) -> bool:
+    return path.is_dir() or format_of(path) == "text"
+
+
+def _check_table(given: dict[str, Any], *, estimate: bool) -> Result:
+    """The same for a table: what is known of it as facts and in lines, and what training would take."""
+    from softlook.recipes.tables_checking import check_table, estimate_table  # noqa: PLC0415  (torch is loaded only now)
+
+    if "data" not in given:
+        raise DataError("no data were given", help="name a file: softlook check people.csv --target income")
+    facts, data = check_table(Table.model_validate(given))
+    found, lines = None, list[str]()
+    if estimate and data is not None:
+        log.info("A few steps are tried, to see what training would take; --no-estimate leaves that out.")
+        try:
+            foreseen = estimate_table(given, data)
+            found, lines = foreseen.to_json(), foreseen.lines()
+        except (ConfigError, DataError, TrainingError) as fault:
+            log.warning(f"What training would take cannot be said: {fault}")
+    told = map(escaped, facts.lines())
+    return Result(given["data"][0], {"task": "table", **facts.to_json(), "estimate": found}, "\n".join((*told, *lines)))
 
 
 def _estimate(

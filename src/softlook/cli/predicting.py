@@ -41,6 +41,8 @@ def predict(
 ) -> Result | None:
     """Answers for the rows of a table."""
     given = (*files, *data)
+    if Path(run).is_file():
+        raise ConfigError(f"{run} is a file, and a run comes first: softlook predict RUN --data {run}")
     if not given and (sys.stdin is None or sys.stdin.isatty()):
         raise ConfigError("no data were given. Name a table: --data new.csv, or - for stdin")
     from softlook.cli.foretelling import Telling  # noqa: PLC0415  (torch is loaded only now)

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from softlook.base.excerpt import escaped
-from softlook.cli.talk import Talk
+from softlook.cli.talk import Talk, laid_out
+from softlook.recipes.report import score_name, shown
 from softlook.recipes.sizing import spoken
 from softlook.train.events import Evaluated, Event, Finished, Halved, Sampled, Skipped, Started, Trained
 
@@ -62,7 +62,7 @@ class Spoken:
         elif isinstance(event, Trained):
             self._trained(event)
         elif isinstance(event, Evaluated):
-            self.held = ", ".join(f"{name} {value:.4g}" for name, value in event.scores.items())
+            self.held = ", ".join(f"{score_name(name)} {shown(value)}" for name, value in event.scores.items())
             best = "  (the best so far)" if event.is_best else ""
             if self.steps or time.monotonic() - self.looked_at >= LOOKS:
                 self.looked_at = time.monotonic()
@@ -101,8 +101,7 @@ class Spoken:
             self._say(f"step {event.step:,}{of}  {words}")
 
     def _say(self, words: str, style: str = "") -> None:
-        lines = "\n".join(map(escaped, words.split("\n")))
-        self.console.print(Text(lines, style=style))
+        self.console.print(Text(laid_out(words, self.console), style=style))
 
 
 def _shown(text: str) -> str:

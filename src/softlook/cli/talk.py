@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -84,12 +85,39 @@ class Talk(logging.Handler):
             self._say(str(message), "note: ")
 
     def _say(self, words: str, kind: str = "") -> None:
-        lines = "\n".join(map(escaped, words.split("\n")))
-        self.console.print(Text.assemble((kind, "bold red" if kind == "error: " else "bold"), lines))
+        said = Text(laid_out(kind + words, self.console))
+        said.stylize("bold red" if kind == "error: " else "bold", 0, len(kind))
+        self.console.print(said)
 
     def _out(self, words: str) -> None:
         sys.stdout.write(words + "\n")
         sys.stdout.flush()
+
+
+def laid_out(words: str, console: Console) -> str:
+    """Lines in which nothing acts on a terminal. There, sentences are broken between words; what is laid out in cells,
+    with wider gaps between them, stays as it is, and so do lines for a file or a pipe.
+
+    >>> print(laid_out("  age: a number\\n  a  b  c  d  e  f", Console(width=12, force_terminal=True)))
+      age: a
+        number
+      a  b  c  d  e  f
+    """
+    lines = [escaped(line) for line in words.split("\n")]
+    if not console.is_terminal:
+        return "\n".join(lines)
+    return "\n".join(part for line in lines for part in _broken(line, console.width))
+
+
+def _broken(line: str, width: int) -> list[str]:
+    body = line.lstrip(" ")
+    indent = " " * (len(line) - len(body))
+    if len(line) <= width or "  " in body:
+        return [line]
+    more = indent + "  " if indent else ""
+    return textwrap.wrap(
+        body, width, initial_indent=indent, subsequent_indent=more, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _shown(path: Path) -> str:

@@ -46,11 +46,11 @@ def together(task: str, told: Told[Any], devices: int) -> Ended:
 
 
 def foreseen(task: str, told: Told[Any]) -> Result:
-    """Every setting with its origin."""
+    """Every setting with its origin, and what a few steps on trial have shown."""
     found = foresee(task, told)
-    settled, memory = found.settled, found.memory and found.memory.to_json()
+    settled = found.settled
     rows = [f"{name:24} {value:20} {origin}" for name, value, origin in settled.rows()]
-    facts = {"settings": settled.values(), "origins": settled.origins, "seconds_per_step": found.pace, "memory": memory}
+    facts = {"settings": settled.values(), "origins": settled.origins, **found.facts()}
     return Result(Path(), facts, "\n".join(rows))
 
 

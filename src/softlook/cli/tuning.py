@@ -42,6 +42,9 @@ def tune(
     except KeyboardInterrupt:
         log.info("All trials that came to an end are kept. The same command goes on with the others.")
         raise
+    best = next((one for one in found.tried if one.is_best), None)
+    if best is not None:
+        log.info(f"The best of {len(found.tried)} trials is number {best.number + 1}: held-out loss {best.loss:.4f}.")
     name = f'"{found.best}"' if " " in str(found.best) else str(found.best)
     log.info(f"Next:\n  softlook train table --config {name}")
     facts: dict[str, Any] = {"trials": len(found.tried), "settings": found.settings}

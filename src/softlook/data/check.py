@@ -31,7 +31,7 @@ def check(examples: AnyExamples, others: Mapping[str, AnyExamples] | None = None
     counts = Counts()
     for example in examples:
         counts.add(example)
-    files = [_file(path) for path in examples.files]
+    files = [file_facts(path) for path in examples.files]
     shared = {name: _shared(counts.keys, other) for name, other in (others or {}).items()}
     return Facts(
         files=files,
@@ -47,7 +47,8 @@ def check(examples: AnyExamples, others: Mapping[str, AnyExamples] | None = None
     )
 
 
-def _file(path: Path) -> dict[str, Any]:
+def file_facts(path: Path) -> dict[str, Any]:
+    """What is known of a file without reading all of it."""
     format = format_of(path)
     written = {} if format == "parquet" else {"encoding": encoding_of(path)}
     return {"path": str(path), "bytes": path.stat().st_size, "format": format, **written}

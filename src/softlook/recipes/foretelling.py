@@ -1,7 +1,7 @@
 """What a run will be like, worked out from data and device: every value, the steps, the time and the memory."""
 
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
 import torch
 from torch import nn
@@ -34,6 +34,10 @@ class Foretold(Generic[Schema]):
     pace: float | None = None
     """Seconds for each step; None where a run goes on, and nothing had to be found out."""
     memory: Memory | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """What was found out by trying, as plain values."""
+        return {"seconds_per_step": self.pace, "memory": self.memory and self.memory.to_json()}
 
 
 def foretell(

@@ -31,9 +31,11 @@ class Memory:
     activations: int
     """Of one batch: what is kept for the way back; on a GPU all that it takes at the peak."""
     data: int
-    """Ids that are held in memory."""
+    """Ids, or rows of a table, that are held in memory."""
     data_on_disk: int = 0
-    """Ids that are read where they lie."""
+    """Those that are read where they lie."""
+    best: int = 0
+    """The best weights so far, where they are kept beside those that learn."""
 
     @property
     def total(self) -> int:
@@ -49,6 +51,7 @@ class Memory:
             "gradients": self.gradients,
             "optimizer": self.optimizer,
             "averaged weights": self.average,
+            "best weights": self.best,
             "activations of a batch": self.activations,
             "data": self.data,
         }

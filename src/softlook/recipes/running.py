@@ -11,7 +11,8 @@ from softlook.recipes.told import Told
 from softlook.train.events import Listener
 
 if TYPE_CHECKING:
-    from softlook.recipes.tables import Fitted, Foreseen
+    from softlook.recipes.tables import Fitted
+    from softlook.recipes.tables_foreseeing import Foreseen
 
 JOBS = {
     "translate": ("translation", "Translation"),

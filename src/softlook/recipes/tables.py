@@ -5,7 +5,7 @@ every run.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,25 +13,28 @@ from typing import Any
 
 from softlook.recipes.keeping import Keeper
 from softlook.recipes.remembering import SCORES, place_of, remembered
+from softlook.recipes.report import WEIGHED, write_report
 from softlook.recipes.settings import Table
 from softlook.recipes.sinks.choice import Sinks, sinks_of, telling
 from softlook.recipes.tables_data import TableData, read_data
-from softlook.recipes.tables_learning import Keeping, Paused
+from softlook.recipes.tables_foreseeing import Foreseen, rehearsed
+from softlook.recipes.tables_learning import Keeping, Paused, introduced
+from softlook.recipes.tables_page import columns_part
 from softlook.recipes.tables_scores import scored
 from softlook.recipes.tables_settling import estimator_for, fixed, settled_for, with_sizes, write_settings
 from softlook.recipes.told import Settled, Told, nested, settle, told
 from softlook.tabular.baselines import some_rows
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Epoch, Learner, Limits
+from softlook.tabular.reading import Reading
 from softlook.tabular.rows import Rows
+from softlook.tabular.telling import many
 from softlook.train.device import choose_device
 from softlook.train.events import Event, EventLog, Finished, Listener, Saved
 from softlook.train.folder import RunFolder, write_json
 from softlook.weights.schema import read_json
 
 log = logging.getLogger("softlook.recipes")
-MOST_LINES = 40
-"""Columns that are told of, each on its line."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +49,6 @@ class Fitted:
     settled: Settled[Table]
 
 
-@dataclass(frozen=True)
-class Foreseen:
-    """What a run would be."""
-
-    settled: Settled[Table]
-    said: list[str]
-    pace: float | None = None
-    memory: None = None
-
-
 def table(asked: Table | Told[Table], listeners: Sequence[Listener] = ()) -> Fitted:
     """Learn to predict a column: `softlook train table --data people.csv --target income`.
 
@@ -65,7 +58,7 @@ def table(asked: Table | Told[Table], listeners: Sequence[Listener] = ()) -> Fit
     >>> small, short = TableSizes(dim=8, depth=1, heads=2), TableTraining(epochs=2)
     >>> asked = Table(data=(Path("people.csv"),), target=("buys",), size=small, training=short, no_baseline=True)
     >>> sorted(table(asked).scores)
-    ['accuracy', 'auc', 'log_loss']
+    ['accuracy', 'auc', 'importances', 'log_loss']
     """
     asked = told(asked) if isinstance(asked, Table) else asked
     settings = settle(asked, {}).settings
@@ -82,11 +75,9 @@ def foresee(asked: Told[Table]) -> Foreseen:
     """Settle everything, and begin nothing."""
     settings = settle(asked, {}).settings
     choose_device(settings.training.device)
-    data = read_aloud(settings)
-    settled = settled_for(asked, data, {})
-    estimator_for(settled.settings, data)
-    log.info("\n".join(settled.lines()))
-    return Foreseen(settled, data.said)
+    found = rehearsed(asked, read_aloud(settings))
+    log.info("\n".join((*found.said, *found.settled.lines())))
+    return found
 
 
 def read_aloud(settings: Table) -> TableData:
@@ -95,8 +86,7 @@ def read_aloud(settings: Table) -> TableData:
     for sentence in data.said:
         log.info(sentence)
     rows, columns = data.shape
-    held = "" if data.valid is None else f", {len(data.valid.y):,} held out"
-    log.info(f"{rows:,} rows of {columns:,} columns to learn from{held}.")
+    log.info(f"{many(rows, 'row')} of {many(columns, 'column')}.")
     return data
 
 
@@ -143,16 +133,20 @@ class Beginning:
         self.listeners: list[Listener] = []
         self.keeping: Keeping | None = None
         self.learner: Learner | None = None
-        self.keeper, self.sinks = TableKeeper(folder.path, settled.rows()), Sinks([])
+        self.keeper: TableKeeper | None = None
+        self.sinks = Sinks([])
 
     def __call__(self, learner: Learner, limits: Limits) -> list[Epoch]:
         """What an estimator's `fit` asks for, when it has learned about the columns and made a model."""
         self.learner, keeping = learner, self.keeping
         assert keeping is not None
+        estimator, sized = keeping.estimator, with_sizes(self.settled, type(keeping.estimator), learner.recipe)
+        self.keeper = TableKeeper(self.folder.path, sized.rows(), estimator.reading_)
         if not self.folder.exists():
             self.folder.open(config_of(self.settled), self.data.digest)
-            write_settings(self.folder, with_sizes(self.settled, learner.recipe))
-            self._tell(learner, keeping)
+            write_settings(self.folder, sized)
+            for sentence in introduced(learner, estimator, self.settled.settings.training):
+                log.info(sentence)
         told = {name: value for name, value, _ in self.settled.rows()}
         self.sinks = self.stack.enter_context(telling(self.names, self.folder.path, told))
         self.listeners[:0] = [EventLog(self.folder.events), self.keeper, self.sinks]
@@ -168,19 +162,9 @@ class Beginning:
 
     def end(self, scores: dict[str, Any]) -> None:
         """Say what came of it."""
+        assert self.keeper is not None
         self.keeper.draw(scores)
         self.sinks.scores = scores
-
-    def _tell(self, learner: Learner, keeping: Keeping) -> None:
-        lines = keeping.estimator.columns_.told()
-        more = [f"  and {len(lines) - MOST_LINES:,} more columns"] if len(lines) > MOST_LINES else []
-        shown = [f"  {line}" for line in lines[:MOST_LINES]]
-        log.info("\n".join(["What the columns hold; --kinds says otherwise:", *shown, *more]))
-        held = 0 if learner.held is None else len(learner.held)
-        log.info(f"{len(learner.train):,} rows are learned from, {held:,} are held out to stop by.")
-        recipe = learner.recipe
-        sizes = f"{recipe.depth} blocks, {recipe.dim} wide, {recipe.heads} heads, {recipe.members} members"
-        log.info(f"{recipe.model}: {sizes}. {keeping.ends(learner)}")
 
 
 def config_of(settled: Settled[Table]) -> dict[str, Any]:
@@ -189,7 +173,16 @@ def config_of(settled: Settled[Table]) -> dict[str, Any]:
 
 
 class TableKeeper(Keeper):
-    """Draws the page whenever a checkpoint was made: a look may come many times a second."""
+    """Draws the page, with all columns, whenever a checkpoint was made: a look may come many times a second."""
+
+    def __init__(self, folder: Path, settings: Sequence[tuple[str, str, str]], reading: Reading) -> None:
+        super().__init__(folder, settings)
+        self.reading = reading
+
+    def draw(self, scores: Mapping[str, Any]) -> None:
+        """The page and the plot, as things stand."""
+        own = columns_part(self.reading.told(), self.reading.columns.names, scores.get(WEIGHED))
+        write_report(self.folder, self.settings, scores, own=own)
 
     def __call__(self, event: Event) -> None:
         super().__call__(event)

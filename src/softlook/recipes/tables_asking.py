@@ -13,7 +13,7 @@ from softlook.data.files import Given, find
 from softlook.recipes.evaluation import settings_of
 from softlook.recipes.remembering import SETTINGS
 from softlook.recipes.settings import Files, Table
-from softlook.recipes.tables_data import SHOWN, WORDS
+from softlook.recipes.tables_data import SHOWN, WORDS, names_in
 from softlook.recipes.told import meant
 from softlook.tabular.arrow import pc
 from softlook.tabular.classifier import TableClassifier
@@ -68,8 +68,7 @@ class OpenedTable:
     def pieces(self, data: Given, keep: Sequence[str] = ()) -> Iterator[pa.Table]:
         """The rows of files, a part at a time; the columns `keep` as they are spelled, for whoever hands them on."""
         files = find(data)
-        there = next(iter(read_table(files)), None)
-        names = [] if there is None else there.column_names
+        names = names_in(files)
         self.check(names, files[0])
         self._check_kept(keep, names)
         words = [name for name in (*self.words, *self.target, *keep) if name in names]
@@ -79,12 +78,12 @@ class OpenedTable:
         """Is every column there?"""
         absent = [name for name in self.features if name not in names]
         if absent:
-            more = f" and {len(absent) - SHOWN} more" if len(absent) > SHOWN else ""
+            others = [name for name in names if name not in self.features and name not in self.target]
             raise DataError(
-                f"{self.name} reads {len(self.features)} columns, and these are not there: "
-                f"{', '.join(map(repr, absent[:SHOWN]))}{more}",
+                f"{self.name} reads {len(self.features)} columns, and {len(absent)} of them are not there: "
+                f"{_listed(absent)}",
                 file=file,
-                help=f"it was trained on {', '.join(self.features[:SHOWN])}{', ...' * (len(self.features) > SHOWN)}",
+                help=f"columns go by name; others are there: {_listed(others)}" if others else "",
             )
 
     def _check_kept(self, keep: Sequence[str], names: Sequence[str]) -> None:
@@ -168,6 +167,11 @@ def opened_table(run: str | Path, *, device: str = "auto") -> OpenedTable:
             f"{folder} holds neither a run nor an estimator. `softlook runs {folder}` looks further down."
         )
     estimator: TableEstimator = load(folder).set_params(device=device)
+    if not hasattr(estimator, "model_"):
+        raise ConfigError(
+            f"{folder} holds what pretrain learned, and has seen no labels yet. Fit it first, and save that: "
+            f"softlook.tabular.load({str(folder)!r}).fit(X, y)"
+        )
     return OpenedTable(str(run), estimator, settings.target if settings else _unnamed(estimator))
 
 
@@ -177,9 +181,16 @@ def evaluated(run: Path, data: Files, *, device: str = "auto") -> dict[str, Any]
     tally = Tally(opened)
     for piece in opened.pieces(data):
         tally.add(opened.answer(piece))
+    if tally.strange and not tally.rows:
+        raise DataError(f"not one row holds a {opened.target[0]} that is known: {_listed(opened.classes)}")
     if not tally.rows:
         raise DataError(f"no row says what {' and '.join(opened.target)} is, so there is nothing to compare with")
     return {"rows": tally.rows, **tally.scores()}
+
+
+def _listed(names: Sequence[Any]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(map(repr, names[:SHOWN]))}{more}"
 
 
 def _unnamed(estimator: TableEstimator) -> tuple[str, ...]:

@@ -47,23 +47,22 @@ class TableData:
 
 def read_data(settings: Table) -> TableData:
     """Every file that is named. What can be known to be wrong is said before the last row is read."""
+    return gone_through(settings).data()
+
+
+def gone_through(settings: Table) -> "Reading":
+    """The files to learn from, once every column is there that somebody named."""
     files = find(settings.data)
-    names = next(iter(read_table(files))).column_names
+    names = names_in(files)
     check_names(settings, names)
-    reading = Reading(files, settings)
-    target = decided(reading.seen, settings.answers)
-    valid, test = (reading.others(given, target) for given in (settings.valid, settings.test))
-    digest = data_digest([*files, *(find(settings.valid) if settings.valid else [])])
-    columns = len(names) - len({*settings.target, *settings.ignore})
-    shape = reading.seen[0].rows, columns
-    return TableData(target, reading.rows(target), shape, valid, test, digest, [target.said, *reading.said()])
+    return Reading(files, names, settings)
 
 
 class Reading:
     """Files that have been gone through once: what their target holds is known, and they are held where they fit."""
 
-    def __init__(self, files: list[Path], settings: Table) -> None:
-        self.files, self.settings, self.gone = files, settings, 0
+    def __init__(self, files: list[Path], names: list[str], settings: Table) -> None:
+        self.files, self.names, self.settings, self.gone = files, names, settings, 0
         kinds = kinds_of(settings)
         self.words = {*settings.target, *orders_of(settings), *(name for name in kinds if kinds[name] in WORDS)}
         self.seen = [Seen(name) for name in settings.target]
@@ -77,6 +76,15 @@ class Reading:
         if not self.seen[0].rows:
             raise DataError(f"not one row has a value in {', '.join(map(repr, settings.target))}", file=files[0])
 
+    def data(self) -> TableData:
+        """All that a run reads, with what is to be predicted taken apart."""
+        settings = self.settings
+        target = decided(self.seen, settings.answers)
+        valid, test = (self.others(given, target) for given in (settings.valid, settings.test))
+        digest = data_digest([*self.files, *(find(settings.valid) if settings.valid else [])])
+        shape = self.seen[0].rows, len(self.names) - len({*settings.target, *settings.ignore})
+        return TableData(target, self.rows(target), shape, valid, test, digest, [target.said, *self.said()])
+
     def rows(self, target: Target) -> Part:
         """What is learned from."""
         if self.held is not None:
@@ -89,8 +97,7 @@ class Reading:
         if not given:
             return None
         files = find(given)
-        names = next(iter(read_table(files))).column_names
-        absent = [name for name in target.names if name not in names]
+        absent = [name for name in target.names if name not in names_in(files)]
         if absent:
             raise DataError(f"there is no column {absent[0]!r:.80}, which is to be predicted", file=files[0])
         return self._parted(pa.concat_tables(self._pieces(files)), target)
@@ -122,6 +129,14 @@ class Reading:
             for name, column in zip(target.names, columns, strict=True):
                 X = X.append_column(name, pa.array(column))
             yield X
+
+
+def names_in(files: list[Path]) -> list[str]:
+    """The columns of a table."""
+    first = next(iter(read_table(files)), None)
+    if first is None:
+        raise DataError("there is not one row in it", file=files[0])
+    return first.column_names
 
 
 def memory_of(settings: Table) -> float | None:

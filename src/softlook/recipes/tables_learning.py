@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Epoch, Learner, Limits
 from softlook.tabular.standing import Standing
 from softlook.tabular.targets import Amounts
+from softlook.tabular.telling import many
 from softlook.train.batches import Place
 from softlook.train.events import Evaluated, Event, Finished, Saved, Started, Trained, Warned
 from softlook.train.folder import RunFolder
@@ -23,6 +24,8 @@ from softlook.train.stop import Stop
 log = logging.getLogger("softlook.recipes")
 WORD = 5.0
 """Seconds between two words about the loss within an epoch."""
+MOST_LINES = 40
+"""Columns that are told of, each on its line."""
 FREE = ("epochs", "patience")
 """What a recipe may change its mind about while a run goes on."""
 
@@ -59,15 +62,6 @@ class Keeping:
             history = learner.learn(replace(limits, began=self.began), self._told)
         self._finish(self._reason(limits), complete=True)
         return history
-
-    def ends(self, learner: Learner) -> str:
-        """When it will be over, in words."""
-        last, patience = learner.last_epoch(), learner.recipe.patience
-        most = "" if last is None else f"at most {last:,} times through the rows, "
-        looks = "" if learner.held is None else f"until {patience} looks in a row bring nothing better, "
-        limit = "--training.minutes sets a limit" if self.training.minutes is None else "or the time is up"
-        said = f"{most}{looks}{limit}"
-        return said[0].upper() + said[1:] + "."
 
     def _steps(self, learner: Learner) -> int:
         """How many there will be at most, where that is known: 0 where patience or the clock decide."""
@@ -137,12 +131,55 @@ class Keeping:
         learner = self.learner
         if learner.waited >= learner.recipe.patience:
             return f"no better for {learner.waited} looks"
-        is_late = limits.seconds is not None and time.monotonic() - self.began >= limits.seconds
-        return "the time is up" if is_late else "all epochs are done"
+        # Time for a last look is kept free: a run may end for want of it before the limit.
+        is_whole = limits.seconds is None or len(learner.history) == learner.last_epoch()
+        return "all epochs are done" if is_whole else "the time is up"
 
     def _warn(self, message: str) -> None:
         log.warning(message)
         self.say(Warned(0, message))
+
+
+def introduced(learner: Learner, estimator: TableEstimator, training: TableTraining) -> list[str]:
+    """What was understood of a table, how large the model is, and when it will be over."""
+    held = 0 if learner.held is None else len(learner.held)
+    return [
+        "\n".join(["What the columns hold; --kinds says otherwise:", *listed(estimator.reading_.told())]),
+        f"{len(learner.train):,} rows are learned from, {held:,} are held out to stop by.",
+        f"{learner.recipe.model}: {sized(**sizes_of(learner))}. {_ends(learner, training)}",
+    ]
+
+
+def sizes_of(learner: Learner) -> dict[str, int]:
+    """How large a model is, by name."""
+    return {name: getattr(learner.recipe, name) for name in ("depth", "dim", "heads", "members")}
+
+
+def sized(*, depth: int, dim: int, heads: int, members: int) -> str:
+    """The same in words.
+
+    >>> sized(depth=2, dim=64, heads=8, members=1)
+    '2 blocks, 64 wide, 8 heads'
+    """
+    more = f", {members} members" if members > 1 else ""
+    return f"{many(depth, 'block')}, {dim} wide, {many(heads, 'head')}{more}"
+
+
+def listed(lines: Sequence[str]) -> list[str]:
+    """Lines about columns below one another, as many as anybody reads."""
+    more = [f"  and {len(lines) - MOST_LINES:,} more"] if len(lines) > MOST_LINES else []
+    return [*(f"  {line}" for line in lines[:MOST_LINES]), *more]
+
+
+def _ends(learner: Learner, training: TableTraining) -> str:
+    """When it will be over, in words."""
+    last, patience = learner.last_epoch(), learner.recipe.patience
+    ends = [] if last is None else [f"after {many(last, 'time')} through the rows"]
+    ends += [] if learner.held is None else [f"after {many(patience, 'look')} without a better one"]
+    if training.minutes is not None:
+        return f"It ends {', '.join(ends)} or when the time is up, whichever comes first."
+    first = ", whichever comes first" if len(ends) > 1 else ""
+    return f"It ends {' or '.join(ends)}{first}; --training.minutes sets a limit."
 
 
 def scores_of(estimator: TableEstimator, epoch: Epoch) -> dict[str, float]:

@@ -6,20 +6,21 @@ from typing import Any
 
 import torch
 
-from softlook.recipes.report import COMPARED
+from softlook.recipes.report import COMPARED, ON, WEIGHED, score_name, shown
 from softlook.recipes.settings import Table
 from softlook.recipes.tables_data import TableData
+from softlook.recipes.tables_page import as_scores, in_a_line
 from softlook.tabular.baselines import baselines
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Learner
 from softlook.tabular.judging import scores_on
 from softlook.tabular.rows import Rows
+from softlook.tabular.weighing import weighed
 
 log = logging.getLogger("softlook.recipes")
 MODEST = 60.0
 """Seconds that a baseline may take at least; where ours took longer, as long as that."""
-TITLES = {"auc": "AUC", "log_loss": "log loss", "rmse": "RMSE", "mae": "MAE", "r2": "R2"}
-OURS, ON = "softlook", "compared_on"
+OURS = "softlook"
 
 
 def scored(
@@ -43,6 +44,9 @@ def scored(
         before = known.get(COMPARED, [])[1:] if known.get(ON) == where else []
         compared += before or _others(estimator, learner, on, settings, max(MODEST, seconds))
     log.info("\n".join([f"On the {where}:", *lines(compared)]))
+    measure = "log_loss" if data.target.answers == "classes" else "rmse"
+    scores[WEIGHED] = as_scores(weighed(estimator, on, seed=settings.training.seed), measure)
+    log.info(in_a_line(scores[WEIGHED]))
     return {**scores, COMPARED: compared, ON: where} if len(compared) > 1 else scores
 
 
@@ -53,18 +57,14 @@ def lines(compared: Sequence[Mapping[str, Any]]) -> list[str]:
     ['  model     accuracy  seconds', '  softlook  0.8750    61']
     """
     names = list(compared[0])
-    rows = [[TITLES.get(name, name) for name in names]]
+    rows = [[score_name(name) for name in names]]
     rows += [[_shown(name, one.get(name)) for name in names] for one in compared]
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  " + "  ".join(cell.ljust(size) for cell, size in zip(row, wide, strict=True)).rstrip() for row in rows]
 
 
 def _shown(name: str, value: Any) -> str:
-    if not isinstance(value, float):
-        return "" if value is None else str(value)
-    if name == "seconds":
-        return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
-    return f"{value:.4f}" if abs(value) < 10 else f"{value:.6g}"
+    return shown(value, name) if isinstance(value, float) else str(value or "")
 
 
 def _others(

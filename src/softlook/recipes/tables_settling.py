@@ -9,7 +9,7 @@ from softlook.recipes.settings import Table
 from softlook.recipes.tables_data import TableData, kinds_of, memory_of, orders_of, weights_of
 from softlook.recipes.told import CHOSEN, Settled, Told, group_of, settle
 from softlook.tabular.classifier import FTTransformerClassifier, TabTransformerClassifier
-from softlook.tabular.defaults import Recipe, chosen
+from softlook.tabular.defaults import OPEN, OPEN_SHARES, Recipe, chosen
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.regressor import FTTransformerRegressor, TabTransformerRegressor
 from softlook.train.folder import RunFolder, write_json
@@ -20,7 +20,7 @@ ESTIMATORS: dict[tuple[str, str], type[TableEstimator]] = {
     ("tab", "classes"): TabTransformerClassifier,
     ("tab", "numbers"): TabTransformerRegressor,
 }
-FOUND = ("size.dim", "size.members")
+FOUND = tuple(f"size.{name}" for name in (*OPEN, *OPEN_SHARES))
 """Sizes that a recipe may leave to the rows that there are."""
 GROUPS = ("size", "optim", "training")
 
@@ -32,7 +32,7 @@ def settled_for(asked: Told[Table], data: TableData, kept: dict[str, Any]) -> Se
     kind = ESTIMATORS[settings.estimator, settings.answers or data.target.answers]
     recipe = recipe_of(settings, kind)
     found = {name: getattr(recipe, name.rpartition(".")[2]) for name in parameters_of(kind)}
-    found |= {name: found.get(name) or None for name in FOUND}  # 0: as the rows have it
+    found |= {name: value or None for name, value in found.items() if name.removeprefix("size.") in OPEN}  # 0: open
     known = {**chosen, **asked.values}
     from_recipe = {name: value for name, value in found.items() if name not in known and value is not None}
     settled = settle(asked, {**chosen, **from_recipe})
@@ -103,9 +103,10 @@ def estimator_for(settings: Table, data: TableData) -> TableEstimator:
     )
 
 
-def with_sizes(settled: Settled[Table], recipe: Recipe) -> Settled[Table]:
+def with_sizes(settled: Settled[Table], kind: type[TableEstimator], recipe: Recipe) -> Settled[Table]:
     """The sizes that were found for the rows: what was chosen once stays, on whatever device the run goes on."""
-    open_ = [name for name in FOUND if group_of(settled.settings, name) is None]
+    own = parameters_of(kind)
+    open_ = [name for name in FOUND if name in own and group_of(settled.settings, name) is None]
     sizes = {name.rpartition(".")[2]: getattr(recipe, name.rpartition(".")[2]) for name in open_}
     size = settled.settings.size.model_copy(update=sizes)
     settings = settled.settings.model_copy(update={"size": size})

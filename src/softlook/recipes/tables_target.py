@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from softlook.base.errors import ConfigError, DataError
 from softlook.tabular.arrow import pc
+from softlook.tabular.parsing import moments_in
 from softlook.tabular.telling import percent
 
 Answers = Literal["classes", "numbers"]
@@ -117,15 +118,25 @@ def _classes(seen: Seen, told: Answers | None) -> Target:
     if len(counts) < 2:
         raise DataError(f"every row has the same {name}, {next(iter(counts))!r:.80}: there is nothing to learn")
     if not seen.is_few or (told is None and seen.odd is not None and len(counts) > max(FEW, seen.rows // 2)):
+        odd = "" if seen.odd is None else f", and {seen.odd!r:.80} is no number"
         raise DataError(
-            f"{name} has {len(counts):,} different values in {seen.rows:,} rows: names or texts, and hardly classes",
-            help="name another column with --target, or say --answers classes if it is meant so",
+            f"{name} has {len(counts):,} different values in {seen.rows:,} rows, too many for classes{odd}",
+            help=_instead(seen.odd),
         )
     shares = [f"{value} {percent(count / seen.rows)}" for value, count in counts.most_common(SHOWN)]
     more = f" and {len(counts) - SHOWN:,} more" if len(counts) > SHOWN else ""
     other = " --answers numbers says otherwise." if seen.odd is None and told is None else ""
     said = f"To be predicted: {name}, {len(counts):,} classes ({', '.join(shares)}{more}).{other}"
     return Target((name,), "classes", said, tuple(sorted(map(int, counts) if seen.is_whole else counts)))
+
+
+def _instead(odd: str | None) -> str:
+    """What can be done about a column of which this value is neither a number nor likely to be a class."""
+    if odd is not None and moments_in(pa.array([odd])) is not None:
+        return "a date is not predicted: make a number of it, days from a day of your choice, say"
+    if odd is not None and re.search(r"\d", odd) and not re.search(r"[^\W\d_]", odd):
+        return "spell numbers with digits and a point alone, as in 1234.5"
+    return "name another column with --target, or say --answers classes if it is meant so"
 
 
 def _numbers(name: str, column: pa.ChunkedArray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from softlook.recipes.sizing import Room
 from softlook.train.batches import Batches, Place
@@ -27,7 +28,11 @@ USUALLY = {"cpu": 1.2, "cuda": 1.05}
 """How much longer than the quickest a step usually takes, as others may be at work too."""
 WATCHED = 3
 """Steps in which is counted what they keep."""
+STILL = 1e-9
+"""The learning rate of a trial."""
 Spent = list[tuple[float, int]]
+Step = Callable[[Any], object]
+"""A step on a batch, which is over when it comes back."""
 
 
 @dataclass(frozen=True)
@@ -43,21 +48,40 @@ class Trial:
 
 
 def tried(model: nn.Module, batches: Batches, objective: Objective, room: Room, precision: Any) -> Trial:
-    """The quickest step of a few, as others may be at work too, and the largest."""
-    with dice_kept(room.device):
-        before = _allocated(room.device)
-        twin = copy.deepcopy(model).to(room.device).train()
-        kind = choose_precision(precision, room.device)
+    """What a step on text takes."""
+    kind = choose_precision(precision, room.device)
+
+    def stepping(twin: nn.Module) -> tuple[Optimizer, Step]:
         stepper = Stepper(twin, objective, make_optimizer(twin, Optim()), clip=1.0, kind=kind)
-        spent, kept = steps_of(stepper, batches, room.device)
+        return stepper.optimizer, lambda batch: stepper.step([batch], STILL)
+
+    return measured(model, stepping, (batch for _, batch in batches.start(Place())), room.device)
+
+
+def measured(
+    model: nn.Module,
+    stepping: Callable[[nn.Module], tuple[Optimizer, Step]],
+    batches: Iterable[Any],
+    device: torch.device,
+) -> Trial:
+    """The quickest step of a few, as others may be at work too, and the largest. The model itself stays as it is.
+
+    `stepping` says how a copy of it makes a step, and with which optimizer.
+    """
+    with dice_kept(device):
+        before = _allocated(device)
+        twin = copy.deepcopy(model).to(device).train()
+        optimizer, step = stepping(twin)
+        parameters = [parameter for parameter in twin.parameters() if parameter.requires_grad]
+        spent, kept = steps_of(step, batches, parameters, device)
         weights = bytes_of(own_tensors(twin).values())
-        gradients = bytes_of(p.grad for p in stepper.parameters if p.grad is not None)
-        optimizer = bytes_of(remembered(twin, stepper.optimizer).values())
-        if room.device.type == "cuda":
-            peak = torch.cuda.max_memory_allocated(room.device) - before
-            kept = max(peak - weights - gradients - optimizer, 0)
-    usually = USUALLY.get(room.device.type, USUALLY["cpu"])
-    return Trial(max(usually * pace_of(spent), 1e-4), weights, gradients, optimizer, kept)
+        gradients = bytes_of(p.grad for p in parameters if p.grad is not None)
+        remembering = bytes_of(remembered(twin, optimizer).values())
+        if device.type == "cuda":
+            peak = torch.cuda.max_memory_allocated(device) - before
+            kept = max(peak - weights - gradients - remembering, 0)
+    usually = USUALLY.get(device.type, USUALLY["cpu"])
+    return Trial(max(usually * pace_of(spent), 1e-4), weights, gradients, remembering, kept)
 
 
 def pace_of(spent: Spent) -> float:
@@ -70,19 +94,21 @@ def pace_of(spent: Spent) -> float:
     return min(seconds / size for seconds, size in later) * sum(size for _, size in later) / len(later)
 
 
-def steps_of(stepper: Stepper, batches: Batches, device: torch.device) -> tuple[Spent, int]:
+def steps_of(
+    step: Step, batches: Iterable[Any], parameters: list[nn.Parameter], device: torch.device
+) -> tuple[Spent, int]:
     """Seconds of each step and the size of its batch, and the most bytes that one of the first ones kept."""
     spent: Spent = []
     most = 0
-    for _, batch in islice(batches.start(Place()), TRIES + 1):
+    for batch in islice(batches, TRIES + 1):
         if device.type == "cuda":
-            stepper.step([batch], 1e-9)  # kernels are made when they first meet a size
+            step(batch)  # kernels are made when they first meet a size
         began = time.monotonic()
         if device.type == "cuda" or len(spent) >= WATCHED:
-            stepper.step([batch], 1e-9)
+            step(batch)
         else:
-            with saving(stepper.parameters) as kept:
-                stepper.step([batch], 1e-9)
+            with saving(parameters) as kept:
+                step(batch)
             most = max(most, sum(kept.values()))
         spent.append((time.monotonic() - began, numbers_in(batch)))
         if sum(seconds for seconds, _ in spent) > LONGEST_TRY and len(spent) > 2:
@@ -91,7 +117,7 @@ def steps_of(stepper: Stepper, batches: Batches, device: torch.device) -> tuple[
 
 
 @contextmanager
-def saving(weights: list[Tensor]) -> Iterator[dict[int, int]]:
+def saving(weights: Sequence[Tensor]) -> Iterator[dict[int, int]]:
     """Counts what is kept for the way back, weights aside: bytes, by where they lie, so that nothing counts twice.
 
     >>> x = torch.ones(100, requires_grad=True)

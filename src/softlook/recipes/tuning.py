@@ -78,7 +78,7 @@ def _keep(search: Search, folder: Path, base: dict[str, Any]) -> Tuned:
     _write(folder / TRIALS, "".join(json.dumps(asdict(one)) + "\n" for one in tried))
     found = {} if best is None else {_full_name(name): value for name, value in search.settings().items()}
     if best is not None:
-        head = f"# The best of {len(tried)} trials, number {best.number}: held-out loss {best.loss:.6g}.\n"
+        head = f"# The best of {len(tried)} trials, number {best.number + 1}: held-out loss {best.loss:.6g}.\n"
         head += "# softlook train table --config takes it.\n"
         values = {name: value for name, value in base.items() if name not in OWN} | found
         _write(folder / BEST, head + as_toml(nested(_from(folder, values))))
