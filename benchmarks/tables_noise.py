@@ -21,7 +21,7 @@ from benchmarks.tables_who import WHO
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 HARMS = ("noisy", "missing")
-TABLES = ("adult", "bank")
+TABLES = ("adult", "bank", "blastchar")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,15 @@ from torch.nn import functional as F
 from benchmarks.timing import spread
 from softlook.models import FTTransformer, FTTransformerConfig
 from softlook.tabular.rows import TOGETHER
+from softlook.train.half import half
 from tests.parity.test_rtdl import copy
 
 LAP = 2
 """Steps that one makes before it is the other's turn."""
 FIRST = 1
 """Laps left out: what is made once is made then."""
+HALVED = "training, our products in bfloat16"
+"""As `recipe="ours"` learns on a CPU that has units for it."""
 MANY = 8192
 """Rows that the authors' programs predict at once."""
 DROPOUTS: dict[str, str] = {
@@ -67,12 +71,13 @@ class Rows:
 class Runner:
     """A model and its optimiser."""
 
-    def __init__(self, model: Any, optimiser: torch.optim.Optimizer) -> None:
-        self.model, self.optimiser = model, optimiser
+    def __init__(self, model: Any, optimiser: torch.optim.Optimizer, *, halved: bool = False) -> None:
+        self.model, self.optimiser, self.halved = model, optimiser, halved
 
     def step(self, numbers: Tensor, categories: Tensor | None, targets: Tensor) -> float:
         self.model.train()
-        said = self.model(numbers, categories)
+        with half(numbers.device) if self.halved else nullcontext():
+            said = self.model(numbers, categories)
         loss = F.cross_entropy(said, targets) if targets.dtype == torch.long else F.mse_loss(said[:, 0], targets)
         self.optimiser.zero_grad()
         loss.backward()
@@ -95,7 +100,7 @@ class Parted(Runner):
         return torch.cat([super(Parted, self).predict(part, codes, _) for part, codes in pairs])
 
 
-def pair(rows: Rows, *, dropping: bool) -> tuple[Runner, Runner]:
+def pair(rows: Rows, *, dropping: bool, halved: bool) -> tuple[Runner, Runner]:
     """Ours and theirs with the paper's sizes and equal weights."""
     torch.manual_seed(0)
     sizes = Theirs.get_default_kwargs()
@@ -106,7 +111,8 @@ def pair(rows: Rows, *, dropping: bool) -> tuple[Runner, Runner]:
     ours = FTTransformer(FTTransformerConfig(numbers=numbers, categories=rows.sizes, classes=rows.classes, **dropouts))
     copy(theirs, ours)
     plain = torch.optim.AdamW(theirs.make_parameter_groups(), lr=1e-4, weight_decay=1e-5)
-    return Runner(ours, torch.optim.AdamW(groups(ours), lr=1e-4, weight_decay=1e-5, fused=True)), Runner(theirs, plain)
+    fused = torch.optim.AdamW(groups(ours), lr=1e-4, weight_decay=1e-5, fused=True)
+    return Runner(ours, fused, halved=halved), Runner(theirs, plain)
 
 
 def groups(model: FTTransformer) -> list[dict[str, Any]]:
@@ -120,9 +126,9 @@ def groups(model: FTTransformer) -> list[dict[str, Any]]:
     ]
 
 
-def apart(rows: Rows, steps: int | None) -> tuple[float, float]:
+def apart(rows: Rows, steps: int | None, *, halved: bool) -> tuple[float, float]:
     """The mean loss of an epoch without dropout, or of its first steps, and how far ours is from theirs."""
-    ours, theirs = pair(rows, dropping=False)
+    ours, theirs = pair(rows, dropping=False, halved=halved)
     losses = [
         (ours.step(*batch), theirs.step(*batch))
         for _, batch in zip(range(steps or 10**9), rows.batches(1), strict=False)
@@ -131,9 +137,11 @@ def apart(rows: Rows, steps: int | None) -> tuple[float, float]:
     return other, abs(own - other) / abs(other)
 
 
-def laps(rows: Rows, call: Callable[[Runner], Callable[..., object]], count: int) -> tuple[list[float], list[float]]:
+def laps(
+    rows: Rows, call: Callable[[Runner], Callable[..., object]], count: int, *, halved: bool
+) -> tuple[list[float], list[float]]:
     """Seconds a batch, ours and theirs, lap by lap in turn."""
-    (ours, theirs), spent = pair(rows, dropping=True), ([], [])
+    (ours, theirs), spent = pair(rows, dropping=True, halved=halved), ([], [])
     runners = (Parted(ours.model, ours.optimiser) if rows.batch == MANY else ours, theirs)
     batches = [batch for batch, _ in zip(rows.batches(2), range(LAP), strict=False)]
     for lap in range(FIRST + count):
@@ -181,18 +189,21 @@ def main() -> None:
     print("| table | work | theirs, s an epoch | ours | ratio | ± | loss | apart |\n|---|---|---|---|---|---|---|---|")
     for name in words.only:
         rows = TABLES[name](words.folder)
-        loss, distance = apart(rows, words.compared)
         works: dict[str, tuple[Rows, Callable[[Runner], Callable[..., object]]]] = {
             "training": (rows, lambda runner: runner.step),
+            HALVED: (rows, lambda runner: runner.step),
             "predicting": (rows, lambda runner: runner.predict),
             "predicting, each in its own way": (replace(rows, batch=MANY), lambda runner: runner.predict),
         }
         for work, (batched, call) in works.items():
-            ours, theirs = laps(batched, call, words.laps)
+            ours, theirs = laps(batched, call, words.laps, halved=work == HALVED)
             epoch = len(rows.targets) / batched.batch
             seconds = [f"{epoch * statistics.median(each):.2f}" for each in (theirs, ours)]
             ratio = statistics.median(other / own for own, other in zip(ours, theirs, strict=True))
-            told = f"{loss:.4f} | {distance:.0e}" if work == "training" else "| "
+            told = "| "
+            if work.startswith("training"):
+                loss, distance = apart(rows, words.compared, halved=work == HALVED)
+                told = f"{loss:.4f} | {distance:.0e}"
             print(
                 f"| {rows.name} | {work} | {' | '.join(seconds)} | {ratio:.2f} | {spread(theirs, ours):.2f} | {told} |"
             )
