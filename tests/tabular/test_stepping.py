@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from softlook.models import TableTransformer, TableTransformerConfig
+from softlook.tabular import settling
 from softlook.tabular.defaults import RECIPES, Recipe
 from softlook.tabular.fitting import Learner, Limits
 from softlook.tabular.rows import Rows
@@ -96,6 +97,15 @@ def test_the_more_rows_the_larger_the_model_and_the_less_is_dropped() -> None:
     amounts = settled(OURS, Setting(50_000, tokens=10, device="cuda", amounts=True))
     few, many, most, of_amounts = (one.attention_dropout or 0.0 for one in (*found, amounts))
     assert few >= many > of_amounts > most
+
+
+def test_the_less_time_there_is_the_fewer_members_and_enough_of_it_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(settling, "products_a_second", lambda: 1e10)
+    times = (1.0, 200.0, 3600.0, None)
+    found = [settled(OURS, Setting(5_000, tokens=15, device="cpu", seconds=seconds)).members for seconds in times]
+    assert found == sorted(found) and found[0] == 1 < found[1] < found[2] == found[3]
 
 
 def test_what_is_told_stays_as_it_is() -> None:

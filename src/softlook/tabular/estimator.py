@@ -241,7 +241,8 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
             recipe = replace(recipe, dim=own.dim, depth=own.depth, members=own.members)
         amounts = not self._estimator_type_is("classifier")
         tokens = 1 + len(self.reading_.shares)
-        return settled(recipe, Setting(rows=rows, tokens=tokens, device=device.type, amounts=amounts))
+        seconds = self.time_limit
+        return settled(recipe, Setting(rows, tokens=tokens, device=device.type, amounts=amounts, seconds=seconds))
 
     def _model(self, recipe: Recipe, numbers: torch.Tensor, begun: Pretrained | None) -> nn.Module:
         if begun is not None:

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass, replace
 
+import torch
+
 from softlook.tabular.defaults import Recipe
+from softlook.tabular.timing import quickest
 
 EPOCHS, LEAST_STEPS, MOST_STEPS = 40, 300, 8_000
 """Times through the rows where a falling rate is not told how many; and bounds on the steps that they come to."""
@@ -12,6 +15,8 @@ MANY_ROWS = 50_000
 """From so many rows on a step takes more of them."""
 BUDGET_A_ROW, BUDGET = 7.5e8, 1e13
 """Products of a CPU that a row is worth, and all of them."""
+USEFUL = 0.4
+"""Of the products that a CPU could do, the share that comes to pass in learning: other work lies between them."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,18 @@ class Setting:
     device: str
     amounts: bool = False
     """Whether numbers are wanted, and not classes."""
+    seconds: float | None = None
+    """Time that there is, where it is limited."""
 
     @property
     def is_large(self) -> bool:
         return self.rows >= LARGE_TABLE
+
+    @property
+    def budget(self) -> float:
+        """Products of a CPU that the table is worth, or that there is time for."""
+        worth = min(self.rows * BUDGET_A_ROW, BUDGET)
+        return worth if self.seconds is None else min(worth, self.seconds * USEFUL * products_a_second())
 
     def sizes(self) -> Sizes:
         """As measured, see docs/log.md: a table of many rows needs no dropout, and numbers suffer from much of it."""
@@ -52,7 +65,8 @@ def settled(recipe: Recipe, setting: Setting) -> Recipe:
     """The recipe with nothing left open. On a CPU there are as many members as are worth their time.
 
     Members are powers of two there: as many as a budget of products allows, which grows with the rows up to some
-    minutes of two cores. It counts nothing that differs from one CPU to another.
+    minutes of two cores. It counts nothing that differs from one CPU to another, unless time is limited: a few members
+    that have learned all they can are better than many that were broken off.
 
     >>> from softlook.tabular.defaults import RECIPES
     >>> ours = RECIPES["ft"]["ours"]
@@ -68,7 +82,7 @@ def settled(recipe: Recipe, setting: Setting) -> Recipe:
     steps = -(-setting.rows // rows_a_step(recipe, setting.rows))
     epochs = recipe.epochs or enough_epochs(recipe, steps) or EPOCHS
     alone = 3 * setting.rows * epochs * setting.tokens * (8 * recipe.depth - 6) * recipe.dim**2
-    fitting = min(setting.rows * BUDGET_A_ROW, BUDGET) // alone
+    fitting = setting.budget // alone
     return replace(recipe, members=min(open_.members, 1 << max(0, int(fitting).bit_length() - 1)))
 
 
@@ -97,6 +111,13 @@ def enough_epochs(recipe: Recipe, steps: int) -> int | None:
     [300, 40, 4]
     """
     return None if recipe.schedule == "constant" else max(min(EPOCHS, MOST_STEPS // steps), -(-LEAST_STEPS // steps), 4)
+
+
+def products_a_second() -> float:
+    """What the CPU does in matrices of a table's size, by a quick try."""
+    rows, width = 4096, 128
+    left, right = torch.ones(rows, width), torch.ones(width, width)
+    return rows * width**2 / quickest(lambda: left @ right, tries=5)
 
 
 def _or(told: float | None, else_: float | None) -> float | None:
