@@ -277,3 +277,23 @@ def test_truths_may_be_written_as_people_and_programs_do() -> None:
         columns.encode([[value]]).categories[0, 0] for value in (True, 1, 1.0, "True", "TRUE", False, 0, None, "maybe")
     ]
     assert codes == [3, 3, 3, 3, 3, 2, 2, 0, 1]
+
+
+def test_dates_with_points_are_those_that_iso_writes() -> None:
+    """Every day of a leap year, with noughts and without."""
+    days = [dt.date(2024, 1, 1) + dt.timedelta(days=day) for day in range(366)]
+    iso = Columns.fit(pa.table({"d": [day.isoformat() for day in days]}))
+    wanted = iso.encode(pa.table({"d": [day.isoformat() for day in days]})).numbers
+    for form in ("{0.day}.{0.month}.{0.year}", "{0:%d.%m.%Y}"):
+        table = pa.table({"d": [form.format(day) for day in days]})
+        assert (Columns.fit(table).encode(table).numbers == wanted).all()
+        assert (iso.encode(table).numbers == wanted).all()
+
+
+def test_dates_with_points_leave_others_beside_them_as_they_are() -> None:
+    words = ["2024-02-29T12:00:00-0530", "29.02.2024T12:00:00-0530"]
+    assert Columns.fit(pa.table({"d": words})).kinds == {"d": "date"}
+    first, second = (
+        Columns.fit(pa.table({"d": [*words, "2024-03-01T00:00:00-0100"]})).encode(pa.table({"d": words})).numbers
+    )
+    assert (first == second).all()

@@ -123,7 +123,7 @@ def test_a_cell_that_does_not_fit_is_told_by_its_line(tmp_path: Path) -> None:
         ("a.csv", "a,b\n1,2\n3\n", r"a.csv:3: this does not fit .*Expected 2 columns, got 1"),
         ("a.csv", "a,a\n1,2\n", "more than one column is named 'a'"),
         ("a.csv", "", "this file is empty"),
-        ("a.csv", "a\n\xff\xfe\n", r"a.csv:2: .*invalid UTF8"),
+        ("a.csv", "a\n\xff\xfe\n", r"a.csv:2: this is not written in UTF-8"),
         ("a.jsonl", json.dumps({"a": 1}) + "\n{", r"a.jsonl:2: "),
         ("a.parquet", "no parquet", "this file is damaged, or not what its name says"),
         ("a.arrow", "no arrow, and nothing like it", "this file is damaged, or not what its name says"),
@@ -162,3 +162,11 @@ def test_a_cell_may_hold_line_ends_where_pieces_meet(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b\n" + '1,"two\nlines"\n' * 200)
     found = pa.concat_tables(read_table(tmp_path / "a.csv", piece=100))
     assert found["b"].to_pylist() == ["two\nlines"] * 200
+
+
+def test_a_table_that_is_not_in_utf_8_is_told_how_to_become_so(tmp_path: Path) -> None:
+    path = tmp_path / "towns.csv"
+    path.write_bytes("town,age\nKöln,3\nJülich,4\n".encode("latin-1"))
+    with pytest.raises(DataError, match="not written in UTF-8") as told:
+        list(read_table(path))
+    assert "iconv -f WINDOWS-1252 -t UTF-8 towns.csv" in str(told.value)

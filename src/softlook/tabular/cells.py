@@ -132,7 +132,7 @@ class Cells:
         row = int((words.codes == place).argmax())
         return DataError(
             f"column {self.name!r} is to hold {wanted}; {words.values[place].as_py()!r:.60} came in row {row:,}",
-            help=f"mend the cell or empty it, or say what the column holds: kinds={{{self.name!r}: 'category'}}",
+            help=f"mend the cell or empty it; before learning, kinds={{{self.name!r}: 'category'}} takes any words",
         )
 
 

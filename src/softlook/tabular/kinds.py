@@ -1,11 +1,12 @@
 """What a column is: recognised by its type and its values, and said."""
 
+import re
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from softlook.tabular.cells import Cells, Words
-from softlook.tabular.parsing import moments_in, numbers_in
+from softlook.tabular.parsing import POINTED, moments_in, numbers_in
 
 Kind = Literal["number", "boolean", "category", "ordinal", "date", "text"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -58,7 +59,8 @@ def _may_be_numbers(words: Words) -> bool:
 
 def _may_be_dates(words: Words) -> bool:
     first = next((word for word in words.values.to_pylist() if word.strip()), "")
-    return len(first) >= len("2024-02-29") and first[:4].isdigit()
+    is_pointed = re.match(POINTED[0][0], first.strip()) is not None
+    return is_pointed or (len(first) >= len("2024-02-29") and first[:4].isdigit())
 
 
 def _are_texts(words: Words) -> bool:

@@ -8,6 +8,11 @@ import pyarrow as pa
 from softlook.tabular.arrow import pc
 
 NUMBER = re.compile(r"\s*[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*")
+POINTED = (
+    (r"^(\d{1,2})\.(\d{1,2})\.(\d{4})(\D|$)", r"\3-0\2-0\1\4"),
+    (r"^(\d{4})-0?(\d\d)-0?(\d\d)", r"\1-\2-\3"),
+)
+"""Day, month, year with points between them, and what to make of it: first a nought too many, then two digits each."""
 MOMENT = pa.timestamp("us")
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
@@ -57,10 +62,17 @@ def numbers_in(words: pa.Array) -> np.ndarray | None:
 def moments_in(words: pa.Array) -> pa.Array | None:
     """The moments that words write as ISO 8601 has them, null for blank ones; None where a word is none.
 
+    With points between them, day, month and year stand in this order. With slashes nobody can tell day from month.
+
     >>> moments_in(pa.array(["2024-02-29", "2024-02-29T12:30:00", ""])).to_pylist()
     [datetime.datetime(2024, 2, 29, 0, 0), datetime.datetime(2024, 2, 29, 12, 30), None]
+    >>> moments_in(pa.array(["1.2.2024", "29.02.2024 12:30"])).to_pylist()
+    [datetime.datetime(2024, 2, 1, 0, 0), datetime.datetime(2024, 2, 29, 12, 30)]
     """
     trimmed = pc.utf8_trim_whitespace(words)
+    if pc.any(pc.match_substring_regex(trimmed, POINTED[0][0])).as_py():
+        for pattern, better in POINTED:
+            trimmed = pc.replace_substring_regex(trimmed, pattern, better)
     told = pc.if_else(pc.equal(pc.utf8_length(trimmed), 0), pa.scalar(None, trimmed.type), trimmed)
     for kind in (MOMENT, pa.timestamp("us", "UTC")):
         try:

@@ -19,6 +19,7 @@ import pyarrow.json as arrow_json
 import pyarrow.parquet as pq
 
 from softlook.base.errors import DataError
+from softlook.data.encoding import how_to_convert
 from softlook.data.files import Given, find, plain_name
 from softlook.data.opening import stream, told
 from softlook.tabular.arrow import pc
@@ -177,10 +178,13 @@ def _misfit(path: Path, fault: Exception, *, rows_before: int) -> DataError:
     said = re.sub(r"(CSV|JSON) parse error: |Row #\d+: | in row \d+$", "", str(fault))
     row = re.search(r"[Rr]ow #?(\d+)", str(fault))
     is_ragged = re.match(r"Expected \d+ columns", said) is not None
+    line = rows_before + int(row[1]) if row else None
+    if "invalid UTF8" in said:
+        return DataError("this is not written in UTF-8", file=path, line=line, help=how_to_convert(path))
     return DataError(
         f"this does not fit what came before: {said:.200}",
         file=path,
-        line=rows_before + int(row[1]) if row else None,
+        line=line,
         help="give every line as many cells as the first one has"
         if is_ragged
         else "mend the cell, or read its column as text: words=['its name'], or --kinds name=text",
