@@ -206,7 +206,7 @@ def test_who_interrupts_is_answered_at_once(here: Path, run: Any, monkeypatch: p
         raise KeyboardInterrupt
 
     monkeypatch.setattr("softlook.weights.load", interrupted)
-    assert run("export", "hf", "mine") == (130, "", "error: stopped\n")
+    assert run("export", "hf", "mine") == (130, "", "stopped, as asked\n")
 
 
 def test_nothing_in_a_name_can_act_on_a_terminal(here: Path, run: Any) -> None:

@@ -201,6 +201,27 @@ def test_what_is_wrong_is_said_in_a_line(ask: Ask, run: Path, tmp_path: Path) ->
     assert kept.code == 65 and "Did you mean 'id'?" in kept.err
 
 
+def test_a_cell_that_cannot_be_read_is_told_by_its_place(ask: Ask, run: Path, tmp_path: Path) -> None:
+    text = 'age,city,grade,note\n30,Rome,1,"two\nlines"\nold,Rome,1,\n'
+    (tmp_path / "bad.csv").write_text(text)
+    said = "column 'age' is to hold numbers; 'old' came\nhelp: mend the cell or empty it; "
+    for words in (("predict", run, "bad.csv"), ("eval", run, "--data", "bad.csv")):
+        bad = ask(*words)
+        assert bad.code == 65 and bad.err.startswith(f"error: bad.csv:4: {said}"), bad.err
+        assert "--kinds age=category" in bad.err and bad.out == ""
+    piped = ask("predict", run, stdin=text)
+    assert piped.code == 65 and piped.err.startswith(f"error: stdin:4: {said}")
+    told = ask("check", "bad.csv", "--target", "city", "--kinds", "age=number")
+    assert told.code == 65 and told.err.startswith(f"error: bad.csv:4: {said}")
+
+
+def test_rows_of_a_table_are_not_left_out_as_unreadable(ask: Ask) -> None:
+    checked = ask("check", "people.csv", "--target", "buys", "--max-bad-rows", "3")
+    assert checked.code == 65 and "--max-bad-rows is for texts" in checked.err
+    trained = ask(*TRAIN, "--max-bad-rows", "3")
+    assert trained.code == 2 and "--max-bad-rows" in trained.err
+
+
 def test_a_run_about_texts_says_how_it_is_asked(ask: Ask, tmp_path: Path) -> None:
     run = made_runs(tmp_path, "classify")["classify"]
     done = ask("predict", run, "people.csv")

@@ -58,3 +58,11 @@ def test_without_optuna_the_extra_is_named(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, *TUNE], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 69
     assert "error: to search for settings, install optuna: pip install softlook[tune]" in done.stderr
+
+
+def test_a_trial_that_failed_says_why() -> None:
+    from softlook.cli.tuning import line  # noqa: PLC0415  (after pytest has switched on the shape checks)
+    from softlook.tabular.tuning import Tried  # noqa: PLC0415  (as above)
+
+    said = line(Tried(1, {"lr": 1e30}, "failed", None, None, None, 0, 1.2, why="the loss became nan"), 9)
+    assert said == "trial 2 of 9: 0 epochs, 1.2 s, failed: the loss became nan\n    lr 1e+30"

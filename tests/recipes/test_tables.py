@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -84,6 +85,60 @@ def test_what_is_told_of_columns_and_classes_reaches_the_estimator(tmp_path: Pat
     told: dict[str, Any] = {"kinds": {"grade": "category"}, "ordinal": {"city": ["Rome", "Bern", "Oslo"]}}
     by_hand = plain(settings, FTTransformerClassifier, **told, class_weight={"yes": 3.0})
     assert same(fitted.estimator, by_hand.fit(X, whole.column("buys").to_pylist()))
+
+
+def test_what_is_wrong_with_test_rows_is_said_before_anything_is_learned(tmp_path: Path) -> None:
+    lines = people(tmp_path / "test.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "test.csv").write_text("".join(lines[:3]) + "3,old,Rome,1,yes,2\n")
+    settings, heard = tabling(tmp_path, test=(tmp_path / "test.csv",)), list[Event]()
+    with pytest.raises(DataError, match=r"test\.csv:4: column 'age' is to hold numbers; 'old' came"):
+        table(settings, [heard.append])
+    (tmp_path / "test.csv").write_text("age,city,buys\n3,Rome,yes\n")
+    with pytest.raises(DataError, match=r"test\.csv: there is no column 'grade', which is in the data"):
+        table(settings, [heard.append])
+    assert not heard and not (tmp_path / "run" / "settings.json").exists()
+    (tmp_path / "test.csv").write_text("more,grade,age,city,buys\n1,2,30,Rome,yes\n1,2,60,Rome,no\n")
+    assert set(table(settings).scores["test"]) >= {"accuracy"}  # in another order, with more and less that is left out
+
+
+def test_truths_are_the_same_however_a_file_spells_them(tmp_path: Path) -> None:
+    path = people(tmp_path / "truths.csv")
+    path.write_text(path.read_text().replace(",yes,", ",True,").replace(",no,", ",False,"))
+    rows = pa.concat_tables(read_table(path))
+    for name in ("truths.parquet", "truths.jsonl"):
+        if name.endswith("parquet"):
+            pq.write_table(rows, tmp_path / name)
+        else:
+            (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows.to_pylist()))
+    fitted = table(tabling(tmp_path, data=(path,), test=(tmp_path / "truths.parquet",)))
+    assert [evaluate(fitted.folder, (tmp_path / name,)) for name in ("truths.parquet", "truths.jsonl")] == [
+        evaluate(fitted.folder, (path,))
+    ] * 2
+    by_json = table(tabling(tmp_path, data=(tmp_path / "truths.jsonl",), run=tmp_path / "json"))
+    assert opened_table(by_json.folder).classes == ["false", "true"]
+
+
+def test_a_column_of_lists_is_told_and_may_be_left_out(tmp_path: Path) -> None:
+    rows = pa.concat_tables(read_table(people(tmp_path / "people.csv"))).to_pylist()
+    lines = [json.dumps({**row, "tags": ["a"]}) + "\n" for row in rows]
+    (tmp_path / "lists.jsonl").write_text("".join(lines))
+    with pytest.raises(DataError, match=r"lists\.jsonl: column 'tags' holds list.*\n.*--ignore tags"):
+        table(tabling(tmp_path, data=(tmp_path / "lists.jsonl",)))
+    fitted = table(tabling(tmp_path, data=(tmp_path / "lists.jsonl",), ignore=("id", "spent", "tags")))
+    assert evaluate(fitted.folder, (tmp_path / "lists.jsonl",))["rows"] == 240
+
+
+def test_whoever_ends_the_comparison_hears_that_the_model_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def asked(*given: Any, **more: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as now, caplog.at_level("INFO", "softlook"), pytest.raises(KeyboardInterrupt):
+        now.setattr("softlook.recipes.tables.scored", asked)
+        table(tabling(tmp_path))
+    assert "The model has learned and is saved. The same command goes on" in caplog.text
+    assert table(tabling(tmp_path)).scores["accuracy"] > 0
 
 
 class Interrupting:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from softlook.base.errors import ConfigError, TrainingError
+from softlook.recipes.listing import runs_in
+from softlook.recipes.remembering import place_of
 from softlook.recipes.settings import Table, TableSizes, TableTraining, Tune
 from softlook.recipes.tables import table
 from softlook.recipes.told import gather
@@ -50,6 +52,16 @@ def test_the_same_words_go_on_and_others_are_refused() -> None:
     assert lines[0]["settings"] == first.tried[0].settings
     with pytest.raises(TrainingError, match=r"recipe: 'ours' then, 'paper' now"):
         tune(asked(recipe="paper", size=TableSizes(dim=8, depth=1, heads=2)))
+
+
+def test_a_search_is_listed_and_the_run_after_it_has_the_name_of_its_data() -> None:
+    found = tune(asked())
+    best = next(one for one in found.tried if one.is_best)
+    (listed,) = runs_in(Path("runs"))
+    assert (listed.task, listed.step, listed.best) == ("tune", 2, best.loss) and "best.toml" in listed.state
+    assert place_of("table", gather(Table(), config=found.best)) == Path("runs/table-people")
+    named = tune(asked(data=(people(Path("train.csv")),)))
+    assert place_of("table", gather(Table(), config=named.best)).name == f"table-{Path.cwd().name}-train"
 
 
 def test_rows_for_a_test_are_not_looked_at() -> None:

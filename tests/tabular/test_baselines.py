@@ -8,7 +8,7 @@ import torch
 
 from softlook.tabular import baselines as others
 from softlook.tabular.baselines import baselines
-from softlook.tabular.judging import judged
+from softlook.tabular.metrics import judged
 from softlook.tabular.rows import Rows
 from softlook.tabular.targets import Amounts, Classes
 

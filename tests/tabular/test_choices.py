@@ -7,7 +7,8 @@ import pandas
 import pytest
 
 from softlook.tabular import FTTransformerClassifier, TabTransformerClassifier
-from softlook.tabular.choices import MISSING, NONE, Choices
+from softlook.tabular.categories import MISSING, RARE
+from softlook.tabular.choices import Choices
 from softlook.tabular.columns import Columns
 
 COLOURS = ["red", "green", "blue"]
@@ -67,7 +68,7 @@ def test_codes_say_which_one_is_set_and_what_is_no_choice() -> None:
     frame.loc[[3, 4, 5], COLOURS] = [[1, 1, 0], [0, 0, 0], [0, np.nan, 1]]
     encoded = choices.applied(columns.encode(frame))
     assert encoded.numbers.shape[1] == 2
-    assert encoded.categories[:, 0].tolist()[:6] == [2, 3, 4, NONE, NONE, MISSING]
+    assert encoded.categories[:, 0].tolist()[:6] == [2, 3, 4, RARE, RARE, MISSING]
 
 
 @pytest.mark.parametrize("kind", [FTTransformerClassifier, TabTransformerClassifier])

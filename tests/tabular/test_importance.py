@@ -10,7 +10,8 @@ import torch
 from softlook.base.errors import ConfigError
 from softlook.blocks.attention import Mixing
 from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, TabTransformerClassifier
-from softlook.tabular.importance import rank_correlation
+from softlook.tabular.importance import lost_by_shuffling, rank_correlation
+from softlook.tabular.rows import Rows
 from tests.tabular.estimators import mixed, small
 
 X, Y = mixed()
@@ -119,3 +120,23 @@ def test_shuffling_leaves_the_rows_that_came_alone() -> None:
 def test_ranks_that_say_nothing_have_no_correlation() -> None:
     assert np.isnan(rank_correlation(np.ones(3), np.arange(3.0)))
     assert rank_correlation(np.arange(4.0), -np.arange(4.0)) == pytest.approx(-1)
+
+
+def test_a_loss_is_worked_out_once_as_it_is_and_once_for_each_shuffle_of_each_column_asked_for() -> None:
+    model = small(FTTransformerClassifier).fit(DATES, Y)
+    rows, asked = model.reading_.read(DATES), list[Rows]()
+
+    def loss(some: Rows) -> float:
+        asked.append(some)
+        return float(len(asked))
+
+    found = lost_by_shuffling(rows, model.reading_, [1], loss=loss, dice=torch.Generator().manual_seed(0), repeats=2)
+    assert found.shape == (3, 2) and found[1].tolist() == [1.0, 2.0] and np.isnan(found[[0, 2]]).all()
+    whole, *mixed = asked
+    own = torch.tensor([slot.column == "when" for slot in model.columns_.slots if slot.numeric])
+    for some in mixed:
+        assert torch.equal(some.categories, whole.categories), "words are those of their rows"
+        assert torch.equal(some.numbers[:, ~own], whole.numbers[:, ~own])
+        dealt = {tuple(row) for row in some.numbers[:, own].tolist()}
+        assert dealt == {tuple(row) for row in whole.numbers[:, own].tolist()}, "what a date has told stays together"
+        assert not torch.equal(some.numbers, whole.numbers)

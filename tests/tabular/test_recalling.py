@@ -73,6 +73,20 @@ def test_rows_that_say_nothing_are_not_remembered() -> None:
     assert remember(made, noise, replace(held, wanted=said), targets=AMOUNTS, most=10_000, seed=0) is None
 
 
+@pytest.mark.parametrize(("signal", "is_worth_it"), [(1.0, True), (0.08, False)])
+def test_rows_are_remembered_only_where_that_saves_a_hundredth_of_the_loss(signal: float, is_worth_it: bool) -> None:
+    made, learned, held = model(), rows(2000), rows(FEW_JUDGES, seed=1)
+    noise = torch.randn(FEW_JUDGES, 1, generator=torch.Generator().manual_seed(2))
+
+    def beyond(some: Rows) -> Tensor:
+        """What the model says, and something that it does not know."""
+        return answers(made, some, AMOUNTS).float() + signal * some.numbers[:, :1]
+
+    learned, held = replace(learned, wanted=beyond(learned)), replace(held, wanted=beyond(held) + noise)
+    found = remember(made, learned, held, targets=AMOUNTS, most=10_000, seed=0)
+    assert (found is not None) is is_worth_it
+
+
 def test_few_judges_are_not_asked() -> None:
     assert remember(model(), rows(500), rows(FEW_JUDGES - 1), targets=AMOUNTS, most=100, seed=0) is None
 

@@ -10,15 +10,16 @@ from hypothesis.extra import numpy as arrays
 from sklearn.preprocessing import QuantileTransformer
 
 from softlook.base.errors import ConfigError
-from softlook.tabular.scaling import LOOK, Scaling, ScalingKind
+from softlook.tabular.defaults import ScalingName
+from softlook.tabular.scaling import LOOK, Scaling
 
 NUMBER = st.floats(-(2.0**100), 2.0**100, width=32) | st.just(float("nan"))
 TABLE = arrays.arrays(np.float32, st.tuples(st.integers(1, 40), st.integers(1, 3)), elements=NUMBER)
-KINDS: tuple[ScalingKind, ...] = ("quantile", "standard", "none")
+KINDS: tuple[ScalingName, ...] = ("quantile", "standard", "none")
 
 
 @given(TABLE, st.sampled_from(KINDS))
-def test_missing_numbers_stay_missing_and_no_others_become_so(numbers: np.ndarray, kind: ScalingKind) -> None:
+def test_missing_numbers_stay_missing_and_no_others_become_so(numbers: np.ndarray, kind: ScalingName) -> None:
     scaled = Scaling.fit(numbers, kind=kind).apply(numbers)
     assert scaled.dtype == np.float32
     assert np.array_equal(np.isnan(scaled), np.isnan(numbers))
@@ -26,7 +27,7 @@ def test_missing_numbers_stay_missing_and_no_others_become_so(numbers: np.ndarra
 
 
 @given(TABLE, st.sampled_from(KINDS))
-def test_a_larger_number_never_becomes_a_smaller_one(numbers: np.ndarray, kind: ScalingKind) -> None:
+def test_a_larger_number_never_becomes_a_smaller_one(numbers: np.ndarray, kind: ScalingName) -> None:
     scaled = Scaling.fit(numbers, kind=kind).apply(numbers)
     for before, after in zip(numbers.T, scaled.T, strict=True):
         order = np.argsort(before, kind="stable")
@@ -35,7 +36,7 @@ def test_a_larger_number_never_becomes_a_smaller_one(numbers: np.ndarray, kind: 
 
 
 @given(TABLE, st.sampled_from(KINDS))
-def test_what_was_kept_scales_the_same_to_the_bit(numbers: np.ndarray, kind: ScalingKind) -> None:
+def test_what_was_kept_scales_the_same_to_the_bit(numbers: np.ndarray, kind: ScalingName) -> None:
     scaling = Scaling.fit(numbers, kind=kind)
     facts, kept = scaling.state()
     again = Scaling.from_state(json.loads(json.dumps(facts)), kept)
@@ -72,7 +73,7 @@ def test_numbers_beyond_the_known_ones_are_drawn_in() -> None:
 
 
 @pytest.mark.parametrize("kind", ["quantile", "standard"])
-def test_a_column_that_is_always_the_same_becomes_zero(kind: ScalingKind) -> None:
+def test_a_column_that_is_always_the_same_becomes_zero(kind: ScalingName) -> None:
     numbers = np.array([[0.1, np.nan], [0.1, np.nan], [0.1, np.nan]], np.float32)
     scaled = Scaling.fit(numbers, kind=kind).apply(np.array([[0.1, 3.0], [7.0, np.nan], [np.nan, 1.0]]))
     assert np.array_equal(scaled, [[0, 0], [0, np.nan], [np.nan, 0]], equal_nan=True)

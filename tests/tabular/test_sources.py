@@ -78,6 +78,16 @@ def test_a_column_may_be_read_as_words(tmp_path: Path) -> None:
     assert pa.concat_tables(read_table(tmp_path / "a.jsonl", words=["zip"]))["zip"].to_pylist() == ["0123"]
 
 
+def test_numbers_and_truths_of_json_may_be_read_as_words(tmp_path: Path) -> None:
+    rows = [{"n": 1, "is": True, "day": "2024-01-01"}, {"n": None, "is": False, "day": None}, {"n": 2.5}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for piece in (20, 1000):
+        found = pa.concat_tables(read_table(tmp_path / "a.jsonl", words=["n", "is", "day"], piece=piece))
+        assert found["n"].to_pylist() == ["1", None, "2.5"]
+        assert found["is"].to_pylist() == ["true", "false", None]
+        assert found["day"].to_pylist() == ["2024-01-01", None, None]
+
+
 @pytest.mark.parametrize("delimiter", [";", "\t", "|"])
 def test_a_comma_may_be_the_decimal_point_where_it_parts_no_cells(delimiter: str, tmp_path: Path) -> None:
     plain = "n,word,whole\n1.5,Rome,3\n-2.25,a b,4\n,.5,5\n"
@@ -96,6 +106,21 @@ def test_words_with_commas_are_left_as_they_are(tmp_path: Path) -> None:
     assert found.to_pydict() == {"n": [1.5, 2.5], "word": ["Rome, Italy", "1,2,3"]}
 
 
+def test_a_number_among_words_is_spelled_alike_whoever_asks_for_words(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n;odd\n1,5;1,5\n2,5;unknown\n")
+    for words in ((), ("odd",)):
+        assert pa.concat_tables(read_table(tmp_path / "a.csv", words=words))["odd"].to_pylist() == ["1.5", "unknown"]
+
+
+def test_a_packed_file_that_unpacks_to_more_than_any_text_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("softlook.data.opening.HARMLESS", 1000)
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,1\n" * 500_000))
+    with pytest.raises(DataError, match="unpacks to more than"):
+        list(read_table(tmp_path / "a.csv.gz"))
+
+
 def test_utf_16_is_told_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b\n1,2\n", encoding="utf-16")
     with pytest.raises(DataError, match="this is UTF-16, and tables are read as UTF-8"):
@@ -110,10 +135,16 @@ def test_a_line_of_too_few_cells_is_told_so(tmp_path: Path) -> None:
 
 def test_a_cell_that_does_not_fit_is_told_by_its_line(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n,c\n" + "1,a\n" * 50 + "x,b\n")
-    with pytest.raises(DataError, match=r"a.csv:52: this does not fit what came before: .*invalid value 'x'"):
+    with pytest.raises(DataError, match=r"a.csv:52: .* column 'n' held numbers, and 'x' came\n.*--kinds n=category"):
+        list(read_table(tmp_path / "a.csv", piece=40))
+    (tmp_path / "a.csv").write_text("n,c\n" + '1,"two\nlines"\n\n' * 50 + "x,b\n")
+    with pytest.raises(DataError, match="a.csv:152: "):
         list(read_table(tmp_path / "a.csv", piece=40))
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n' * 50 + '{"n": "x"}\n')
     with pytest.raises(DataError, match=r"a.jsonl:51: this does not fit .*changed from number to string"):
+        list(read_table(tmp_path / "a.jsonl", piece=40))
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n\n' * 50 + '{"n": "x"}\n')
+    with pytest.raises(DataError, match=r"a.jsonl:101: "):
         list(read_table(tmp_path / "a.jsonl", piece=40))
 
 

@@ -10,7 +10,7 @@ import torch
 from softlook.base.errors import TrainingError, WeightsError
 from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, TabTransformerClassifier, load
 from softlook.tabular.fitting import Epoch, Learner, Limits
-from softlook.tabular.standing import Standing
+from softlook.tabular.standing import COUNTED, Standing
 from softlook.train.progress import Progress
 from softlook.train.snapshots import Snapshots
 
@@ -100,6 +100,16 @@ def test_every_checkpoint_is_an_estimator(tmp_path: Path) -> None:
     left(tmp_path, FTTransformerClassifier, {"members": 2}, 17)
     made = load(tmp_path)
     assert made.predict_proba(rows()[0]).shape == (400, 2) and len(made.history_) == 1
+
+
+def test_one_of_another_version_is_refused_and_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as before:
+        before.setattr("softlook.tabular.standing.COUNTED", tuple(name for name in COUNTED if name != "enough"))
+        left(tmp_path, FTTransformerClassifier, {"members": 2}, 17)
+    made = FTTransformerClassifier(**SMALL, members=2, random_state=0)
+    with pytest.raises(TrainingError, match=r"learning.json does not say enough: another version .* begin anew"):
+        made._fit(*rows(), None, None, Keeping(tmp_path, made, None))
+    assert load(tmp_path).predict(rows()[0]).shape == (400,)
 
 
 def test_one_that_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -160,6 +160,7 @@ def test_a_trial_that_fails_is_told_of_and_the_search_goes_on() -> None:
     search.study.enqueue_trial({"lr": 1e-3})
     found = tried_by(search, trials=3)
     assert {one.settings["lr"]: one.state for one in found} == {1e30: "failed", 1e-3: "complete"}
+    assert {(one.state, one.why[:15]) for one in found} == {("failed", "the loss became"), ("complete", "")}
 
 
 def test_where_nothing_can_be_chosen_it_is_said() -> None:
@@ -169,6 +170,9 @@ def test_where_nothing_can_be_chosen_it_is_said() -> None:
         Search(estimator(lr=0.1), {"lr": Between(0, 1)})
     with pytest.raises(TrainingError, match="not one trial came to an end"):
         Search(estimator(), SPACE).settings()
+    with pytest.raises(ConfigError, match="hidden_factor is a multiple of dim, which is neither told nor in the space"):
+        Search(FTTransformerRegressor(), {FACTOR: Between(1, 2)})
+    assert "hidden_factor" in (Search(FTTransformerRegressor(dim=16), {FACTOR: Between(1, 2)}).space or {})
 
 
 @pytest.mark.parametrize("family", ["ft", "tab"])

@@ -71,3 +71,11 @@ def test_any_shape_that_a_linear_layer_takes_goes_through(shape: tuple[int, ...]
     assert found.shape == layer(x).shape
     found.sum().backward()
     assert x.grad is not None and x.grad.shape == x.shape
+
+
+def test_a_gpu_works_as_it_does_on_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked = list[tuple[torch.dtype, str]]()
+    monkeypatch.setattr(half_module, "working_in", lambda kind, device: worked.append((kind, device.type)))
+    for kind in ("cuda", "mps"):
+        half(torch.device(kind))
+    assert worked == [(torch.bfloat16, "cuda"), (torch.float32, "mps")]

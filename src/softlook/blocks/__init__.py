@@ -18,6 +18,7 @@ from softlook.blocks.block import ParallelBlock as ParallelBlock
 from softlook.blocks.branches import Branches as Branches
 from softlook.blocks.bridges import attention_from_convolution as attention_from_convolution
 from softlook.blocks.bridges import attention_from_linear as attention_from_linear
+from softlook.blocks.columns import column_blocks as column_blocks
 from softlook.blocks.convolution import CausalConvolution as CausalConvolution
 from softlook.blocks.convolution import ConvolutionStack as ConvolutionStack
 from softlook.blocks.convolution import GatedConvolution as GatedConvolution

@@ -11,6 +11,7 @@ from softlook.cli.talk import Result
 from softlook.cli.voice import Voice, counting
 from softlook.recipes.report import score_name, shown
 from softlook.recipes.tables_asking import Answered, OpenedTable, Tally
+from softlook.tabular.places import told_where
 
 log = logging.getLogger("softlook.cli")
 
@@ -31,7 +32,8 @@ class Telling:
             raise ConfigError(f"{self.run.name} predicts numbers, which have no probabilities")
         voice, tally, rows = Voice(), Tally(self.run), 0
         pieces = self.run.pieces(files, self.keep)
-        with answer_file(self.out, is_json=voice.json) as file, counting(voice, "rows") as counted:
+        answers = answer_file(self.out, is_json=voice.json)
+        with told_where(files), answers as file, counting(voice, "rows") as counted:
             for piece in pieces:
                 answered = self.run.answer(piece)
                 file.add(self._columns(answered))

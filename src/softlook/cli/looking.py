@@ -21,6 +21,8 @@ TaskName = Literal["translate", "lm", "fill", "classify", "vectors", "table"]
 AnyExamples = Examples[Pair] | Examples[Text] | Examples[Labelled]
 ENOUGH = 2_000_000
 """Characters of data from which a sample is taken to estimate what training would take."""
+BAD_ROWS = 1000
+"""Rows that are left out as unreadable, at most, where nobody says how many."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,9 @@ def check(
     task: Annotated[TaskName | None, Parameter(help="what the data are for; guessed where not told")] = None,
     valid: Annotated[tuple[Path, ...], Parameter(help="held-out files: nothing of them should be in the data")] = (),
     test: Annotated[tuple[Path, ...], Parameter(help="test files, likewise")] = (),
-    max_bad_rows: Annotated[int, Parameter(help="rows that may be left out as unreadable")] = 1000,
+    max_bad_rows: Annotated[
+        int | None, Parameter(help="rows of text that may be left out as unreadable; 1000 where not told")
+    ] = None,
     estimate: Annotated[
         bool, Parameter(help="how large a model, how long, how much memory", negative="--no-estimate")
     ] = True,
@@ -58,15 +62,19 @@ def check(
     nothing or tell too much; and what training would take.
     """
     if task == "table" or (task is None and table.given()):
+        if max_bad_rows is not None:
+            raise ConfigError(
+                "--max-bad-rows is for texts: of a table every row is read, or it is said which cannot be"
+            )
         files = {name: given for name, given in (("data", data), ("valid", valid), ("test", test)) if given}
         return _check_table({**files, **table.given()}, estimate=estimate)
     if table.given():
         raise ConfigError(f"--{next(iter(table.given()))} is for tables, and --task {task} is not")
-    task = task or _guess(data)
+    task, bad_rows = task or _guess(data), BAD_ROWS if max_bad_rows is None else max_bad_rows
     other = "" if _is_text(data[0]) else ", and --target COLUMN looks at it as a table"
     log.info(f"Looking at it as data for `softlook train {task}`; --task says otherwise{other}.")
-    others = {name: _read(task, files, max_bad_rows) for name, files in (("valid", valid), ("test", test)) if files}
-    sampling = Sampling(_read(task, data, max_bad_rows), ENOUGH)  # pyright: ignore[reportArgumentType]
+    others = {name: _read(task, files, bad_rows) for name, files in (("valid", valid), ("test", test)) if files}
+    sampling = Sampling(_read(task, data, bad_rows), ENOUGH)  # pyright: ignore[reportArgumentType]
     facts = count(sampling.all(), others)
     found, lines = _estimate(task, data, valid, facts, sampling) if estimate else (None, [])
     content = {"task": task, **facts.to_json(), "estimate": found}
@@ -141,7 +149,7 @@ def _guess(data: tuple[Path, ...]) -> TaskName:
         return "translate" if len(data) == 2 else "lm"
     for task in ("classify", "translate"):
         try:
-            _read(task, data, 1000)
+            _read(task, data, BAD_ROWS)
         except DataError:
             continue
         return task
@@ -155,10 +163,13 @@ def _is_text(path: Path) -> bool:
 def _check_table(given: dict[str, Any], *, estimate: bool) -> Result:
     """The same for a table: what is known of it as facts and in lines, and what training would take."""
     from softlook.recipes.tables_checking import check_table, estimate_table  # noqa: PLC0415  (torch is loaded only now)
+    from softlook.recipes.tables_data import told_of  # noqa: PLC0415
 
     if "data" not in given:
         raise DataError("no data were given", help="name a file: softlook check people.csv --target income")
-    facts, data = check_table(Table.model_validate(given))
+    settings = Table.model_validate(given)
+    with told_of(settings):
+        facts, data = check_table(settings)
     found, lines = None, list[str]()
     if estimate and data is not None:
         log.info("A few steps are tried, to see what training would take; --no-estimate leaves that out.")

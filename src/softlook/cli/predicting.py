@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from softlook.base.errors import ConfigError
+from softlook.base.errors import ConfigError, DataError
 from softlook.cli.talk import Result
 from softlook.cli.words import PIPE
 
@@ -72,4 +72,8 @@ def _spooled(files: Sequence[Path]) -> Iterator[list[Path]]:
             shutil.copyfileobj(sys.stdin.buffer, file)
         if not path.stat().st_size:
             raise ConfigError("nothing came through stdin. Name a table: --data new.csv")
-        yield [path if one == Path(PIPE) else one for one in files]
+        try:
+            yield [path if one == Path(PIPE) else one for one in files]
+        except DataError as fault:
+            fault.file = "stdin" if fault.file == str(path) else fault.file
+            raise

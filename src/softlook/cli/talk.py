@@ -72,12 +72,13 @@ class Talk(logging.Handler):
             return ended.code
         if self.debug:
             self.console.print("".join(traceback.format_exception(fault)), style="dim")
-        message = "stopped" if ended in (STOPPED, TERMINATED) else in_words(fault)
+        was_asked = ended in (STOPPED, TERMINATED)
+        message = "stopped, as asked" if was_asked else in_words(fault)
         if ended is INTERNAL:
             message = f"{type(fault).__name__}: {message}. This is a fault of softlook's own; --debug shows where."
         if self.json:
             self._out(json.dumps({"error": {"code": ended.code, "kind": ended.word, "message": message}}))
-        self._say(message, "error: ")
+        self._say(message, "" if was_asked else "error: ")
         return ended.code
 
     def _warned(self, message: Warning | str, category: type[Warning], *where: Any) -> None:

@@ -67,9 +67,9 @@ def line(tried: "Tried", trials: int) -> str:
     if tried.score is not None and tried.score != -(tried.loss or 0.0):
         found.append(f"accuracy {tried.score:.4f}")
     found += [f"{tried.epochs} epochs", f"{tried.seconds:.1f} s"]
-    best = ", the best so far" if tried.is_best else ""
+    end = ENDS[tried.state] + f": {tried.why}" * bool(tried.why) + ", the best so far" * tried.is_best
     settings = ", ".join(f"{name} {_shown(value)}" for name, value in tried.settings.items())
-    return f"trial {tried.number + 1} of {trials}: {', '.join(found)}{ENDS[tried.state]}{best}\n    {settings}"
+    return f"trial {tried.number + 1} of {trials}: {', '.join(found)}{end}\n    {settings}"
 
 
 def _shown(value: Any) -> str:

@@ -48,18 +48,24 @@ def stream(path: Path) -> Iterator[bytes]:
     """
     with told(path), path.open("rb") as raw:
         check_sign(path, raw.peek(16)[:16])
-        given, most = 0, max(HARMLESS, EXPANSION * path.stat().st_size)
-        source = _unpacked(path, raw)
+        given, source = 0, _unpacked(path, raw)
         while block := source.read(BLOCK):
             given += len(block)
-            if given > most and packing_of(path):
-                raise DataError(
-                    f"this file of {path.stat().st_size:,} bytes unpacks to more than {most:,}",
-                    file=path,
-                    why="text does not pack so tightly: the file repeats itself, or was made to fill a memory",
-                    help="unpack it by hand if it is what you want",
-                )
+            check_growth(path, given)
             yield block
+
+
+def check_growth(path: Path, given: int) -> None:
+    """Raise where a packed file has unpacked to more than any text would."""
+    size = path.stat().st_size
+    most = max(HARMLESS, EXPANSION * size)
+    if given > most and packing_of(path):
+        raise DataError(
+            f"this file of {size:,} bytes unpacks to more than {most:,}",
+            file=path,
+            why="text does not pack so tightly: the file repeats itself, or was made to fill a memory",
+            help="unpack it by hand if it is what you want",
+        )
 
 
 def check_sign(path: Path, head: bytes) -> None:

@@ -9,11 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from softlook.base.errors import ConfigError
-from softlook.blocks.attention import Mixing, SelfAttention
-from softlook.blocks.block import Block
-from softlook.blocks.feed_forward import GatedFeedForward
+from softlook.blocks.columns import column_blocks
 from softlook.blocks.onlooking import look_on
-from softlook.blocks.residual import PreNorm
 from softlook.embed.columns import CategoryTokens, NumberTokens, cannot_be_read, table
 from softlook.heads.beside import Beside
 
@@ -58,37 +55,27 @@ class FTTransformer(nn.Module):
 
     def __init__(self, config: FTTransformerConfig) -> None:
         super().__init__()
-        self.config = config
-        if config.depth < 1:
-            raise ConfigError(f"an FT-Transformer has one block at least; depth={config.depth} came")
-        bound = config.dim**-0.5
-        self.summary = nn.Parameter(torch.empty(config.dim).uniform_(-bound, bound))
-        self.numbers = NumberTokens(config.numbers, config.dim)
-        self.categories = CategoryTokens(config.categories, config.dim)
-        self.blocks = nn.ModuleList(self._block(first=layer == 0) for layer in range(config.depth))
-        self.norm = nn.LayerNorm(config.dim)
-        self.head = nn.Linear(config.dim, config.classes)
-        self.beside = self._beside() if config.beside else None
-
-    def _beside(self) -> Beside:
-        c = self.config
-        tokens = c.numbers + len(c.categories)
-        return Beside(c.numbers, c.categories, tokens=tokens, dim=c.dim, classes=c.classes)
-
-    def _block(self, *, first: bool) -> Block:
-        c = self.config
-        hidden = c.dim * 4 // 3 if c.hidden is None else c.hidden
-        attend = SelfAttention(c.dim, c.heads, mix=Mixing(dropout=c.attention_dropout))
-        for projection in (attend.to_query, attend.to_key, attend.to_value, attend.to_out):
-            nn.init.zeros_(projection.bias)
-        block = Block(
-            attend,
-            GatedFeedForward(c.dim, hidden, F.relu, bias=True, dropout=c.hidden_dropout),
-            lambda: PreNorm(nn.LayerNorm(c.dim), c.dropout),
+        self.config = c = config
+        if c.depth < 1:
+            raise ConfigError(f"an FT-Transformer has one block at least; depth={c.depth} came")
+        bound = c.dim**-0.5
+        self.summary = nn.Parameter(torch.empty(c.dim).uniform_(-bound, bound))
+        self.numbers = NumberTokens(c.numbers, c.dim)
+        self.categories = CategoryTokens(c.categories, c.dim)
+        self.blocks = column_blocks(
+            c.depth,
+            c.dim,
+            c.heads,
+            hidden=c.hidden,
+            attention_dropout=c.attention_dropout,
+            hidden_dropout=c.hidden_dropout,
+            dropout=c.dropout,
         )
-        if first:  # the authors leave the very first norm out, and call that crucial
-            block.around_attend = PreNorm(nn.Identity(), c.dropout)
-        return block
+        self.norm = nn.LayerNorm(c.dim)
+        self.head = nn.Linear(c.dim, c.classes)
+        tokens = c.numbers + len(c.categories)
+        lines = Beside(c.numbers, c.categories, tokens=tokens, dim=c.dim, classes=c.classes) if c.beside else None
+        self.beside = lines
 
     def forward(
         self, numbers: Float[Tensor, "N numbers"] | None = None, categories: Int[Tensor, "N categories"] | None = None
@@ -102,11 +89,10 @@ class FTTransformer(nn.Module):
         for block in self.blocks[1:-1]:
             x = block(x)
         last: Any = self.blocks[-1]
-        if self.beside is not None:
-            lines = self.beside(numbers, categories, last(x)[:, None, 1:])[:, 0]
-            return lines + self.head(F.relu(self.norm(look_on(last, x[:, :1], x)[:, 0])))
-        x = look_on(last, x[:, :1], x)  # nobody reads what the last block would make of the columns
-        return self.head(F.relu(self.norm(x[:, 0])))
+        lines = None if self.beside is None else self.beside(numbers, categories, last(x)[:, None, 1:])[:, 0]
+        seen = look_on(last, x[:, :1], x)[:, 0]  # all that an answer needs of the last block
+        scores = self.head(F.relu(self.norm(seen)))
+        return scores if lines is None else lines + scores
 
     def _first(
         self, x: Float[Tensor, "N T C"], numbers: Float[Tensor, "N _"], categories: Int[Tensor, "N _"]

@@ -13,11 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from softlook.base.errors import ConfigError
-from softlook.blocks.attention import Mixing, SelfAttention
-from softlook.blocks.block import Block
-from softlook.blocks.feed_forward import GatedFeedForward
+from softlook.blocks.columns import column_blocks
 from softlook.blocks.onlooking import look_on
-from softlook.blocks.residual import PreNorm
 from softlook.embed.columns import CategoryTokens, NumberTokens, table
 from softlook.embed.numbers import OrMissing, PeriodicTokens, PiecewiseTokens
 from softlook.heads.beside import Beside
@@ -90,7 +87,15 @@ class TableTransformer(nn.Module):
         self.summary = nn.Parameter(torch.empty(c.dim).uniform_(-bound, bound))
         self.numbers = OrMissing(_number_tokens(c, edges), c.numbers, c.dim)
         self.categories = CategoryTokens(c.categories, c.dim)
-        self.blocks = nn.ModuleList(self._block(first=layer == 0) for layer in range(c.depth))
+        self.blocks = column_blocks(
+            c.depth,
+            c.dim,
+            c.heads,
+            hidden=c.hidden,
+            attention_dropout=c.attention_dropout,
+            hidden_dropout=c.hidden_dropout,
+            dropout=c.dropout,
+        )
         places = 1 if self.shared == last else 1 + c.numbers + len(c.categories)
         self.members = nn.Parameter(torch.randint(0, 2, (c.members, places, c.dim)) * 2.0 - 1.0)
         self.norm = nn.LayerNorm(c.dim)
@@ -99,21 +104,6 @@ class TableTransformer(nn.Module):
         tokens = c.numbers + len(c.categories)
         lines = Beside(c.numbers, c.categories, tokens=tokens, dim=c.dim, classes=c.classes) if c.beside else None
         self.beside = lines
-
-    def _block(self, *, first: bool) -> Block:
-        c = self.config
-        hidden = c.dim * 4 // 3 if c.hidden is None else c.hidden
-        attend = SelfAttention(c.dim, c.heads, mix=Mixing(dropout=c.attention_dropout))
-        for projection in (attend.to_query, attend.to_key, attend.to_value, attend.to_out):
-            nn.init.zeros_(projection.bias)
-        block = Block(
-            attend,
-            GatedFeedForward(c.dim, hidden, F.relu, bias=True, dropout=c.hidden_dropout),
-            lambda: PreNorm(nn.LayerNorm(c.dim), c.dropout),
-        )
-        if first:  # the authors leave the very first norm out, and call that crucial
-            block.around_attend = PreNorm(nn.Identity(), c.dropout)
-        return block
 
     def forward(
         self, numbers: Float[Tensor, "N numbers"] | None = None, categories: Int[Tensor, "N categories"] | None = None
@@ -138,7 +128,7 @@ class TableTransformer(nn.Module):
         x = torch.cat([self.numbers(numbers), self.categories(categories)], 1)
         x = torch.cat([self.summary.expand(x.shape[0], 1, -1), x], 1)
         for layer, block in enumerate(self.blocks[:-1]):
-            x = block(self._apart(x) if layer == self.shared else x)
+            x = block(self.apart(x) if layer == self.shared else x)
         return x
 
     def _summed_up(self, x: Float[Tensor, "_ T C"], rows: int) -> Float[Tensor, "N E C"]:
@@ -146,14 +136,14 @@ class TableTransformer(nn.Module):
         own = x[:, :1]
         last: Any = self.blocks[-1]
         if self.shared == self.config.depth - 1:  # the members of a row are as many onlookers of the same columns
-            own = self._apart(own).view(rows, -1, self.config.dim)
+            own = self.apart(own).view(rows, -1, self.config.dim)
         return F.relu(self.norm(look_on(last, own, x))).view(rows, -1, self.config.dim)
 
     def read(self, states: Float[Tensor, "N E C"]) -> Float[Tensor, "N E K"]:
         """Each member's scores for what it has seen."""
         return torch.einsum("nec,eck->nek", states, self.head) + self.bias
 
-    def _apart(self, x: Float[Tensor, "N T C"]) -> Float[Tensor, "NE T C"]:
+    def apart(self, x: Float[Tensor, "N T C"]) -> Float[Tensor, "NE T C"]:
         """Every row once for each member, seen in that member's own light."""
         return (x[:, None] * self.members).flatten(0, 1)
 

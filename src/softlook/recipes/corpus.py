@@ -132,8 +132,10 @@ def stem_of(data: Files) -> str:
     >>> from pathlib import Path
     >>> stem_of((Path("corpora/train.en.gz"), Path("corpora/train.de.gz"))), stem_of((Path("reviews.csv"),))
     ('corpora-train', 'reviews')
+    >>> stem_of((Path("corpora/poems/../train.en"),))
+    'corpora-train'
     """
-    first = data[0].absolute()
+    first = data[0].resolve() if ".." in data[0].parts else data[0].absolute()  # a name of dots would say little
     stem = first.name.split(".")[0] or "data"
     says_little = stem.lower() in ("train", "data", "input", "text", "corpus", "all")
     return f"{first.parent.name}-{stem}" if says_little and first.parent.name else stem

@@ -1,5 +1,6 @@
 """The runs in a folder, each with how far it got."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,9 @@ from softlook.train.events import read_events
 from softlook.train.folder import CONFIG, EVENTS, STORY
 from softlook.weights.runs import BEST
 from softlook.weights.schema import read_json
+
+TRIALS = "trials.jsonl"
+"""What a search has tried, a line each."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,9 @@ def runs_in(folder: Path) -> list[Listed]:
 
 
 def _listed(path: Path) -> Listed:
+    began = str(read_json(path / STORY).get("began", ""))
+    if (path / TRIALS).is_file():
+        return _search(path, began)
     settings = read_json(path / SETTINGS) if (path / SETTINGS).is_file() else {}
     events = read_events(path / EVENTS) if (path / EVENTS).is_file() else []
     best = read_json(path / BEST).get("loss") if (path / BEST).is_file() else None
@@ -40,5 +47,11 @@ def _listed(path: Path) -> Listed:
     if last:
         state = str(last.get("reason", "")) if last["event"] == "finished" else "under way, or broken off"
     steps = settings.get("values", {}).get("training.steps", 0)
-    began = str(read_json(path / STORY).get("began", ""))
     return Listed(path, str(settings.get("task", "?")), began, step, steps, best, state)
+
+
+def _search(path: Path, began: str) -> Listed:
+    """A search is no run, and is not asked: it has settings for one."""
+    tried = [json.loads(line) for line in (path / TRIALS).read_text(encoding="utf-8").splitlines()]
+    best = next((one["loss"] for one in tried if one["is_best"]), None)
+    return Listed(path, "tune", began, len(tried), 0, best, "trials; best.toml has the best settings")

@@ -16,11 +16,11 @@ from softlook.recipes.remembering import SCORES, place_of, remembered
 from softlook.recipes.report import WEIGHED, write_report
 from softlook.recipes.settings import Table
 from softlook.recipes.sinks.choice import Sinks, sinks_of, telling
-from softlook.recipes.tables_data import TableData, read_data
+from softlook.recipes.tables_data import TableData, read_data, told_of
 from softlook.recipes.tables_foreseeing import Foreseen, rehearsed
 from softlook.recipes.tables_learning import Keeping, Paused, introduced
 from softlook.recipes.tables_page import columns_part
-from softlook.recipes.tables_scores import scored
+from softlook.recipes.tables_scores import rows_for_test, scored
 from softlook.recipes.tables_settling import estimator_for, fixed, settled_for, with_sizes, write_settings
 from softlook.recipes.told import Settled, Told, nested, settle, told
 from softlook.tabular.baselines import some_rows
@@ -66,7 +66,7 @@ def table(asked: Table | Told[Table], listeners: Sequence[Listener] = ()) -> Fit
     names = sinks_of(settings.sinks)
     data = read_aloud(settings)
     folder = RunFolder(place_of("table", asked))
-    with folder.mine(), ExitStack() as stack:
+    with folder.mine(), told_of(settings), ExitStack() as stack:
         settled = begin(asked, data, folder)
         return learn(Beginning(folder, settled, data, names, stack), listeners)
 
@@ -75,7 +75,8 @@ def foresee(asked: Told[Table]) -> Foreseen:
     """Settle everything, and begin nothing."""
     settings = settle(asked, {}).settings
     choose_device(settings.training.device)
-    found = rehearsed(asked, read_aloud(settings))
+    with told_of(settings):
+        found = rehearsed(asked, read_aloud(settings))
     log.info("\n".join((*found.said, *found.settled.lines())))
     return found
 
@@ -117,7 +118,11 @@ def learn(run: "Beginning", listeners: Sequence[Listener]) -> Fitted:
         assert run.keeping.finished is not None
         return Fitted(folder.path, None, run.keeping.finished, _known(folder.path), settled)
     assert run.keeping.finished is not None and run.learner is not None
-    scores = scored(estimator, run.learner, data, settled.settings, _known(folder.path))
+    try:
+        scores = scored(estimator, run.learner, data, run.test, settings=settled.settings, known=_known(folder.path))
+    except KeyboardInterrupt:
+        log.info("The model has learned and is saved. The same command goes on with what it is worth.")
+        raise
     write_json(folder.path / SCORES, scores)
     run.end(scores)
     return Fitted(folder.path, estimator, run.keeping.finished, scores, settled)
@@ -135,12 +140,14 @@ class Beginning:
         self.learner: Learner | None = None
         self.keeper: TableKeeper | None = None
         self.sinks = Sinks([])
+        self.test: Rows | None = None
 
     def __call__(self, learner: Learner, limits: Limits) -> list[Epoch]:
         """What an estimator's `fit` asks for, when it has learned about the columns and made a model."""
         self.learner, keeping = learner, self.keeping
         assert keeping is not None
         estimator, sized = keeping.estimator, with_sizes(self.settled, type(keeping.estimator), learner.recipe)
+        self.test = rows_for_test(estimator, self.data)  # before anybody learns for hours, lest something be wrong
         self.keeper = TableKeeper(self.folder.path, sized.rows(), estimator.reading_)
         if not self.folder.exists():
             self.folder.open(config_of(self.settled), self.data.digest)

@@ -13,13 +13,15 @@ from softlook.data.files import Given, find
 from softlook.recipes.evaluation import settings_of
 from softlook.recipes.remembering import SETTINGS
 from softlook.recipes.settings import Files, Table
-from softlook.recipes.tables_data import SHOWN, WORDS, names_in
+from softlook.recipes.tables_data import SHOWN, WORDS, refuse_nested, schema_in
+from softlook.recipes.tables_target import spelled
 from softlook.recipes.told import meant
 from softlook.tabular.arrow import pc
 from softlook.tabular.classifier import TableClassifier
 from softlook.tabular.estimator import TableEstimator
-from softlook.tabular.judging import judged
 from softlook.tabular.keeping import ESTIMATOR, load
+from softlook.tabular.metrics import judged
+from softlook.tabular.places import told_where
 from softlook.tabular.sources import read_table
 from softlook.train.device import choose_device
 from softlook.weights.runs import BEST
@@ -68,8 +70,10 @@ class OpenedTable:
     def pieces(self, data: Given, keep: Sequence[str] = ()) -> Iterator[pa.Table]:
         """The rows of files, a part at a time; the columns `keep` as they are spelled, for whoever hands them on."""
         files = find(data)
-        names = names_in(files)
+        schema = schema_in(files)
+        names = schema.names
         self.check(names, files[0])
+        refuse_nested(schema, self.features, files[0])
         self._check_kept(keep, names)
         words = [name for name in (*self.words, *self.target, *keep) if name in names]
         return read_table(files, words=words)
@@ -139,7 +143,7 @@ class Tally:
         """What was wanted as the estimator has it, and where that is something it knows."""
         if classes := self.run.classes:
             codes = {str(label): code for code, label in enumerate(classes)}
-            found = np.array([codes.get(str(word), -1) for word in words[0].to_pylist()], dtype=np.int64)
+            found = np.array([codes.get(str(word), -1) for word in spelled(words[0], classes)], dtype=np.int64)
             return found, np.greater_equal(found, 0)
         try:
             numbers = np.stack([pc.cast(column, pa.float64()).to_numpy() for column in words], 1)
@@ -179,8 +183,9 @@ def evaluated(run: Path, data: Files, *, device: str = "auto") -> dict[str, Any]
     """Scores on other data."""
     opened = opened_table(run, device=device)
     tally = Tally(opened)
-    for piece in opened.pieces(data):
-        tally.add(opened.answer(piece))
+    with told_where(data):
+        for piece in opened.pieces(data):
+            tally.add(opened.answer(piece))
     if tally.strange and not tally.rows:
         raise DataError(f"not one row holds a {opened.target[0]} that is known: {_listed(opened.classes)}")
     if not tally.rows:

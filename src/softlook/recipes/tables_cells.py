@@ -12,7 +12,7 @@ from softlook.base.errors import DataError
 from softlook.serve.tables import Cell
 from softlook.tabular.categories import TRUTHS
 from softlook.tabular.cells import Cells
-from softlook.tabular.learning import Learned
+from softlook.tabular.kinds import Learned
 from softlook.tabular.parsing import NUMBER, number_word
 
 Array = np.ndarray | pa.Array

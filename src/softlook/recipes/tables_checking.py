@@ -15,7 +15,7 @@ from softlook.recipes.estimate import command_of
 from softlook.recipes.settings import Table
 from softlook.recipes.sizing import spoken
 from softlook.recipes.tables_counts import TableCounts
-from softlook.recipes.tables_data import Reading, TableData, gone_through, kinds_of, orders_of
+from softlook.recipes.tables_data import Reading, TableData, gone_through, kinds_of, orders_of, told_of
 from softlook.recipes.tables_findings import findings
 from softlook.recipes.tables_foreseeing import Foreseen, rehearsed
 from softlook.recipes.tables_learning import listed, sized
@@ -142,5 +142,7 @@ class TableEstimate:
 
 def estimate_table(given: Mapping[str, Any], data: TableData) -> TableEstimate:
     """What a run on this table would choose on this machine, and what it would take; `given` is what it is told."""
-    asked = gather(Table.model_validate(given), environ=os.environ)
-    return TableEstimate(command_of("table", given), rehearsed(asked, data))
+    settings = Table.model_validate(given)
+    with told_of(settings):
+        found = rehearsed(gather(settings, environ=os.environ), data)
+    return TableEstimate(command_of("table", given), found)

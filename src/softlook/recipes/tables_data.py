@@ -1,6 +1,8 @@
 """The tables of a run: read, with what is to be predicted taken apart from what it is predicted from."""
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +16,7 @@ from softlook.recipes.settings import Files, Table
 from softlook.recipes.tables_target import Seen, Target, decided
 from softlook.recipes.told import meant
 from softlook.tabular.kinds import KINDS
+from softlook.tabular.places import told_where
 from softlook.tabular.sources import read_table
 from softlook.tabular.storing import Room
 
@@ -53,9 +56,10 @@ def read_data(settings: Table) -> TableData:
 def gone_through(settings: Table) -> "Reading":
     """The files to learn from, once every column is there that somebody named."""
     files = find(settings.data)
-    names = names_in(files)
-    check_names(settings, names)
-    return Reading(files, names, settings)
+    schema = schema_in(files)
+    check_names(settings, schema.names)
+    refuse_nested(schema, set(schema.names) - set(settings.ignore), files[0])
+    return Reading(files, schema.names, settings)
 
 
 class Reading:
@@ -82,8 +86,13 @@ class Reading:
         target = decided(self.seen, settings.answers)
         valid, test = (self.others(given, target) for given in (settings.valid, settings.test))
         digest = data_digest([*self.files, *(find(settings.valid) if settings.valid else [])])
-        shape = self.seen[0].rows, len(self.names) - len({*settings.target, *settings.ignore})
+        shape = self.seen[0].rows, len(self.features)
         return TableData(target, self.rows(target), shape, valid, test, digest, [target.said, *self.said()])
+
+    @property
+    def features(self) -> list[str]:
+        """The columns that are learned from."""
+        return [name for name in self.names if name not in {*self.settings.target, *self.settings.ignore}]
 
     def rows(self, target: Target) -> Part:
         """What is learned from."""
@@ -97,9 +106,11 @@ class Reading:
         if not given:
             return None
         files = find(given)
-        absent = [name for name in target.names if name not in names_in(files)]
-        if absent:
-            raise DataError(f"there is no column {absent[0]!r:.80}, which is to be predicted", file=files[0])
+        names = schema_in(files).names
+        for wanted, what in ((target.names, "to be predicted"), (self.features, "in the data, and learned from")):
+            absent = [name for name in wanted if name not in names]
+            if absent:
+                raise DataError(f"there is no column {absent[0]!r:.80}, which is {what}", file=files[0])
         return self._parted(pa.concat_tables(self._pieces(files)), target)
 
     def said(self) -> list[str]:
@@ -120,7 +131,7 @@ class Reading:
         self.gone = count if files is self.files else self.gone
 
     def _parted(self, table: pa.Table, target: Target) -> Part:
-        return Part(table.drop_columns([*target.names, *self.settings.ignore]), target.values(table))
+        return Part(table.select(self.features), target.values(table))
 
     def _with_targets(self, target: Target) -> Iterator[pa.Table]:
         for piece in self._pieces(self.files):
@@ -131,12 +142,29 @@ class Reading:
             yield X
 
 
-def names_in(files: list[Path]) -> list[str]:
-    """The columns of a table."""
+def told_of(settings: Table) -> AbstractContextManager[None]:
+    """What is wrong with a cell is said with its place in the files that a run reads."""
+    return told_where((*settings.data, *settings.valid, *settings.test))
+
+
+def schema_in(files: list[Path]) -> pa.Schema:
+    """The columns of a table, and what is in them."""
     first = next(iter(read_table(files)), None)
     if first is None:
         raise DataError("there is not one row in it", file=files[0])
-    return first.column_names
+    return first.schema
+
+
+def refuse_nested(schema: pa.Schema, names: Collection[str], file: Path) -> None:
+    """A cell is one thing, not a list of them."""
+    for field in schema:
+        if field.name in names and pa.types.is_nested(field.type):
+            raise DataError(
+                f"column {field.name!r:.80} holds {str(field.type):.80}, and a cell is a number, a word or a date",
+                file=file,
+                help="give what it holds columns of its own, or leave it out when learning: "
+                f"--ignore {shlex.quote(field.name)}",
+            )
 
 
 def memory_of(settings: Table) -> float | None:

@@ -10,7 +10,7 @@ from softlook.data.odd import ODDITIES
 from softlook.recipes.tables_counts import ColumnCounts, TableCounts
 from softlook.tabular.categories import CategoryColumn
 from softlook.tabular.columns import Columns
-from softlook.tabular.learning import Learned
+from softlook.tabular.kinds import Learned
 from softlook.tabular.numbers import NumberColumn
 from softlook.tabular.telling import many, percent
 

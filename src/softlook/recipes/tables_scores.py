@@ -13,7 +13,7 @@ from softlook.recipes.tables_page import as_scores, in_a_line
 from softlook.tabular.baselines import baselines
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Learner
-from softlook.tabular.judging import scores_on
+from softlook.tabular.metrics import scores_on
 from softlook.tabular.rows import Rows
 from softlook.tabular.weighing import weighed
 
@@ -24,11 +24,16 @@ OURS = "softlook"
 
 
 def scored(
-    estimator: TableEstimator, learner: Learner, data: TableData, settings: Table, known: Mapping[str, Any]
+    estimator: TableEstimator,
+    learner: Learner,
+    data: TableData,
+    test: Rows | None,
+    *,
+    settings: Table,
+    known: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Scores on held-out rows and, where there are some, on test rows; with other models beside ours if wished for."""
     scores: dict[str, Any] = {}
-    test = None if data.test is None else _rows(estimator, data)
     if learner.held is not None:
         scores |= scores_on(estimator, learner.held)
     if test is not None:
@@ -77,8 +82,9 @@ def _others(
     return [{"model": one.name, **one.scores, "seconds": one.seconds} for one in found]
 
 
-def _rows(estimator: TableEstimator, data: TableData) -> Rows:
-    """Test rows as the model reads them."""
-    assert data.test is not None
-    rows = estimator.reading_.read(data.test.X.select(list(estimator.columns_.names)))
+def rows_for_test(estimator: TableEstimator, data: TableData) -> Rows | None:
+    """Test rows as the model reads them, where there are some."""
+    if data.test is None:
+        return None
+    rows = estimator.reading_.read(data.test.X)
     return Rows(rows.numbers, rows.categories, torch.from_numpy(estimator.targets_.encode(data.test.y)))

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from softlook.base.errors import ConfigError, DataError
 from softlook.tabular.arrow import pc
+from softlook.tabular.categories import TRUTHS
 from softlook.tabular.parsing import moments_in
 from softlook.tabular.telling import percent
 
@@ -42,7 +43,7 @@ class Target:
         if self.answers == "classes":
             words = table.column(self.names[0])
             try:
-                return np.array(words.cast(pa.int64()).to_numpy() if self.is_whole else words.to_pylist())
+                return np.array(words.cast(pa.int64()).to_numpy() if self.is_whole else spelled(words, self.labels))
             except pa.ArrowInvalid:
                 odd = next(word for word in words.to_pylist() if not WHOLE.fullmatch(word))
                 raise DataError(f"{self.names[0]} is a whole number in the data, and {odd!r:.80} here") from None
@@ -137,6 +138,18 @@ def _instead(odd: str | None) -> str:
     if odd is not None and re.search(r"\d", odd) and not re.search(r"[^\W\d_]", odd):
         return "spell numbers with digits and a point alone, as in 1234.5"
     return "name another column with --target, or say --answers classes if it is meant so"
+
+
+def spelled(words: pa.ChunkedArray, labels: Sequence[Any]) -> list[Any]:
+    """Words as the classes are spelled: what is True in one file may be true in another.
+
+    >>> spelled(pa.chunked_array([["true", "maybe"]]), ("False", "True"))
+    ['True', 'maybe']
+    """
+    known = {str(label).lower(): str(label) for label in labels}
+    if tuple(sorted(known)) != TRUTHS or len(labels) != len(known):
+        return words.to_pylist()
+    return [known.get(word.lower(), word) for word in words.to_pylist()]
 
 
 def _numbers(name: str, column: pa.ChunkedArray) -> np.ndarray:

@@ -11,16 +11,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from softlook.recipes.listing import TRIALS
 from softlook.recipes.remembering import place_of
 from softlook.recipes.settings import FILES, Tune
 from softlook.recipes.tables import read_aloud
+from softlook.recipes.tables_data import told_of
 from softlook.recipes.tables_settling import GROUPS, estimator_for
 from softlook.recipes.told import Told, defaults, nested, settle, told
 from softlook.tabular.tuning import Search, Tried
 from softlook.train.folder import RunFolder
 
 log = logging.getLogger("softlook.recipes")
-JOURNAL, TRIALS, BEST = "trials.journal", "trials.jsonl", "best.toml"
+JOURNAL, BEST = "trials.journal", "best.toml"
 OWN = {"trials", "minutes", "run", "fresh", "sinks"}
 """Settings of the search, which mean nothing to the run that comes after it."""
 FREE = OWN | FILES | {"no_baseline"}
@@ -55,7 +57,7 @@ def tune(asked: Tune | Told[Tune], tell: Callable[[Tried], None] | None = None) 
     data = read_aloud(settings)
     settled = settle(asked, {"answers": data.target.answers})
     folder = RunFolder(place_of("tune", asked))
-    with folder.mine():
+    with folder.mine(), told_of(settings):
         estimator = estimator_for(settled.settings, data)
         lasting = {name: value for name, value in settled.values().items() if name not in FREE}
         goes_on = folder.open({"task": "tune", **nested(lasting)}, data.digest)

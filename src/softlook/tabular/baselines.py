@@ -18,7 +18,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from softlook.tabular.judging import judged
+from softlook.tabular.metrics import judged
 from softlook.tabular.rows import Rows, Supply, together
 from softlook.tabular.targets import Amounts, Classes
 

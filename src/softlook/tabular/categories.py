@@ -90,9 +90,8 @@ class CategoryColumn:
             if len(self.values) == 1 and not self.others
             else many(len(self.values), "value")
         )
-        return told(
-            self.name, self.kind, held, self.others and f"{self.others:,} rare taken as one" or "", missing=self.missing
-        )
+        rare = f"{self.others:,} rare taken as one" if self.others else ""
+        return told(self.name, self.kind, held, rare, missing=self.missing)
 
     def facts(self) -> dict[str, Any]:
         """What `CategoryColumn(**facts)` is made of."""

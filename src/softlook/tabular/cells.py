@@ -4,13 +4,14 @@ Equal content reads equal, to the bit: a missing cell may be None, NaN, NaT or n
 a dictionary; whole numbers may be integers, or floats because one of them is missing.
 """
 
+import shlex
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from softlook.base.errors import DataError
-from softlook.tabular.arrow import pc
+from softlook.tabular.arrow import pc, whole
 from softlook.tabular.parsing import NUMBER, as_moments, as_numbers, moments_in, numbers_in, written
 
 Sort = Literal["nothing", "number", "boolean", "date", "words"]
@@ -129,17 +130,33 @@ class Cells:
         return mixed_zones(self.name, *(int((words.codes == zoned.index(has)).argmax()) for has in (True, False)))
 
     def _odd(self, words: Words, place: int, wanted: str) -> DataError:
-        row = int((words.codes == place).argmax())
-        return DataError(
-            f"column {self.name!r} is to hold {wanted}; {words.values[place].as_py()!r:.60} came in row {row:,}",
-            help=f"mend the cell or empty it; before learning, kinds={{{self.name!r}: 'category'}} takes any words",
+        row, cell = int((words.codes == place).argmax()), words.values[place].as_py()
+        told = shlex.quote(f"{self.name}=category")
+        return CellError(
+            f"column {self.name!r} is to hold {wanted}; {cell!r:.60} came",
+            name=self.name,
+            cell=cell,
+            row=row,
+            help="mend the cell or empty it; before learning, "
+            f"kinds={{{self.name!r}: 'category'}}, or --kinds {told}, takes any words",
         )
 
 
-def infinite(name: str, row: int, value: float) -> DataError:
+class CellError(DataError):
+    """A cell is not what its column is to hold. Where it lies in a file, `softlook.tabular.places` finds out."""
+
+    def __init__(self, said: str, *, name: str = "", cell: str = "", row: int | None = None, help: str = "") -> None:
+        super().__init__(said if row is None else f"{said} in row {row:,}", help=help)
+        self.said, self.name, self.cell = said, name, cell
+
+
+def infinite(name: str, row: int, value: float) -> CellError:
     """The error for a cell that is infinite, in the words of scikit-learn."""
-    return DataError(
-        f"Input X contains infinity or a value too large for a number: column {name!r} holds {value} in row {row:,}",
+    return CellError(
+        f"Input X contains infinity or a value too large for a number: column {name!r} holds {value}",
+        name=name,
+        cell=str(value),
+        row=row,
         help="replace it, or leave the cell empty: a missing number is fine",
     )
 
@@ -155,7 +172,7 @@ def mixed_zones(name: str, zoned: int, bare: int) -> DataError:
 
 def _plain(name: str, data: pa.Array | pa.ChunkedArray) -> pa.Array:
     """One array of a type that is known here."""
-    data = _whole(data) if isinstance(data, pa.ChunkedArray) else data
+    data = whole(data) if isinstance(data, pa.ChunkedArray) else data
     data = data.storage if isinstance(data, pa.ExtensionArray) else data
     if pa.types.is_run_end_encoded(data.type):
         return _plain(name, pc.run_end_decode(data))
@@ -164,13 +181,6 @@ def _plain(name: str, data: pa.Array | pa.ChunkedArray) -> pa.Array:
         # The words are those that scikit-learn's own checks look for.
         raise TypeError(f"column {name!r} holds {kind}: each argument must be a string, a date or a number")
     return data.cast(pa.large_string()) if _sort_of(data.type) == "words" else data
-
-
-def _whole(data: pa.ChunkedArray) -> pa.Array:
-    if pa.types.is_string(data.type):
-        data = data.cast(pa.large_string())  # all of them together may be more than 2 GB
-    found = data.unify_dictionaries().combine_chunks()
-    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
 
 
 def _decoded(data: pa.DictionaryArray) -> pa.Array:

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from softlook.tabular.categories import FIRST, MISSING, RARE
 from softlook.tabular.columns import Columns, Encoded, Slot
 from softlook.tabular.telling import told
-
-MISSING, NONE, FIRST = 0, 1, 2
-"""Codes as all categories have them: a cell is missing; not exactly one is 1; the first column is 1, and so on."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,10 @@ class Choices:
         return Encoded(numbers, np.column_stack([categories, *codes]))
 
     def _codes(self, encoded: Encoded, group: tuple[int, ...]) -> np.ndarray:
+        """As all categories have them: a cell is missing; not exactly one is 1; the first column is 1, and so on."""
         cells = np.stack([_cells(encoded, place, self.numbers) for place in group], 1)
         is_one = cells == 1
-        codes = np.where((is_one | (cells == 0)).all(1) & (is_one.sum(1) == 1), FIRST + is_one.argmax(1), NONE)
+        codes = np.where((is_one | (cells == 0)).all(1) & (is_one.sum(1) == 1), FIRST + is_one.argmax(1), RARE)
         return np.where(np.isnan(cells).any(1), MISSING, codes).astype(np.int64)
 
     def told(self, slots: Sequence[Slot]) -> list[str]:

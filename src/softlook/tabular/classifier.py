@@ -22,7 +22,6 @@ class TableClassifier(ClassifierMixin, TableEstimator):
     """What both classifiers share."""
 
     class_weight: ClassWeight
-    classes_: np.ndarray
     targets_: Classes  # pyright: ignore[reportIncompatibleVariableOverride]  (of both, this one)
 
     def fit(
@@ -35,8 +34,12 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         `sample_weight` are names of columns, and what does not fit `memory_limit` goes by way of a temporary folder.
         """
         self._fit(X, y, sample_weight, validation)
-        self.classes_ = self.targets_.values
         return self
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels, in order."""
+        return self.targets_.values
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """(N, classes): how likely each class is, in the order of `classes_`."""

@@ -10,8 +10,7 @@ from softlook.base.errors import DataError
 from softlook.tabular.cells import infinite
 from softlook.tabular.frames import Frame, read_frame
 from softlook.tabular.gathering import Gathered
-from softlook.tabular.kinds import Kind
-from softlook.tabular.learning import FORMS, Learned, Said, learn_frame
+from softlook.tabular.kinds import FORMS, Kind, Learned, Said, learn_frame
 from softlook.tabular.numbers import LARGEST, NumberColumn
 
 

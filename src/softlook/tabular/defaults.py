@@ -29,7 +29,7 @@ WHOLE = (
     "blind",
     "memory",
 )
-OPEN = ("dim", "depth", "members")
+OPEN = ("dim", "depth", "members", "bins")
 """What a recipe may leave to the table with a 0."""
 SHARES = ("dropout", "attention_dropout", "hidden_dropout", "warmup")
 OPEN_SHARES = ("attention_dropout", "hidden_dropout")
@@ -47,7 +47,7 @@ class Recipe:
     choices: bool = False
     """Whether columns of 0 and 1 that tell one choice together are read as one category."""
     dim: int = 192
-    """Width of a token; 0 here, for `depth` or `members`: by the table, see `softlook.tabular.settling`."""
+    """Width of a token; 0 here, for `depth`, `members` or `bins`: by the table, see `softlook.tabular.settling`."""
     depth: int = 3
     heads: int = 8
     hidden: int | None = None
@@ -126,7 +126,7 @@ RECIPES: Mapping[Family, Mapping[str, Recipe]] = MappingProxyType(
                 members=0,
                 shared=0,
                 number_tokens="piecewise",
-                bins=96,
+                bins=0,
                 attention_dropout=None,
                 hidden_dropout=None,
                 lr=1e-3,

@@ -5,15 +5,15 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
-from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
@@ -21,18 +21,18 @@ from softlook.base.errors import ConfigError, DataError
 from softlook.tabular.checking import check_validation, checked_frame, checked_weight
 from softlook.tabular.columns import Columns
 from softlook.tabular.cores import threads
-from softlook.tabular.defaults import FEW_ROWS, Family, Recipe, chosen
-from softlook.tabular.fitting import Epoch, Learner, Limits, answers, dice
+from softlook.tabular.defaults import FEW_ROWS, OPEN, Family, Recipe, chosen
+from softlook.tabular.fitting import Epoch, Learner, Limits, answers, dice, seed_from
 from softlook.tabular.gathering import Gathered
 from softlook.tabular.importance import Explaining
 from softlook.tabular.making import make_model
 from softlook.tabular.passing import Passing
 from softlook.tabular.pieces import Pieces, Roles, is_pieces
 from softlook.tabular.pretraining import Pretrained
+from softlook.tabular.progress import teller
 from softlook.tabular.reading import Reading
 from softlook.tabular.recalling import Memory
 from softlook.tabular.rows import Rows, together
-from softlook.tabular.saying import teller
 from softlook.tabular.settling import Setting, settled
 from softlook.tabular.splitting import held_out
 from softlook.tabular.storing import Room, Shelf, StoredRows
@@ -45,6 +45,26 @@ from softlook.train.device import choose_device
 Learning = Callable[[Learner, Limits], list[Epoch]]
 FEW_ANSWERS = 4096
 """Up to so many rows are answered in double precision, which costs little."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """When a fit begins, from where, and how."""
+
+    began: float
+    is_warm: bool
+    """Whether the model that there is goes on."""
+    begun: Pretrained | None
+    """What rows without labels taught before."""
+    recipe: Recipe
+    """It may leave sizes open."""
+    seed: int
+    device: torch.device
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing is known of the columns yet."""
+        return not self.is_warm and self.begun is None
 
 
 class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
@@ -126,43 +146,49 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         if is_pieces(X):
             self._fit_pieces(X, Roles.of(y, sample_weight), validation, learning)
             return
-        began = time.monotonic()
-        warm = bool(self.warm_start) and hasattr(self, "model_")
-        begun = None if warm else self._begun()
-        if not warm:
-            vars(self).pop("model_", None)
-        if begun is not None:
+        start = self._start()
+        if start.begun is not None:
             self._check_columns(X)
-        X = checked_frame(self, X, reset=not warm and begun is None)
+        X = checked_frame(self, X, reset=start.is_new)
         y = self._checked_y(X, y)
         weight = checked_weight(sample_weight, X)
         if not weight.all():  # a row that weighs nothing is not there
             X, y, weight = _safe_indexing(X, np.flatnonzero(weight)), y[weight > 0], weight[weight > 0]
-        recipe = self._chosen_recipe()
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        device = choose_device(self.device)
-        with dice(seed, device), threads(self.n_jobs):
-            held = self._held(y, validation, seed)
+        with dice(start.seed, start.device), threads(self.n_jobs):
+            held = self._held(y, validation, start.seed)
             train = _safe_indexing(X, np.flatnonzero(~held)) if held.any() else X
-            if not warm:
+            if not start.is_warm:
                 self.targets_ = self._targets(y, ~held)
-                self._read(train, recipe, seed, begun)
+                self._read(train, start.recipe, start.seed, start.begun)
             each = self._class_weights(y)
             rows = self._rows(train, y[~held], weight[~held], each)
-            if rows is None:
-                raise DataError("every row weighs nothing: nothing would be learned. Look at the class weights.")
-            recipe = self._settled(recipe, len(rows), device, warm=warm, begun=begun)
-            model = self.model_ if warm else self._model(recipe, rows.numbers, begun)
             if validation is not None:
                 others = self._validation_rows(*validation, each)
             else:
                 others = self._rows(_safe_indexing(X, np.flatnonzero(held)), y[held], weight[held], each)
-            learned = _learner(model.to(device), rows, others, targets=self.targets_, recipe=recipe, seed=seed)
-            self._learn(learned, Limits(self.time_limit, began), learning, begun)
+            self._learn(self._learner(rows, others, rows, start), start, learning)
 
-    def _learn(
-        self, learner: Learner, limits: Limits, learning: Learning | None, begun: Pretrained | None = None
-    ) -> None:
+    def _start(self) -> Start:
+        """A model that is not to go on is forgotten."""
+        is_warm = bool(self.warm_start) and hasattr(self, "model_")
+        if not is_warm:
+            vars(self).pop("model_", None)
+        begun, seed = None if is_warm else self._begun(), seed_from(self.random_state)
+        return Start(time.monotonic(), is_warm, begun, self._chosen_recipe(), seed, choose_device(self.device))
+
+    def _learner(
+        self, rows: Rows | StoredRows | None, others: Rows | None, sample: Rows | None, start: Start
+    ) -> Learner:
+        """All on the device: a model, whose bins are cut by a sample, what it learns from, and what it is judged by."""
+        if rows is None or sample is None:
+            raise DataError("every row weighs nothing: nothing would be learned. Look at the class weights.")
+        recipe, device = self._settled(start, len(rows)), start.device
+        model = self.model_ if start.is_warm else self._model(recipe, sample.numbers, start.begun)
+        held = None if others is None else others.to(device)
+        return Learner(model.to(device), rows.to(device), held, targets=self.targets_, recipe=recipe, seed=start.seed)
+
+    def _learn(self, learner: Learner, start: Start, learning: Learning | None) -> None:
+        begun, limits = start.begun, Limits(self.time_limit, start.began)
         probed = None if begun is None else self._probe(begun, learner, limits)
         if probed is not None and learning is None:
             self.history_ = probed
@@ -188,39 +214,27 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         self, passing: Passing, folder: Path, validation: tuple[Any, Any] | None, learning: Learning | None
     ) -> None:
         """A table too large to be held: its rows go by way of a folder."""
-        began = time.monotonic()
-        warm = bool(self.warm_start) and hasattr(self, "model_")
-        begun = None if warm else self._begun()
-        if not warm:
-            vars(self).pop("model_", None)
-            if begun is None:
-                vars(self).pop("n_features_in_", None)
-        recipe = self._chosen_recipe()
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        device = choose_device(self.device)
-        with dice(seed, device), threads(self.n_jobs):
+        start = self._start()
+        if start.is_new:
+            vars(self).pop("n_features_in_", None)
+        recipe, seed = start.recipe, start.seed
+        with dice(seed, start.device), threads(self.n_jobs):
             tally = self._tally()
             gathered = Gathered(self.kinds, self.ordinal, seed=seed)  # pyright: ignore[reportArgumentType]
             count = passing.survey(gathered, tally, seed=seed)
-            if not warm:
+            if not start.is_warm:
                 self.targets_ = tally.targets()
-            if begun is not None:
-                self.reading_ = begun.reading
-            elif not warm:
+            if start.begun is not None:
+                self.reading_ = start.begun.reading
+            elif start.is_new:
                 self._keep_reading(gathered.sample(), Columns(gathered.learned(), gathered.has_names), recipe, seed)
             each = self._tallied_weights(tally)
             codes, room = max(self.reading_.sizes, default=1), Room.of(self.memory_limit)
             shelf = Shelf(folder, expected=count, room=room, codes=codes, seed=seed)
             others = passing.shelve(lambda X, y, weight: self._rows(X, y, weight, each), shelf, rows=count, seed=seed)
-            rows = shelf.rows()
-            if rows is None:
-                raise DataError("every row weighs nothing: nothing would be learned. Look at the class weights.")
-            sample = self.reading_.read(gathered.sample()).numbers
-            recipe = self._settled(recipe, len(rows), device, warm=warm, begun=begun)
-            model = self.model_ if warm else self._model(recipe, sample, begun)
             others = others if validation is None else self._validation_rows(*validation, each)
-            learned = _learner(model.to(device), rows, others, targets=self.targets_, recipe=recipe, seed=seed)
-            self._learn(learned, Limits(self.time_limit, began), learning, begun)
+            sample = self.reading_.read(gathered.sample())
+            self._learn(self._learner(shelf.rows(), others, sample, start), start, learning)
 
     def _checked_piece(self, X: Any, y: Any, weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         X = checked_frame(self, X, reset=not hasattr(self, "n_features_in_"))
@@ -230,19 +244,21 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         _check_parameters(self)
         return chosen(self.family, self.recipe, self.get_params(deep=False))
 
-    def _settled(
-        self, recipe: Recipe, rows: int, device: torch.device, *, warm: bool, begun: Pretrained | None
-    ) -> Recipe:
+    def _settled(self, start: Start, rows: int) -> Recipe:
         """The recipe in sizes for so many rows; those of the model that goes on, where one does."""
-        if begun is not None:
-            return self._after(begun, recipe)
-        if warm:
-            own = self.recipe_
-            recipe = replace(recipe, dim=own.dim, depth=own.depth, members=own.members)
-        amounts = not self._estimator_type_is("classifier")
-        tokens = 1 + len(self.reading_.shares)
-        seconds = self.time_limit
-        return settled(recipe, Setting(rows, tokens=tokens, device=device.type, amounts=amounts, seconds=seconds))
+        recipe = start.recipe
+        if start.begun is not None:
+            return self._after(start.begun, recipe)
+        if start.is_warm:
+            recipe = replace(recipe, **{name: getattr(self.recipe_, name) for name in OPEN})
+        setting = Setting(
+            rows,
+            tokens=1 + len(self.reading_.shares),
+            device=start.device.type,
+            amounts=not is_classifier(self),
+            seconds=self.time_limit,
+        )
+        return settled(recipe, setting)
 
     def _model(self, recipe: Recipe, numbers: torch.Tensor, begun: Pretrained | None) -> nn.Module:
         if begun is not None:
@@ -254,11 +270,8 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         few = FEW_ROWS if self._begun() is None else FEW_LABELS
         if validation is not None or not self.validation_share or len(y) < few:
             return np.zeros(len(y), dtype=bool)
-        codes = np.unique(y, return_inverse=True)[1] if self._estimator_type_is("classifier") else None
+        codes = np.unique(y, return_inverse=True)[1] if is_classifier(self) else None
         return held_out(len(y), self.validation_share, seed=seed, codes=codes)
-
-    def _estimator_type_is(self, kind: str) -> bool:
-        return self.__sklearn_tags__().estimator_type == kind
 
     def _read(self, X: Any, recipe: Recipe, seed: int, begun: Pretrained | None = None) -> None:
         if begun is not None:
@@ -317,7 +330,11 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
             # In single precision the last bit of an answer depends on a row's place among the others, and a
             # TabTransformer's last layers are so narrow that it would be more than that.
             model, rows = copy.deepcopy(model).double(), replace(rows, numbers=rows.numbers.double())
-        memory = None if self.memory_ is None else self.memory_.to(device)
+        return self._answers_by(model, rows)
+
+    def _answers_by(self, model: nn.Module, rows: Rows) -> np.ndarray:
+        """The same in the precision of a model, its own or a copy of it."""
+        memory = None if self.memory_ is None else self.memory_.to(rows.numbers.device)
         return answers(model, rows, self.targets_, memory).cpu().numpy()
 
     # --- keeping -----------------------------------------------------------------------------------------------------
@@ -350,21 +367,6 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         from softlook.tabular.keeping import load  # noqa: PLC0415  (it knows all estimators, and they know it)
 
         return load(Path(folder), cls)
-
-
-def _learner(
-    model: nn.Module,
-    rows: Rows | StoredRows,
-    others: Rows | None,
-    *,
-    targets: Classes | Amounts,
-    recipe: Recipe,
-    seed: int,
-) -> Learner:
-    """Everything where the model is."""
-    device = next(model.parameters()).device
-    held = None if others is None else others.to(device)
-    return Learner(model, rows.to(device), held, targets=targets, recipe=recipe, seed=seed)
 
 
 def _check_parameters(estimator: TableEstimator) -> None:

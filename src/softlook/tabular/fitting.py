@@ -14,6 +14,7 @@ from threading import RLock
 from typing import Any
 
 import torch
+from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from softlook.base.errors import TrainingError
@@ -59,8 +60,7 @@ class Limits:
 def answers(model: nn.Module, rows: Rows, targets: Targets, memory: Memory | None = None) -> Tensor:
     """(N, C) in double precision: what members and memory say together, a part of the rows at a time."""
     model.eval()
-    few = rows.at_once(model)
-    parts = (rows.take(slice(at, at + few)) for at in range(0, len(rows), few))
+    parts = rows.split(rows.at_once(model))
     return torch.cat([_answers_to_some(model, part, targets, memory)[: len(part)] for part in parts])
 
 
@@ -92,6 +92,15 @@ def dice(seed: int, device: torch.device) -> Iterator[None]:
     with DICE, torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         yield
+
+
+def seed_from(random_state: Any) -> int:
+    """A seed by what scikit-learn calls a random state: None for chance, a number, or dice that roll on.
+
+    >>> seed_from(0) == seed_from(0)
+    True
+    """
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def _nothing() -> None:
@@ -134,7 +143,7 @@ class Learner:
             self.ended = number == last or self._is_late(limits)
             if self.held is not None and (self.ended or self.steps - self.looked >= self.recipe.look_every):
                 self.looked = self.steps
-                self.ended = self._look(epoch) or self.ended or self._is_late(limits)
+                self.ended = self.look(epoch) or self.ended or self._is_late(limits)
             self.history.append(epoch | {"seconds": time.monotonic() - limits.began})
             if self.ended:
                 self.memory = self._remembered()
@@ -237,7 +246,7 @@ class Learner:
         watch = self.recipe.watch
         return watch == "score" or (watch == "either" and self.held is not None and len(self.held) >= MANY_JUDGES)
 
-    def _look(self, epoch: Epoch) -> bool:
+    def look(self, epoch: Epoch) -> bool:
         """Judge the held-out rows, keep the weights if they are the best; True where patience is at its end."""
         held, began = self._judged_by(), time.monotonic()
         assert held.wanted is not None and held.weight is not None

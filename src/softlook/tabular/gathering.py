@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from softlook.base.errors import DataError
+from softlook.tabular.arrow import as_arrow, whole
 from softlook.tabular.categories import CategoryColumn
 from softlook.tabular.cells import Cells, Words
 from softlook.tabular.frames import Frame
-from softlook.tabular.kinds import Kind
-from softlook.tabular.learning import Learned, Said, learn_frame
+from softlook.tabular.kinds import Kind, Learned, Said, learn_frame
 from softlook.tabular.numbers import NumberColumn
-from softlook.tabular.parsing import written
+from softlook.tabular.pieces import joined_column, refuse_others
 
 ROWS = 100_000
 """Rows that are kept."""
@@ -49,17 +49,13 @@ class Gathered:
         """Pass a piece by."""
         if not self.names:
             self._begin(frame)
-        elif frame.names != self.names:
-            raise DataError(
-                f"a piece has the columns {', '.join(frame.names[:8])}; the first had {', '.join(self.names[:8])}",
-                help="give all pieces the same columns in the same order",
-            )
+        refuse_others(frame.names, self.names)
         keys = self.random.random(frame.rows)
         rows = self._drawn(keys)
         for place in range(len(self.names)):
             cells = frame.cells(place)
             self._count(place, cells)
-            self.kept[place].append(_arrow(cells).take(pa.array(rows)))
+            self.kept[place].append(as_arrow(cells.data).take(pa.array(rows)))
         self.keys = np.append(self.keys, keys[rows])
         self.rows += frame.rows
         if len(self.keys) > 2 * self.most:
@@ -97,7 +93,7 @@ class Gathered:
         """Only the rows with the smallest keys, in the order they came."""
         chosen = np.sort(np.argsort(self.keys, kind="stable")[: self.most])
         self.keys = self.keys[chosen]
-        self.kept = [[_joined(pieces).take(pa.array(chosen))] for pieces in self.kept]
+        self.kept = [[whole(joined_column(pieces)).take(pa.array(chosen))] for pieces in self.kept]
 
     def _count(self, place: int, cells: Cells) -> None:
         self.missing[place] += int(cells.missing().sum())
@@ -128,17 +124,3 @@ class Gathered:
         if isinstance(column, NumberColumn):
             return replace(column, missing=missing / self.rows, always=None)  # some row not kept may differ
         return replace(column, missing=missing / self.rows)
-
-
-def _arrow(cells: Cells) -> pa.Array:
-    return pa.array(cells.data, from_pandas=True) if isinstance(cells.data, np.ndarray) else cells.data
-
-
-def _joined(pieces: list[pa.Array]) -> pa.Array:
-    """Pieces of a column as one, of the narrowest type that holds them all; where they do not mix, as words."""
-    try:
-        tables = [pa.table({"": piece}) for piece in pieces]
-        joined = pa.concat_tables(tables, promote_options="permissive").column(0).combine_chunks()
-        return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
-    except (pa.ArrowException, TypeError):
-        return pa.concat_arrays([written(piece) for piece in pieces])

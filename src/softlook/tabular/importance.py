@@ -1,5 +1,6 @@
 """Which columns matter: by what the model looks at, and by what is lost when a column is shuffled."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -10,9 +11,9 @@ from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
 from softlook.models.tab_transformer import TabTransformer
+from softlook.tabular.maps import looks, mean_map
 from softlook.tabular.reading import Reading
 from softlook.tabular.rows import Rows
-from softlook.tabular.watching import looks, mean_map
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +41,9 @@ class Estimator(Protocol):
     def _answers_to(self, rows: Rows) -> np.ndarray: ...
     def _score_of(self, answers: np.ndarray, y: np.ndarray) -> float: ...
     def _checked_y(self, X: Any, y: Any) -> np.ndarray: ...
+    def explain_rows(self, X: Any) -> np.ndarray: ...
+    def _explained(self, rows: Rows) -> np.ndarray: ...
+    def _attention(self, rows: Rows) -> np.ndarray: ...
 
 
 class Explaining:
@@ -52,15 +56,21 @@ class Explaining:
         `importances`. What is short of 1 is [CLS]'s look at itself. A TabTransformer has no [CLS]: there it is the look
         of all categories, and numbers, which no block sees, are NaN.
         """
-        return self.explain_rows(X).mean(0)  # pyright: ignore[reportAttributeAccessIssue]
+        return self.explain_rows(X).mean(0)
 
     def explain_rows(self: Estimator, X: Any) -> np.ndarray:
         """(N, columns): the same for each row by itself."""
-        return self._explained(self._given(X))  # pyright: ignore[reportAttributeAccessIssue]
+        return self._explained(self._given(X))
 
     def _explained(self: Estimator, rows: Rows) -> np.ndarray:
         _check_looks(self.model_)
         return _by_column(looks(self.model_, rows).cpu().numpy(), self)
+
+    def _attention(self: Estimator, rows: Rows) -> np.ndarray:
+        """The mean of these, also of a model without blocks: NaN for every column."""
+        if not _depth(self.model_):
+            return np.full(len(self.reading_.columns.names), np.nan)
+        return self._explained(rows).mean(0)
 
     def attention_maps(self: Estimator, X: Any) -> np.ndarray:
         """(columns, columns): how much a column looks at another, the mean over rows, heads and blocks.
@@ -69,7 +79,7 @@ class Explaining:
         """
         rows = self._given(X)
         _check_looks(self.model_)
-        if not isinstance(self.model_, TabTransformer) and len(self.model_.blocks) == 1:  # pyright: ignore[reportArgumentType]
+        if not isinstance(self.model_, TabTransformer) and _depth(self.model_) == 1:
             raise ConfigError("in the last block only [CLS] looks, and this model has no other. Use depth=2 or more.")
         given = _by_column(mean_map(self.model_, rows).cpu().numpy(), self)
         return _by_column(given.T, self, mean=True).T
@@ -77,22 +87,18 @@ class Explaining:
     def importances(self: Estimator, X: Any, y: Any, *, repeats: int = 5, random_state: int = 0) -> Importances:
         """Attention beside permutation importance, and their rank correlation.
 
-        Permutation: how much lower `score` is when a column's cells are dealt out anew among the rows. Columns that
-        tell one choice together (`reading_.choices`) are dealt out together, and share what that costs evenly.
+        Permutation: how much lower `score` is when a column's cells are dealt out anew among the rows, the mean of so
+        many repeats. Columns that tell one choice together (`reading_.choices`) share what that costs evenly.
         """
-        rows, y = self._given(X), self._checked_y(X, y)
-        columns = self.reading_.columns.names
-        lost = np.empty((len(columns), repeats))
+        rows, y, names = self._given(X), self._checked_y(X, y), self.reading_.columns.names
         dice = torch.Generator().manual_seed(random_state)
-        whole = self._score_of(self._answers_to(rows), y)
-        for column in range(len(columns)):
-            for repeat in range(repeats):
-                mixed = dealt_anew(rows, self.reading_, column, torch.randperm(len(rows), generator=dice))
-                lost[column, repeat] = whole - self._score_of(self._answers_to(mixed), y)
-        lost *= self.reading_.shares.max(0)[:, None]
-        attention = self.attention_importance(X) if has_looks(self.model_) else np.full(len(columns), np.nan)  # pyright: ignore[reportAttributeAccessIssue]
-        permutation = lost.mean(1)
-        return Importances(columns, attention, permutation, lost.std(1), rank_correlation(attention, permutation))
+
+        def loss(some: Rows) -> float:
+            return -self._score_of(self._answers_to(some), y)
+
+        lost = lost_by_shuffling(rows, self.reading_, range(len(names)), loss=loss, dice=dice, repeats=repeats)
+        attention, permutation = self._attention(rows), lost.mean(1)
+        return Importances(names, attention, permutation, lost.std(1), rank_correlation(attention, permutation))
 
 
 def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
@@ -107,19 +113,38 @@ def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
     return float(spearmanr(one[known], other[known]).statistic)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def dealt_anew(rows: Rows, reading: Reading, column: int, order: Tensor) -> Rows:
-    """All cells that come from one column, dealt out anew; those of a row stay together."""
-    own = torch.from_numpy(reading.shares[:, column] > 0)
-    order = order.to(rows.numbers.device)
+def lost_by_shuffling(
+    rows: Rows,
+    reading: Reading,
+    columns: Iterable[int],
+    *,
+    loss: Callable[[Rows], float],
+    dice: torch.Generator,
+    repeats: int = 1,
+) -> np.ndarray:
+    """(all columns, repeats): how much larger a loss is with a column's cells dealt out anew; NaN for other columns.
+
+    What a row has of one column stays together. Columns that tell one choice share evenly what it costs.
+    """
+    shares, whole = reading.shares, loss(rows)
+    found = np.full((shares.shape[1], repeats), np.nan)
+    for column in columns:
+        own = torch.from_numpy(shares[:, column] > 0)
+        for repeat in range(repeats):
+            found[column, repeat] = loss(_dealt_anew(rows, own, torch.randperm(len(rows), generator=dice))) - whole
+    return found * shares.max(0)[:, None]
+
+
+def _dealt_anew(rows: Rows, own: Tensor, order: Tensor) -> Rows:
+    """The rows with some of their tokens, numbers before categories, as other rows have them."""
+    device = rows.numbers.device
+    own, other = own.to(device), rows.take(order.to(device))
+    numbers, categories = own.tensor_split([rows.numbers.shape[1]])
     return replace(
         rows,
-        numbers=_mixed(rows.numbers, own[: reading.numbers], order),
-        categories=_mixed(rows.categories, own[reading.numbers :], order),
+        numbers=torch.where(numbers, other.numbers, rows.numbers),
+        categories=torch.where(categories, other.categories, rows.categories),
     )
-
-
-def _mixed(cells: Tensor, own: Tensor, order: Tensor) -> Tensor:
-    return torch.where(own.to(cells.device), cells[order], cells)
 
 
 def _by_column(tokens: np.ndarray, estimator: Estimator, *, mean: bool = False) -> np.ndarray:
@@ -132,10 +157,10 @@ def _by_column(tokens: np.ndarray, estimator: Estimator, *, mean: bool = False) 
     return found
 
 
-def has_looks(model: nn.Module) -> bool:
-    return len(model.blocks) > 0  # pyright: ignore[reportArgumentType]
+def _depth(model: nn.Module) -> int:
+    return len(model.blocks)  # pyright: ignore[reportArgumentType]
 
 
 def _check_looks(model: nn.Module) -> None:
-    if not has_looks(model):
+    if not _depth(model):
         raise ConfigError("a TabTransformer looks at categories, and this table has none. Use importances(X, y).")

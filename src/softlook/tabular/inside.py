@@ -30,7 +30,7 @@ def seen_by(model: nn.Module, tokens: Tensor) -> Tensor:
     x = torch.cat([parts.summary.expand(len(tokens), 1, -1), tokens], 1)
     parting = parts.shared if isinstance(model, TableTransformer) and parts.members.shape[1] > 1 else None
     for layer, block in enumerate(parts.blocks):
-        x = block(parts._apart(x) if layer == parting else x)
+        x = block(parts.apart(x) if layer == parting else x)
     return x[:, 1:].unflatten(0, (len(tokens), -1))
 
 
@@ -38,8 +38,7 @@ def seen_by(model: nn.Module, tokens: Tensor) -> Tensor:
 def cells_of(model: nn.Module, rows: Rows) -> Tensor:
     """(N, J C): the same for many rows, the mean of all members, one cell beside the other."""
     model.eval()
-    few = rows.at_once(model)
-    parts = (rows.take(slice(at, at + few)) for at in range(0, len(rows), few))
+    parts = rows.split(rows.at_once(model))
     return torch.cat([seen_by(model, tokens_of(model, part)).mean(1).flatten(1) for part in parts])
 
 

@@ -18,14 +18,14 @@ from softlook.tabular.defaults import Recipe
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Epoch
 from softlook.tabular.inside import is_answering
-from softlook.tabular.learning import Said
+from softlook.tabular.kinds import Said
 from softlook.tabular.making import make_model
 from softlook.tabular.pretraining import Pretrained
 from softlook.tabular.probing import Scale
 from softlook.tabular.reading import Reading
 from softlook.tabular.recalling import Memory
 from softlook.tabular.regressor import FTTransformerRegressor, TabTransformerRegressor
-from softlook.tabular.targets import Classes, targets_from
+from softlook.tabular.targets import targets_from
 from softlook.weights.checkpoint import describe
 from softlook.weights.checkpoint import load as load_model
 from softlook.weights.files import SINGLE, read_file, write_file
@@ -164,11 +164,9 @@ def _put_back(
     """What a fitted estimator has beside."""
     estimator.model_, estimator.recipe_ = model, Recipe(**content["recipe"])
     estimator.targets_ = targets_from(content["targets"])
-    remembered = {name.removeprefix(MEMORY): arrays[name] for name in arrays if MEMORY in name}
+    remembered = {name.removeprefix(MEMORY): arrays[name] for name in arrays if name.startswith(MEMORY)}
     estimator.memory_ = None if content["memory"] is None else Memory(**remembered, **content["memory"])
     estimator.history_, estimator.n_iter_ = content["history"], len(content["history"])
-    if isinstance(estimator.targets_, Classes):
-        estimator.classes_ = estimator.targets_.values  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _pretrained(facts: dict[str, Any], reading: Reading, file: Path) -> Pretrained:

@@ -1,5 +1,7 @@
 """The model that a recipe names, in the sizes of a table."""
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from softlook.embed.numbers import bin_edges
@@ -15,67 +17,26 @@ def make_model(recipe: Recipe, reading: Reading, numbers: Tensor | None, outputs
 
     They are None where weights are to come, which say where bins lie.
     """
-    if recipe.model == "TableTransformer":
-        return _table_transformer(recipe, reading, numbers, outputs)
+    sizes: dict[str, Any] = {"numbers": reading.numbers, "categories": reading.sizes, "classes": outputs}
+    sizes |= {name: getattr(recipe, name) for name in ("dim", "heads", "dropout", "beside")}
+    if recipe.model == "TabTransformer":
+        return _tab_transformer(recipe, sizes)
+    sizes |= {"depth": recipe.depth, "hidden": recipe.hidden}
+    sizes |= {name: getattr(recipe, name) or 0.0 for name in ("attention_dropout", "hidden_dropout")}
     if recipe.model == "FTTransformer":
-        return _ft_transformer(recipe, reading, outputs)
-    return _tab_transformer(recipe, reading, outputs)
-
-
-def _table_transformer(recipe: Recipe, reading: Reading, numbers: Tensor | None, outputs: int) -> nn.Module:
-    config = TableTransformerConfig(
-        numbers=reading.numbers,
-        categories=reading.sizes,
-        classes=outputs,
-        members=recipe.members,
-        number_tokens=recipe.number_tokens,
-        bins=recipe.bins,
-        sigma=recipe.sigma,
-        shared=recipe.shared,
-        dim=recipe.dim,
-        depth=recipe.depth,
-        heads=recipe.heads,
-        hidden=recipe.hidden,
-        attention_dropout=recipe.attention_dropout or 0.0,
-        hidden_dropout=recipe.hidden_dropout or 0.0,
-        dropout=recipe.dropout,
-        beside=recipe.beside,
-    )
+        return FTTransformer(FTTransformerConfig(**sizes))
+    names = ("members", "shared", "number_tokens", "bins", "sigma")
+    config = TableTransformerConfig(**sizes, **{name: getattr(recipe, name) for name in names})
     if numbers is None or recipe.number_tokens != "piecewise":
         return TableTransformer(config)
     return TableTransformer(config, edges=bin_edges(numbers, most=recipe.bins))
 
 
-def _ft_transformer(recipe: Recipe, reading: Reading, outputs: int) -> nn.Module:
-    config = FTTransformerConfig(
-        numbers=reading.numbers,
-        categories=reading.sizes,
-        classes=outputs,
-        dim=recipe.dim,
-        depth=recipe.depth,
-        heads=recipe.heads,
-        hidden=recipe.hidden,
-        attention_dropout=recipe.attention_dropout or 0.0,
-        hidden_dropout=recipe.hidden_dropout or 0.0,
-        dropout=recipe.dropout,
-        beside=recipe.beside,
-    )
-    return FTTransformer(config)
-
-
-def _tab_transformer(recipe: Recipe, reading: Reading, outputs: int) -> nn.Module:
-    config = TabTransformerConfig(
-        numbers=reading.numbers,
-        categories=reading.sizes,
-        classes=outputs,
-        dim=recipe.dim,
-        depth=recipe.depth if reading.sizes else 0,  # without categories nobody is left to look, and the rest is an MLP
-        heads=recipe.heads,
-        factors=_factors(recipe, len(reading.sizes) * recipe.dim + reading.numbers),
-        dropout=recipe.dropout,
-        beside=recipe.beside,
-        normed=recipe.normed,
-    )
+def _tab_transformer(recipe: Recipe, sizes: dict[str, Any]) -> TabTransformer:
+    """Without categories nobody is left to look, and the rest is a network of plain layers."""
+    width = len(sizes["categories"]) * recipe.dim + sizes["numbers"]
+    depth = recipe.depth if sizes["categories"] else 0
+    config = TabTransformerConfig(**sizes, depth=depth, factors=_factors(recipe, width), normed=recipe.normed)
     return TabTransformer(config)
 
 

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from softlook.base.errors import DataError
-from softlook.data.files import find, plain_name
-from softlook.tabular.arrow import pc
+from softlook.data.files import find
+from softlook.tabular.arrow import as_arrow, pc
 from softlook.tabular.frames import read_frame
+from softlook.tabular.lines import ending_of
 from softlook.tabular.parsing import written
 from softlook.tabular.sources import ARROW, PARQUET, read_table
 
@@ -121,7 +122,7 @@ def as_table(piece: Any) -> pa.Table:
     if not frame.has_names:
         raise DataError("the columns of a piece have no names, and one of them is to be the target")
     columns = [frame.column(place) for place in range(len(frame.names))]
-    return pa.table([_arrow(column) for column in columns], names=list(frame.names))
+    return pa.table([as_arrow(column) for column in columns], names=list(frame.names))
 
 
 def with_columns(piece: Any, names: list[str]) -> Any:
@@ -140,19 +141,27 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
         raise DataError("no rows came: there is nothing to learn from")
     names = tables[0].column_names
     for table in tables:
-        if table.column_names != names:
-            raise DataError(
-                f"a piece has the columns {', '.join(table.column_names[:8])}; the first had {', '.join(names[:8])}",
-                help="give all pieces the same columns in the same order",
-            )
-    return pa.table([_one([table.column(name) for table in tables]) for name in names], names=names)
+        refuse_others(table.column_names, names)
+    return pa.table([joined_column([table.column(name) for table in tables]) for name in names], names=names)
 
 
-def _one(columns: list[pa.ChunkedArray]) -> pa.ChunkedArray:
+def joined_column(parts: Sequence[pa.Array | pa.ChunkedArray]) -> pa.ChunkedArray:
+    """Pieces of a column as one, of the narrowest type that holds them all; where they do not mix, as words."""
+    tables = [pa.table({"": part}) for part in parts]
     try:
-        return pa.concat_tables([pa.table({"": one}) for one in columns], promote_options="permissive").column(0)
+        return pa.concat_tables(tables, promote_options="permissive").column(0)
     except (pa.ArrowException, TypeError):
-        return pa.chunked_array([written(chunk) for one in columns for chunk in one.chunks], pa.large_string())
+        chunks = [written(chunk) for table in tables for chunk in table.column(0).chunks]
+        return pa.chunked_array(chunks, pa.large_string())
+
+
+def refuse_others(names: Sequence[str], first: Sequence[str]) -> None:
+    """All pieces of a table have the same columns."""
+    if tuple(names) != tuple(first):
+        raise DataError(
+            f"a piece has the columns {', '.join(names[:8])}; the first had {', '.join(first[:8])}",
+            help="give all pieces the same columns in the same order",
+        )
 
 
 def _put_aside(frames: Iterator[Any], folder: Path) -> Pieces:
@@ -180,12 +189,8 @@ def _whole_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.int64()) if is_whole else column
 
 
-def _arrow(column: Any) -> Any:
-    return pa.array(column, from_pandas=True) if isinstance(column, np.ndarray) else column
-
-
 def _is_text(file: Path) -> bool:
-    return Path(plain_name(file)).suffix.lower() not in (*PARQUET, *ARROW)
+    return ending_of(file) not in (*PARQUET, *ARROW)
 
 
 def _is_paths(X: Any) -> bool:

@@ -14,7 +14,7 @@ from softlook.base.errors import ConfigError, TrainingError
 from softlook.tabular.defaults import FEW_ROWS, OPEN, Recipe
 from softlook.tabular.fitting import Epoch, Limits, Tell
 from softlook.tabular.inside import is_answering
-from softlook.tabular.learning import Said
+from softlook.tabular.kinds import Said
 from softlook.tabular.making import make_model
 from softlook.tabular.probing import Scale
 from softlook.tabular.puzzles import PUZZLES, Drawn, Task, draw
@@ -22,7 +22,7 @@ from softlook.tabular.reading import Reading
 from softlook.tabular.rows import Rows
 from softlook.tabular.settling import Sizes, rows_a_step, with_sizes
 from softlook.tabular.splitting import held_out
-from softlook.tabular.stepping import falling, make_optimizer
+from softlook.tabular.stepping import falling, make_optimizer, set_rate
 from softlook.train.chance import chance
 
 EPOCHS, LEAST_STEPS, MOST_STEPS = 20, 500, 20_000
@@ -30,7 +30,7 @@ EPOCHS, LEAST_STEPS, MOST_STEPS = 20, 500, 20_000
 PATIENCE = 5
 HELD, MOST_HELD = 0.1, 10_000
 """Share of the rows that are held out, and how many at most."""
-SIZES = Sizes(dim=64, depth=2, members=8, attention_dropout=0.2, hidden_dropout=0.1)
+SIZES = Sizes(dim=64, depth=2, members=8, bins=96, attention_dropout=0.2, hidden_dropout=0.1)
 """Of a model whose recipe leaves them open: all members look at the same tokens until the last block."""
 WARM_UP = 50
 LARGE = 1024
@@ -42,7 +42,6 @@ SHAPE = (
     "heads",
     "hidden",
     "number_tokens",
-    "bins",
     "sigma",
     "normed",
     "narrowest",
@@ -196,8 +195,7 @@ class Solving:
         return falling(self.recipe.lr, rise=(self.steps + 1) / WARM_UP, gone=gone)
 
     def _step(self, rows: Rows, drawn: Drawn, rate: float) -> Tensor:
-        for group in self.optimizer.param_groups:
-            group["lr"] = torch.full_like(group["lr"], rate) if isinstance(group["lr"], Tensor) else rate
+        set_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.puzzle.loss(self.model, rows, drawn)
         loss.backward()

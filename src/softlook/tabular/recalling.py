@@ -24,6 +24,8 @@ WIDTHS = (0.03, 0.1, 0.3, 1.0, 3.0)
 """Of the look, as shares of how far apart neighbours are."""
 SHARES = tuple(number / 10 for number in range(11))
 """Of the answer that the look may make up."""
+WORTH = 0.01
+"""Share of the loss that remembering has to save: rows kept with a model, and looked at for every answer, cost too."""
 TOGETHER = 512
 """Rows whose distances are in memory at a time."""
 
@@ -83,7 +85,7 @@ class Near:
 
 @torch.no_grad()
 def remember(model: nn.Module, train: Supply, held: Rows, *, targets: Targets, most: int, seed: int) -> Memory | None:
-    """At most so many of the rows that were learned from, if held-out rows are answered better with them."""
+    """At most so many of the rows that were learned from, if held-out rows are answered well enough with them."""
     if len(held) < FEW_JUDGES:
         return None
     rows, held = _some(train, most, seed), held.take(slice(MOST_JUDGES))
@@ -115,7 +117,7 @@ def _tried(model: Any, memory: Memory, held: Rows, targets: Targets) -> Memory |
 
 
 def _judged(memory: Memory, said: Tensor, states: Tensor, held: Rows, targets: Targets) -> Memory | None:
-    """The width and the share that held-out rows like best; None where they like none."""
+    """The width and the share that held-out rows like best; None where none is worth it."""
     assert held.wanted is not None and held.weight is not None
     wanted, weight = held.wanted, held.weight.double() / held.weight.double().sum()
 
@@ -124,7 +126,7 @@ def _judged(memory: Memory, said: Tensor, states: Tensor, held: Rows, targets: T
 
     near = memory.near(states)
     typical = near.distance[:, : min(10, near.distance.shape[1])].sqrt().mean().square().item()
-    best = (loss(said), 1.0, 0.0)
+    best = (loss(said) * (1 - WORTH), 1.0, 0.0)
     for width in WIDTHS:
         found = near.mean(max(width * typical, 1e-12))
         best = min(best, *((loss(said + share * (found - said)), width * typical, share) for share in SHARES[1:]))

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 from scipy.special import ndtri
 
 from softlook.base.errors import ConfigError
+from softlook.tabular.defaults import ScalingName
 
-ScalingKind = Literal["quantile", "standard", "none"]
 NOISE = 1e-3
 MOST = 100_000
 """Rows that quantiles are taken of."""
@@ -29,21 +29,21 @@ class Scaling:
     [[0.0], [2.0], [nan]]
     """
 
-    kind: ScalingKind
+    kind: ScalingName
     places: np.ndarray
     """quantile: (F, quantiles), the number at each; standard: (F,) means."""
     widths: np.ndarray
     """(F,) deviations, 0 where a column is always the same."""
 
     @classmethod
-    def fit(cls, numbers: np.ndarray, *, kind: ScalingKind = "quantile", seed: int = 0) -> "Scaling":
+    def fit(cls, numbers: np.ndarray, *, kind: ScalingName = "quantile", seed: int = 0) -> "Scaling":
         """Learn the scale of each column.
 
         By quantiles each column becomes normal, as the FT-Transformer paper has it: one quantile for 30 rows and at
         most 1,000, taken after a little noise, which lets equal numbers spread. By standard its mean becomes 0 and its
         deviation 1.
         """
-        if kind not in ("quantile", "standard", "none"):
+        if kind not in get_args(ScalingName):
             raise ConfigError(f"scaling: {kind!r}. It may be 'quantile', 'standard' or 'none'")
         if kind == "none":
             return cls(kind, np.zeros(numbers.shape[1]), np.ones(numbers.shape[1]))

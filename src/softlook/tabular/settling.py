@@ -26,6 +26,7 @@ class Sizes:
     dim: int
     depth: int
     members: int
+    bins: int
     attention_dropout: float
     hidden_dropout: float
 
@@ -57,8 +58,9 @@ class Setting:
         """As measured, see docs/log.md: a table of many rows needs no dropout, and numbers suffer from much of it."""
         attention, hidden = (0.0, 0.0) if self.is_large else (0.1, 0.0) if self.amounts else (0.2, 0.1)
         if self.is_large and self.device != "cpu":
-            return Sizes(256, 3, 4, attention, hidden)
-        return Sizes(64 if self.rows < SMALL_TABLE else 128, 2, 8, attention, hidden)
+            return Sizes(256, 3, 4, 256, attention, hidden)
+        dim, bins = (64, 96) if self.rows < SMALL_TABLE else (96, 256)
+        return Sizes(dim, 2, 8, bins, attention, hidden)
 
 
 def settled(recipe: Recipe, setting: Setting) -> Recipe:
@@ -93,6 +95,7 @@ def with_sizes(recipe: Recipe, sizes: Sizes | Recipe) -> Recipe:
         dim=recipe.dim or sizes.dim,
         depth=recipe.depth or sizes.depth,
         members=recipe.members or sizes.members,
+        bins=recipe.bins or sizes.bins,
         attention_dropout=_or(recipe.attention_dropout, sizes.attention_dropout),
         hidden_dropout=_or(recipe.hidden_dropout, sizes.hidden_dropout),
     )

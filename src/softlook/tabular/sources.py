@@ -5,9 +5,8 @@ are microseconds, and a column without values is text. Where a later cell does n
 whose cells are parted by anything but commas, a comma may stand for the decimal point.
 """
 
-import codecs
-import io
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -20,9 +19,11 @@ import pyarrow.parquet as pq
 
 from softlook.base.errors import DataError
 from softlook.data.encoding import how_to_convert
-from softlook.data.files import Given, find, plain_name
-from softlook.data.opening import stream, told
+from softlook.data.files import Given, find, packing_of
+from softlook.data.opening import BLOCK, check_growth, stream, told
 from softlook.tabular.arrow import pc
+from softlook.tabular.lines import JSON, delimiter_of, ending_of, line_of
+from softlook.tabular.parsing import written
 
 PIECE = 8 << 20
 """Bytes of text that are read at a time."""
@@ -30,8 +31,10 @@ ROWS = 65_536
 """Rows of a Parquet file that are read at a time."""
 ARROW = (".arrow", ".feather", ".ipc")
 PARQUET = (".parquet", ".pq")
-JSON = (".jsonl", ".ndjson", ".json")
-DELIMITERS = ",;\t|"
+WIDEST = 8
+"""Bytes that an empty cell may take up: a text has at least an eighth of the bytes of what is read from it."""
+HELD = {"double": "numbers", "timestamp": "dates", "bool": "true and false"}
+"""What columns of pyarrow's types hold, in words."""
 DECIMAL = r"^([-+]?[0-9]*),([0-9]+)$"
 """A number with a decimal comma, as a whole cell."""
 
@@ -48,57 +51,87 @@ def read_table(given: Given, *, words: Collection[str] = (), piece: int = PIECE)
     """
     schema: pa.Schema | None = None
     for path in find(given):
-        for table in _pieces(path, schema, frozenset(words), piece):
-            schema = schema or table.schema
-            yield _fitted(path, table, schema)
+        with told(path):
+            for table in _pieces(path, schema, frozenset(words), piece):
+                schema = schema or table.schema
+                yield _fitted(path, table, schema)
 
 
 def _pieces(path: Path, schema: pa.Schema | None, words: frozenset[str], piece: int) -> Iterator[pa.Table]:
-    ending = Path(plain_name(path)).suffix.lower()
+    ending = ending_of(path)
     if ending in PARQUET:
         return _binary(path, words, _parquet(path))
     if ending in ARROW:
         return _binary(path, words, _arrow(path))
-    return (_json if ending in JSON else _csv)(path, schema, words, piece)
+    return _json(path, schema, words, piece) if ending in JSON else _csv(path, schema, words, piece)
 
 
 def _csv(path: Path, schema: pa.Schema | None, words: frozenset[str], piece: int) -> Iterator[pa.Table]:
-    delimiter = _delimiter(path, _head(path))
+    delimiter = delimiter_of(path)
     parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    read = arrow_csv.ReadOptions(use_threads=False, block_size=piece)  # with threads no error knows its row
+    read = arrow_csv.ReadOptions(use_threads=False, block_size=min(piece, BLOCK))  # with threads no error knows its row
 
     def opened(types: dict[str, pa.DataType], point: str) -> arrow_csv.CSVStreamingReader:
         convert = arrow_csv.ConvertOptions(strings_can_be_null=True, column_types=types, decimal_point=point)
-        return arrow_csv.open_csv(_Blocks(path), read_options=read, parse_options=parse, convert_options=convert)
+        return arrow_csv.open_csv(_unpacked(path), read_options=read, parse_options=parse, convert_options=convert)
 
+    names, given = list[str](), 0
     try:
         plain = opened({}, ".").schema
-        _refuse_twins(path, plain.names)
+        names = plain.names
+        _refuse_twins(path, names)
         comma = delimiter != "," and _numbers_in(opened({}, ",").schema) > _numbers_in(plain)
         point = "," if comma else "."
         found = schema or _stable(opened(dict.fromkeys(words, pa.string()), point).schema, words)
         for batch in opened({field.name: field.type for field in found}, point):
+            given += batch.nbytes // WIDEST
+            check_growth(path, given)
             table = pa.Table.from_batches([batch])
-            yield _with_points(table, words) if comma else table
+            yield _with_points(table) if comma else table
     except pa.ArrowInvalid as fault:
-        raise _misfit(path, fault, rows_before=0) from None
+        raise _misfit(path, fault, names, first=-1) from None
+
+
+def _unpacked(path: Path) -> pa.NativeFile:
+    """A file as pyarrow reads it: ahead, in threads, of which one that waits for Python while that ends would take the
+    whole process down. So nothing of it is Python's.
+    """
+    file, packing = pa.OSFile(str(path)), packing_of(path)
+    return file if packing is None else pa.CompressedInputStream(file, packing)
 
 
 def _json(path: Path, schema: pa.Schema | None, words: frozenset[str], piece: int) -> Iterator[pa.Table]:
-    lines = 0
-    options = arrow_json.ReadOptions(use_threads=False, block_size=1 << 30)
+    rows, plain = 0, set[str]()
     for block in _whole_lines(stream(path), piece):
-        fixed = pa.schema([(name, pa.string()) for name in words]) if schema is None else schema
-        parse = arrow_json.ParseOptions(explicit_schema=fixed if len(fixed) else None)
+        fixed = pa.schema([(name, pa.string()) for name in sorted(words)]) if schema is None else schema
         try:
-            table = arrow_json.read_json(io.BytesIO(block), read_options=options, parse_options=parse)
+            table = _objects(block, fixed, words, plain)
             if schema is None:
                 schema = _stable(table.schema, words)
                 table = table.cast(schema)
         except pa.ArrowInvalid as fault:
-            raise _misfit(path, fault, rows_before=lines + 1) from None
+            raise _misfit(path, fault, [], first=rows) from None
         yield table
-        lines += block.count(b"\n")
+        rows += table.num_rows
+
+
+def _objects(block: bytes, fixed: pa.Schema, words: frozenset[str], plain: set[str]) -> pa.Table:
+    """Objects of JSON. Columns of numbers or truths that are wanted as words, which join `plain`, are spelled out."""
+    asked = [field for field in fixed if field.name not in plain]
+    options = arrow_json.ReadOptions(use_threads=False, block_size=1 << 30)
+    parse = arrow_json.ParseOptions(explicit_schema=pa.schema(asked) if asked else None)
+    try:
+        table = arrow_json.read_json(pa.BufferReader(block), read_options=options, parse_options=parse)
+    except pa.ArrowInvalid as fault:
+        odd = re.search(r"Column\(/(.+)\) changed from string to (number|boolean)", str(fault))
+        if odd is None or odd[1] not in words - plain:
+            raise
+        plain.add(odd[1])
+        return _objects(block, fixed, words, plain)
+    for name in plain & set(table.column_names):
+        spelled = written(table.column(name).combine_chunks()).cast(pa.string())
+        table = table.set_column(table.column_names.index(name), name, spelled)
+    return table
 
 
 def _binary(path: Path, words: frozenset[str], tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -140,12 +173,12 @@ def _numbers_in(schema: pa.Schema) -> int:
     return sum(pa.types.is_floating(field.type) or pa.types.is_integer(field.type) for field in schema)
 
 
-def _with_points(table: pa.Table, words: frozenset[str]) -> pa.Table:
-    """Columns that are taken as they are spelled, with the numbers in them spelled as everywhere else."""
-    for place, name in enumerate(table.column_names):
-        if name in words:
+def _with_points(table: pa.Table) -> pa.Table:
+    """Columns of words, with the numbers in them spelled as everywhere else."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string(field.type):
             spelled = pc.replace_substring_regex(table.column(place), pattern=DECIMAL, replacement=r"\1.\2")
-            table = table.set_column(place, name, spelled)
+            table = table.set_column(place, field.name, spelled)
     return table
 
 
@@ -173,39 +206,23 @@ def _fitted(path: Path, table: pa.Table, schema: pa.Schema) -> pa.Table:
         raise DataError(f"a column is not what it was in the first file: {str(fault):.200}", file=path) from None
 
 
-def _misfit(path: Path, fault: Exception, *, rows_before: int) -> DataError:
-    """pyarrow's complaint, with the line where it tells one."""
+def _misfit(path: Path, fault: Exception, names: list[str], *, first: int) -> DataError:
+    """pyarrow's complaint, with the line where it tells a row, of which the first has this number."""
     said = re.sub(r"(CSV|JSON) parse error: |Row #\d+: | in row \d+$", "", str(fault))
     row = re.search(r"[Rr]ow #?(\d+)", str(fault))
-    is_ragged = re.match(r"Expected \d+ columns", said) is not None
-    line = rows_before + int(row[1]) if row else None
+    line = line_of(path, first + int(row[1])) if row else None
     if "invalid UTF8" in said:
         return DataError("this is not written in UTF-8", file=path, line=line, help=how_to_convert(path))
-    return DataError(
-        f"this does not fit what came before: {said:.200}",
-        file=path,
-        line=line,
-        help="give every line as many cells as the first one has"
-        if is_ragged
-        else "mend the cell, or read its column as text: words=['its name'], or --kinds name=text",
-    )
-
-
-def _head(path: Path) -> str:
-    with told(path):
-        first = next(iter(stream(path)), b"")
-    if not first.strip():
-        raise DataError("this file is empty", file=path)
-    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise DataError("this is UTF-16, and tables are read as UTF-8", file=path, help="save it as UTF-8")
-    return first.decode("utf-8-sig", errors="replace")
-
-
-def _delimiter(path: Path, head: str) -> str:
-    if Path(plain_name(path)).suffix.lower() in (".tsv", ".tab"):
-        return "\t"
-    header = head.split("\n", 1)[0]
-    return max(DELIMITERS, key=header.count)  # a comma where there is none of them
+    odd = re.search(r"column #(\d+): CSV conversion error to (\w+).*: invalid value '(.*)'$", said)
+    help = "mend the cell, or read its column as text: words=['its name'], or --kinds name=text"
+    if odd and int(odd[1]) < len(names):
+        name = names[int(odd[1])]
+        said = f"column {name!r:.80} held {HELD.get(odd[2], odd[2])}, and {odd[3]!r:.60} came"
+        told = shlex.quote(f"{name}=category")
+        help = f"mend the cell or empty it; before learning, words=[{name!r}], or --kinds {told}, takes any words"
+    if re.match(r"Expected \d+ columns", said):
+        help = "give every line as many cells as the first one has"
+    return DataError(f"this does not fit what came before: {said:.200}", file=path, line=line, help=help)
 
 
 def _refuse_twins(path: Path, names: list[str]) -> None:
@@ -226,23 +243,3 @@ def _whole_lines(blocks: Iterable[bytes], piece: int) -> Iterator[bytes]:
             del held[:end]
     if held.strip():
         yield bytes(held)
-
-
-class _Blocks(io.RawIOBase):
-    """A file's bytes, unpacked as they are asked for."""
-
-    def __init__(self, path: Path) -> None:
-        self.blocks, self.held = stream(path), b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        while not self.held:
-            found = next(self.blocks, None)
-            if found is None:
-                return 0
-            self.held = found
-        given, self.held = self.held[: len(buffer)], self.held[len(buffer) :]
-        buffer[: len(given)] = given
-        return len(given)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
+from softlook.base.errors import ConfigError
 from softlook.tabular.defaults import Family, Recipe
 
 FACTOR = "hidden_factor"
@@ -131,6 +132,8 @@ def fitting(space: Space, told: Mapping[str, Any], recipe: Recipe) -> dict[str, 
     fixed = {name for name, value in told.items() if value is not None}
     fixed |= {FACTOR} if "hidden" in fixed else set()
     found = {name: chosen for name, chosen in space.items() if name not in fixed}
+    if FACTOR in found and "dim" not in found and not recipe.dim:
+        raise ConfigError(f"{FACTOR} is a multiple of dim, which is neither told nor in the space. Add dim to either.")
     width = found.get("dim")
     if isinstance(width, Whole):
         heads = recipe.heads
@@ -143,9 +146,9 @@ def fitting(space: Space, told: Mapping[str, Any], recipe: Recipe) -> dict[str, 
 def drawn(space: Space, dice: Dice, recipe: Recipe) -> dict[str, Any]:
     """Settings by chance."""
     found = {name: chosen.draw(dice, name) for name, chosen in space.items()}
-    factor, width = found.pop(FACTOR, None), found.get("dim", recipe.dim)
-    if factor is not None and width is not None:
-        found["hidden"] = max(1, round(factor * width))
+    factor = found.pop(FACTOR, None)
+    if factor is not None:
+        found["hidden"] = max(1, round(factor * found.get("dim", recipe.dim)))
     return found
 
 
@@ -159,4 +162,4 @@ def usual(space: Space, recipe: Recipe) -> dict[str, Any]:
 
 
 def _factor(recipe: Recipe) -> float:
-    return USUAL if recipe.hidden is None or recipe.dim is None else recipe.hidden / recipe.dim
+    return USUAL if recipe.hidden is None else recipe.hidden / recipe.dim

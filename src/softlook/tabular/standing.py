@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from softlook.base.errors import WeightsError
+from softlook.base.errors import TrainingError, WeightsError
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Learner as TableLearner
 from softlook.tabular.keeping import LARGEST, write_about
@@ -29,6 +29,8 @@ from softlook.weights.schema import read_json
 LEARNING = "learning.json"
 COUNTED = ("steps", "looked", "best", "mark", "waited", "seen", "judges", "remembers", "enough")
 """The plain values of a learner that change."""
+KEPT = (*COUNTED, "total", "has_best", "history")
+"""All that a checkpoint says of how far it is."""
 
 
 def values_of(learner: TableLearner) -> dict[str, Any]:
@@ -83,6 +85,7 @@ class Standing(Learner):
         except WeightsError as fault:
             raise WeightsError(f"{where / OPTIMIZER}: {fault}") from None
         values = read_json(where / LEARNING, LARGEST)
+        _refuse_others(values, where / LEARNING)
         put_back(table, values)
         _copy(self._changing(), files[RAW])
         if values["has_best"]:
@@ -102,6 +105,16 @@ class Standing(Learner):
 
     def _dice(self) -> list[str]:
         return [name.removesuffix(".0") for name in self.dice()]
+
+
+def _refuse_others(values: dict[str, Any], where: Path) -> None:
+    """What another version of softlook wrote may be enough to answer with, and too little to go on from."""
+    absent = [name for name in KEPT if name not in values]
+    if absent:
+        raise TrainingError(
+            f"{where} does not say {', '.join(absent)}: another version of softlook wrote it. Go on with that version, "
+            "or begin anew under another name (--fresh); the model as it stands still answers."
+        )
 
 
 @torch.no_grad()

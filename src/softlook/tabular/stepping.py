@@ -32,11 +32,7 @@ class Stepping:
 
     def step(self, rows: Rows, rate: float, size: int) -> Tensor:
         """One step at a learning rate; gives the loss. `size` is how many rows a full step has."""
-        for group in self.optimizer.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
+        set_rate(self.optimizer, rate)
         if self.device.type != "cuda" or len(rows) != size:
             return self._plain(rows)
         if self.graph is None or self.size != size:
@@ -97,6 +93,15 @@ def falling(peak: float, *, rise: float, gone: float) -> float:
     [0.5, 1.0, 0.5, 0.0]
     """
     return peak * min(1.0, rise) * (1 + math.cos(math.pi * min(1.0, gone))) / 2
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """The learning rate of all weights. Where it lies on the device, it stays in its place: a graph looks there."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def scores_of(model: nn.Module, rows: Rows) -> Tensor:

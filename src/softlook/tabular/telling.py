@@ -34,6 +34,6 @@ def told(name: str, kind: str, *more: str, missing: float = 0.0) -> str:
     'age: number, 3 % missing'
     """
     if missing == 1.0:
-        return ", ".join(filter(None, (f"{name}: {kind}", "all missing: it carries nothing")))
+        return f"{name}: {kind}, all missing: it carries nothing"
     absent = f"{percent(missing)} missing" if missing else ""
     return ", ".join(filter(None, (f"{name}: {kind}", *more, absent)))

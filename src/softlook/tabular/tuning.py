@@ -13,16 +13,14 @@ from typing import Any, Literal
 
 import torch
 from sklearn.base import clone, is_classifier
-from sklearn.utils import check_random_state
 
 from softlook.base.errors import ConfigError, TrainingError
 from softlook.tabular.defaults import OPEN, Recipe, chosen
 from softlook.tabular.estimator import TableEstimator
-from softlook.tabular.fitting import Epoch, Learner, Limits
+from softlook.tabular.fitting import Epoch, Learner, Limits, seed_from
 from softlook.tabular.pretraining import SHAPE
 from softlook.tabular.settling import SMALL_TABLE, Setting, settled
 from softlook.tabular.spaces import FACTOR, SPACES, Space, drawn, fitting, usual
-from softlook.tabular.targets import Classes
 from softlook.tabular.unlabelled import FEW_LABELS, SLOWER
 from softlook.train.chance import seed_of
 
@@ -56,6 +54,8 @@ class Tried:
     score: float | None
     epochs: int
     seconds: float
+    why: str = ""
+    """What went wrong, of one that failed."""
     is_best: bool = False
 
 
@@ -84,7 +84,7 @@ class Search:
         self.study = _study(self.journal)
         if "seed" not in self.study.user_attrs:
             own = self.estimator.random_state
-            seed = own if isinstance(own, int) else int(check_random_state(own).randint(2**31 - 1))
+            seed = own if isinstance(own, int) else seed_from(own)
             self.study.set_user_attr("seed", seed)
         self.seed: int = self.study.user_attrs["seed"]
         """All trials have the same, so that all hold out the same rows."""
@@ -127,7 +127,6 @@ class Search:
         if self.best is None:
             self.best = self._candidate(self.settings())
             self.best._fit(X, y, more.get("sample_weight"), more.get("validation"))
-            _name_classes(self.best)
         return self.best
 
     def tried(self) -> list[Tried]:
@@ -156,7 +155,6 @@ class Search:
         is_best = is_done and self._best_trial().number == trial.number
         if is_best:
             model.time_limit = own
-            _name_classes(model)
             self.best = model
         return _told(self.study.trials[trial.number], is_best=is_best)
 
@@ -239,7 +237,7 @@ class _Watching:
     def _look_back(self, learner: Learner) -> None:
         """After `pretrain` straight lines were learned first: where nothing is better, it is they that stay."""
         look, waited = Epoch(epoch=0), learner.waited
-        learner._look(look)
+        learner.look(look)
         learner.waited = waited  # it was looked at once already
         self.looks.append(look)
 
@@ -294,10 +292,6 @@ def _told(trial: FrozenTrial, *, is_best: bool = False) -> Tried:
         facts["score"],
         facts["epochs"],
         facts["seconds"],
+        facts["why"],
         is_best,
     )
-
-
-def _name_classes(model: Any) -> None:
-    if isinstance(model.targets_, Classes):
-        model.classes_ = model.targets_.values

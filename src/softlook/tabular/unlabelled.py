@@ -9,21 +9,20 @@ from typing import Any, ClassVar
 import narwhals as nw
 import numpy as np
 import pyarrow as pa
-from sklearn.utils import check_random_state
 
 from softlook.base.errors import DataError
 from softlook.tabular.checking import checked_frame
 from softlook.tabular.cores import threads
 from softlook.tabular.defaults import Family, Recipe
-from softlook.tabular.fitting import Epoch, Learner, Limits, dice
+from softlook.tabular.fitting import Epoch, Learner, Limits, dice, seed_from
 from softlook.tabular.gathering import ROWS
-from softlook.tabular.learning import Said
+from softlook.tabular.kinds import Said
 from softlook.tabular.pieces import Pieces, is_pieces, joined
 from softlook.tabular.pretraining import Pretrained, Wish, pretrained, sizes_for
 from softlook.tabular.probing import probe
+from softlook.tabular.progress import teller
 from softlook.tabular.puzzles import Task
 from softlook.tabular.reading import Reading
-from softlook.tabular.saying import teller
 from softlook.tabular.storing import Room
 from softlook.train.chance import chance
 from softlook.train.device import choose_device
@@ -69,15 +68,17 @@ class Pretraining:
             vars(self).pop(name, None)
         recipe, device = sizes_for(self._chosen_recipe()), choose_device(self.device)
         recipe = recipe if self.lr is not None else replace(recipe, lr=RATE)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = seed_from(self.random_state)
         if is_pieces(X):
             X = _drawn(X, self.memory_limit, seed)
         X = checked_frame(self, X, reset=True)
         with dice(seed, device), threads(self.n_jobs):
             self._read(X, recipe, seed)
             rows, said = self.reading_.read(X).to(device), Said.of(self.columns_.names, self.kinds, self.ordinal)
-            more = {"said": said, "seed": seed, "limits": limits, "tell": teller(self.verbose)}
-            self.pretrained_ = pretrained(rows, self.reading_, recipe, wish, **more)
+            tell = teller(self.verbose)
+            self.pretrained_ = pretrained(
+                rows, self.reading_, recipe, wish, said=said, seed=seed, limits=limits, tell=tell
+            )
         return self
 
     def _check_columns(self: Any, X: Any) -> None:
@@ -117,7 +118,7 @@ class Pretraining:
         epoch: Epoch = {"epoch": 1, "loss": loss}
         if learner.held is not None:
             learner.save_time(limits)
-            learner._look(epoch)  # from here on it can only become better
+            learner.look(epoch)  # from here on it can only become better
         if learner.held is not None or learner.recipe.epochs is not None:
             return None
         return [epoch | {"seconds": time.monotonic() - limits.began}]

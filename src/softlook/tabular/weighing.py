@@ -1,15 +1,14 @@
 """Which columns matter, within a few seconds: worked out on rows as the model reads them, as many as that allows."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
-from torch import nn
 
 from softlook.tabular.estimator import TableEstimator
-from softlook.tabular.fitting import answers
-from softlook.tabular.importance import dealt_anew, has_looks, rank_correlation
-from softlook.tabular.judging import loss_of
+from softlook.tabular.importance import lost_by_shuffling, rank_correlation
+from softlook.tabular.metrics import loss_of
 from softlook.tabular.rows import Rows
 from softlook.train.chance import chance
 
@@ -49,16 +48,11 @@ def weighed(estimator: TableEstimator, rows: Rows, *, seed: int) -> Weighed:
     count = min(len(rows), int(np.clip(budget / cost / len(names), LEAST_ROWS, MOST_ROWS)))
     dice = chance(seed)
     some = rows.take(torch.randperm(len(rows), generator=dice)[:count].to(rows.numbers.device)).to(device)
-    attention = np.full(len(names), np.nan)
-    if has_looks(estimator.model_):
-        attention = estimator._explained(some).mean(0)
-    permutation = np.full(len(names), np.nan)
+    attention = estimator._attention(some)
     looked_at = np.argsort(-np.nan_to_num(attention, nan=np.inf), kind="stable")
-    whole = _loss(estimator, some)
-    for column in looked_at[: max(1, int(budget / cost / count))].tolist():
-        mixed = dealt_anew(some, estimator.reading_, column, torch.randperm(count, generator=dice))
-        permutation[column] = _loss(estimator, mixed) - whole
-    return Weighed(names, attention, permutation * estimator.reading_.shares.max(0), count)
+    first = looked_at[: max(1, int(budget / cost / count))].tolist()
+    lost = lost_by_shuffling(some, estimator.reading_, first, loss=partial(_loss, estimator), dice=dice)
+    return Weighed(names, attention, lost[:, 0], count)
 
 
 def _cost_of_a_row(estimator: TableEstimator) -> float:
@@ -69,8 +63,5 @@ def _cost_of_a_row(estimator: TableEstimator) -> float:
 
 def _loss(estimator: TableEstimator, rows: Rows) -> float:
     assert rows.wanted is not None
-    model: nn.Module = estimator.model_
-    memory = None if estimator.memory_ is None else estimator.memory_.to(rows.numbers.device)
-    with torch.inference_mode():
-        said = answers(model, rows, estimator.targets_, memory).cpu().numpy()
+    said = estimator._answers_by(estimator.model_, rows)
     return loss_of(estimator.targets_, said, rows.wanted.cpu().numpy())

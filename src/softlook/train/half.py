@@ -1,4 +1,4 @@
-"""Half precision where a device gains by it: everything on a GPU, the products of linear layers on some CPUs.
+"""Half precision where a device gains by it: as for text on a GPU, and the products of linear layers on some CPUs.
 
 A CPU with units for bfloat16 multiplies matrices twice as fast in it. What lies between the products would be slower
 than in single precision there, so it stays in that; torch's autocast takes all of it.
@@ -14,12 +14,14 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from softlook.train.device import choose_precision, working_in
+
 
 def half(device: torch.device) -> AbstractContextManager[object]:
     """Inside, what this device gains by is computed in bfloat16; where it has no units for that, nothing is."""
-    if device.type == "cuda":
-        return torch.autocast("cuda", torch.bfloat16)
-    return HalfProducts() if device.type == "cpu" and cpu_has_units() else nullcontext()
+    if device.type == "cpu":
+        return HalfProducts() if cpu_has_units() else nullcontext()
+    return working_in(choose_precision("auto", device), device)
 
 
 @cache

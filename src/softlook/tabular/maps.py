@@ -36,8 +36,7 @@ def watched(model: nn.Module) -> Iterator[list[Tensor]]:
 def maps_of(model: nn.Module, rows: Rows) -> Iterator[list[Tensor]]:
     """The maps of every block, a part of the rows at a time."""
     model.eval()
-    for at in range(0, len(rows), TOGETHER):
-        some = rows.take(slice(at, at + TOGETHER))
+    for some in rows.split(TOGETHER):
         with torch.inference_mode(), watched(model) as kept:
             model(some.numbers, some.categories)
         yield [_by_row(weights.double() if weights.device.type != "mps" else weights, len(some)) for weights in kept]
