@@ -18,18 +18,18 @@ from benchmarks.tables_results import Line, grouped, markdown, read, spread
 from benchmarks.tables_running import Setting, parsed, reader, run_all
 from benchmarks.tables_who import NEURAL, WHO
 
-GOALS: dict[tuple[str, str], float] = {
-    ("california", "ours"): 0.425,
-    ("california", "paper"): 0.4688,
-    ("adult", "ours"): 0.874,
-    ("adult", "paper"): 0.8574,
-    ("covertype", "ours"): 0.973,
-    ("covertype", "paper"): 0.966,
-    ("bank", "ours"): 0.934,
-    ("blastchar", "ours"): 0.847,
-    ("income", "ours"): 0.929,
+GOALS: dict[tuple[str, str], tuple[float, float]] = {
+    ("california", "ours"): (0.425, 0.0),
+    ("california", "paper"): (0.4688, 0.004),
+    ("adult", "ours"): (0.874, 0.0),
+    ("adult", "paper"): (0.8574, 0.001),
+    ("covertype", "ours"): (0.973, 0.0),
+    ("covertype", "paper"): (0.966, 0.0),
+    ("bank", "ours"): (0.934, 0.0),
+    ("blastchar", "ours"): (0.847, 0.0),
+    ("income", "ours"): (0.929, 0.0),
 }
-"""What is to be reached: a lower RMSE, or a higher accuracy or AUC."""
+"""What is to be reached, a lower RMSE, or a higher accuracy or AUC; and how far from it counts as reached."""
 LONGEST_LAST = ("blastchar", "california", "bank", "income", "adult", "covertype")
 
 
@@ -99,9 +99,10 @@ def goal(table: str, who: str, lines: list[Line]) -> str:
     """What is to be reached, and whether the mean of these runs has."""
     if (table, who) not in GOALS:
         return ""
-    lower, wanted = lines[0]["measure"] == "RMSE", GOALS[table, who]
+    lower, (wanted, within) = lines[0]["measure"] == "RMSE", GOALS[table, who]
     ahead = (_mean(lines, "score") - wanted) * (-1 if lower else 1)
-    return f"{'≤' if lower else '≥'} {wanted}: {'reached' if ahead >= 0 else 'missed'}"
+    asked = f"{'≤' if lower else '≥'} {wanted}{f' ± {within}' if within else ''}"
+    return f"{asked}: {'reached' if ahead >= -within else 'missed'}"
 
 
 def _mean(lines: list[Line], kind: str) -> float:

@@ -5,6 +5,7 @@ test rows alone, after learning from clean ones; and once in all rows, those tha
 prints what a file of results has, and `--figure noise.svg` draws it.
 """
 
+import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,9 @@ from benchmarks.tables_who import WHO
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 HARMS = ("noisy", "missing")
+TAUGHT = ("clean", *HARMS)
 TABLES = ("adult", "bank", "blastchar")
+ORDER = list(WHO)
 
 
 @dataclass(frozen=True)
@@ -98,27 +101,30 @@ def panels(lines: list[Line]) -> list[Panel]:
 
 
 def placed(lines: list[Line]) -> list[Line]:
-    """Each with where the harm was; where there was none, that is the beginning of both curves."""
+    """Each with where the harm was, ours before others; where there was none, that is the beginning of both curves."""
     clean = [line for line in lines if line["taught"] == "clean"]
     begins = [line | {"where": "in training too"} for line in clean if not line["share"]]
     taught = [line | {"where": "in training too"} for line in lines if line["taught"] != "clean"]
-    return [line | {"where": "at test"} for line in clean] + (begins + taught if taught else [])
+    every = [line | {"where": "at test"} for line in clean] + (begins + taught if taught else [])
+    return sorted(every, key=lambda line: (line["table"], line["where"], ORDER.index(line["who"])))
 
 
-def tasks(tables: list[str], who: list[str], seeds: int) -> Iterator[Task]:
+def tasks(words: argparse.Namespace) -> Iterator[Task]:
     """Clean ones first: they give half of the curves."""
-    for seed in range(seeds):
-        for taught, share in [("clean", 0.0), *((harm, share) for harm in HARMS for share in SHARES[1:])]:
-            yield from (Task(table, name, seed, taught, share) for table in tables for name in who)
+    every = [("clean", 0.0), *((harm, share) for harm in HARMS for share in SHARES[1:])]
+    for seed in range(words.seeds):
+        for taught, share in (each for each in every if each[0] in words.taught):
+            yield from (Task(table, name, seed, taught, share) for table in words.only for name in words.who)
 
 
 def main() -> None:
-    words = reader("tables_noise", __doc__, only=TABLES, who=list(WHO))
+    words = reader("tables_noise", __doc__, only=TABLES, who=ORDER)
     words.set_defaults(who=["ours", "lightgbm", "histgb"], seeds=3)
     words.add_argument("--figure", type=Path, help="draw what is in --table, or was just measured")
+    words.add_argument("--taught", nargs="+", choices=TAUGHT, default=list(TAUGHT), help="what is learned from")
     told = parsed(words)
     if not told.table:
-        run_all(run, list(tasks(told.only, told.who, told.seeds)), told)
+        run_all(run, list(tasks(told)), told)
     lines = read(told.table or told.out)
     print("\n".join(table_of(lines)))
     if told.figure:
