@@ -1,0 +1,82 @@
+"""What is to be predicted: classes or numbers, however they are spelled."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from softlook.base.errors import DataError
+from softlook.recipes.evaluation import evaluate
+from softlook.recipes.tables import table
+from softlook.recipes.tables_asking import opened_table
+from softlook.recipes.tables_target import Seen, decided
+from softlook.tabular.sources import read_table
+from tests.recipes.small import people, tabling
+
+TARGETS: dict[str, tuple[list[str], str]] = {
+    "words": (["a", "b"] * 10, "classes"),
+    "two numbers": (["0", "1"] * 10, "classes"),
+    "few whole numbers": (["1", "2", "3"] * 10, "classes"),
+    "whole numbers that are seldom the same": ([str(number) for number in range(18)], "numbers"),
+    "many whole numbers": ([str(number % 30) for number in range(900)], "numbers"),
+    "fractions": (["0.5", "1.5"] * 10, "numbers"),
+}
+
+
+def seen(words: list[str]) -> Seen:
+    """A column that passed by in two pieces."""
+    found = Seen("y")
+    found.add(pa.chunked_array([words[:5]]))
+    found.add(pa.chunked_array([words[5:]]))
+    return found
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_classes_are_told_from_numbers(name: str) -> None:
+    words, answers = TARGETS[name]
+    target = decided([seen(words)], None)
+    assert target.answers == answers and target.said.startswith("To be predicted: y, ")
+    values = target.values(pa.table({"y": words}))
+    assert values.dtype.kind == ("f" if answers == "numbers" else "U" if words[0] == "a" else "i")
+
+
+@pytest.mark.parametrize(
+    ("spelled", "instead"),
+    [
+        ("2020-01-{:02}", "a date is not predicted: make a number of it"),
+        ("${:,}", "spell numbers with digits and a point alone"),
+        ("Ann {}", "name another column with --target"),
+    ],
+)
+def test_of_what_is_neither_classes_nor_numbers_it_is_said_what_to_do(spelled: str, instead: str) -> None:
+    seen = Seen("when")
+    seen.add(pa.chunked_array([[spelled.format(number) for number in range(1, 29)]]))
+    with pytest.raises(DataError, match="28 rows, too many for classes, and .* is no number") as fault:
+        decided([seen], None)
+    assert instead in str(fault.value)
+
+
+def test_whole_numbers_say_how_to_take_them_otherwise() -> None:
+    few, many = ["1", "2"] * 9, [str(number) for number in range(50)]
+    assert decided([seen(few)], None).said.endswith("--answers numbers says otherwise.")
+    assert decided([seen(many)], None).said.endswith("--answers classes says otherwise.")
+    assert decided([seen(many)], "classes").labels == tuple(range(50))
+
+
+def test_truths_are_the_same_however_a_file_spells_them(tmp_path: Path) -> None:
+    path = people(tmp_path / "truths.csv")
+    path.write_text(path.read_text().replace(",yes,", ",True,").replace(",no,", ",False,"))
+    rows = pa.concat_tables(read_table(path))
+    for name in ("truths.parquet", "truths.jsonl"):
+        if name.endswith("parquet"):
+            pq.write_table(rows, tmp_path / name)
+        else:
+            (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows.to_pylist()))
+    fitted = table(tabling(tmp_path, data=(path,), test=(tmp_path / "truths.parquet",)))
+    assert [evaluate(fitted.folder, (tmp_path / name,)) for name in ("truths.parquet", "truths.jsonl")] == [
+        evaluate(fitted.folder, (path,))
+    ] * 2
+    by_json = table(tabling(tmp_path, data=(tmp_path / "truths.jsonl",), run=tmp_path / "json"))
+    assert opened_table(by_json.folder).classes == ["false", "true"]
