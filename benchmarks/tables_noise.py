@@ -102,10 +102,11 @@ def panels(lines: list[Line]) -> list[Panel]:
 
 def placed(lines: list[Line]) -> list[Line]:
     """Each with where the harm was, ours before others; where there was none, that is the beginning of both curves."""
-    clean = [line for line in lines if line["taught"] == "clean"]
-    begins = [line | {"where": "in training too"} for line in clean if not line["share"]]
+    clean = [line | {"where": "at test"} for line in lines if line["taught"] == "clean"]
     taught = [line | {"where": "in training too"} for line in lines if line["taught"] != "clean"]
-    every = [line | {"where": "at test"} for line in clean] + (begins + taught if taught else [])
+    begun = {(line["table"], line["harm"]) for line in taught}
+    begins = [line for line in clean if not line["share"] and (line["table"], line["harm"]) in begun]
+    every = clean + taught + [line | {"where": "in training too"} for line in begins]
     return sorted(every, key=lambda line: (line["table"], line["where"], ORDER.index(line["who"])))
 
 
