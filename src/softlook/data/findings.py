@@ -40,21 +40,31 @@ def _amount(counts: Counts, tally: Tally) -> Iterator[Finding]:
         yield Finding("warning", f"{tally.bad:,} bad rows were left out, the first: {first}", "mend or remove them")
     if tally.empty:
         yield Finding(
-            "note", f"{_of(tally.empty, tally.read + tally.empty)} examples have an empty side and are left out"
+            "note", f"{out_of(tally.empty, tally.read + tally.empty)} examples have an empty side and are left out"
         )
 
 
 def _repeats(counts: Counts, tally: Tally, shared: Mapping[str, tuple[int, str]]) -> Iterator[Finding]:
-    if counts.duplicates:
-        grave = "warning" if counts.duplicates > 0.05 * tally.read else "note"
-        what = f"{_of(counts.duplicates, tally.read)} examples are there twice or more often"
-        yield Finding(grave, what, "keep each once, unless it should weigh more", _at(counts, "duplicates"))
+    yield from repeats("examples", counts.duplicates, tally.read, _at(counts, "duplicates"))
     if len(counts.seen) >= REMEMBERED:
         yield Finding("note", f"repeats were looked for among the first {REMEMBERED:,} examples only")
+    yield from in_both("examples", {name: (number, escaped(first)) for name, (number, first) in shared.items()})
+
+
+def repeats(noun: str, number: int, whole: int, first: str) -> Iterator[Finding]:
+    """What to know of rows, or whatever they are called, that come more than once; `first` is where one lies."""
+    if number:
+        grave = "warning" if number > 0.05 * whole else "note"
+        what = f"{out_of(number, whole)} {noun} are there twice or more often"
+        yield Finding(grave, what, "keep each once, unless it should weigh more", first)
+
+
+def in_both(noun: str, shared: Mapping[str, tuple[int, str]]) -> Iterator[Finding]:
+    """The same of those of other data that are in the training data: how many, and where the first lies."""
     for name, (number, first) in shared.items():
         if number:
-            what = f"examples of the {name} data that are also in the training data: {number:,}"
-            yield Finding("warning", what, "remove them from one of the two, or the score will flatter", escaped(first))
+            what = f"{noun} of the {name} data that are also in the training data: {number:,}"
+            yield Finding("warning", what, "remove them from one of the two, or the score will flatter", first)
 
 
 def _labels(counts: Counts, tally: Tally) -> Iterator[Finding]:
@@ -73,7 +83,7 @@ def _labels(counts: Counts, tally: Tally) -> Iterator[Finding]:
         )
     elif ranked[0][1] >= 20 * ranked[-1][1]:
         (most, many), (least, few) = ranked[0], ranked[-1]
-        what = f"{_of(many, tally.read)} labels are {_shown(most)}, and {few:,} {_shown(least)}"
+        what = f"{out_of(many, tally.read)} labels are {_shown(most)}, and {few:,} {_shown(least)}"
         yield Finding("warning", what, "look at F1 and not only at accuracy")
     if counts.disputed:
         what = f"{counts.disputed:,} texts have different labels in different places"
@@ -83,7 +93,7 @@ def _labels(counts: Counts, tally: Tally) -> Iterator[Finding]:
 def _pairs(counts: Counts, tally: Tally) -> Iterator[Finding]:
     if counts.copies:
         grave = "warning" if counts.copies > 0.02 * tally.read else "note"
-        what = f"in {_of(counts.copies, tally.read)} pairs the target is the source"
+        what = f"in {out_of(counts.copies, tally.read)} pairs the target is the source"
         yield Finding(grave, what, "remove them, or the model learns to copy", _at(counts, "copies"))
     if tally.read < FEW or not counts.ratios:
         return
@@ -92,7 +102,7 @@ def _pairs(counts: Counts, tally: Tally) -> Iterator[Finding]:
     if far:
         number = sum(counts.ratios[ratio] for ratio in far)
         worst = max(far, key=lambda ratio: max(ratio / usual, usual / max(1, ratio)))
-        what = f"in {_of(number, tally.read)} pairs one side is over {FAR} times longer or shorter than usual"
+        what = f"in {out_of(number, tally.read)} pairs one side is over {FAR} times longer or shorter than usual"
         yield Finding("note", what, "look whether they belong together", _at(counts, f"ratio {worst}"))
 
 
@@ -101,7 +111,7 @@ def _characters(counts: Counts, tally: Tally) -> Iterator[Finding]:
         for kind in ODDITIES:
             if kind.name in kinds:
                 grave = "warning" if kinds[kind.name] > 0.01 * tally.read else "note"
-                what = f"{_of(kinds[kind.name], tally.read)} {_texts(name)} hold {kind.name}"
+                what = f"{out_of(kinds[kind.name], tally.read)} {_texts(name)} hold {kind.name}"
                 yield Finding(grave, what, kind.help, _at(counts, f"{name} {kind.name}"))
     for name, scripts in counts.scripts.items():
         common = [script for script, often in scripts.items() if often > 0.02 * tally.read and script != "none"]
@@ -125,7 +135,8 @@ def _encodings(files: list[dict[str, Any]]) -> Iterator[Finding]:
             yield Finding("note", f"{escaped(file['path'])} is written in {file['encoding']}, which is read too")
 
 
-def _of(number: int, whole: int) -> str:
+def out_of(number: int, whole: int) -> str:
+    """As in 3 of 1,000."""
     return f"{number:,} of {whole:,}"
 
 

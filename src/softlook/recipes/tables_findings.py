@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from softlook.data.counts import REMEMBERED
 from softlook.data.facts import Finding
-from softlook.data.findings import FEW, ORDER
+from softlook.data.findings import FEW, ORDER, in_both, out_of, repeats
 from softlook.data.odd import ODDITIES
 from softlook.recipes.tables_counts import ColumnCounts, TableCounts
 from softlook.tabular.categories import CategoryColumn
@@ -47,20 +47,14 @@ def _amount(counts: TableCounts) -> Told:
     if counts.unlabelled:
         whole = counts.rows + counts.unlabelled
         names = " and ".join(counts.target)
-        yield Finding("note", f"{_of(counts.unlabelled, whole)} rows have no {names} and are left out")
+        yield Finding("note", f"{out_of(counts.unlabelled, whole)} rows have no {names} and are left out")
 
 
 def _repeats(counts: TableCounts, shared: Mapping[str, tuple[int, int | None]]) -> Told:
-    if counts.duplicates:
-        grave = "warning" if counts.duplicates > 0.05 * counts.rows else "note"
-        what = f"{_of(counts.duplicates, counts.rows)} rows are there twice or more often"
-        yield Finding(grave, what, "keep each once, unless it should weigh more", _row(counts.first["duplicates"]))
+    yield from repeats("rows", counts.duplicates, counts.rows, _row(counts.first.get("duplicates")))
     if len(counts.seen) >= REMEMBERED:
         yield Finding("note", f"repeats were looked for among the first {REMEMBERED:,} rows only")
-    for name, (number, first) in shared.items():
-        if number:
-            what = f"rows of the {name} data that are also in the training data: {number:,}"
-            yield Finding("warning", what, "remove them from one of the two, or the score will flatter", _row(first))
+    yield from in_both("rows", {name: (number, _row(first)) for name, (number, first) in shared.items()})
 
 
 def _labels(counts: TableCounts, labels: Mapping[str, int]) -> Told:
@@ -68,7 +62,7 @@ def _labels(counts: TableCounts, labels: Mapping[str, int]) -> Told:
         return
     (most, many), (least, few) = max(labels.items(), key=_often), min(labels.items(), key=_often)
     if many >= UNEVEN * few:
-        what = f"{_of(many, counts.rows)} rows are {most!r:.40}, and {few:,} {least!r:.40}"
+        what = f"{out_of(many, counts.rows)} rows are {most!r:.40}, and {few:,} {least!r:.40}"
         yield Finding("warning", what, "look at AUC and not only at accuracy, or try --class-weights balanced")
     if counts.disputed:
         grave = "warning" if counts.disputed > 0.05 * counts.rows else "note"
@@ -100,7 +94,7 @@ def _characters(counts: TableCounts) -> Told:
         for kind in ODDITIES:
             if often := seen.odd.get(kind.name):
                 grave = "warning" if often > 0.01 * counts.rows else "note"
-                what = f"{_of(often, counts.rows)} cells of {name!r:.80} hold {kind.name}"
+                what = f"{out_of(often, counts.rows)} cells of {name!r:.80} hold {kind.name}"
                 yield Finding(grave, what, INSTEAD.get(kind.name, kind.help), _row(seen.odd_at[kind.name]))
 
 
@@ -138,10 +132,6 @@ def _leave(names: Sequence[str]) -> str:
 
 def _often(label: tuple[str, int]) -> int:
     return label[1]
-
-
-def _of(number: int, whole: int) -> str:
-    return f"{number:,} of {whole:,}"
 
 
 def _row(number: int | None) -> str:

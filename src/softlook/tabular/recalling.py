@@ -144,8 +144,7 @@ def states_of(model: nn.Module, rows: Rows) -> Tensor:
 @torch.no_grad()
 def _members(model: Any, rows: Rows) -> list[Tensor]:
     model.eval()
-    few = rows.at_once(model)
-    parts = (rows.take(slice(at, at + few)) for at in range(0, len(rows), few))
+    parts = rows.split(rows.at_once(model))
     return [model.states(part.numbers, part.categories) for part in parts]
 
 
