@@ -97,7 +97,7 @@ class Parted(Runner):
     """Predicts many rows as our estimators do, a few at a time."""
 
     def predict(self, numbers: Tensor, categories: Tensor | None, _: Tensor) -> Tensor:
-        few = TOGETHER["cpu"]
+        few = TOGETHER
         parts = [None] * -(-len(numbers) // few) if categories is None else categories.split(few)
         pairs = zip(numbers.split(few), parts, strict=True)
         return torch.cat([super(Parted, self).predict(part, codes, _) for part, codes in pairs])

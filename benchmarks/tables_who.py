@@ -1,6 +1,7 @@
 """Who learns from the tables: our estimators as they come, and the others beside them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from benchmarks.tables_data import Table
@@ -12,13 +13,20 @@ from softlook.tabular import (
     TabTransformerClassifier,
     TabTransformerRegressor,
 )
+from softlook.tabular.defaults import FT_PAPER
 
 FAMILIES = {
     "ft": (FTTransformerRegressor, FTTransformerClassifier),
     "tab": (TabTransformerRegressor, TabTransformerClassifier),
 }
-OURS = {"ours": ("ft", "ours"), "paper": ("ft", "paper"), "tab": ("tab", "ours"), "tab-paper": ("tab", "paper")}
-"""A family and a recipe."""
+OURS = {
+    "ours": ("ft", "ours"),
+    "paper": ("ft", "paper"),
+    "paper-quick": ("ft", replace(FT_PAPER, half=True, compiled=True)),
+    "tab": ("tab", "ours"),
+    "tab-paper": ("tab", "paper"),
+}
+"""A family and a recipe. The quick one is the paper's too, in bfloat16 and compiled, for a GPU."""
 
 
 def estimator(who: str, table: Table, terms: Terms) -> Any:

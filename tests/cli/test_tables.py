@@ -57,8 +57,9 @@ def ask(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Ask:
     monkeypatch.chdir(tmp_path)
     people(tmp_path / "people.csv")
 
-    def asked(*words: str | Path, stdin: str = "") -> Said:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin.encode()))))  # pyright: ignore[reportArgumentType]
+    def asked(*words: str | Path, stdin: str | bytes = "") -> Said:
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(given))))  # pyright: ignore[reportArgumentType]
         with pytest.raises(SystemExit) as ended:
             main([*map(str, words)])
         assert isinstance(ended.value.code, int)
@@ -169,6 +170,41 @@ def test_a_pipe_is_a_table_too(words: tuple[str, ...], ask: Ask, run: Path) -> N
     assert objects.code == 0 and len(objects.out.splitlines()) == 2, objects.err
 
 
+@pytest.mark.parametrize("packing", ["gzip", "zstd"])
+def test_what_comes_packed_through_a_pipe_is_unpacked(packing: str, ask: Ask, run: Path) -> None:
+    lines = Path("people.csv").read_text().splitlines(keepends=True)[:9]
+    plain = ask("predict", run, stdin="".join(lines))
+    for text in ("".join(lines), '{"age": 30, "city": "Oslo", "grade": 1}\n'):
+        packed = pa.compress(text.encode(), codec=packing, asbytes=True)
+        assert isinstance(packed, bytes)
+        done = ask("predict", run, stdin=packed)
+        assert done.code == 0, done.err
+        assert done.out == plain.out or (text[0] == "{" and len(done.out.splitlines()) == 2)
+    assert ask("predict", run, stdin=packed[:-4]).err.startswith("error: stdin: ")
+
+
+def test_columns_are_kept_as_they_are_spelled(ask: Ask, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "german.csv").write_text("id;age;city;grade\n007;30,5;Oslo;1\n8;;Rome;1\n", encoding="utf-8-sig")
+    (tmp_path / "english.csv").write_text("id,age,city,grade\n007,30.5,Oslo,1\n8,,Rome,1\n")
+    german, english = (ask("predict", run, name, "--keep", "id", "age") for name in ("german.csv", "english.csv"))
+    kept, same = (list(csv.reader(io.StringIO(done.out))) for done in (german, english))
+    assert [row[:2] for row in kept] == [["id", "age"], ["007", "30,5"], ["8", ""]]
+    assert [row[:2] for row in same] == [["id", "age"], ["007", "30.5"], ["8", ""]]
+    assert [row[2:] for row in kept] == [row[2:] for row in same]  # and what is read is the same number
+
+
+def test_a_file_of_many_pieces_keeps_each_row_beside_its_answer(
+    ask: Ask, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("softlook.tabular.files.BLOCK", 400)
+    rows = [f"{number};{20 + number % 60},5;{('Oslo', 'Rome')[number % 2]};1" for number in range(200)]
+    (tmp_path / "many.csv").write_text("\n".join(["id;age;city;grade", *rows]) + "\n")
+    with_ids, alone = (ask("predict", run, "many.csv", *words) for words in (("--keep", "id", "city"), ()))
+    kept = list(csv.reader(io.StringIO(with_ids.out)))[1:]
+    assert [row[:2] for row in kept] == [[str(number), ("Oslo", "Rome")[number % 2]] for number in range(200)]
+    assert [row[2] for row in kept] == alone.out.splitlines()[1:]
+
+
 def test_a_run_is_tested_on_other_data(ask: Ask, run: Path) -> None:
     done = ask("--json", "eval", run, "--data", "people.csv")
     assert done.code == 0, done.err
@@ -183,7 +219,10 @@ def test_what_is_wrong_is_said_in_a_line(ask: Ask, run: Path, tmp_path: Path) ->
     assert bad.code == 65 and "2 of them are not there: 'city', 'grade'\n" in bad.err
     assert bad.err.count("city") == 1 and "others are there: 'town'" in bad.err
     (tmp_path / "less.csv").write_text("age,grade\n3,1\n")
-    assert ask("predict", run, "less.csv").err.endswith("1 of them are not there: 'city'\n")
+    less = ask("predict", run, "less.csv").err
+    assert "1 of them is not there: 'city'\nhelp: columns go by name. Cells that nobody knows may be empty\n" in less
+    (tmp_path / "near.csv").write_text("age,City,grade\n3,Oslo,1\n")
+    assert "others are there: 'City'. Did you mean 'City'?" in ask("predict", run, "near.csv").err
     (tmp_path / "head.csv").write_text("age,city,grade\n")
     for words in (("predict", run, "head.csv"), ("train", "table", "head.csv", "--target", "age")):
         assert ask(*words).err == "error: head.csv: there is not one row in it\n"
@@ -220,6 +259,17 @@ def test_rows_of_a_table_are_not_left_out_as_unreadable(ask: Ask) -> None:
     assert checked.code == 65 and "--max-bad-rows is for texts" in checked.err
     trained = ask(*TRAIN, "--max-bad-rows", "3")
     assert trained.code == 2 and "--max-bad-rows" in trained.err
+
+
+def test_a_table_that_is_looked_at_as_texts_is_told_how_it_is_looked_at_as_a_table(ask: Ask) -> None:
+    Path("my people.csv").write_text(Path("people.csv").read_text())
+    done = ask("check", "my people.csv", "--no-estimate")
+    hint = "softlook check 'my people.csv' --target COLUMN"
+    assert done.code == 0 and done.out.rstrip().endswith(hint), done.err
+    assert hint not in ask("check", "my people.csv", "--no-estimate", "--task", "classify").out
+    told = "city,note\n" + "".join(f"{'ab'[n % 2]},these are quite some words of number {n}\n" for n in range(40))
+    Path("notes.csv").write_text(told)
+    assert "--target" not in ask("check", "notes.csv", "--no-estimate").out
 
 
 def test_a_run_about_texts_says_how_it_is_asked(ask: Ask, tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ import io
 
 import pytest
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 
-from softlook.cli.progress import Spoken
+from softlook.cli.progress import BAR, Spoken
 from softlook.cli.talk import laid_out
-from softlook.train.events import Evaluated
+from softlook.train.events import Evaluated, Event, Finished, Started, Trained
 
 LONG = "error: there is no such column. There are " + ", ".join(f"column_{number}" for number in range(40))
 
@@ -44,3 +45,41 @@ def test_scores_are_spelled_as_in_the_table_of_scores() -> None:
     console = terminal(80)
     Spoken(console)(Evaluated(6, {"loss": 0.424, "rmse": 101266.4}, is_best=False))
     assert console.file.getvalue() == "step 6: held-out loss 0.4240, RMSE 101,266\n"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def by_the_clock() -> list[Event]:
+    """A run that has a minute, seen after a quarter of it."""
+    return [
+        Started(0, 0, "cpu", "float32", 10, limit=60.0),
+        Evaluated(20, {"loss": 0.424, "accuracy": 0.81}, is_best=True),
+        Trained(23, 0.5, 1e-3, 1.0, 1234.0, 15.0),
+    ]
+
+
+def test_where_the_clock_decides_it_is_said_how_long_is_left() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    spoken = Spoken(console, "rows")
+    for event in by_the_clock():
+        spoken(event)
+    assert "step 23  loss 0.500  1,234 rows/s  45 s left\n" in console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_bar_shows_the_share_of_the_time_and_stays_on_its_line(width: int) -> None:
+    bar = Progress(BarColumn(BAR), TextColumn("{task.fields[words]}"), console=terminal(width))
+    spoken = Spoken(bar.console, "rows", bar=bar)
+    for event in by_the_clock():
+        spoken(event)
+    (task,) = bar.tasks
+    assert task.percentage == 25 and "45 s left" in task.fields["words"]
+    assert BAR + 1 + len(task.fields["words"]) <= width
+    assert ("held-out loss" in task.fields["words"]) == (width == 120)
+
+
+def test_when_a_run_is_over_the_bar_says_nothing_of_it_any_more() -> None:
+    bar = Progress(BarColumn(BAR), TextColumn("{task.fields[words]}"), console=terminal(80))
+    spoken = Spoken(bar.console, "rows", bar=bar)
+    for event in (*by_the_clock(), Finished(40, "the time is up", 60.0, True, None, None)):
+        spoken(event)
+    (task,) = bar.tasks
+    assert task.total is None and task.fields["words"] == ""

@@ -25,7 +25,7 @@ from softlook.tabular import (
     TabTransformerRegressor,
     load,
 )
-from softlook.tabular.sources import read_table
+from softlook.tabular.files import read_table
 from softlook.train.events import Evaluated, Event, Finished, Started, Trained, read_events
 from tests.recipes.small import people, said, tabling
 
@@ -284,7 +284,11 @@ FAULTS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "a target that is not there": ({"target": ("buy",)}, ConfigError, r"no such column. Did you mean 'buys'\?"),
     "an odd kind": ({"kinds": ("age=colour",)}, ConfigError, "It may be number, boolean"),
     "a kind without a name": ({"kinds": ("age",)}, ConfigError, "is told as zip=category; 'age' came"),
-    "a class that is not there": ({"class_weights": ("maybe=2",)}, ConfigError, "there is no class 'maybe'"),
+    "a class that is not there": (
+        {"class_weights": ("maybe=2",)},
+        ConfigError,
+        "no class 'maybe'. There are 'no', 'yes'.",
+    ),
     "weights of numbers": ({"target": ("age",), "class_weights": ("balanced",)}, ConfigError, "numbers are predicted"),
     "words as numbers": ({"answers": "numbers"}, DataError, "buys is to hold numbers, and holds"),
     "names as classes": ({"target": ("name",)}, DataError, "240 rows, too many for classes, and 'person 0' is no"),
@@ -368,7 +372,7 @@ def test_an_estimator_that_has_seen_no_labels_says_that_it_cannot_be_asked(tmp_p
 
 
 def test_rows_that_are_remembered_are_kept_with_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("softlook.tabular.recalling.FEW_JUDGES", 20)
+    monkeypatch.setattr("softlook.tabular.row_memory.FEW_JUDGES", 20)
     settings = tabling(tmp_path, epochs=3)
     fitted = table(settings)
     assert fitted.estimator is not None and fitted.estimator.memory_ is not None

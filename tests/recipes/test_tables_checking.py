@@ -12,7 +12,7 @@ from softlook.base.errors import ConfigError, DataError
 from softlook.recipes import tables_counts
 from softlook.recipes.settings import Table
 from softlook.recipes.tables_checking import TableFacts, check_table
-from softlook.tabular.sources import read_table
+from softlook.tabular.files import read_table
 
 ROWS = 200
 
@@ -82,6 +82,14 @@ FOUND: dict[str, tuple[dict[str, list[Any]], str]] = {
         {"buys": ["yes" if n < 4 else "no" for n in EVERY]},
         "warning: 196 of 200 rows are 'no', and 4 'yes'",
     ),
+    "classes that are spelled in two ways": (
+        {"buys": [f"{label} " if n % 9 == 0 and label == "yes" else label for n, label in enumerate(SOUND["buys"])]},
+        "warning: classes that differ in nothing but capitals and blanks: 'yes', 'yes '",
+    ),
+    "numbers, but for one": (
+        {"buys": ["unknown" if n == 9 else n % 50 for n in EVERY]},
+        "error: buys has 51 different values, nearly all of them numbers, and 'unknown' is none (first in ",
+    ),
     "one class": ({"buys": ["yes"] * ROWS}, "error: every row has the same buys, 'yes': there is nothing to learn"),
 }
 
@@ -138,7 +146,7 @@ def test_pieces_of_a_table_are_counted_as_the_whole(tmp_path: Path, monkeypatch:
     table = columns(id=list(EVERY), bought=SOUND["buys"], city=["Oslo<br>" if n == 150 else "Rome" for n in EVERY])
     whole = checked(tmp_path, table)
     pq.write_table(pa.concat_tables(read_table(tmp_path / "people.csv")), tmp_path / "people.parquet")
-    monkeypatch.setattr("softlook.tabular.sources.ROWS", 16)
+    monkeypatch.setattr("softlook.tabular.files.ROWS", 16)
     pieces, _ = check_table(Table(data=(tmp_path / "people.parquet",), target=("buys",)))
     assert [str(finding) for finding in pieces.findings] == [str(finding) for finding in whole.findings]
     assert pieces.columns == whole.columns and len(whole.findings) == 3
@@ -170,3 +178,14 @@ def test_what_cannot_be_read_is_said_with_its_place(tmp_path: Path) -> None:
         file.write("1,2,3,4,5\n")
     with pytest.raises(DataError, match=r"people\.csv:202"):
         check_table(Table(data=(path,), target=("buys",)))
+
+
+def test_pieces_of_few_rows_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [pa.table({"n": [number]}) for number in range(25)]
+    monkeypatch.setattr(tables_counts, "ENOUGH", 10)
+    parts = list(tables_counts.in_larger_parts(rows))
+    assert [part.num_rows for part in parts] == [10, 10, 5]
+    assert pa.concat_tables(parts).equals(pa.concat_tables(rows))
+    monkeypatch.setattr(tables_counts, "MOST_BYTES", 1)
+    assert len(list(tables_counts.in_larger_parts(rows))) == 25
+    assert not list(tables_counts.in_larger_parts([]))

@@ -8,6 +8,7 @@ import pytest
 
 from softlook.recipes.tables import table
 from softlook.recipes.tables_page import columns_part, in_a_line
+from softlook.recipes.tables_scores import lines
 from tests.recipes.small import tabling
 
 
@@ -69,3 +70,15 @@ def test_what_is_wide_can_be_moved_and_does_not_widen_the_page(folder: Path) -> 
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.count("<table") == page.count('<div class="wide"><table')
     assert '<div class="wide"><svg' in page
+
+
+def test_where_amounts_are_small_their_first_digits_are_told() -> None:
+    small = [
+        {"name": "a", "attention": 0.5, "permutation": 2.5e-5},
+        {"name": "b", "attention": 0.5, "permutation": 0.0},
+    ]
+    found = {"measure": "rmse", "rows": 9, "rank_correlation": None, "columns": small}
+    assert in_a_line(found).endswith("a 2.5e-05.") and "+2.5e-05" in columns_part([], [], found)
+    assert lines([{"model": "softlook", "rmse": 1.234e-5, "r2": 1e-5}])[1].split() == ["softlook", "1.23e-05", "0.0000"]
+    beside = [{"name": "c", "attention": 0.5, "permutation": 0.25}, *small]
+    assert "2.5e-05" not in columns_part([], [], {**found, "columns": beside})

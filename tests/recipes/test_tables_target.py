@@ -9,10 +9,12 @@ import pytest
 
 from softlook.base.errors import DataError
 from softlook.recipes.evaluation import evaluate
+from softlook.recipes.settings import Table
 from softlook.recipes.tables import table
 from softlook.recipes.tables_asking import opened_table
+from softlook.recipes.tables_data import read_data
 from softlook.recipes.tables_target import Seen, decided
-from softlook.tabular.sources import read_table
+from softlook.tabular.files import read_table
 from tests.recipes.small import people, tabling
 
 TARGETS: dict[str, tuple[list[str], str]] = {
@@ -46,6 +48,7 @@ def test_classes_are_told_from_numbers(name: str) -> None:
     ("spelled", "instead"),
     [
         ("2020-01-{:02}", "a date is not predicted: make a number of it"),
+        ("{:02}/01/2020", "a date is not predicted: make a number of it"),
         ("${:,}", "spell numbers with digits and a point alone"),
         ("Ann {}", "name another column with --target"),
     ],
@@ -56,6 +59,27 @@ def test_of_what_is_neither_classes_nor_numbers_it_is_said_what_to_do(spelled: s
     with pytest.raises(DataError, match="28 rows, too many for classes, and .* is no number") as fault:
         decided([seen], None)
     assert instead in str(fault.value)
+
+
+def test_one_odd_cell_makes_no_classes_of_many_numbers(tmp_path: Path) -> None:
+    words = ["unknown" if number == 9 else str(number % 50) for number in range(500)]
+    with pytest.raises(DataError, match="51 different values, nearly all of them numbers, and 'unknown' is none"):
+        decided([seen(words)], None)
+    assert decided([seen(words)], "classes").answers == "classes"
+    assert decided([seen([*words, "a", "b", "c"])], None).answers == "classes"  # several words are no slip
+    path = tmp_path / "years.csv"
+    path.write_text("a,y\n" + "".join(f"{number},{word}\n" for number, word in enumerate(words)))
+    for answers in (None, "numbers"):
+        with pytest.raises(DataError, match=r"years\.csv:11: y .*'unknown'") as told:
+            read_data(Table(data=(path,), target=("y",), answers=answers))
+        assert "rows without y are left out" in str(told.value)
+
+
+def test_many_amounts_that_are_no_numbers_as_they_are_spelled_are_told_so() -> None:
+    many = decided([seen([f"{number % 30} %" for number in range(300)])], None)
+    assert many.answers == "classes" and "'0 %' is no number: spell numbers with digits" in many.said
+    few = decided([seen([f"{number % 5} %" for number in range(300)])], None)
+    assert "is no number" not in few.said
 
 
 def test_whole_numbers_say_how_to_take_them_otherwise() -> None:

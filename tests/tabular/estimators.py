@@ -1,5 +1,6 @@
 """Small estimators and tables that the tests of this folder share."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,13 @@ ALL = (*CLASSIFIERS, *REGRESSORS)
 def small(kind: type, **told: Any) -> Any:
     """A model that learns little and soon, the same every time."""
     return kind(**({"dim": 16, "depth": 2, "heads": 2, "epochs": 3, "random_state": 0} | told))
+
+
+def spoil(path: Path) -> None:
+    """Change one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 def mixed(rows: int = 80, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -172,6 +172,11 @@ def test_an_hour_is_what_the_clock_there_shows() -> None:
         columns.encode(pd.DataFrame({"t": pd.to_datetime(["2024-03-31"])}))
 
 
+def test_days_are_told_as_the_calendar_there_shows_them() -> None:
+    frame = pd.DataFrame({"t": pd.to_datetime(["2024-01-01", "2024-07-01"]).tz_localize("Europe/Berlin")})
+    assert Columns.fit(frame).told() == ["t: date, 2024-01-01 to 2024-07-01"]
+
+
 def test_texts_about_the_same_lie_together() -> None:
     frame = pd.DataFrame({"review": REVIEWS})
     topics = Columns.fit(frame).encode(frame).numbers[:, 1:]

@@ -2,6 +2,7 @@
 
 import pickle
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 
 from softlook.base.errors import ConfigError, DataError, TrainingError
 from softlook.models import FTTransformer, TableTransformer, TabTransformer
@@ -21,6 +23,7 @@ from softlook.tabular import (
     TabTransformerRegressor,
 )
 from softlook.tabular.defaults import RECIPES
+from softlook.tabular.fitting import Epoch, Learner, Limits
 from tests.tabular.estimators import ALL, CLASSIFIERS, REGRESSORS, mixed, small
 
 X, Y = mixed()
@@ -208,6 +211,33 @@ def test_a_parameter_that_makes_no_sense_is_named_when_fitting(name: str) -> Non
         small(FTTransformerClassifier, **{name: value}).fit(X, Y)
 
 
+def test_numbers_may_be_numpys_as_searches_give_them() -> None:
+    told = {"validation_share": np.float32(0.2), "n_jobs": np.int64(1), "lr": np.float32(1e-3), "epochs": np.int64(2)}
+    assert small(FTTransformerClassifier, time_limit=np.float32(60), **told).fit(X, Y).n_iter_ == 2
+
+
+@pytest.mark.parametrize("name", ["classes_", "columns_"])
+def test_what_is_not_learned_yet_is_not_there_and_it_is_said_why(name: str) -> None:
+    model = small(FTTransformerClassifier)
+    assert not hasattr(model, name)
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(model, name)
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("kind", ALL)
+def test_it_learns_where_torch_is_set_to_double_precision(kind: type) -> None:
+    assert np.isfinite(answer(small(kind).fit(TABLE, Y), TABLE)).all()
+    assert np.isfinite(answer(small(kind).pretrain(TABLE, epochs=1).fit(TABLE, Y), TABLE)).all()
+
+
 def test_members_and_bent_tokens_are_not_the_papers() -> None:
     with pytest.raises(ConfigError, match="They go with recipe='ours'"):
         small(FTTransformerClassifier, recipe="paper", members=4).fit(X, Y)
@@ -221,9 +251,16 @@ def test_names_and_columns_are_kept() -> None:
 
 
 def test_so_many_cores_are_used_and_given_back() -> None:
-    before = torch.get_num_threads()
-    small(FTTransformerClassifier, n_jobs=2).fit(X, Y).predict(X)
-    assert torch.get_num_threads() == before
+    before, seen = torch.get_num_threads(), list[int]()
+
+    def learn(learner: Learner, limits: Limits) -> list[Epoch]:
+        seen.append(torch.get_num_threads())
+        return learner.learn(limits, lambda epoch: None)
+
+    model = small(FTTransformerClassifier, n_jobs=before + 1, epochs=1)
+    model._fit(X, Y, None, None, learn)
+    model.predict(X)
+    assert seen == [before + 1] and torch.get_num_threads() == before
 
 
 def test_progress_is_said_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from softlook.base.errors import TrainingError
 from softlook.models import FTTransformer, FTTransformerConfig, TableTransformer, TableTransformerConfig
-from softlook.tabular import fitting, recalling, timing
+from softlook.tabular import fitting, row_memory, timing
 from softlook.tabular.defaults import Recipe
 from softlook.tabular.fitting import Learner, Limits, answers, dice
 from softlook.tabular.rows import Rows
@@ -95,7 +95,7 @@ class Clock:
     def slow(self, patch: pytest.MonkeyPatch) -> None:
         for module in (fitting, timing):
             patch.setattr(module, "time", self)
-        step, look, states = fitting.Stepping.step, fitting.answers, recalling.states_of
+        step, look, states = fitting.Stepping.step, fitting.answers, row_memory.states_of
 
         def slow_step(*given: Any) -> Any:
             self.now += self.step
@@ -111,7 +111,7 @@ class Clock:
 
         patch.setattr(fitting.Stepping, "step", slow_step)
         patch.setattr(fitting, "answers", slow_look)
-        patch.setattr(recalling, "states_of", slow_states)
+        patch.setattr(row_memory, "states_of", slow_states)
 
 
 HELD = 160
@@ -129,9 +129,9 @@ LOOKS = {  # seconds of a step, and of a look at all of the held-out rows, where
 def test_a_time_limit_is_kept_up_to_a_step_however_long_a_look_takes(
     name: str, look_every: int, memory: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recalling, "FEW_JUDGES", 1)
-    monkeypatch.setattr(recalling, "TOGETHER", 4)
-    monkeypatch.setattr("softlook.tabular.rows.TOGETHER", {"cpu": 32})
+    monkeypatch.setattr(row_memory, "FEW_JUDGES", 1)
+    monkeypatch.setattr(row_memory, "TOGETHER", 4)
+    monkeypatch.setattr("softlook.tabular.rows.TOGETHER", 32)
     step, look = LOOKS[name]
     learned = learner(rows(HELD, seed=1), patience=10**6, look_every=look_every)
     learned.recipe = replace(learned.recipe, memory=memory)
@@ -146,7 +146,7 @@ def test_a_time_limit_is_kept_up_to_a_step_however_long_a_look_takes(
 
 
 def test_where_time_is_short_fewer_rows_judge_and_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("softlook.tabular.rows.TOGETHER", {"cpu": 32})
+    monkeypatch.setattr("softlook.tabular.rows.TOGETHER", 32)
     learned = learner(rows(HELD, seed=1), patience=10**6)
     clock = Clock(1.0, 2.0)  # five minutes for a look at all of them
     clock.slow(monkeypatch)

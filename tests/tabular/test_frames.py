@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import softlook.tabular
 from softlook.base.errors import DataError
+from softlook.tabular.arrow import in_order
 from softlook.tabular.columns import Columns
 from softlook.tabular.frames import read_frame
 from tests.tabular.tables import FORMS, Table, as_polars, as_pyarrow, same, without_names
@@ -66,12 +67,10 @@ def test_a_matrix_of_floats_reads_as_its_columns_do(rows: list[list[float]]) -> 
 WORDS = ["b", "a", None, "b", "c"]
 CATEGORIES = [
     pd.DataFrame({"c": pd.Categorical(WORDS)}),
-    pd.DataFrame({"c": pd.Categorical(WORDS, categories=["c", "b", "unused", "a"], ordered=True)}),
     pd.DataFrame({"c": pd.Series(WORDS, dtype="string")}),
     pd.DataFrame({"c": pd.Series([*WORDS[:2], float("nan"), *WORDS[3:]], dtype=object)}),
     pd.DataFrame({"c": pd.Series([*WORDS[:2], pd.NA, *WORDS[3:]], dtype=object)}),
     pl.DataFrame({"c": pl.Series(WORDS, dtype=pl.Categorical)}),
-    pl.DataFrame({"c": pl.Series(WORDS, dtype=pl.Enum(["c", "b", "a"]))}),
     pa.table({"c": pa.array(WORDS).dictionary_encode()}),
     pa.table(
         {"c": pa.chunked_array([pa.array(WORDS[:2]).dictionary_encode(), pa.array(WORDS[2:]).dictionary_encode()])}
@@ -86,6 +85,29 @@ def test_categories_read_as_the_strings_they_stand_for(frame: Any) -> None:
     plain = pa.table({"c": WORDS})
     assert Columns.fit(frame).state() == Columns.fit(plain).state()
     assert same(Columns.fit(frame).encode(plain), Columns.fit(plain).encode(frame))
+
+
+ORDER = ["c", "b", "unused", "a"]
+ORDERED = [
+    pd.DataFrame({"c": pd.Categorical(WORDS, categories=ORDER, ordered=True)}),
+    pl.DataFrame({"c": pl.Series(WORDS, dtype=pl.Enum(ORDER))}),
+    pa.table({"c": in_order(pa.array(WORDS), pa.array(ORDER))}),
+]
+
+
+@pytest.mark.parametrize("frame", ORDERED, ids=range(len(ORDERED)))
+def test_an_order_that_a_table_declares_is_recognised_and_may_be_overruled(frame: Any) -> None:
+    columns = Columns.fit(frame)
+    assert columns.told() == ["c: ordinal, c < b < unused < a, 20 % missing"]
+    found = columns.encode(pa.table({"c": WORDS})).numbers[:, 0]
+    assert np.array_equal(found, np.array([1, 3, np.nan, 1, 0], np.float32), equal_nan=True)
+    one, other = (Columns.fit(each, kinds={"c": "category"}) for each in (frame, pa.table({"c": WORDS})))
+    assert one.state() == other.state()
+
+
+def test_many_ordered_values_are_categories() -> None:
+    words = [f"city {place}" for place in range(30)]
+    assert Columns.fit(pl.DataFrame({"c": pl.Series(words, dtype=pl.Enum(words))})).kinds == {"c": "category"}
 
 
 NUMBERS = [1.0, None, 2.5, -0.0]
@@ -182,12 +204,18 @@ def test_sparse_matrices_and_unread_tables_are_refused() -> None:
         read_frame(pl.DataFrame({"a": [1]}).lazy())
 
 
-def test_intervals_are_categories() -> None:
+def test_what_numbers_are_cut_into_has_their_order_and_is_known_again_without_gaps() -> None:
     ages = pd.DataFrame({"age": pd.cut(pd.Series([3.0, 20.0, None, 15.0]), [0, 10, 30])})
+    columns = Columns.fit(ages)
+    assert columns.told() == ["age: ordinal, (0, 10] < (10, 30], 25 % missing"]
+    assert columns.encode(ages.dropna()).numbers[:, 0].tolist() == [0, 1, 1]
+
+
+def test_intervals_without_an_order_are_categories() -> None:
+    ages = pd.DataFrame({"age": pd.arrays.IntervalArray.from_tuples([(0, 10), (10, 30), None, (10, 30)])})
     columns = Columns.fit(ages)
     assert columns.told() == ["age: category, 2 values, 25 % missing"]
     assert columns.encode(ages).categories[:, 0].tolist() == [2, 3, 0, 3]
-    assert same(columns.encode(ages.astype("string")), columns.encode(ages))
 
 
 def test_tensors_and_frames_of_narwhals_are_tables_too() -> None:

@@ -3,6 +3,7 @@
 import datetime as dt
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -56,6 +57,34 @@ def test_a_person_has_the_last_word() -> None:
     assert columns.encode(frame).categories.tolist() == [[2, 3], [3, 2], [2, 3]]
 
 
+@pytest.mark.parametrize(
+    ("values", "odd"),
+    [
+        (["?", *map(str, range(30))], "'?'"),
+        ([f"{1000 * number:,}" for number in range(1, 31)], "'1,000'"),
+        ([f"{number} %" for number in range(30)], "'0 %'"),
+        ([f"3/{day}/2020" for day in range(1, 31)], "'3/1/2020'"),
+    ],
+)
+def test_what_keeps_digits_from_being_numbers_is_told(values: list[str], odd: str) -> None:
+    (told,) = Columns.fit(pd.DataFrame({"c": values})).told()
+    assert told.startswith(f"c: category, neither numbers nor dates because of {odd}, ")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[f"{number:05}" for number in range(30)], [f"A-{number}" for number in range(30)], ["1,000", "2,000"] * 15],
+    ids=["codes", "names", "few"],
+)
+def test_nothing_is_told_of_what_is_no_number_by_its_looks(values: list[str]) -> None:
+    assert "numbers" not in Columns.fit(pd.DataFrame({"c": values})).told()[0]
+
+
+def test_a_column_may_go_by_its_place_as_numpy_counts_it() -> None:
+    columns = Columns.fit(np.arange(6).reshape(3, 2), kinds={np.int64(1): "category"})
+    assert columns.kinds == {"x0": "number", "x1": "category"}
+
+
 def test_an_order_may_be_the_tables_own() -> None:
     sizes = pd.Categorical(["S", "L", "M"], categories=["S", "M", "L"], ordered=True)
     columns = Columns.fit(pd.DataFrame({"size": sizes}), kinds={"size": "ordinal"})
@@ -72,8 +101,9 @@ def test_an_order_may_be_the_tables_own() -> None:
         ({"kinds": {"size": "ordinal"}}, r"'size' is ordinal, in what order\? Say ordinal="),
         ({"ordinal": {"size": ["S", "L"]}}, "ordinal: 'size' holds 'M', which its order does not name"),
         ({"ordinal": {"size": ["S", "S", "M"]}}, "names a value twice"),
+        ({"ordinal": {"size": "SM"}}, "the order of 'size' is a list of its values, lowest first; 'SM' came"),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_what_a_person_says_must_make_sense(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

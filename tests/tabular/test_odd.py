@@ -57,7 +57,10 @@ TABLES: dict[str, tuple[Any, Any]] = {
     ),
     "durations of pandas": (one(pd.to_timedelta(np.arange(N), unit="h")), one(np.arange(N) * 3600)),
     "a Categorical of polars": (pl.DataFrame({"c": pl.Series(WORDS.tolist(), dtype=pl.Categorical)}), one(WORDS)),
-    "an Enum of polars": (pl.DataFrame({"c": pl.Series(WORDS.tolist(), dtype=pl.Enum(list("xabc")))}), one(WORDS)),
+    "an Enum of polars": (
+        pl.DataFrame({"c": pl.Series(WORDS.tolist(), dtype=pl.Enum(list("xabc")))}),
+        one(pd.Categorical(WORDS, categories=list("xabc"), ordered=True)),
+    ),
     "a Decimal of polars": (pl.DataFrame({"c": [Decimal(i) / 10 for i in range(N)]}), one(np.arange(N) / 10)),
     "a Duration of polars": (pl.DataFrame({"c": HOURS.astype("m8[us]")}), one(np.arange(N) * 3600)),
     "a dictionary of pyarrow": (pa.table({"c": pa.array(WORDS).dictionary_encode()}), one(WORDS)),

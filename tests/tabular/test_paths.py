@@ -244,3 +244,76 @@ def test_a_missing_target_is_said(tmp_path: Path) -> None:
         small(FTTransformerClassifier).fit(tmp_path / "a.csv", "b")
     with pytest.raises((DataError, ValueError), match="NaN"):
         small(FTTransformerRegressor).fit(tmp_path / "a.csv", "b")
+
+
+def test_explanations_take_paths_too(tmp_path: Path) -> None:
+    frame = table()
+    model = small(FTTransformerClassifier, epochs=1).fit(features(frame), frame["buys"])
+    frame.to_csv(path := tmp_path / "people.csv", index=False)
+    assert (model.explain_rows(path) == model.explain_rows(features(frame))).all()
+    assert (model.attention_maps([frame[:100], frame[100:]]) == model.attention_maps(features(frame))).all()
+    found, wanted = (model.importances(X, y, repeats=1) for X, y in ((path, "buys"), (features(frame), frame["buys"])))
+    assert (found.permutation == wanted.permutation).all() and (found.attention == wanted.attention).all()
+
+
+def test_rows_to_stop_by_may_have_other_columns_in_their_file(tmp_path: Path) -> None:
+    frame = table()
+    frame.to_csv(path := tmp_path / "people.csv", index=False)
+    apart = small(FTTransformerClassifier).fit(features(frame), frame["buys"], validation=(path, "buys"))
+    whole = small(FTTransformerClassifier).fit(
+        features(frame), frame["buys"], validation=(features(frame), frame["buys"])
+    )
+    assert same_model(apart, whole)
+
+
+def test_a_whole_table_is_one_piece() -> None:
+    frame = table()
+    model = small(FTTransformerClassifier, epochs=1).fit(features(frame), frame["buys"])
+    (found,) = model.predict_pieces(features(frame))
+    assert (found == model.predict(features(frame))).all()
+
+
+def test_a_table_without_rows_is_told_so_whatever_is_asked(tmp_path: Path) -> None:
+    frame = table()
+    model = small(FTTransformerClassifier, epochs=1).fit(features(frame), frame["buys"])
+    frame[:0].to_csv(path := tmp_path / "people.csv", index=False)
+    asked = (
+        lambda: model.predict(path),
+        lambda: model.score(path, "buys"),
+        lambda: model.explain_rows(path),
+        lambda: list(model.predict_pieces(path)),
+        lambda: model.fit(features(frame), frame["buys"], validation=(path, "buys")),
+    )
+    for ask in asked:
+        with pytest.raises(DataError, match="no rows came: the table is empty"):
+            ask()
+
+
+def test_a_weight_in_words_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="sample_weight is a column of numbers; 'city' holds"):
+        small(FTTransformerClassifier).fit([table()], "buys", sample_weight="city")
+
+
+def test_weights_of_a_table_too_large_to_be_held_are_taken_without_a_warning() -> None:
+    frame = without(table(), "spends").assign(weight=1.5)
+    model = small(FTTransformerClassifier, memory_limit=9000, epochs=1, validation_share=0.0)
+    model.fit([frame], "buys", sample_weight="weight")
+    assert model.n_features_in_ == 4  # a warning would have been an error here
+
+
+def test_a_cell_that_cannot_be_read_is_told_by_its_file_and_line(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
+    frame = without(table(), "weight", "spends")
+    frame.to_csv(good, index=False)
+    frame.astype({"age": object}).assign(age=lambda rows: [*rows["age"][:-1], "old"]).to_csv(bad, index=False)
+    model = small(FTTransformerClassifier, epochs=1).fit(good, "buys")
+    ways = (
+        lambda: model.predict(bad),
+        lambda: model.predict_proba([bad]),
+        lambda: list(model.predict_pieces(str(bad))),
+        lambda: model.score(bad, "buys"),
+        lambda: small(FTTransformerClassifier, kinds={"age": "number"}).fit(bad, "buys"),
+    )
+    for ask in ways:
+        with pytest.raises(DataError, match=rf"bad\.csv:{ROWS + 1}: column 'age' is to hold numbers; 'old' came"):
+            ask()

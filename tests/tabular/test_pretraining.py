@@ -18,11 +18,11 @@ from sklearn.exceptions import NotFittedError
 
 from softlook.base.errors import ConfigError, DataError, WeightsError
 from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, TabTransformerClassifier, load
-from softlook.tabular.inside import seen_by, tokens_of
-from softlook.tabular.puzzles import FillIn, draw, is_other, replaced
+from softlook.tabular.internals import seen_by, tokens_of
+from softlook.tabular.pretext_tasks import FillIn, draw, is_other
 from softlook.tabular.rows import Rows
 from softlook.weights.manifest import write_manifest
-from tests.tabular.estimators import ALL, CLASSIFIERS, small
+from tests.tabular.estimators import ALL, CLASSIFIERS, small, spoil
 
 
 def alike(rows: int = 300, seed: int = 0) -> pd.DataFrame:
@@ -54,7 +54,7 @@ def some_rows() -> Rows:
 def test_replaced_cells_are_other_rows_values_of_the_same_column_and_the_others_stay() -> None:
     rows = some_rows()
     drawn = draw(rows, 0.5, torch.Generator().manual_seed(0))
-    new = replaced(rows, drawn)
+    new = rows.mixed(drawn.chosen, drawn.others)
     for before, after in zip(rows.categories.T.tolist(), new.categories.T.tolist(), strict=True):
         assert set(after) <= set(before)
     changed = is_other(rows, new)
@@ -215,7 +215,11 @@ def test_pickles_and_folders_keep_it(kind: type, tmp_path: Path) -> None:
     wanted = answer(model.fit(X[:40], Y[:40]))
     for again in (joblib.load(file), pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(answer(again.fit(X[:40], Y[:40])), wanted)
-    np.testing.assert_array_equal(answer(kind.load(model.save(tmp_path / "one"))), wanted)
+    fitted: Any = kind.load(model.save(tmp_path / "one"))
+    np.testing.assert_array_equal(answer(fitted), wanted)
+    other = answer(model.fit(X[:60], Y[:60]))
+    assert (other != wanted).any()
+    np.testing.assert_array_equal(answer(fitted.fit(X[:60], Y[:60])), other)
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -258,9 +262,7 @@ def test_a_changed_setting_is_refused_after_a_night_on_disk_too(tmp_path: Path) 
 def test_a_byte_that_changed_overnight_is_noticed(file: str, tmp_path: Path) -> None:
     path = begun(epochs=1).save(tmp_path / "one") / file
     assert {one.suffix for one in path.parent.iterdir()} == {".json", ".safetensors"}, "nothing is pickled"
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    spoil(path)
     with pytest.raises(WeightsError, match=f"{file} is not what was saved"):
         load(tmp_path / "one")
 

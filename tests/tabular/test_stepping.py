@@ -119,12 +119,13 @@ def test_long_tables_are_gone_through_less_often() -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("half", [False, True])
-def test_captured_steps_learn_what_plain_ones_do(half: bool) -> None:
+@pytest.mark.filterwarnings("ignore")  # the compiler has warnings of its own
+@pytest.mark.parametrize(("half", "compiled"), [(False, False), (True, False), (False, True)])
+def test_captured_steps_learn_what_plain_ones_do(half: bool, compiled: bool) -> None:
     device, found = torch.device("cuda"), list[Tensor]()
     for captured in (True, False):
         made = model().to(device).train()
-        stepping = Stepping(made, AMOUNTS, Recipe(lr=1e-2, half=half, clip=1.0))
+        stepping = Stepping(made, AMOUNTS, Recipe(lr=1e-2, half=half, compiled=compiled, clip=1.0))
         losses = []
         for number in range(12):
             some = rows(32, number).to(device)
@@ -148,9 +149,11 @@ def test_a_capture_leaves_no_trace_in_weights_and_dice() -> None:
 
 
 @pytest.mark.cuda
-def test_captured_steps_have_new_dice_each_time() -> None:
+@pytest.mark.filterwarnings("ignore")  # the compiler has warnings of its own
+@pytest.mark.parametrize("compiled", [False, True])
+def test_captured_steps_have_new_dice_each_time(compiled: bool) -> None:
     device = torch.device("cuda")
-    stepping = Stepping(model(0.5).to(device).train(), AMOUNTS, Recipe(lr=1e-2))
+    stepping = Stepping(model(0.5).to(device).train(), AMOUNTS, Recipe(lr=1e-2, compiled=compiled))
     some = rows(32).to(device)
     losses = {stepping.step(some, 0.0, 32).item() for _ in range(5)}
     assert len(losses) == 5

@@ -13,8 +13,8 @@ from softlook.base.errors import ConfigError, TrainingError
 from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, TabTransformerClassifier
 from softlook.tabular import tuning as module
 from softlook.tabular.defaults import RECIPES, Recipe
+from softlook.tabular.search_spaces import FACTOR, SPACES, Between, OneOf, Whole, drawn, fitting, usual
 from softlook.tabular.settling import Setting, settled
-from softlook.tabular.spaces import FACTOR, SPACES, Between, OneOf, Whole, drawn, fitting, usual
 from softlook.tabular.tuning import Search, Tried, tune
 from tests.tabular.estimators import mixed, small
 
@@ -212,3 +212,8 @@ def test_pieces_can_be_searched_over(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"a,b,c,d\n{rows}")
     best = tune(estimator(), tmp_path / "a.csv", "d", trials=2, space=SPACE)
     assert best.score(tmp_path / "a.csv", "d") == np.mean(best.predict(tmp_path / "a.csv") == y)
+
+
+def test_a_search_takes_a_trial_at_least() -> None:
+    with pytest.raises(ConfigError, match="trials is a whole number from 1 up; 0 came"):
+        tune(FTTransformerClassifier(), [[1.0]], [1], trials=0)

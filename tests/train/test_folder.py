@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from softlook.base.errors import TrainingError, WeightsError
+from softlook.base.errors import DiskError, TrainingError, WeightsError
 from softlook.train.folder import RunFolder, differences, write_json
 
 CONFIG = {"optim": {"lr": 0.1}, "sizes": (1, 2)}
@@ -37,6 +37,13 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
     with pytest.raises(TrainingError, match=r"holds something else than a run. Choose another name with --run"):
         RunFolder(tmp_path).open(CONFIG, "digest")
     assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(DiskError, match=r"cannot make the folder .*\. Choose another place with --run\.$"):
+            RunFolder(place).mine().__enter__()
 
 
 def test_a_folder_that_is_held_or_was_left_before_the_run_began_is_taken(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ Flag = Parameter(group=COMMON, negative="", show_default=False)
 app = App(
     name="softlook",
     version=VERSION,
-    help="Attention as a soft look-up: train models on your own text, and other people's weights.",
+    help="Attention as a soft look-up: train models on your own texts and tables, and other people's weights.",
     help_prologue=EXAMPLES + ASK.lstrip("\n") + IMPORTS.lstrip("\n") + EXPORTS.lstrip("\n"),
     help_epilogue=ENDINGS,
     help_format="plaintext",

@@ -1,9 +1,12 @@
 """`softlook check`, `eval`, `runs`, `info` and `doctor`: looking before, after and around training."""
 
 import logging
+import shlex
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -16,8 +19,13 @@ from softlook.data.files import format_of
 from softlook.data.sampling import Sampling
 from softlook.recipes.settings import Table
 
+if TYPE_CHECKING:
+    from softlook.recipes.estimate import Estimate
+
 log = logging.getLogger("softlook.cli")
 TaskName = Literal["translate", "lm", "fill", "classify", "vectors", "table"]
+SHORT = 3
+"""Words of a text, as a rule, up to which it may be a category."""
 AnyExamples = Examples[Pair] | Examples[Text] | Examples[Labelled]
 ENOUGH = 2_000_000
 """Characters of data from which a sample is taken to estimate what training would take."""
@@ -70,7 +78,8 @@ def check(
         return _check_table({**files, **table.given()}, estimate=estimate)
     if table.given():
         raise ConfigError(f"--{next(iter(table.given()))} is for tables, and --task {task} is not")
-    task, bad_rows = task or _guess(data), BAD_ROWS if max_bad_rows is None else max_bad_rows
+    is_guessed, bad_rows = task is None, BAD_ROWS if max_bad_rows is None else max_bad_rows
+    task = task or _guess(data)
     other = "" if _is_text(data[0]) else ", and --target COLUMN looks at it as a table"
     log.info(f"Looking at it as data for `softlook train {task}`; --task says otherwise{other}.")
     others = {name: _read(task, files, bad_rows) for name, files in (("valid", valid), ("test", test)) if files}
@@ -78,7 +87,8 @@ def check(
     facts = count(sampling.all(), others)
     found, lines = _estimate(task, data, valid, facts, sampling) if estimate else (None, [])
     content = {"task": task, **facts.to_json(), "estimate": found}
-    return Result(data[0], content, "\n".join((*_told(facts), *lines)))
+    hint = _as_table(data, facts) if is_guessed and task == "classify" else []
+    return Result(data[0], content, "\n".join((*_told(facts), *lines, *hint)))
 
 
 def evaluate(
@@ -156,6 +166,18 @@ def _guess(data: tuple[Path, ...]) -> TaskName:
     return "lm"
 
 
+def _as_table(data: tuple[Path, ...], facts: Facts) -> list[str]:
+    """What to type instead, where texts are so short that they may well be cells of a table."""
+    words = facts.sides["text"].words.median
+    if words > SHORT:
+        return []
+    command = f"softlook check {shlex.join(map(str, data))} --target COLUMN"
+    return [
+        f"Texts have {words} word{'s' * (words != 1)} as a rule. If this is a table, say what is to be predicted:",
+        f"  {command}",
+    ]
+
+
 def _is_text(path: Path) -> bool:
     return path.is_dir() or format_of(path) == "text"
 
@@ -172,12 +194,7 @@ def _check_table(given: dict[str, Any], *, estimate: bool) -> Result:
         facts, data = check_table(settings)
     found, lines = None, list[str]()
     if estimate and data is not None:
-        log.info("A few steps are tried, to see what training would take; --no-estimate leaves that out.")
-        try:
-            foreseen = estimate_table(given, data)
-            found, lines = foreseen.to_json(), foreseen.lines()
-        except (ConfigError, DataError, TrainingError) as fault:
-            log.warning(f"What training would take cannot be said: {fault}")
+        found, lines = _estimated(partial(estimate_table, given, data))
     told = map(escaped, facts.lines())
     return Result(given["data"][0], {"task": "table", **facts.to_json(), "estimate": found}, "\n".join((*told, *lines)))
 
@@ -185,14 +202,18 @@ def _check_table(given: dict[str, Any], *, estimate: bool) -> Result:
 def _estimate(
     task: str, data: tuple[Path, ...], valid: tuple[Path, ...], facts: Facts, sampling: Sampling[Any]
 ) -> tuple[dict[str, Any] | None, list[str]]:
-    """What training would take, as facts and in lines. Data that cannot be trained on were counted all the same."""
     from softlook.recipes.estimate import Known, estimate  # noqa: PLC0415  (torch is loaded only now)
 
     characters = sum(side.characters.total for side in facts.sides.values())
     some = {"sample": sampling.kept(), "sampled": sampling.characters} if sampling.stride > 1 else {}
+    return _estimated(partial(estimate, task, data, Known(characters, facts.bad, **some), valid=valid))
+
+
+def _estimated(estimate: Callable[[], "Estimate"]) -> tuple[dict[str, Any] | None, list[str]]:
+    """What training would take, as facts and in lines. Data that cannot be trained on were counted all the same."""
     log.info("A few steps are tried, to see what training would take; --no-estimate leaves that out.")
     try:
-        found = estimate(task, data, Known(characters, facts.bad, **some), valid=valid)
+        found = estimate()
     except (ConfigError, DataError, TrainingError) as fault:
         log.warning(f"What training would take cannot be said: {fault}")
         return None, []

@@ -14,10 +14,13 @@ from cyclopts import Parameter
 from softlook.base.errors import ConfigError, DataError
 from softlook.cli.talk import Result
 from softlook.cli.words import PIPE
+from softlook.data.opening import stream
 
 if TYPE_CHECKING:
     from softlook.recipes.tables_asking import OpenedTable
 
+PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+"""How packed files begin, and how their names end."""
 log = logging.getLogger("softlook.cli")
 Run = Annotated[str, Parameter(help="the folder of a run of `softlook train table`, or what an estimator's save wrote")]
 Files = Annotated[
@@ -65,15 +68,25 @@ def _spooled(files: Sequence[Path]) -> Iterator[list[Path]]:
         yield list(files)
         return
     with tempfile.TemporaryDirectory() as folder:
-        head = sys.stdin.buffer.peek(4)[:4]  # pyright: ignore[reportAttributeAccessIssue]  (buffered: it has)
-        ending = ".parquet" if head == b"PAR1" else ".jsonl" if head.lstrip().startswith(b"{") else ".csv"
-        path = Path(folder) / f"stdin{ending}"
+        path = Path(folder) / "stdin"
         with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         if not path.stat().st_size:
             raise ConfigError("nothing came through stdin. Name a table: --data new.csv")
         try:
+            path = _named(path)
             yield [path if one == Path(PIPE) else one for one in files]
         except DataError as fault:
-            fault.file = "stdin" if fault.file == str(path) else fault.file
+            fault.file = "stdin" if fault.file and Path(fault.file).parent == path.parent else fault.file
             raise
+
+
+def _named(path: Path) -> Path:
+    """What came through a pipe has no name that says what it is: a file named by its first bytes, unpacked or not."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    packing = next((ending for mark, ending in PACKED.items() if start.startswith(mark)), "")
+    path = path.rename(path.with_name(f"stdin{packing}"))
+    head = next(stream(path), b"") if packing else start
+    ending = ".parquet" if head.startswith(b"PAR1") else ".jsonl" if head.lstrip().startswith(b"{") else ".csv"
+    return path.rename(path.with_name(f"stdin{ending}{packing}"))

@@ -20,6 +20,8 @@ LOOKS = 1.0
 """Seconds between two lines about held-out data, of a run that looks as often as it likes."""
 LONGEST = 160
 """Characters of a sample."""
+BAR = 24
+"""Characters of a bar."""
 
 
 def talk() -> Talk | None:
@@ -36,7 +38,7 @@ def progress(unit: str = "tokens") -> Iterator["Spoken"]:
     if quiet or not console.is_terminal:
         yield Spoken(console, unit, quiet=quiet)
         return
-    columns = (BarColumn(24), TextColumn("{task.fields[words]}"))
+    columns = (BarColumn(BAR), TextColumn("{task.fields[words]}"))
     with Progress(*columns, console=console, transient=True) as bar:
         yield Spoken(console, unit, bar=bar)
 
@@ -50,7 +52,7 @@ class Spoken:
         self.console, self.unit, self.quiet, self.bar = console, unit, quiet, bar
         self.task = None if bar is None else bar.add_task("", total=None, words="")
         self.steps, self.said_at, self.began, self.held = 0, 0.0, (0, 0.0), ""
-        self.looked_at = 0.0
+        self.looked_at, self.limit = 0.0, None
 
     def __call__(self, event: Event) -> None:
         if not self.quiet:
@@ -62,7 +64,7 @@ class Spoken:
         elif isinstance(event, Trained):
             self._trained(event)
         elif isinstance(event, Evaluated):
-            self.held = ", ".join(f"{score_name(name)} {shown(value)}" for name, value in event.scores.items())
+            self.held = ", ".join(f"{score_name(name)} {shown(value, name)}" for name, value in event.scores.items())
             best = "  (the best so far)" if event.is_best else ""
             if self.steps or time.monotonic() - self.looked_at >= LOOKS:
                 self.looked_at = time.monotonic()
@@ -76,14 +78,15 @@ class Spoken:
             self._say(f"The memory was full: batches are worked through in {event.parts} pieces from now on.")
         elif isinstance(event, Finished):
             self._say(f"Step {event.step:,}: {event.reason}, after {spoken(event.seconds)}.")
+            self._over()
 
     def _started(self, event: Started) -> None:
-        self.steps, self.began = event.steps, (event.step, time.monotonic())
+        self.steps, self.began, self.limit = event.steps, (event.step, time.monotonic()), event.limit
         of = f" of {event.steps:,}" if event.steps else ""  # of a run that ends when it is good enough nobody knows
         going_on = f" Going on after step {event.step:,}{of}." if event.step else ""
         self._say(f"{event.parameters:,} weights, on {event.device} in {event.precision}.{going_on}")
         if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, total=event.steps or None, completed=event.step)
+            self.bar.update(self.task, total=event.steps or event.limit, completed=event.step if event.steps else 0)
 
     def _trained(self, event: Trained) -> None:
         (first, began), steps = self.began, self.steps
@@ -91,14 +94,23 @@ class Spoken:
         if steps:
             pace = (time.monotonic() - began) / max(event.step - first, 1)
             words += f"  {spoken(pace * (steps - event.step))} left"
+        elif self.limit is not None:
+            words += f"  {spoken(max(self.limit - event.seconds, 0))} left"
         if self.bar is not None and self.task is not None:
-            held = f"  held-out {self.held}" if self.held else ""
             place = f"{event.step:,}/{steps:,}" if steps else f"step {event.step:,}"
-            self.bar.update(self.task, completed=event.step, words=f"{place}  {words}{held}")
+            words, held = f"{place}  {words}", f"  held-out {self.held}" if self.held else ""
+            words += held if BAR + len(" " + words + held) <= self.console.width else ""  # it was said on its own line
+            self.bar.update(self.task, completed=event.step if steps else event.seconds, words=words)
         elif time.monotonic() - self.said_at >= EVERY:
             self.said_at = time.monotonic()
             of = f" of {steps:,} ({event.step / steps:.0%})" if steps else ""
             self._say(f"step {event.step:,}{of}  {words}")
+
+    def _over(self) -> None:
+        """What comes now takes its time, and nobody knows how much."""
+        if self.bar is not None and self.task is not None:
+            self.bar.remove_task(self.task)
+            self.task = self.bar.add_task("", total=None, words="")
 
     def _say(self, words: str, style: str = "") -> None:
         self.console.print(Text(laid_out(words, self.console), style=style))

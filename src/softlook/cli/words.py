@@ -11,7 +11,7 @@ EXAMPLES = """
   softlook train classify --data reviews.csv --text review --label stars
   softlook train vectors --data corpus.txt         words by their company
   softlook train table --data adult.csv --target income
-  softlook check pairs.tsv                         look before you train
+  softlook check adult.csv --target income         look before you train
 """
 AFTER = """
 Every setting can also stand in a file (--config run.toml) or in the environment

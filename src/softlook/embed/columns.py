@@ -27,8 +27,7 @@ class NumberTokens(nn.Module):
 
     def __init__(self, columns: int, dim: int) -> None:
         super().__init__()
-        self.weight = _uniform(columns, dim)
-        self.bias = _uniform(columns, dim)
+        self.weight, self.bias = uniform(dim, columns, dim), uniform(dim, columns, dim)
 
     def forward(self, numbers: Float[Tensor, "N J"]) -> Float[Tensor, "N J C"]:
         return torch.addcmul(self.bias, complete(numbers, self.weight.shape[0])[..., None], self.weight)
@@ -58,8 +57,8 @@ class CategoryTokens(nn.Module):
         if any(size < 1 for size in sizes):
             raise ConfigError(f"every categorical column has a value at least; sizes={tuple(sizes)} came")
         self.sizes = tuple(sizes)
-        self.table = nn.Embedding(sum(sizes), dim, _weight=_uniform(sum(sizes), dim))
-        self.bias = _uniform(len(sizes), dim) if bias else None
+        self.table = nn.Embedding(sum(sizes), dim, _weight=uniform(dim, sum(sizes), dim))
+        self.bias = uniform(dim, len(sizes), dim) if bias else None
         starts = [sum(sizes[:column]) for column in range(len(sizes))]
         self.register_buffer("first", torch.tensor(starts, dtype=torch.long), persistent=False)
 
@@ -103,7 +102,7 @@ class ColumnEmbedding(nn.Module):
         if not 0 <= shared < dim:
             raise ConfigError(f"a column's shared part is narrower than the whole, {dim}; shared={shared} came")
         self.values = CategoryTokens(sizes, dim - shared, bias=False)
-        self.columns = _uniform(len(sizes), shared)
+        self.columns = uniform(shared, len(sizes), shared)
 
     def forward(self, categories: Int[Tensor, "N J"]) -> Float[Tensor, "N J C"]:
         values = self.values(categories)
@@ -112,8 +111,7 @@ class ColumnEmbedding(nn.Module):
 
 def complete(numbers: Float[Tensor, "N J"], columns: int) -> Float[Tensor, "N J"]:
     """The numbers as they are, after it was seen that there are as many columns as should be and nothing is missing."""
-    if numbers.shape[1] != columns:
-        raise ShapeError(f"this model reads {columns} columns of numbers; {numbers.shape[1]} came")
+    check_columns(numbers, columns)
     if not cannot_be_read(numbers) and (missing := numbers.isnan().sum(0)).any():
         column = int(missing.argmax())
         raise DtypeError(
@@ -121,6 +119,12 @@ def complete(numbers: Float[Tensor, "N J"], columns: int) -> Float[Tensor, "N J"
             "Fill it in first, with the column's mean for example."
         )
     return numbers
+
+
+def check_columns(numbers: Float[Tensor, "N J"], columns: int) -> None:
+    """That there are as many columns as should be."""
+    if numbers.shape[1] != columns:
+        raise ShapeError(f"this model reads {columns} columns of numbers; {numbers.shape[1]} came")
 
 
 def table(numbers: Numbers | None, categories: Categories | None, like: Tensor) -> tuple[Numbers, Categories]:
@@ -141,10 +145,10 @@ def table(numbers: Numbers | None, categories: Categories | None, like: Tensor) 
     return numbers, like.new_zeros(N, 0, dtype=torch.long) if categories is None else categories
 
 
-def _uniform(rows: int, dim: int) -> nn.Parameter:
-    """Even between -1/sqrt(dim) and 1/sqrt(dim)."""
-    bound = max(dim, 1) ** -0.5
-    return nn.Parameter(torch.empty(rows, dim).uniform_(-bound, bound))
+def uniform(width: int, *sizes: int) -> nn.Parameter:
+    """Weights to begin with, of these sizes: even between -1/sqrt(width) and 1/sqrt(width)."""
+    bound = max(width, 1) ** -0.5
+    return nn.Parameter(torch.empty(sizes).uniform_(-bound, bound))
 
 
 def cannot_be_read(x: Tensor) -> bool:

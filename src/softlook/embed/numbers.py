@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from softlook.base.errors import ConfigError, ShapeError
-from softlook.embed.columns import cannot_be_read
+from softlook.base.errors import ConfigError
+from softlook.embed.columns import cannot_be_read, check_columns, uniform
 
 
 class PiecewiseTokens(nn.Module):
@@ -37,11 +37,11 @@ class PiecewiseTokens(nn.Module):
         if bins < 1 or not (cannot_be_read(edges) or (edges.diff(dim=1) >= 0).all()):
             raise ConfigError("edges want a row of rising numbers for each column, two at least; use bin_edges")
         self.register_buffer("edges", edges.detach().clone())
-        self.weight, self.bias = _even(bins, columns, bins, dim), _even(dim, columns, dim)
+        self.weight, self.bias = uniform(bins, columns, bins, dim), uniform(dim, columns, dim)
         self.bends = bends
 
     def forward(self, numbers: Float[Tensor, "N J"]) -> Float[Tensor, "N J C"]:
-        _check_columns(numbers, self.edges.shape[0])
+        check_columns(numbers, self.edges.shape[0])
         tokens = _each_column(piecewise(numbers, self.edges), self.weight, self.bias)
         return F.relu(tokens) if self.bends else tokens
 
@@ -65,11 +65,11 @@ class PeriodicTokens(nn.Module):
         self.frequencies = nn.Parameter(torch.empty(columns, frequencies))
         nn.init.trunc_normal_(self.frequencies, std=sigma, a=-3 * sigma, b=3 * sigma)
         own = () if lite else (columns,)
-        self.weight = _even(2 * frequencies, *own, 2 * frequencies, dim)
-        self.bias = _even(2 * frequencies, *own, dim)
+        self.weight = uniform(2 * frequencies, *own, 2 * frequencies, dim)
+        self.bias = uniform(2 * frequencies, *own, dim)
 
     def forward(self, numbers: Float[Tensor, "N J"]) -> Float[Tensor, "N J C"]:
-        _check_columns(numbers, self.frequencies.shape[0])
+        check_columns(numbers, self.frequencies.shape[0])
         angles = 2 * math.pi * self.frequencies * numbers[..., None]
         waves = torch.cat([angles.cos(), angles.sin()], -1)
         if self.weight.ndim == 2:
@@ -88,7 +88,7 @@ class OrMissing(nn.Module):
 
     def __init__(self, tokens: nn.Module, columns: int, dim: int) -> None:
         super().__init__()
-        self.tokens, self.missing = tokens, _even(dim, columns, dim)
+        self.tokens, self.missing = tokens, uniform(dim, columns, dim)
 
     def forward(self, numbers: Float[Tensor, "N J"]) -> Float[Tensor, "N J C"]:
         missing = numbers.isnan()
@@ -150,14 +150,3 @@ def _quantiles_of(known: Tensor, count: int) -> Tensor:
 def _each_column(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """(N, J, M) features through a map of each column's own, (J, M, C) and (J, C)."""
     return torch.baddbmm(bias[:, None], features.transpose(0, 1), weight).transpose(0, 1)
-
-
-def _check_columns(numbers: Tensor, columns: int) -> None:
-    if numbers.shape[1] != columns:
-        raise ShapeError(f"this model reads {columns} columns of numbers; {numbers.shape[1]} came")
-
-
-def _even(width: int, *sizes: int) -> nn.Parameter:
-    """Even between -1/sqrt(width) and 1/sqrt(width)."""
-    bound = max(width, 1) ** -0.5
-    return nn.Parameter(torch.empty(sizes).uniform_(-bound, bound))

@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from softlook.data import Examples
@@ -19,36 +19,27 @@ from softlook.train.device import choose_device, choose_precision
 
 @dataclass(frozen=True)
 class Estimate:
-    """A run that has not begun."""
+    """A run that has not begun, on text or on a table: what it would choose, and what it would take."""
 
     command: str
+    facts: dict[str, Any]
+    """All of it as plain values."""
     device: str
-    precision: str
-    size: dict[str, int]
-    """Width, depth and heads, where there are any, and weights in all."""
-    tokens: dict[str, Any]
-    """The kind of tokenizer, and how many tokens it knows."""
-    batch: int
-    """Tokens."""
-    steps: int
-    seconds_per_step: float
-    seconds: float
-    """Of all steps; looks at held-out data and checkpoints come on top."""
+    size: str
+    steps: str
+    time: str
     memory: Memory
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "memory": self.memory.to_json()}
+        return {"command": self.command, **self.facts, "memory": self.memory.to_json()}
 
     def lines(self) -> list[str]:
         """The same for people."""
-        words = {"depth": "blocks", "dim": "wide", "heads": "heads"}
-        size = ", ".join(f"{self.size[name]} {word}" for name, word in words.items() if name in self.size)
-        tokens = f"{self.tokens['known']:,} tokens ({self.tokens['kind']})"
         return [
-            f"What `softlook train` would do here, on {self.device} in {self.precision}:",
-            f"  size    {size}: {self.size['weights']:,} weights, for {tokens}",
-            f"  steps   {self.steps:,} of {self.batch:,} tokens, about {self.seconds_per_step:.2g} s each",
-            f"  time    about {spoken(self.seconds)}, and looks at held-out data",
+            f"What `softlook train` would do here, on {self.device}:",
+            f"  size    {self.size}",
+            f"  steps   {self.steps}",
+            f"  time    {self.time}",
             f"  memory  {self.memory}",
             f"  type    {self.command}",
         ]
@@ -96,21 +87,32 @@ def sampled(examples: Examples[Any]) -> Corpus[Any]:
 
 def estimated(found: Foretold[Any], command: str) -> Estimate:
     """What is worth saying of what was foretold."""
-    settings, plan = found.settled.settings, found.plan
-    assert found.pace is not None and found.memory is not None
+    settings, plan, pace = found.settled.settings, found.plan, found.pace
+    assert pace is not None and found.memory is not None
     device = choose_device(settings.training.device)
+    precision = str(choose_precision(settings.training.precision, device)).removeprefix("torch.")
     size = {name: value for name, value in settings.size.model_dump(include={"dim", "depth", "heads"}).items() if value}
-    steps, minutes = settings.training.steps, settings.training.minutes
+    weights = sum(parameter.numel() for parameter in plan.model.parameters())
+    steps, minutes, known = settings.training.steps, settings.training.minutes, found.tokenizer.vocab
+    seconds = min(steps * pace, 60 * minutes if minutes else float("inf"))
+    words = {"depth": "blocks", "dim": "wide", "heads": "heads"}
+    sized = ", ".join(f"{size[name]} {word}" for name, word in words.items() if name in size)
     return Estimate(
-        command=command,
-        device=str(device),
-        precision=str(choose_precision(settings.training.precision, device)).removeprefix("torch."),
-        size={**size, "weights": sum(parameter.numel() for parameter in plan.model.parameters())},
-        tokens={"kind": settings.tokens.kind, "known": found.tokenizer.vocab},
-        batch=plan.batch,
-        steps=steps,
-        seconds_per_step=found.pace,
-        seconds=min(steps * found.pace, 60 * minutes if minutes else float("inf")),
+        command,
+        {
+            "device": str(device),
+            "precision": precision,
+            "size": {**size, "weights": weights},
+            "tokens": {"kind": settings.tokens.kind, "known": known},
+            "batch": plan.batch,
+            "steps": steps,
+            "seconds_per_step": pace,
+            "seconds": seconds,
+        },
+        device=f"{device} in {precision}",
+        size=f"{sized}: {weights:,} weights, for {known:,} tokens ({settings.tokens.kind})",
+        steps=f"{steps:,} of {plan.batch:,} tokens, about {pace:.2g} s each",
+        time=f"about {spoken(seconds)}, and looks at held-out data",
         memory=found.memory,
     )
 

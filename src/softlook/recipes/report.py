@@ -14,9 +14,11 @@ from softlook.train.folder import EVENTS, STORY
 from softlook.weights.schema import read_json
 
 REPORT, PLOT = "report.html", "loss.svg"
-COMPARED, ON, WEIGHED = "compared", "compared_on", "importances"
+COMPARED, ON, IMPORTANCES = "compared", "compared_on", "importances"
 """Scores that are no numbers: models, each with its own scores; on which rows that was; and what columns matter."""
 TITLES = {"auc": "AUC", "rmse": "RMSE", "mae": "MAE", "r2": "R2"}
+AMOUNTS, SMALL = ("rmse", "mae"), 0.001
+"""Scores as large as what is predicted, which are told by their first digits where that itself is so small."""
 LOOKS = 3
 """Looks of which the samples are shown."""
 STYLE = """
@@ -65,7 +67,7 @@ def page(
     state = ended.get("reason", "under way")
     sampled = [event for event in events if event["event"] == "sampled"][-LOOKS:]
     title = safe(f"Run {folder.name}")
-    plain = {name: value for name, value in scores.items() if name not in (COMPARED, ON, WEIGHED)}
+    plain = {name: value for name, value in scores.items() if name not in (COMPARED, ON, IMPORTANCES)}
     parts = [
         f'<h1>{title}</h1>\n<p class="soft">Step {last:,}: {safe(str(state))}.</p>',
         figure and f'<div class="wide">{figure}</div>',
@@ -109,12 +111,14 @@ def _compared(models: Sequence[Mapping[str, Any]], on: str) -> str:
 def shown(value: float, name: str = "") -> str:
     """A score with as many digits as say something.
 
-    >>> shown(0.75), shown(61.234), shown(93491.05), shown(0.75, "seconds")
-    ('0.7500', '61.23', '93,491', '0.8')
+    >>> shown(0.75), shown(61.234), shown(93491.05), shown(0.0000125, "rmse"), shown(0.75, "seconds")
+    ('0.7500', '61.23', '93,491', '1.25e-05', '0.8')
     """
     size = abs(value)
     if name == "seconds":
         return f"{value:.1f}" if size < 10 else f"{value:,.0f}"
+    if name in AMOUNTS and 0 < size < SMALL:
+        return f"{value:.3g}"
     return f"{value:.4f}" if size < 10 else f"{value:.2f}" if size < 1000 else f"{value:,.0f}"
 
 

@@ -7,13 +7,15 @@ every run.
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from softlook.recipes.keeping import Keeper
 from softlook.recipes.remembering import SCORES, place_of, remembered
-from softlook.recipes.report import WEIGHED, write_report
+from softlook.recipes.report import IMPORTANCES, write_report
 from softlook.recipes.settings import Table
 from softlook.recipes.sinks.choice import Sinks, sinks_of, telling
 from softlook.recipes.tables_data import TableData, read_data, told_of
@@ -21,14 +23,14 @@ from softlook.recipes.tables_foreseeing import Foreseen, rehearsed
 from softlook.recipes.tables_learning import Keeping, Paused, introduced
 from softlook.recipes.tables_page import columns_part
 from softlook.recipes.tables_scores import rows_for_test, scored
-from softlook.recipes.tables_settling import estimator_for, fixed, settled_for, with_sizes, write_settings
+from softlook.recipes.tables_settling import estimator_for, fixed, settled_for, with_found_sizes, write_settings
 from softlook.recipes.told import Settled, Told, nested, settle, told
-from softlook.tabular.baselines import some_rows
+from softlook.tabular.baselines import MOST_ROWS
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Epoch, Learner, Limits
 from softlook.tabular.reading import Reading
-from softlook.tabular.rows import Rows
-from softlook.tabular.telling import many
+from softlook.tabular.rows import Rows, some_rows
+from softlook.tabular.wording import many
 from softlook.train.device import choose_device
 from softlook.train.events import Event, EventLog, Finished, Listener, Saved
 from softlook.train.folder import RunFolder, write_json
@@ -118,8 +120,19 @@ def learn(run: "Beginning", listeners: Sequence[Listener]) -> Fitted:
         assert run.keeping.finished is not None
         return Fitted(folder.path, None, run.keeping.finished, _known(folder.path), settled)
     assert run.keeping.finished is not None and run.learner is not None
+    if (asked := run.keeping.stop.asked) is not None:  # while the last epoch was under way
+        ended = replace(run.keeping.finished, complete=False, signal=asked)
+        return Fitted(folder.path, None, ended, _known(folder.path), settled)
     try:
-        scores = scored(estimator, run.learner, data, run.test, settings=settled.settings, known=_known(folder.path))
+        scores = scored(
+            estimator,
+            run.learner,
+            data,
+            run.test,
+            settings=settled.settings,
+            known=_known(folder.path),
+            seconds=run.keeping.finished.seconds,
+        )
     except KeyboardInterrupt:
         log.info("The model has learned and is saved. The same command goes on with what it is worth.")
         raise
@@ -146,7 +159,7 @@ class Beginning:
         """What an estimator's `fit` asks for, when it has learned about the columns and made a model."""
         self.learner, keeping = learner, self.keeping
         assert keeping is not None
-        estimator, sized = keeping.estimator, with_sizes(self.settled, type(keeping.estimator), learner.recipe)
+        estimator, sized = keeping.estimator, with_found_sizes(self.settled, type(keeping.estimator), learner.recipe)
         self.test = rows_for_test(estimator, self.data)  # before anybody learns for hours, lest something be wrong
         self.keeper = TableKeeper(self.folder.path, sized.rows(), estimator.reading_)
         if not self.folder.exists():
@@ -159,7 +172,8 @@ class Beginning:
         self.listeners[:0] = [EventLog(self.folder.events), self.keeper, self.sinks]
         history = keeping(learner, limits)
         if not isinstance(learner.train, Rows):  # rows on disk are gone when learning is over
-            learner.train = some_rows(learner.train, self.settled.settings.training.seed)
+            dice = torch.Generator().manual_seed(self.settled.settings.training.seed)
+            learner.train = some_rows(learner.train, MOST_ROWS, dice)
         return history
 
     def say(self, event: Event) -> None:
@@ -188,7 +202,7 @@ class TableKeeper(Keeper):
 
     def draw(self, scores: Mapping[str, Any]) -> None:
         """The page and the plot, as things stand."""
-        own = columns_part(self.reading.told(), self.reading.columns.names, scores.get(WEIGHED))
+        own = columns_part(self.reading.told(), self.reading.columns.names, scores.get(IMPORTANCES))
         write_report(self.folder, self.settings, scores, own=own)
 
     def __call__(self, event: Event) -> None:

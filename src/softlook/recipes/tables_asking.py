@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,15 @@ from softlook.recipes.tables_data import SHOWN, WORDS, refuse_nested, schema_in
 from softlook.recipes.tables_target import spelled
 from softlook.recipes.told import meant
 from softlook.tabular.arrow import pc
+from softlook.tabular.bad_cells import told_where
 from softlook.tabular.classifier import TableClassifier
 from softlook.tabular.estimator import TableEstimator
-from softlook.tabular.keeping import ESTIMATOR, load
+from softlook.tabular.files import read_table
 from softlook.tabular.metrics import judged
-from softlook.tabular.places import told_where
-from softlook.tabular.sources import read_table
+from softlook.tabular.saving import load
+from softlook.tabular.wording import many, named
 from softlook.train.device import choose_device
-from softlook.weights.runs import BEST
+from softlook.weights.runs import BEST, ESTIMATOR
 
 ASK = {"translate": "translate", "lm": "generate", "classify": "classify", "fill": "embed", "vectors": "embed"}
 """How runs that are about text are asked."""
@@ -67,27 +69,36 @@ class OpenedTable:
         """What it may answer; nothing where it answers in numbers."""
         return self.estimator.classes_.tolist() if isinstance(self.estimator, TableClassifier) else []
 
-    def pieces(self, data: Given, keep: Sequence[str] = ()) -> Iterator[pa.Table]:
-        """The rows of files, a part at a time; the columns `keep` as they are spelled, for whoever hands them on."""
+    def pieces(self, data: Given) -> Iterator[pa.Table]:
+        """The rows of files, a part at a time."""
         files = find(data)
         schema = schema_in(files)
         names = schema.names
         self.check(names, files[0])
         refuse_nested(schema, self.features, files[0])
-        self._check_kept(keep, names)
-        words = [name for name in (*self.words, *self.target, *keep) if name in names]
+        words = [name for name in (*self.words, *self.target) if name in names]
         return read_table(files, words=words)
+
+    def kept(self, data: Given, keep: Sequence[str]) -> Iterator[pa.Table]:
+        """Some columns of the same parts, every cell as it is spelled in its file, for whoever hands them on."""
+        if not keep:
+            return repeat(pa.table({}))
+        files = find(data)
+        self._check_kept(keep, schema_in(files).names)
+        parts = read_table(files, words=keep, as_spelled=True)
+        return (part.select(list(keep)) for part in parts)
 
     def check(self, names: Sequence[str], file: Path | None = None) -> None:
         """Is every column there?"""
         absent = [name for name in self.features if name not in names]
         if absent:
             others = [name for name in names if name not in self.features and name not in self.target]
+            there = f"; others are there: {named(others, SHOWN)}." if others else "."
             raise DataError(
-                f"{self.name} reads {len(self.features)} columns, and {len(absent)} of them are not there: "
-                f"{_listed(absent)}",
+                f"{self.name} reads {many(len(self.features), 'column')}, and {len(absent)} of them "
+                f"{'is' if len(absent) == 1 else 'are'} not there: {named(absent, SHOWN)}",
                 file=file,
-                help=f"columns go by name; others are there: {_listed(others)}" if others else "",
+                help=f"columns go by name{there}{meant(absent[0], others)} Cells that nobody knows may be empty",
             )
 
     def _check_kept(self, keep: Sequence[str], names: Sequence[str]) -> None:
@@ -187,15 +198,10 @@ def evaluated(run: Path, data: Files, *, device: str = "auto") -> dict[str, Any]
         for piece in opened.pieces(data):
             tally.add(opened.answer(piece))
     if tally.strange and not tally.rows:
-        raise DataError(f"not one row holds a {opened.target[0]} that is known: {_listed(opened.classes)}")
+        raise DataError(f"not one row holds a {opened.target[0]} that is known: {named(opened.classes, SHOWN)}")
     if not tally.rows:
         raise DataError(f"no row says what {' and '.join(opened.target)} is, so there is nothing to compare with")
     return {"rows": tally.rows, **tally.scores()}
-
-
-def _listed(names: Sequence[Any]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(map(repr, names[:SHOWN]))}{more}"
 
 
 def _unnamed(estimator: TableEstimator) -> tuple[str, ...]:

@@ -14,11 +14,10 @@ from softlook.tabular.categories import TRUTHS
 from softlook.tabular.cells import Cells
 from softlook.tabular.kinds import Learned
 from softlook.tabular.parsing import NUMBER, number_word
+from softlook.tabular.wording import named
 
 Array = np.ndarray | pa.Array
 NUMBERS, TEXTS = "numbers", "texts"
-SHOWN = 8
-"""Values that an error lists."""
 SPELLED = (*TRUTHS, "0", "1")
 NOTHING = ("", "-", "?", "na", "n/a", "nan", "null", "none")
 """What people write for a missing cell."""
@@ -70,7 +69,7 @@ class Taking:
     def _rank(self, row: int, cell: Cell) -> str:
         word = _word(cell)
         if word not in self.values:
-            raise self._odd(row, _listed(self.values), cell)
+            raise self._odd(row, named(self.values), cell)
         return word
 
     def _truth(self, row: int, cell: Cell) -> str:
@@ -140,7 +139,3 @@ def _word(cell: Cell) -> str:
     if isinstance(cell, bool):
         return str(cell).lower()
     return number_word(cell) if isinstance(cell, float) else str(cell)
-
-
-def _listed(values: Sequence[str]) -> str:
-    return f"{', '.join(map(repr, values[:SHOWN]))}{', ...' * (len(values) > SHOWN)}"

@@ -11,19 +11,19 @@ from softlook.base.errors import DataError
 from softlook.data.check import file_facts
 from softlook.data.facts import Finding
 from softlook.data.files import find
-from softlook.recipes.estimate import command_of
+from softlook.recipes.estimate import Estimate, command_of
 from softlook.recipes.settings import Table
 from softlook.recipes.sizing import spoken
 from softlook.recipes.tables_counts import TableCounts
-from softlook.recipes.tables_data import Reading, TableData, gone_through, kinds_of, orders_of, told_of
+from softlook.recipes.tables_data import FirstPass, TableData, first_pass, kinds_of, orders_of, told_of
 from softlook.recipes.tables_findings import findings
-from softlook.recipes.tables_foreseeing import Foreseen, rehearsed
+from softlook.recipes.tables_foreseeing import rehearsed
 from softlook.recipes.tables_learning import listed, sized
 from softlook.recipes.tables_target import decided
 from softlook.recipes.told import gather
 from softlook.tabular.columns import Columns
-from softlook.tabular.sources import read_table
-from softlook.tabular.telling import many
+from softlook.tabular.files import read_table
+from softlook.tabular.wording import many
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class TableFacts:
     def lines(self) -> list[str]:
         """The same for people."""
         return [
-            f"{len(self.files)} file(s), {sum(file['bytes'] for file in self.files):,} bytes",
+            f"{many(len(self.files), 'file')}, {sum(file['bytes'] for file in self.files):,} bytes",
             *self.said,
             f"{many(self.rows, 'row')}, {self.unlabelled:,} without a target, {self.duplicates:,} repeated",
             f"{many(len(self.columns), 'column')}:",
@@ -75,22 +75,22 @@ def check_table(settings: Table) -> tuple[TableFacts, TableData | None]:
     warning: every row has a value of its own, as in an id: 'age'. Leave it out: --ignore age.
     warning: one column alone tells buys without fail: 'city'. Ask whether that is known before buys is...
     """
-    reading = gone_through(settings)
+    passed = first_pass(settings)
     counts = TableCounts(settings.target, settings.ignore)
-    pieces = read_table(reading.files, words=reading.words)
+    pieces = read_table(passed.files, words=passed.words)
     kinds: dict[str, Any] = kinds_of(settings)
     columns = Columns.fit_many(counts.passing(pieces), kinds=kinds, ordinal=orders_of(settings))
-    fault = _fault_of(reading)
-    data = None if fault else reading.data()
+    fault = _fault_of(passed)
+    data = None if fault else passed.data()
     shared = {
-        name: counts.shared(read_table(find(files), words=reading.words))
+        name: counts.shared(read_table(find(files), words=passed.words))
         for name, files in (("valid", settings.valid), ("test", settings.test))
         if files
     }
     is_classes = data is not None and data.target.answers == "classes"
-    labels = dict(reading.seen[0].counts.most_common()) if is_classes else {}
+    labels = dict(passed.seen[0].counts.most_common()) if is_classes else {}
     facts = TableFacts(
-        files=[file_facts(path) for path in reading.files],
+        files=[file_facts(path) for path in passed.files],
         said=[] if data is None else data.said,
         rows=counts.rows,
         unlabelled=counts.unlabelled,
@@ -106,43 +106,30 @@ def check_table(settings: Table) -> tuple[TableFacts, TableData | None]:
     return facts, data
 
 
-def _fault_of(reading: Reading) -> list[Finding]:
+def _fault_of(passed: FirstPass) -> list[Finding]:
     """Why the target is none that can be learned, where it is none."""
     try:
-        decided(reading.seen, reading.settings.answers)
+        with told_of(passed.settings):
+            decided(passed.seen, passed.settings.answers)
     except DataError as fault:
-        return [Finding("error", fault.what, fault.help or "name another column: --target")]
+        return [Finding("error", fault.what, fault.help or "name another column: --target", fault.place)]
     return []
 
 
-@dataclass(frozen=True)
-class TableEstimate:
-    """A run that has not begun."""
-
-    command: str
-    found: Foreseen
-
-    def to_json(self) -> dict[str, Any]:
-        return {"command": self.command, **self.found.facts()}
-
-    def lines(self) -> list[str]:
-        """The same for people."""
-        found, duration = self.found, self.found.duration
-        known = "until patience ends it" if duration.seconds is None else f"about {spoken(duration.seconds)}, or less"
-        steps = f"{duration.epoch:,} an epoch" if duration.steps is None else f"{duration.steps:,}"
-        return [
-            f"What `softlook train` would do here, on {found.device}:",
-            f"  size    {sized(**found.size)}: {found.weights:,} weights",
-            f"  steps   {steps} of {found.batch:,} rows, about {duration.step:.2g} s each",
-            f"  time    {known}; models to compare with come on top",
-            f"  memory  {found.memory}",
-            f"  type    {self.command}",
-        ]
-
-
-def estimate_table(given: Mapping[str, Any], data: TableData) -> TableEstimate:
+def estimate_table(given: Mapping[str, Any], data: TableData) -> Estimate:
     """What a run on this table would choose on this machine, and what it would take; `given` is what it is told."""
     settings = Table.model_validate(given)
     with told_of(settings):
         found = rehearsed(gather(settings, environ=os.environ), data)
-    return TableEstimate(command_of("table", given), found)
+    duration = found.duration
+    known = "until patience ends it" if duration.seconds is None else f"about {spoken(duration.seconds)}, or less"
+    steps = f"{duration.epoch:,} an epoch" if duration.steps is None else f"{duration.steps:,}"
+    return Estimate(
+        command_of("table", given),
+        found.facts(),
+        device=found.device,
+        size=f"{sized(**found.size)}: {found.weights:,} weights",
+        steps=f"{steps} of {found.batch:,} rows, about {duration.step:.2g} s each",
+        time=f"{known}; models to compare with come on top",
+        memory=found.memory,
+    )

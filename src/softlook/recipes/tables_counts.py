@@ -15,6 +15,8 @@ from softlook.tabular.arrow import pc
 
 VALUES = 10_000
 """Different values of a column that are remembered."""
+ENOUGH, MOST_BYTES = 1_000, 64 << 20
+"""Rows that are counted at a time at least, unless they take up so much."""
 BETWEEN, NOTHING = "\x1f", "\x00"
 """What parts the cells of a row, and what stands for a cell that is empty."""
 
@@ -65,6 +67,18 @@ class ColumnCounts:
                 self.odd_at.setdefault(kind, int(rows[pc.index(column, value).as_py()]))
 
 
+def in_larger_parts(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Several pieces as one, where they hold few rows each: of thousands of columns each takes its time every time."""
+    held: list[pa.Table] = []
+    for piece in pieces:
+        held.append(piece)
+        if sum(one.num_rows for one in held) >= ENOUGH or sum(one.nbytes for one in held) >= MOST_BYTES:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
+
+
 class TableCounts:
     """What was seen of all rows whose target is known; columns that are left out do not count."""
 
@@ -81,7 +95,7 @@ class TableCounts:
     def passing(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """The pieces without the target: whoever goes through them has them counted."""
         before = 0
-        for piece in pieces:
+        for piece in in_larger_parts(pieces):
             is_known = reduce(pc.and_, (piece.column(name).is_valid() for name in self.target))
             rows = np.flatnonzero(is_known) + before + 1
             known, before = piece.filter(is_known), before + piece.num_rows

@@ -15,10 +15,11 @@ from softlook.data.files import find
 from softlook.recipes.settings import Files, Table
 from softlook.recipes.tables_target import Seen, Target, decided
 from softlook.recipes.told import meant
+from softlook.tabular.bad_cells import told_where
+from softlook.tabular.files import read_table
 from softlook.tabular.kinds import KINDS
-from softlook.tabular.places import told_where
-from softlook.tabular.sources import read_table
-from softlook.tabular.storing import Room
+from softlook.tabular.stored_rows import Room
+from softlook.tabular.wording import named
 
 WORDS = ("category", "boolean", "ordinal", "text")
 """Kinds of columns whose cells are taken as they are spelled."""
@@ -50,19 +51,20 @@ class TableData:
 
 def read_data(settings: Table) -> TableData:
     """Every file that is named. What can be known to be wrong is said before the last row is read."""
-    return gone_through(settings).data()
+    with told_of(settings):
+        return first_pass(settings).data()
 
 
-def gone_through(settings: Table) -> "Reading":
+def first_pass(settings: Table) -> "FirstPass":
     """The files to learn from, once every column is there that somebody named."""
     files = find(settings.data)
     schema = schema_in(files)
     check_names(settings, schema.names)
     refuse_nested(schema, set(schema.names) - set(settings.ignore), files[0])
-    return Reading(files, schema.names, settings)
+    return FirstPass(files, schema.names, settings)
 
 
-class Reading:
+class FirstPass:
     """Files that have been gone through once: what their target holds is known, and they are held where they fit."""
 
     def __init__(self, files: list[Path], names: list[str], settings: Table) -> None:
@@ -71,7 +73,7 @@ class Reading:
         self.words = {*settings.target, *orders_of(settings), *(name for name in kinds if kinds[name] in WORDS)}
         self.seen = [Seen(name) for name in settings.target]
         self.held: list[pa.Table] | None = []
-        room, taken = Room.of(memory_of(settings)).raw, 0
+        room, taken = Room.of(memory_limit_of(settings)).raw, 0
         for piece in self._pieces(files):
             for one in self.seen:
                 one.add(piece.column(one.name))
@@ -167,7 +169,7 @@ def refuse_nested(schema: pa.Schema, names: Collection[str], file: Path) -> None
             )
 
 
-def memory_of(settings: Table) -> float | None:
+def memory_limit_of(settings: Table) -> float | None:
     """Bytes that a table may take up."""
     return None if settings.training.memory_limit is None else settings.training.memory_limit * 1e9
 
@@ -213,7 +215,7 @@ def orders_of(settings: Table) -> dict[str, list[str]]:
     return {name: words.split(",") for name, words in _pairs(settings.ordinal, "ordinal", "size=S,M,L").items()}
 
 
-def weights_of(settings: Table, target: Target) -> dict[Any, float] | str | None:
+def class_weights_of(settings: Table, target: Target) -> dict[Any, float] | str | None:
     """What each class weighs, by the class itself."""
     if not settings.class_weights:
         return None
@@ -225,7 +227,8 @@ def weights_of(settings: Table, target: Target) -> dict[Any, float] | str | None
     found: dict[Any, float] = {}
     for name, weight in _pairs(settings.class_weights, "class-weights", "yes=3").items():
         if name not in classes:
-            raise ConfigError(f"--class-weights: there is no class {name!r:.80}.{meant(name, classes)}")
+            there = f"{meant(name, classes)} There are {named(list(classes), SHOWN)}."
+            raise ConfigError(f"--class-weights: there is no class {name!r:.80}.{there}")
         try:
             found[classes[name]] = float(weight)
         except ValueError:

@@ -1,7 +1,7 @@
 """From what was counted in a table to what a person should know, the gravest first."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from softlook.data.counts import REMEMBERED
 from softlook.data.facts import Finding
@@ -12,7 +12,7 @@ from softlook.tabular.categories import CategoryColumn
 from softlook.tabular.columns import Columns
 from softlook.tabular.kinds import Learned
 from softlook.tabular.numbers import NumberColumn
-from softlook.tabular.telling import many, percent
+from softlook.tabular.wording import many, named, percent
 
 UNEVEN = 20
 """Times rarer than the commonest that a class is when accuracy alone says little."""
@@ -64,29 +64,41 @@ def _labels(counts: TableCounts, labels: Mapping[str, int]) -> Told:
     if many >= UNEVEN * few:
         what = f"{out_of(many, counts.rows)} rows are {most!r:.40}, and {few:,} {least!r:.40}"
         yield Finding("warning", what, "look at AUC and not only at accuracy, or try --class-weights balanced")
+    twice = [same for same in _spelled_alike(labels) if len(same) > 1]
+    if twice:
+        what = f"classes that differ in nothing but capitals and blanks: {'; '.join(map(named, twice[:NAMED]))}"
+        yield Finding("warning", what, "spell each in one way, if each pair is meant as one")
     if counts.disputed:
         grave = "warning" if counts.disputed > 0.05 * counts.rows else "note"
         what = f"rows that differ from another in nothing but {counts.target[0]!r:.80}: {counts.disputed:,}"
         yield Finding(grave, what, "no model tells them apart", _row(counts.first["disputed"]))
 
 
+def _spelled_alike(labels: Iterable[str]) -> list[list[str]]:
+    """Labels by what is left of them without capitals and blanks."""
+    found: dict[str, list[str]] = {}
+    for label in labels:
+        found.setdefault("".join(label.casefold().split()), []).append(label)
+    return list(found.values())
+
+
 def _columns(counts: TableCounts, columns: Sequence[Learned]) -> Told:
     nothing = [column.name for column in columns if _carries_nothing(column)]
     if nothing:
-        yield Finding("note", f"cells are all alike, or all missing: {_named(nothing)}", _leave(nothing))
+        yield Finding("note", f"cells are all alike, or all missing: {named(nothing, NAMED)}", _leave(nothing))
     hardly = [column.name for column in columns if HARDLY <= column.missing < 1]
     if hardly:
-        yield Finding("note", f"{percent(HARDLY)} of the cells are missing, or more: {_named(hardly)}")
+        yield Finding("note", f"{percent(HARDLY)} of the cells are missing, or more: {named(hardly, NAMED)}")
     if counts.rows < FEW:
         return
     own = [column.name for column in columns if _is_id(counts.columns[column.name], column)]
     if own:
-        yield Finding("warning", f"every row has a value of its own, as in an id: {_named(own)}", _leave(own))
+        yield Finding("warning", f"every row has a value of its own, as in an id: {named(own, NAMED)}", _leave(own))
     names = " and ".join(counts.target)
     telling = [column.name for column in columns if _tells(counts.columns[column.name], counts.rows)]
     if telling:
         help_ = f"ask whether that is known before {names} is; if not, {_leave(telling)}"
-        yield Finding("warning", f"one column alone tells {names} without fail: {_named(telling)}", help_)
+        yield Finding("warning", f"one column alone tells {names} without fail: {named(telling, NAMED)}", help_)
 
 
 def _characters(counts: TableCounts) -> Told:
@@ -119,11 +131,6 @@ def _tells(seen: ColumnCounts, rows: int) -> bool:
     """Whether values that come again and again always come with the same answer."""
     answers = seen.answers or {}
     return len(answers) * OFTEN <= rows and len(set(answers.values())) > 1
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return ", ".join(f"{name!r:.80}" for name in names[:NAMED]) + more
 
 
 def _leave(names: Sequence[str]) -> str:

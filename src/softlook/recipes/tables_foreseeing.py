@@ -15,14 +15,14 @@ from softlook.recipes.settings import Table
 from softlook.recipes.sizing import spoken
 from softlook.recipes.tables_data import Part, TableData
 from softlook.recipes.tables_learning import introduced, sizes_of
-from softlook.recipes.tables_settling import estimator_for, settled_for, with_sizes
+from softlook.recipes.tables_settling import estimator_for, settled_for, with_found_sizes
 from softlook.recipes.told import Settled, Told
 from softlook.recipes.trial import STILL, Step, Trial, measured
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Epoch, Learner, Limits, seconds_to_answer
-from softlook.tabular.recalling import seconds_to_remember
+from softlook.tabular.row_memory import seconds_to_remember
 from softlook.tabular.stepping import Stepping
-from softlook.tabular.storing import StoredRows
+from softlook.tabular.stored_rows import StoredRows
 from softlook.train.chance import chance
 from softlook.train.folder import RunFolder
 
@@ -130,7 +130,7 @@ class Rehearsal:
         if not settings.no_baseline:
             said.append("Models to compare with come on top of that; --no-baseline leaves them out.")
         self.found = Foreseen(
-            settled=with_sizes(self.settled, type(estimator), learner.recipe),
+            settled=with_found_sizes(self.settled, type(estimator), learner.recipe),
             said=[*said, f"{weights_of(learner.model)}, and memory: {memory}."],
             columns=estimator.reading_.told(),
             device=str(learner.total.device),

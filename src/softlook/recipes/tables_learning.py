@@ -6,17 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
+import torch
 from torch import nn
 
 from softlook.recipes.settings import TableTraining
+from softlook.tabular.checkpoints import Checkpointed
+from softlook.tabular.defaults import Recipe
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Epoch, Learner, Limits
-from softlook.tabular.standing import Standing
 from softlook.tabular.targets import Amounts
-from softlook.tabular.telling import many
+from softlook.tabular.wording import many
 from softlook.train.batches import Place
+from softlook.train.device import choose_precision
 from softlook.train.events import Evaluated, Event, Finished, Saved, Started, Trained, Warned
 from softlook.train.folder import RunFolder
+from softlook.train.half import cpu_has_units
 from softlook.train.progress import Progress
 from softlook.train.snapshots import Snapshots
 from softlook.train.stop import Stop
@@ -45,18 +49,18 @@ class Keeping:
 
     def __call__(self, learner: Learner, limits: Limits) -> list[Epoch]:
         """What an estimator's `fit` asks for: the whole of learning."""
-        self.learner, self.standing = learner, Standing.of(learner, self.estimator)
+        self.learner, self.checkpointed = learner, Checkpointed.of(learner, self.estimator)
         fixed = {name: value for name, value in asdict(learner.recipe).items() if name not in FREE}
         self.snapshots = Snapshots(self.folder.path, keep=self.training.keep, settings=fixed)
         self.snapshots.sweep()
-        before = self.snapshots.restore(self.standing, self._warn) or Progress()
+        before = self.snapshots.restore(self.checkpointed, self._warn) or Progress()
         self.began = time.monotonic() - before.seconds
         self.saved = self.spoken = time.monotonic()
         self.counted = learner.steps, self.spoken
         count = sum(weights.numel() for weights in learner.model.parameters())
-        device = self.standing.device
-        precision = "bfloat16" if learner.recipe.half and device.type == "cuda" else "float32"
-        self.say(Started(learner.steps, self._steps(learner), str(device), precision, count))
+        device = self.checkpointed.device
+        precision = precision_of(learner.recipe, device)
+        self.say(Started(learner.steps, self._steps(learner), str(device), precision, count, limits.seconds))
         learner.between = self._between
         with Stop().listening() as self.stop:
             history = learner.learn(replace(limits, began=self.began), self._told)
@@ -115,7 +119,7 @@ class Keeping:
             looked=learner.looked,
             waited=learner.waited,
         )
-        path = self.snapshots.save(self.standing, progress)
+        path = self.snapshots.save(self.checkpointed, progress)
         self.saved = time.monotonic()
         if is_new:
             self.say(Saved(learner.steps, path.name))
@@ -148,6 +152,15 @@ def introduced(learner: Learner, estimator: TableEstimator, training: TableTrain
         f"{len(learner.train):,} rows are learned from, {held:,} are held out to stop by.",
         f"{learner.recipe.model}: {sized(**sizes_of(learner))}. {_ends(learner, training)}",
     ]
+
+
+def precision_of(recipe: Recipe, device: torch.device) -> str:
+    """What the products of a step are computed in; whatever they are added up to is in single precision."""
+    if not recipe.half:
+        return "float32"
+    if device.type == "cpu":
+        return "bfloat16" if cpu_has_units() else "float32"
+    return str(choose_precision("auto", device)).removeprefix("torch.")
 
 
 def sizes_of(learner: Learner) -> dict[str, int]:

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from softlook.recipes.report import safe, score_name, shown
-from softlook.tabular.weighing import Weighed
+from softlook.recipes.report import SMALL, safe, score_name, shown
+from softlook.tabular.importance import Importances
 
 COLUMNS = "columns"
 """The score that is a table of columns, each with both opinions on what it matters."""
@@ -13,17 +14,22 @@ FIRST = 5
 """Columns that are named where there is room for a line alone."""
 
 
-def as_scores(weighed: Weighed, measure: str) -> dict[str, Any]:
+def as_scores(importances: Importances, measure: str) -> dict[str, Any]:
     """Both opinions on every column as JSON has them, those that matter most first; None where one is silent."""
     found = [
         {
-            "name": weighed.names[place],
-            "attention": _known(float(weighed.attention[place])),
-            "permutation": _known(float(weighed.permutation[place])),
+            "name": importances.names[place],
+            "attention": _known(float(importances.attention[place])),
+            "permutation": _known(float(importances.permutation[place])),
         }
-        for place in weighed.order().tolist()
+        for place in importances.order().tolist()
     ]
-    return {"measure": measure, "rows": weighed.rows, "rank_correlation": _known(weighed.correlation), COLUMNS: found}
+    return {
+        "measure": measure,
+        "rows": importances.rows,
+        "rank_correlation": _known(importances.correlation),
+        COLUMNS: found,
+    }
 
 
 def in_a_line(found: Mapping[str, Any]) -> str:
@@ -36,7 +42,8 @@ def in_a_line(found: Mapping[str, Any]) -> str:
     first = [one for one in found[COLUMNS][:FIRST] if (one["permutation"] or 0) > 0]
     if not first:
         return "No column matters by itself: whichever is shuffled, the answers are as good."
-    cost = ", ".join(f"{one['name']} {shown(one['permutation'])}" for one in first)
+    measure = _measure(found, first[0]["permutation"])
+    cost = ", ".join(f"{one['name']} {shown(one['permutation'], measure)}" for one in first)
     return f"Columns that matter most, by the {score_name(found['measure'])} that shuffling them costs: {cost}."
 
 
@@ -52,9 +59,10 @@ def columns_part(lines: Sequence[str], names: Sequence[str], found: Mapping[str,
         return f'<h2>Columns</h2><div class="wide"><table>{rows}</table></div>{together}'
     most = {which: max(one[which] or 0 for one in found[COLUMNS]) for which in ("attention", "permutation")}
     head = f"<tr><th>column</th><th>looked at</th><th>{safe(score_name(found['measure']))}, if shuffled</th></tr>"
+    more = partial(_more, measure=_measure(found, most["permutation"]))
     rows = "".join(
         f"<tr>{_about(one['name'], held)}{_bar(one['attention'], most['attention'], _share)}"
-        f"{_bar(one['permutation'], most['permutation'], _more)}</tr>"
+        f"{_bar(one['permutation'], most['permutation'], more)}</tr>"
         for one in found[COLUMNS]
     )
     table = f'<div class="wide"><table>{head}{rows}</table></div>'
@@ -86,8 +94,13 @@ def _share(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def _more(value: float) -> str:
-    return f"{'+' if value >= 0 else '−'}{shown(abs(value))}"
+def _more(value: float, *, measure: str) -> str:
+    return f"{'+' if value >= 0 else '−'}{shown(abs(value), measure)}"
+
+
+def _measure(found: Mapping[str, Any], most: float) -> str:
+    """The name that says how many digits a cost has: beside larger ones, what is next to nothing needs none."""
+    return found["measure"] if most < SMALL else ""
 
 
 def _known(value: float) -> float | None:

@@ -6,16 +6,17 @@ from typing import Any
 
 import torch
 
-from softlook.recipes.report import COMPARED, ON, WEIGHED, score_name, shown
+from softlook.recipes.report import COMPARED, IMPORTANCES, ON, score_name, shown
 from softlook.recipes.settings import Table
 from softlook.recipes.tables_data import TableData
 from softlook.recipes.tables_page import as_scores, in_a_line
 from softlook.tabular.baselines import baselines
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Learner
+from softlook.tabular.importance import quick_importances
 from softlook.tabular.metrics import scores_on
 from softlook.tabular.rows import Rows
-from softlook.tabular.weighing import weighed
+from softlook.tabular.wording import percent
 
 log = logging.getLogger("softlook.recipes")
 MODEST = 60.0
@@ -31,8 +32,12 @@ def scored(
     *,
     settings: Table,
     known: Mapping[str, Any],
+    seconds: float,
 ) -> dict[str, Any]:
-    """Scores on held-out rows and, where there are some, on test rows; with other models beside ours if wished for."""
+    """Scores on held-out rows and, where there are some, on test rows; with other models beside ours if wished for.
+
+    `known` are scores of before, and `seconds` is what all of learning took.
+    """
     scores: dict[str, Any] = {}
     if learner.held is not None:
         scores |= scores_on(estimator, learner.held)
@@ -42,16 +47,21 @@ def scored(
     if on is None:
         log.info("Nothing was held out, and no --test came: what it is worth is not known.")
         return scores
-    what = "test rows" if test is not None else "held-out rows, by which it was also chosen when to stop"
-    where, seconds = f"{len(on):,} {what}", learner.history[-1]["seconds"]
+    where = f"{len(on):,} {'held-out rows, by which it was also chosen when to stop' if test is None else 'test rows'}"
+    if (memory := estimator.memory_) is not None:
+        log.info(
+            f"{len(memory.weight):,} rows are remembered; those nearest to a row make up {percent(memory.share)} of "
+            "its answer. How much that is to be, the held-out rows decided."
+        )
     compared = [{"model": OURS, **scores.get("test", scores), "seconds": seconds}]
     if not settings.no_baseline:
         before = known.get(COMPARED, [])[1:] if known.get(ON) == where else []
         compared += before or _others(estimator, learner, on, settings, max(MODEST, seconds))
     log.info("\n".join([f"On the {where}:", *lines(compared)]))
     measure = "log_loss" if data.target.answers == "classes" else "rmse"
-    scores[WEIGHED] = as_scores(weighed(estimator, on, seed=settings.training.seed), measure)
-    log.info(in_a_line(scores[WEIGHED]))
+    found = quick_importances(estimator, on, seed=settings.training.seed)
+    scores[IMPORTANCES] = as_scores(found, measure)
+    log.info(in_a_line(scores[IMPORTANCES]))
     return {**scores, COMPARED: compared, ON: where} if len(compared) > 1 else scores
 
 

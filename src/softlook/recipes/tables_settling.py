@@ -6,7 +6,7 @@ from typing import Any
 from softlook.base.errors import ConfigError
 from softlook.recipes.remembering import SETTINGS, lasting
 from softlook.recipes.settings import Table
-from softlook.recipes.tables_data import TableData, kinds_of, memory_of, orders_of, weights_of
+from softlook.recipes.tables_data import TableData, class_weights_of, kinds_of, memory_limit_of, orders_of
 from softlook.recipes.told import CHOSEN, Settled, Told, group_of, settle
 from softlook.tabular.classifier import FTTransformerClassifier, TabTransformerClassifier
 from softlook.tabular.defaults import OPEN, OPEN_SHARES, Recipe, chosen
@@ -86,7 +86,7 @@ def estimator_for(settings: Table, data: TableData) -> TableEstimator:
     kind: Any = ESTIMATORS[settings.estimator, settings.answers or data.target.answers]
     given = _given(settings)
     told = {name.rpartition(".")[2]: given[name] for name in parameters_of(kind)}
-    weights = weights_of(settings, data.target)
+    weights = class_weights_of(settings, data.target)
     more = {"class_weight": weights} if data.target.answers == "classes" else {}
     minutes = settings.training.minutes
     return kind(
@@ -94,7 +94,7 @@ def estimator_for(settings: Table, data: TableData) -> TableEstimator:
         **told,
         validation_share=settings.training.held_out,
         time_limit=None if minutes is None else 60 * minutes,
-        memory_limit=memory_of(settings),
+        memory_limit=memory_limit_of(settings),
         kinds=kinds_of(settings) or None,
         ordinal=orders_of(settings) or None,
         device=settings.training.device,
@@ -103,7 +103,7 @@ def estimator_for(settings: Table, data: TableData) -> TableEstimator:
     )
 
 
-def with_sizes(settled: Settled[Table], kind: type[TableEstimator], recipe: Recipe) -> Settled[Table]:
+def with_found_sizes(settled: Settled[Table], kind: type[TableEstimator], recipe: Recipe) -> Settled[Table]:
     """The sizes that were found for the rows: what was chosen once stays, on whatever device the run goes on."""
     own = parameters_of(kind)
     open_ = [name for name in FOUND if name in own and group_of(settled.settings, name) is None]

@@ -12,8 +12,9 @@ import pyarrow as pa
 from softlook.base.errors import ConfigError, DataError
 from softlook.tabular.arrow import pc
 from softlook.tabular.categories import TRUTHS
-from softlook.tabular.parsing import moments_in
-from softlook.tabular.telling import percent
+from softlook.tabular.cells import CellError
+from softlook.tabular.parsing import NUMBER, moments_in
+from softlook.tabular.wording import percent
 
 Answers = Literal["classes", "numbers"]
 FEW = 20
@@ -22,10 +23,14 @@ OFTEN = 5
 """And so often each of them has to occur, on average."""
 MOST = 100_000
 """Different values of which each is counted: what has more is no class."""
+RARE = 20
+"""Of so many different values, one may be no number before they are taken for words."""
 SHOWN = 6
 """Classes that are named."""
 WHOLE = re.compile(r"-?(0|[1-9]\d{0,17})")
 """A whole number as it is usually spelled: one with zeros in front is a word."""
+DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}")
+"""A day, in whatever order its parts stand."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,8 @@ class Target:
                 return np.array(words.cast(pa.int64()).to_numpy() if self.is_whole else spelled(words, self.labels))
             except pa.ArrowInvalid:
                 odd = next(word for word in words.to_pylist() if not WHOLE.fullmatch(word))
-                raise DataError(f"{self.names[0]} is a whole number in the data, and {odd!r:.80} here") from None
+                said = f"{self.names[0]} is a whole number in the data, and {odd!r:.80} here"
+                raise CellError(said, name=self.names[0], cell=odd) from None
         columns = [_numbers(name, table.column(name)) for name in self.names]
         return columns[0] if len(columns) == 1 else np.stack(columns, 1)
 
@@ -93,10 +99,21 @@ class Seen:
         few = len(self.counts)
         return self.is_few and not self.parts and (few <= 2 or (few <= FEW and few * OFTEN <= self.rows))
 
+    @property
+    def would_be_numbers(self) -> bool:
+        """Many different numbers, but for a word or two."""
+        words = sum(not NUMBER.fullmatch(value) for value in self.counts)
+        return self.is_few and len(self.counts) > FEW and 0 < words * RARE <= len(self.counts)
+
+    def odd_cell(self, said: str, otherwise: str) -> CellError:
+        """The error for a cell that is no number, where numbers are wanted."""
+        help = f"mend such cells or empty them: rows without {self.name} are left out{otherwise}"
+        return CellError(said, name=self.name, cell=self.odd or "", help=help)
+
     def ends(self) -> str:
         """From where to where numbers go."""
         if self.odd is not None:
-            raise DataError(f"{self.name} is to hold numbers, and holds {self.odd!r:.80}")
+            raise self.odd_cell(f"{self.name} is to hold numbers, and holds {self.odd!r:.80}", "")
         return f"{self.name}, numbers from {self.low:.6g} to {self.high:.6g}"
 
 
@@ -118,6 +135,9 @@ def _classes(seen: Seen, told: Answers | None) -> Target:
     name, counts = seen.name, seen.counts
     if len(counts) < 2:
         raise DataError(f"every row has the same {name}, {next(iter(counts))!r:.80}: there is nothing to learn")
+    if told is None and seen.would_be_numbers:
+        said = f"{name} has {len(counts):,} different values, nearly all of them numbers, and {seen.odd!r:.80} is none"
+        raise seen.odd_cell(said, "; or say --answers classes if it is meant so")
     if not seen.is_few or (told is None and seen.odd is not None and len(counts) > max(FEW, seen.rows // 2)):
         odd = "" if seen.odd is None else f", and {seen.odd!r:.80} is no number"
         raise DataError(
@@ -127,17 +147,24 @@ def _classes(seen: Seen, told: Answers | None) -> Target:
     shares = [f"{value} {percent(count / seen.rows)}" for value, count in counts.most_common(SHOWN)]
     more = f" and {len(counts) - SHOWN:,} more" if len(counts) > SHOWN else ""
     other = " --answers numbers says otherwise." if seen.odd is None and told is None else ""
+    if told is None and len(counts) > FEW and seen.odd is not None and _is_amount(seen.odd):
+        other = f" {seen.odd!r:.80} is no number: {_instead(seen.odd)}, if numbers are meant."
     said = f"To be predicted: {name}, {len(counts):,} classes ({', '.join(shares)}{more}).{other}"
     return Target((name,), "classes", said, tuple(sorted(map(int, counts) if seen.is_whole else counts)))
 
 
 def _instead(odd: str | None) -> str:
     """What can be done about a column of which this value is neither a number nor likely to be a class."""
-    if odd is not None and moments_in(pa.array([odd])) is not None:
+    if odd is not None and (DATE.fullmatch(odd.strip()) or moments_in(pa.array([odd])) is not None):
         return "a date is not predicted: make a number of it, days from a day of your choice, say"
-    if odd is not None and re.search(r"\d", odd) and not re.search(r"[^\W\d_]", odd):
+    if odd is not None and _is_amount(odd):
         return "spell numbers with digits and a point alone, as in 1234.5"
     return "name another column with --target, or say --answers classes if it is meant so"
+
+
+def _is_amount(word: str) -> bool:
+    """Whether it has digits and signs, and no letters."""
+    return bool(re.search(r"\d", word)) and not re.search(r"[^\W\d_]", word)
 
 
 def spelled(words: pa.ChunkedArray, labels: Sequence[Any]) -> list[Any]:
@@ -157,7 +184,7 @@ def _numbers(name: str, column: pa.ChunkedArray) -> np.ndarray:
         found = pc.cast(column, pa.float64()).to_numpy()
     except pa.ArrowInvalid:
         wrong = next(word for word in column.to_pylist() if _as_numbers([word]) is None)
-        raise DataError(f"{name} is to hold numbers, and holds {wrong!r:.80}") from None
+        raise CellError(f"{name} is to hold numbers, and holds {wrong!r:.80}", name=name, cell=wrong) from None
     if not np.isfinite(found).all():
         raise DataError(f"{name} is to hold numbers, and holds {found[~np.isfinite(found)][0]}")
     return found

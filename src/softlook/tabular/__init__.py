@@ -19,10 +19,10 @@ from softlook.tabular.columns import Slot as Slot
 from softlook.tabular.defaults import RECIPES as RECIPES
 from softlook.tabular.defaults import Recipe as Recipe
 from softlook.tabular.importance import Importances as Importances
-from softlook.tabular.keeping import load as load
 from softlook.tabular.kinds import Kind as Kind
 from softlook.tabular.regressor import FTTransformerRegressor as FTTransformerRegressor
 from softlook.tabular.regressor import TabTransformerRegressor as TabTransformerRegressor
+from softlook.tabular.saving import load as load
 from softlook.tabular.scaling import Scaling as Scaling
 
 if TYPE_CHECKING:

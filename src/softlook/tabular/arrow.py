@@ -21,3 +21,9 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
         column = column.cast(pa.large_string())  # all of them together may be more than 2 GB
     found = column.unify_dictionaries().combine_chunks()
     return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+
+
+def in_order(values: pa.Array, order: pa.Array) -> pa.Array:
+    """Values as categories that have an order, lowest first."""
+    order = order.cast(values.type)
+    return pa.DictionaryArray.from_arrays(pc.index_in(values, value_set=order), order, ordered=True)

@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from softlook.tabular.metrics import judged
-from softlook.tabular.rows import Rows, Supply, together
+from softlook.tabular.rows import Rows, Supply, some_rows
 from softlook.tabular.targets import Amounts, Classes
 
 MOST_ROWS = 500_000
@@ -40,7 +40,7 @@ class Baseline:
     seconds: float
 
 
-class Cells(NamedTuple):
+class Arrays(NamedTuple):
     """Rows as arrays: numbers with NaN, codes, what is wanted, weights."""
 
     numbers: np.ndarray
@@ -52,15 +52,15 @@ class Cells(NamedTuple):
     def whole(self) -> np.ndarray:
         return np.hstack([self.numbers, self.codes.astype(np.float32)])
 
-    def some(self, most: int) -> "Cells":
-        return Cells(*(part[:most] for part in self))
+    def some(self, most: int) -> "Arrays":
+        return Arrays(*(part[:most] for part in self))
 
 
 class Given(NamedTuple):
     """What they learn from, and what they may stop by."""
 
-    train: Cells
-    held: Cells | None
+    train: Arrays
+    held: Arrays | None
     targets: Classes | Amounts
     ends: float
     """When their time is up."""
@@ -71,9 +71,9 @@ def baselines(
     train: Supply, held: Rows | None, on: Rows, *, targets: Classes | Amounts, seconds: float, seed: int
 ) -> list[Baseline]:
     """Train each, in about so many seconds at most, and judge it on the rows `on`."""
-    cells, judge = _cells(some_rows(train, seed)), _cells(on)
-    stop = None if held is None else _cells(held)
-    ways: list[tuple[str, Callable[[Given, Cells], np.ndarray]]] = [
+    arrays, judge = _arrays(some_rows(train, MOST_ROWS, torch.Generator().manual_seed(seed))), _arrays(on)
+    stop = None if held is None else _arrays(held)
+    ways: list[tuple[str, Callable[[Given, Arrays], np.ndarray]]] = [
         ("LightGBM", _lightgbm) if find_spec("lightgbm") else ("HistGradientBoosting", _histograms),
         ("ridge regression", _ridge) if isinstance(targets, Amounts) else ("logistic regression", _logistic),
     ]
@@ -82,12 +82,12 @@ def baselines(
         began = time.monotonic()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a linear model that would have liked more steps, a column without values
-            answers = way(Given(cells, stop, targets, began + seconds, seed), judge)
+            answers = way(Given(arrays, stop, targets, began + seconds, seed), judge)
         made.append(Baseline(name, judged(targets, answers, judge.wanted), time.monotonic() - began))
     return made
 
 
-def _lightgbm(given: Given, on: Cells) -> np.ndarray:
+def _lightgbm(given: Given, on: Arrays) -> np.ndarray:
     import lightgbm  # noqa: PLC0415  (many do without)
 
     def clock(env: Any) -> None:
@@ -123,7 +123,7 @@ def _lightgbm(given: Given, on: Cells) -> np.ndarray:
     return _answers(given, on.whole, fitted)
 
 
-def _histograms(given: Given, on: Cells) -> np.ndarray:
+def _histograms(given: Given, on: Arrays) -> np.ndarray:
     numbers = given.train.numbers.shape[1]
     few = given.train.codes.max(0, initial=0) < MOST_CODES
     mask = np.concatenate([np.zeros(numbers, bool), few])
@@ -134,15 +134,15 @@ def _histograms(given: Given, on: Cells) -> np.ndarray:
             HistGradientBoostingClassifier if isinstance(given.targets, Classes) else HistGradientBoostingRegressor
         )
         model = kind(max_iter=100, early_stopping=False, warm_start=True, categorical_features=mask, random_state=0)
-        best, kept, trees = np.inf, 0, 100
+        trees = 100
         while True:
             model.set_params(max_iter=trees).fit(_parted(given.train.whole, mask), wanted, given.train.weight)
             if held is None or given.held is None or time.monotonic() > given.ends or trees >= ROUNDS:
                 return model
             true = np.searchsorted(model.classes_, held) if hasattr(model, "classes_") else held
             losses = [_loss(said, true) for said in _staged(model, _parted(given.held.whole, mask))]
-            best, kept = min(losses), int(np.argmin(losses))
-            if len(losses) - kept > PATIENCE or not np.isfinite(best):
+            kept = int(np.argmin(losses))
+            if len(losses) - kept > PATIENCE or not np.isfinite(losses[kept]):
                 return _Cut(model, kept)
             trees += 100
 
@@ -181,14 +181,14 @@ def _parted(cells: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return np.where(mask & (cells >= MOST_CODES), np.nan, cells)
 
 
-def _logistic(given: Given, on: Cells) -> np.ndarray:
+def _logistic(given: Given, on: Arrays) -> np.ndarray:
     train = given.train.some(ENOUGH_FOR_LINES)
     flat = _Flat(train)
     model = LogisticRegression(max_iter=200).fit(flat(train), train.wanted, train.weight)
     return _spread(model, model.predict_proba(flat(on)), given.targets)
 
 
-def _ridge(given: Given, on: Cells) -> np.ndarray:
+def _ridge(given: Given, on: Arrays) -> np.ndarray:
     train = given.train.some(ENOUGH_FOR_LINES)
     flat = _Flat(train)
     return Ridge().fit(flat(train), train.wanted, train.weight).predict(flat(on)).reshape(len(on.wanted), -1)
@@ -197,17 +197,17 @@ def _ridge(given: Given, on: Cells) -> np.ndarray:
 class _Flat:
     """Cells for a linear model: numbers of one size, a flag for each that is missing, a column for each category."""
 
-    def __init__(self, cells: Cells) -> None:
-        self.scaler = StandardScaler().fit(np.nan_to_num(cells.numbers)) if cells.numbers.shape[1] else None
-        self.encoder = OneHotEncoder(handle_unknown="ignore").fit(cells.codes) if cells.codes.shape[1] else None
+    def __init__(self, rows: Arrays) -> None:
+        self.scaler = StandardScaler().fit(np.nan_to_num(rows.numbers)) if rows.numbers.shape[1] else None
+        self.encoder = OneHotEncoder(handle_unknown="ignore").fit(rows.codes) if rows.codes.shape[1] else None
 
-    def __call__(self, cells: Cells) -> Any:
+    def __call__(self, rows: Arrays) -> Any:
         parts: list[Any] = []
         if self.scaler is not None:
-            scaled: Any = self.scaler.transform(np.nan_to_num(cells.numbers))
-            parts += [csr_matrix(scaled), csr_matrix(np.isnan(cells.numbers).astype(np.float32))]
+            scaled: Any = self.scaler.transform(np.nan_to_num(rows.numbers))
+            parts += [csr_matrix(scaled), csr_matrix(np.isnan(rows.numbers).astype(np.float32))]
         if self.encoder is not None:
-            parts.append(self.encoder.transform(cells.codes))
+            parts.append(self.encoder.transform(rows.codes))
         return hstack(parts, format="csr")
 
 
@@ -236,17 +236,7 @@ def _spread(model: Any, said: np.ndarray, targets: Classes | Amounts) -> np.ndar
     return whole
 
 
-def some_rows(train: Supply, seed: int) -> Rows:
-    """All rows, or as many as are enough, in an order of chance."""
-    found: list[Rows] = []
-    for rows in train.batches(8192, torch.Generator().manual_seed(seed)):
-        found.append(rows)
-        if sum(map(len, found)) >= MOST_ROWS:
-            break
-    return together(found)
-
-
-def _cells(rows: Rows) -> Cells:
+def _arrays(rows: Rows) -> Arrays:
     assert rows.wanted is not None
     weight = torch.ones(len(rows)) if rows.weight is None else rows.weight
-    return Cells(*(part.cpu().numpy() for part in (rows.numbers, rows.categories, rows.wanted, weight)))
+    return Arrays(*(part.cpu().numpy() for part in (rows.numbers, rows.categories, rows.wanted, weight)))

@@ -9,7 +9,7 @@ import pyarrow as pa
 from softlook.base.errors import DataError
 from softlook.tabular.arrow import pc
 from softlook.tabular.cells import Cells, Words
-from softlook.tabular.telling import many, share, told
+from softlook.tabular.wording import many, named, share, told
 
 MISSING, RARE, FIRST = 0, 1, 2
 MOST = 1000
@@ -30,6 +30,8 @@ class CategoryColumn:
     is_id: bool = False
     """Whether every cell holds another value."""
     kind: Literal["category", "boolean"] = "category"
+    how: str = ""
+    """What a person may want to know about how it was recognised."""
 
     slots = ("",)
 
@@ -55,8 +57,7 @@ class CategoryColumn:
         values = TRUTHS if cells.sort == "boolean" else tuple(sorted(words.values.to_pylist()))
         if len(values) > 2:
             raise DataError(
-                f"column {cells.name!r} is to hold two values; it holds {len(values):,}: "
-                f"{', '.join(map(repr, values[:4]))}, ...",
+                f"column {cells.name!r} is to hold two values; it holds {len(values):,}: {named(values, 4)}",
                 help=f"kinds={{{cells.name!r}: 'category'}} takes any number of them",
             )
         return cls(cells.name, values, 0, share(int((words.codes < 0).sum()), len(cells)), kind="boolean")
@@ -80,6 +81,7 @@ class CategoryColumn:
             return told(
                 self.name,
                 self.kind,
+                self.how,
                 "every value is another one, as in an id: it carries nothing",
                 missing=self.missing,
             )
@@ -91,7 +93,7 @@ class CategoryColumn:
             else many(len(self.values), "value")
         )
         rare = f"{self.others:,} rare taken as one" if self.others else ""
-        return told(self.name, self.kind, held, rare, missing=self.missing)
+        return told(self.name, self.kind, self.how, held, rare, missing=self.missing)
 
     def facts(self) -> dict[str, Any]:
         """What `CategoryColumn(**facts)` is made of."""

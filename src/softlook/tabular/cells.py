@@ -143,7 +143,7 @@ class Cells:
 
 
 class CellError(DataError):
-    """A cell is not what its column is to hold. Where it lies in a file, `softlook.tabular.places` finds out."""
+    """A cell is not what its column is to hold. Where it lies in a file, `softlook.tabular.bad_cells` finds out."""
 
     def __init__(self, said: str, *, name: str = "", cell: str = "", row: int | None = None, help: str = "") -> None:
         super().__init__(said if row is None else f"{said} in row {row:,}", help=help)

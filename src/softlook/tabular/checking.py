@@ -20,9 +20,12 @@ from sklearn.utils.validation import (
 
 from softlook.base.errors import ConfigError, DataError
 from softlook.tabular.arrow import pc
-from softlook.tabular.frames import refuse_twins, refuse_unread
+from softlook.tabular.frames import names_of, refuse_empty, refuse_twins, refuse_unread
 from softlook.tabular.objects import is_missing
 from softlook.tabular.targets import TIMES
+from softlook.tabular.wording import named
+
+NUMBER = (int, float, np.integer, np.floating)
 
 
 def checked_frame(estimator: Any, X: Any, *, reset: bool) -> Any:
@@ -30,10 +33,7 @@ def checked_frame(estimator: Any, X: Any, *, reset: bool) -> Any:
     X = _tabled(X)
     if nw.dependencies.is_into_dataframe(X):
         X = validate_data(estimator, X, reset=reset, skip_check_array=True)
-        rows, columns = X.shape
-        if not rows or not columns:
-            what = f"{rows} sample(s)" if not rows else f"{columns} feature(s)"
-            raise ValueError(f"Found array with {what} (shape=({rows}, {columns})) while a minimum of 1 is required.")
+        refuse_empty(*X.shape)
         return X
     if isinstance(X, list | tuple):
         X = np.array(X, dtype=object)  # else numbers beside words would become words
@@ -79,14 +79,25 @@ def checked_class_weights(told: Mapping[Any, float], classes: Sequence[Any]) -> 
     """(classes,) what each weighs: 1 where it is not told."""
     strange, unnamed = [name for name in told if name not in classes], [name for name in classes if name not in told]
     if strange and unnamed:  # where all have a weight, others may be told too: they are not among these rows
-        raise ConfigError(
-            f"class_weight names {strange[0]!r:.80}, which is no class. The classes are "
-            f"{', '.join(map(repr, classes[:8]))}{', ...' * (len(classes) > 8)}"
-        )
+        raise ConfigError(f"class_weight names {strange[0]!r:.80}, which is no class. The classes are {named(classes)}")
     for name, weight in told.items():
         if not (isinstance(weight, Real) and 0 <= weight < np.inf):
             raise ConfigError(f"class_weight: a weight is a number from 0 up; {name!r:.80} has {weight!r:.80}")
     return np.array([told.get(name, 1.0) for name in classes], dtype=np.float64)
+
+
+def check_parameters(estimator: Any) -> None:
+    """That what all estimators are told makes sense; recipes look after their own."""
+    share, limit = estimator.validation_share, estimator.time_limit
+    if not (isinstance(share, NUMBER) and 0 <= share < 1):
+        raise ConfigError(f"validation_share is a share from 0 up to and without 1; {share!r} came")
+    if limit is not None and not (isinstance(limit, NUMBER) and limit > 0):
+        raise ConfigError(f"time_limit is a number of seconds above 0; {limit!r} came")
+    room = estimator.memory_limit
+    if room is not None and not (isinstance(room, NUMBER) and room > 0):
+        raise ConfigError(f"memory_limit is a number of bytes above 0; {room!r} came")
+    if estimator.n_jobs is not None and not (isinstance(estimator.n_jobs, int | np.integer) and estimator.n_jobs):
+        raise ConfigError(f"n_jobs is a number of cores, or -1 for all of them; {estimator.n_jobs!r} came")
 
 
 def check_validation(validation: Any) -> None:
@@ -102,7 +113,7 @@ def _tabled(X: Any) -> Any:
     refuse_unread(X)
     if isinstance(X, pa.RecordBatch):
         X = pa.Table.from_batches([X])
-    refuse_twins(X)
+    refuse_twins(names_of(X))
     if isinstance(X, pa.Table):
         return _decoded(X)
     if isinstance(X, np.ma.MaskedArray):

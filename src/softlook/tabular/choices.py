@@ -1,4 +1,4 @@
-"""One choice told in several columns, each 0 or 1: read as the one category that it is."""
+"""One-hot columns: one choice told in several columns, each 0 or 1, is read as the one category that it is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import numpy as np
 
 from softlook.tabular.categories import FIRST, MISSING, RARE
 from softlook.tabular.columns import Columns, Encoded, Slot
-from softlook.tabular.telling import told
+from softlook.tabular.wording import told
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Choices:
     def found(columns: Columns, encoded: Encoded) -> "Choices":
         """Slots that are 0 or 1 throughout, one after the other, of which each row has a 1 in exactly one."""
         numbers = encoded.numbers.shape[1]
-        set_in = {place: _set(columns, encoded, place) for place, slot in enumerate(columns.slots)}
+        set_in = {place: _set(columns, encoded, place) for place in range(len(columns.slots))}
         open_ = [place for place, cells in set_in.items() if cells is not None and cells.any() and not cells.all()]
         groups = list[tuple[int, ...]]()
         while open_:

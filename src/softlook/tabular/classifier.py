@@ -6,11 +6,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted
 
 from softlook.base.errors import ConfigError
 from softlook.tabular.checking import checked_class_weights, checked_labels
 from softlook.tabular.defaults import Family, Recipe, Watched
 from softlook.tabular.estimator import TableEstimator
+from softlook.tabular.parameters import explained
 from softlook.tabular.pieces import is_pieces
 from softlook.tabular.tallying import ClassTally, Tally
 from softlook.tabular.targets import Classes
@@ -27,9 +29,10 @@ class TableClassifier(ClassifierMixin, TableEstimator):
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, validation: tuple[Any, Any] | None = None
     ) -> "TableClassifier":
-        """Learn from a table and its labels.
+        """Learn from a table and its labels: words, whole numbers, truths or dates, one a row and none missing.
 
-        X: pandas, polars, pyarrow or numpy. `validation=(X, y)` are rows to stop by; where none come, a share is held
+        X: pandas, polars, pyarrow, numpy, or a list of rows. `sample_weight` has what each row weighs: one that weighs
+        nothing is as if it were not there. `validation=(X, y)` are rows to stop by; where none come, a share is held
         out. X may also be a path, paths, frames one after another, or a function that gives such; then y and
         `sample_weight` are names of columns, and what does not fit `memory_limit` goes by way of a temporary folder.
         """
@@ -39,6 +42,7 @@ class TableClassifier(ClassifierMixin, TableEstimator):
     @property
     def classes_(self) -> np.ndarray:
         """The labels, in order."""
+        check_is_fitted(self, "targets_")
         return self.targets_.values
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -90,12 +94,13 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         return float((self._named(answers) == y).mean())
 
 
+@explained
 class FTTransformerClassifier(TableClassifier):
     """Classes for the rows of a table by an FT-Transformer: every column is a token, and [CLS] looks at all of them.
 
     `recipe="ours"` bends the tokens of numbers and lets members answer together; "paper" is Gorishniy et al. (2021).
-    Whatever is None is the recipe's: see `softlook.tabular.defaults`. Part of the rows is held out to stop in time, and
-    the best weights are kept. The same `random_state` gives the same bits on a CPU with the same number of threads.
+    Whatever is None is the recipe's. Part of the rows is held out to stop in time, and the best weights are kept. The
+    same `random_state` gives the same bits on a CPU with the same number of threads.
 
     >>> X, y = [[0.1, "a"], [0.9, "b"]] * 20, ["low", "high"] * 20
     >>> model = FTTransformerClassifier(dim=16, depth=1, heads=2, epochs=30, random_state=0).fit(X, y)
@@ -140,6 +145,7 @@ class FTTransformerClassifier(TableClassifier):
         self._keep(locals())
 
 
+@explained
 class TabTransformerClassifier(TableClassifier):
     """Classes for rows of a table by a TabTransformer: categories look at one another, numbers join them at the end.
 

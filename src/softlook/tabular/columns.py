@@ -9,9 +9,10 @@ import numpy as np
 from softlook.base.errors import DataError
 from softlook.tabular.cells import infinite
 from softlook.tabular.frames import Frame, read_frame
-from softlook.tabular.gathering import Gathered
 from softlook.tabular.kinds import FORMS, Kind, Learned, Said, learn_frame
 from softlook.tabular.numbers import LARGEST, NumberColumn
+from softlook.tabular.reservoir import Reservoir
+from softlook.tabular.wording import named
 
 
 class Slot(NamedTuple):
@@ -79,10 +80,10 @@ class Columns:
         Up to 100,000 rows this is what `fit` learns of them all. Beyond, that many are drawn, each row as likely as any
         other; how often a category occurs and how much is missing is counted over all rows.
         """
-        gathered = Gathered(kinds, ordinal, seed=seed)
+        reservoir = Reservoir(kinds, ordinal, seed=seed)
         for frame in frames:
-            gathered.add(read_frame(frame))
-        return cls(gathered.learned(), gathered.has_names)
+            reservoir.add(read_frame(frame))
+        return cls(reservoir.learned(), reservoir.has_names)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -164,7 +165,7 @@ class Columns:
         known = {name: place for place, name in enumerate(frame.names)}
         absent = [name for name in self.names if name not in known]
         if absent:
-            raise DataError(f"columns are missing: {', '.join(map(repr, absent[:8]))}{', ...' * (len(absent) > 8)}")
+            raise DataError(f"columns are missing: {named(absent)}")
         return [known[name] for name in self.names]
 
 

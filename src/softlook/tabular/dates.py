@@ -10,7 +10,7 @@ import pyarrow as pa
 from softlook.base.errors import DataError
 from softlook.tabular.arrow import pc
 from softlook.tabular.cells import Cells, Times
-from softlook.tabular.telling import share, told
+from softlook.tabular.wording import share, told
 
 DAY = 86_400_000_000
 """Microseconds."""
@@ -72,7 +72,8 @@ class DateColumn:
         """A line for people."""
         if self.missing == 1.0:
             return told(self.name, self.kind, missing=1.0)
-        first, last = (np.datetime64(moment, "us").astype("datetime64[D]") for moment in (self.start, self.end))
+        ends = Times(np.array([self.start, self.end]), np.ones(2, bool), self.zone)
+        first, last = _clock(ends, self.zone).to_numpy(zero_copy_only=False).astype("datetime64[D]")
         return told(self.name, self.kind, self.how, f"{first} to {last}", missing=self.missing)
 
     def facts(self) -> dict[str, Any]:

@@ -84,8 +84,10 @@ class Recipe:
     """Share of the steps in which a falling rate rises first."""
     half: bool = False
     """Products in half precision (bfloat16) while learning, on a GPU and on a CPU with units for them."""
+    compiled: bool = False
+    """On a GPU, whether torch.compile makes the kernels of a step: a while before the first, then faster."""
     memory: int | None = None
-    """Most rows that are remembered, to be looked at beside the model: see `softlook.tabular.recalling`."""
+    """Most rows that are remembered, to be looked at beside the model: see `softlook.tabular.row_memory`."""
     patience: int = 16
     """Looks at the held-out rows without a better one until it is enough."""
     look_every: int = 1

@@ -17,29 +17,33 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from softlook.base.errors import ConfigError, DataError
-from softlook.tabular.checking import check_validation, checked_frame, checked_weight
+from softlook.base.errors import DataError
+from softlook.tabular.bad_cells import told_by_file
+from softlook.tabular.checking import check_parameters, check_validation, checked_frame, checked_weight
 from softlook.tabular.columns import Columns
 from softlook.tabular.cores import threads
 from softlook.tabular.defaults import FEW_ROWS, OPEN, Family, Recipe, chosen
 from softlook.tabular.fitting import Epoch, Learner, Limits, answers, dice, seed_from
-from softlook.tabular.gathering import Gathered
 from softlook.tabular.importance import Explaining
+from softlook.tabular.kinds import Said
 from softlook.tabular.making import make_model
-from softlook.tabular.passing import Passing
 from softlook.tabular.pieces import Pieces, Roles, is_pieces
-from softlook.tabular.pretraining import Pretrained
-from softlook.tabular.progress import teller
+from softlook.tabular.pretraining import FEW_LABELS, Pretraining
+from softlook.tabular.pretraining_loop import Pretrained
+from softlook.tabular.progress import telling
 from softlook.tabular.reading import Reading
-from softlook.tabular.recalling import Memory
+from softlook.tabular.reservoir import Reservoir
+from softlook.tabular.row_memory import Memory
 from softlook.tabular.rows import Rows, together
 from softlook.tabular.settling import Setting, settled
 from softlook.tabular.splitting import held_out
-from softlook.tabular.storing import Room, Shelf, StoredRows
+from softlook.tabular.stored_rows import Room, Shelf, StoredRows
 from softlook.tabular.streaming import Streaming
 from softlook.tabular.tallying import Tally
 from softlook.tabular.targets import Amounts, Classes
-from softlook.tabular.unlabelled import FEW_LABELS, Pretraining
+from softlook.tabular.two_passes import TwoPasses
+from softlook.tabular.warm_starts import check_same_kinds, check_same_model
+from softlook.tabular.wide_tables import within_memory
 from softlook.train.device import choose_device
 
 Learning = Callable[[Learner, Limits], list[Epoch]]
@@ -190,28 +194,31 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
     def _learn(self, learner: Learner, start: Start, learning: Learning | None) -> None:
         begun, limits = start.begun, Limits(self.time_limit, start.began)
         probed = None if begun is None else self._probe(begun, learner, limits)
-        if probed is not None and learning is None:
+        if learning is not None:
+            self.history_ = learning(learner, limits)
+        elif probed is not None:
             self.history_ = probed
         else:
-            self.history_ = learning(learner, limits) if learning else learner.learn(limits, teller(self.verbose))
+            with telling(self.verbose) as tell:
+                self.history_ = learner.learn(limits, tell)
         # Last of all, so that whoever stopped on the way is not taken for fitted.
         self.model_, self.recipe_, self.n_iter_ = learner.model, learner.recipe, len(self.history_)
         self.memory_ = learner.memory
 
     def _fit_pieces(self, X: Any, roles: Roles, validation: tuple[Any, Any] | None, learning: Learning | None) -> None:
         """A table in pieces: as one, where there is room for all of it."""
-        _check_parameters(self)
-        with TemporaryDirectory(prefix="softlook-") as folder:
+        check_parameters(self)
+        with TemporaryDirectory(prefix="softlook-") as folder, told_by_file(X):
             pieces, room = Pieces.of(X, Path(folder)), Room.of(self.memory_limit)
             whole = pieces.whole(room.raw)
             if whole is None:
-                passing = Passing(pieces, roles, self._checked_piece, 0.0 if validation else self.validation_share)
-                self._fit_passing(passing, Path(folder), validation, learning)
+                passes = TwoPasses(pieces, roles, self._checked_piece, 0.0 if validation else self.validation_share)
+                self._fit_in_two_passes(passes, Path(folder), validation, learning)
             else:
                 self._fit(*roles.apart(whole, is_text=pieces.is_text), validation, learning)
 
-    def _fit_passing(
-        self, passing: Passing, folder: Path, validation: tuple[Any, Any] | None, learning: Learning | None
+    def _fit_in_two_passes(
+        self, passes: TwoPasses, folder: Path, validation: tuple[Any, Any] | None, learning: Learning | None
     ) -> None:
         """A table too large to be held: its rows go by way of a folder."""
         start = self._start()
@@ -220,20 +227,20 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         recipe, seed = start.recipe, start.seed
         with dice(seed, start.device), threads(self.n_jobs):
             tally = self._tally()
-            gathered = Gathered(self.kinds, self.ordinal, seed=seed)  # pyright: ignore[reportArgumentType]
-            count = passing.survey(gathered, tally, seed=seed)
+            reservoir = Reservoir(self.kinds, self.ordinal, seed=seed)  # pyright: ignore[reportArgumentType]
+            count = passes.survey(reservoir, tally, seed=seed)
             if not start.is_warm:
                 self.targets_ = tally.targets()
             if start.begun is not None:
                 self.reading_ = start.begun.reading
             elif start.is_new:
-                self._keep_reading(gathered.sample(), Columns(gathered.learned(), gathered.has_names), recipe, seed)
+                self._keep_reading(reservoir.sample(), Columns(reservoir.learned(), reservoir.has_names), recipe, seed)
             each = self._tallied_weights(tally)
             codes, room = max(self.reading_.sizes, default=1), Room.of(self.memory_limit)
             shelf = Shelf(folder, expected=count, room=room, codes=codes, seed=seed)
-            others = passing.shelve(lambda X, y, weight: self._rows(X, y, weight, each), shelf, rows=count, seed=seed)
+            others = passes.shelve(lambda X, y, weight: self._rows(X, y, weight, each), shelf, rows=count, seed=seed)
             others = others if validation is None else self._validation_rows(*validation, each)
-            sample = self.reading_.read(gathered.sample())
+            sample = self.reading_.read(reservoir.sample())
             self._learn(self._learner(shelf.rows(), others, sample, start), start, learning)
 
     def _checked_piece(self, X: Any, y: Any, weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -241,7 +248,7 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         return X, self._checked_y(X, y), checked_weight(weight, X)
 
     def _chosen_recipe(self) -> Recipe:
-        _check_parameters(self)
+        check_parameters(self)
         return chosen(self.family, self.recipe, self.get_params(deep=False))
 
     def _settled(self, start: Start, rows: int) -> Recipe:
@@ -250,6 +257,7 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         if start.begun is not None:
             return self._after(start.begun, recipe)
         if start.is_warm:
+            self._check_warm(recipe)
             recipe = replace(recipe, **{name: getattr(self.recipe_, name) for name in OPEN})
         setting = Setting(
             rows,
@@ -258,7 +266,16 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
             amounts=not is_classifier(self),
             seconds=self.time_limit,
         )
-        return settled(recipe, setting)
+        tokens = setting.tokens if self.family == "ft" else 1 + len(self.reading_.sizes)  # categories alone look there
+        seen, is_open = replace(setting, tokens=tokens), recipe.attention_dropout is None
+        return within_memory(settled(recipe, setting), seen, may_drop_less=is_open)
+
+    def _check_warm(self, recipe: Recipe) -> None:
+        """That nothing was told anew which a model that goes on cannot heed."""
+        if self._begun() is None:  # which had its own say in sizes
+            check_same_model(self.recipe_, recipe)
+        said = Said.of(self.columns_.names, self.kinds, self.ordinal)  # pyright: ignore[reportArgumentType]
+        check_same_kinds(self.columns_.kinds, said.kinds)
 
     def _model(self, recipe: Recipe, numbers: torch.Tensor, begun: Pretrained | None) -> nn.Module:
         if begun is not None:
@@ -294,13 +311,12 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         if not weight.any():
             return None
         rows = self.reading_.read(X)
-        return Rows(rows.numbers, rows.categories, torch.from_numpy(codes), torch.from_numpy(weight).float())
+        return Rows(rows.numbers, rows.categories, torch.from_numpy(codes), torch.tensor(weight, dtype=torch.float))
 
     def _validation_rows(self, X: Any, y: Any, each: np.ndarray | None) -> Rows | None:
         if is_pieces(X):
-            pieces, roles = Pieces.of(X), Roles.of(y, None)
-            parts = (roles.apart(table, is_text=pieces.is_text) for table in pieces.tables())
-            found = [self._validation_rows(X, y, each) for X, y, _ in parts]
+            parts = Pieces.of(X).apart(Roles.of(y, None))
+            found = [self._validation_rows(self._own(X), y, each) for X, y, _ in parts]
             return together([rows for rows in found if rows is not None])
         X = checked_frame(self, X, reset=False)
         y = self._checked_y(X, y)
@@ -311,6 +327,9 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
     def _given(self, X: Any) -> Rows:
         """New rows, checked and on the device."""
         check_is_fitted(self, "model_")
+        if is_pieces(X):
+            with told_by_file(X):
+                return together([self._given(piece) for piece in self._pieces(X)])
         rows = self.reading_.read(checked_frame(self, X, reset=False))
         device = choose_device(self.device)
         self.model_.to(device)
@@ -319,7 +338,8 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
     def _answers(self, X: Any) -> np.ndarray:
         """(N, C): probabilities, or numbers in units of learning."""
         if is_pieces(X):
-            return np.concatenate([self._answers(piece) for piece in self._pieces(X)])
+            with told_by_file(X):
+                return np.concatenate([self._answers(piece) for piece in self._pieces(X)])
         rows = self._given(X)
         with threads(self.n_jobs):
             return self._answers_to(rows)
@@ -356,7 +376,7 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
 
     def save(self, folder: str | Path) -> Path:
         """Write all of it as a new folder: JSON, safetensors, and a digest of each file. Nothing is pickled."""
-        from softlook.tabular.keeping import save  # noqa: PLC0415  (it knows all estimators, and they know it)
+        from softlook.tabular.saving import save  # noqa: PLC0415  (it knows all estimators, and they know it)
 
         check_is_fitted(self, ["model_", "pretrained_"], all_or_any=any)
         return save(self, Path(folder))
@@ -364,19 +384,6 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
     @classmethod
     def load(cls, folder: str | Path) -> Any:
         """The estimator in a folder that `save` wrote, after every byte was compared with its digest."""
-        from softlook.tabular.keeping import load  # noqa: PLC0415  (it knows all estimators, and they know it)
+        from softlook.tabular.saving import load  # noqa: PLC0415  (it knows all estimators, and they know it)
 
         return load(Path(folder), cls)
-
-
-def _check_parameters(estimator: TableEstimator) -> None:
-    share, limit = estimator.validation_share, estimator.time_limit
-    if not (isinstance(share, int | float) and 0 <= share < 1):
-        raise ConfigError(f"validation_share is a share from 0 up to and without 1; {share!r} came")
-    if limit is not None and not (isinstance(limit, int | float) and limit > 0):
-        raise ConfigError(f"time_limit is a number of seconds above 0; {limit!r} came")
-    room = estimator.memory_limit
-    if room is not None and not (isinstance(room, int | float) and room > 0):
-        raise ConfigError(f"memory_limit is a number of bytes above 0; {room!r} came")
-    if estimator.n_jobs is not None and not (isinstance(estimator.n_jobs, int) and estimator.n_jobs):
-        raise ConfigError(f"n_jobs is a number of cores, or -1 for all of them; {estimator.n_jobs!r} came")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from softlook.base.errors import TrainingError
 from softlook.tabular.defaults import MANY_JUDGES, Recipe
-from softlook.tabular.recalling import Memory, remember, seconds_to_remember
+from softlook.tabular.row_memory import Memory, remember, seconds_to_remember
 from softlook.tabular.rows import LEAST, Rows, Supply
 from softlook.tabular.settling import enough_epochs, rows_a_step
 from softlook.tabular.stepping import Stepping, falling, scores_of
@@ -132,7 +132,7 @@ class Learner:
     def learn(self, limits: Limits, tell: Tell) -> list[Epoch]:
         """Epochs until it is enough; the model is left with its best weights."""
         last = self.last_epoch()
-        done = bool(self.history) and not self.seen  # it may go on with what `softlook.tabular.standing` put back
+        done = bool(self.history) and not self.seen  # it may go on with what `softlook.tabular.checkpoints` put back
         self.save_time(limits)
         is_late = self._is_late(limits)
         self.ended = done and (len(self.history) == last or self.waited >= self.recipe.patience or is_late)

@@ -1,8 +1,9 @@
 """A table, whatever it came in: pandas, polars, pyarrow and their kin through narwhals, numpy, or a list of rows."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import narwhals as nw
@@ -12,6 +13,7 @@ import pyarrow as pa
 from softlook.base.errors import DataError
 from softlook.tabular.cells import Cells
 from softlook.tabular.objects import array_of
+from softlook.tabular.wording import named
 
 
 @dataclass(frozen=True)
@@ -39,14 +41,16 @@ class Frame:
 def read_frame(X: Any) -> Frame:
     """A table of any of the sorts above as a frame, with at least one row and one column."""
     frame = X if isinstance(X, Frame) else _framed(X)
-    if frame.rows and frame.names:
-        return frame
-    counted, missing = ("sample", frame.rows) if frame.names else ("feature", 0)
-    # scikit-learn's own words, which people know and its checks look for
-    raise DataError(
-        f"Found array with {missing} {counted}(s) (shape=({frame.rows}, {len(frame.names)})) "
-        "while a minimum of 1 is required."
-    )
+    refuse_empty(frame.rows, len(frame.names))
+    return frame
+
+
+def refuse_empty(rows: int, columns: int) -> None:
+    """A table has a row and a column at least."""
+    if not rows or not columns:
+        # scikit-learn's own words, which people know and its checks look for
+        what = "sample" if columns else "feature"
+        raise DataError(f"Found array with 0 {what}(s) (shape=({rows}, {columns})) while a minimum of 1 is required.")
 
 
 def _framed(X: Any) -> Frame:
@@ -61,7 +65,7 @@ def _framed(X: Any) -> Frame:
     if isinstance(X, pa.RecordBatch):
         X = pa.Table.from_batches([X])
     refuse_unread(X)
-    refuse_twins(X)
+    refuse_twins(names_of(X))
     try:
         table = nw.from_native(X, eager_only=True, pass_through=True)
     except TypeError:
@@ -94,9 +98,11 @@ def _arrow(name: str, column: "nw.Series[Any]") -> pa.Array | np.ndarray:
 
 
 def _spoken(column: "nw.Series[Any]") -> pa.Array:
-    """Intervals, as pandas cuts numbers into: each is a category."""
-    words = [None if value is None or value != value else str(value) for value in column.to_list()]
-    return pa.array(words, pa.large_string()).dictionary_encode()
+    """Intervals, as pandas cuts numbers into: each is a category, and they have an order where it says so."""
+    levels = column.to_native().astype("category").cat
+    codes = levels.codes.to_numpy()
+    words = pa.array(map(str, levels.categories), pa.large_string())
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), words, ordered=levels.ordered)
 
 
 def refuse_unread(X: Any) -> None:
@@ -105,14 +111,17 @@ def refuse_unread(X: Any) -> None:
         raise TypeError("X is a table that is not read yet. Call X.collect() first")
 
 
-def refuse_twins(X: Any) -> None:
+def names_of(X: Any) -> list[Any]:
+    """What a frame calls its columns; nothing where it is no frame."""
+    return list(getattr(X, "column_names", None) or getattr(X, "columns", ()))
+
+
+def refuse_twins(names: Iterable[Any], file: Path | None = None) -> None:
     """Columns go by their names."""
-    names = list(getattr(X, "column_names", None) or getattr(X, "columns", ()))
     twins = [str(name) for name, often in Counter(names).items() if often > 1]
     if twins:
-        raise DataError(
-            f"more than one column is named {', '.join(map(repr, twins[:5]))}", help="give each column its own name"
-        )
+        said = f"more than one column is named {named(twins)}"
+        raise DataError(said, file=file, line=None if file is None else 1, help="give each column its own name")
 
 
 def _of_rows(rows: list[Any] | tuple[Any, ...]) -> Frame:

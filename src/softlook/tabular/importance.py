@@ -1,19 +1,28 @@
 """Which columns matter: by what the model looks at, and by what is lost when a column is shuffled."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from scipy.stats import spearmanr
-from torch import Tensor, nn
+from torch import nn
 
 from softlook.base.errors import ConfigError
 from softlook.models.tab_transformer import TabTransformer
-from softlook.tabular.maps import looks, mean_map
+from softlook.tabular.attention_maps import looks, mean_map
+from softlook.tabular.defaults import Recipe
+from softlook.tabular.metrics import loss_of
 from softlook.tabular.reading import Reading
 from softlook.tabular.rows import Rows
+from softlook.tabular.targets import Amounts, Classes
+from softlook.train.chance import chance
+
+PRODUCTS, ELSEWHERE = 5e10, 1e13
+"""What `quick_importances` may cost on a CPU, some seconds, and on other devices."""
+LEAST_ROWS, MOST_ROWS = 256, 2_000
+"""Rows that it takes: fewer would say too little of a column, more would hardly say more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,11 +33,20 @@ class Importances:
     attention: np.ndarray
     """(columns,) share of the look that falls on a column; NaN for one that no block looks at."""
     permutation: np.ndarray
-    """(columns,) what the score loses when the column is shuffled, the mean over repeats."""
+    """(columns,) what is lost when the column is shuffled, the mean over repeats; NaN for one that was not tried."""
     spread: np.ndarray
     """(columns,) the deviation of that over repeats."""
-    correlation: float
-    """Spearman's rank correlation between both; NaN where one of them sees no difference between columns."""
+    rows: int
+    """How many rows say so."""
+
+    @property
+    def correlation(self) -> float:
+        """Spearman's rank correlation between both; NaN where one of them sees no difference between columns."""
+        return rank_correlation(self.attention, self.permutation)
+
+    def order(self) -> np.ndarray:
+        """Columns, those that matter most first; those that were not shuffled last, by attention."""
+        return np.lexsort((-np.nan_to_num(self.attention), -np.nan_to_num(self.permutation, nan=-np.inf)))
 
 
 class Estimator(Protocol):
@@ -36,11 +54,16 @@ class Estimator(Protocol):
 
     model_: nn.Module
     reading_: Reading
+    recipe_: Recipe
 
+    @property
+    def targets_(self) -> Classes | Amounts: ...
     def _given(self, X: Any) -> Rows: ...
     def _answers_to(self, rows: Rows) -> np.ndarray: ...
+    def _answers_by(self, model: nn.Module, rows: Rows) -> np.ndarray: ...
     def _score_of(self, answers: np.ndarray, y: np.ndarray) -> float: ...
     def _checked_y(self, X: Any, y: Any) -> np.ndarray: ...
+    def _whole(self, X: Any, y: Any) -> tuple[Any, Any]: ...
     def explain_rows(self, X: Any) -> np.ndarray: ...
     def _explained(self, rows: Rows) -> np.ndarray: ...
     def _attention(self, rows: Rows) -> np.ndarray: ...
@@ -88,17 +111,50 @@ class Explaining:
         """Attention beside permutation importance, and their rank correlation.
 
         Permutation: how much lower `score` is when a column's cells are dealt out anew among the rows, the mean of so
-        many repeats. Columns that tell one choice together (`reading_.choices`) share what that costs evenly.
+        many repeats. Columns that tell one choice together (`reading_.choices`) share what that costs evenly. Of a
+        table in pieces, as by path, y is the name of its target.
         """
+        if repeats < 1:
+            raise ConfigError(f"repeats is a whole number from 1 up; {repeats!r} came")
+        X, y = self._whole(X, y)
         rows, y, names = self._given(X), self._checked_y(X, y), self.reading_.columns.names
         dice = torch.Generator().manual_seed(random_state)
 
-        def loss(some: Rows) -> float:
-            return -self._score_of(self._answers_to(some), y)
+        def loss(shuffled: Rows) -> float:
+            return -self._score_of(self._answers_to(shuffled), y)
 
         lost = lost_by_shuffling(rows, self.reading_, range(len(names)), loss=loss, dice=dice, repeats=repeats)
-        attention, permutation = self._attention(rows), lost.mean(1)
-        return Importances(names, attention, permutation, lost.std(1), rank_correlation(attention, permutation))
+        return Importances(names, self._attention(rows), lost.mean(1), lost.std(1), len(rows))
+
+
+def quick_importances(estimator: Estimator, rows: Rows, *, seed: int) -> Importances:
+    """The same within a few seconds, by the log loss, or RMSE, of some of these rows, which know what is wanted.
+
+    Every column is shuffled once; of very many, those most looked at.
+    """
+    device = next(estimator.model_.parameters()).device
+    names, cost = estimator.reading_.columns.names, _cost_of_a_row(estimator)
+    budget = PRODUCTS if device.type == "cpu" else ELSEWHERE
+    count = min(len(rows), int(np.clip(budget / cost / len(names), LEAST_ROWS, MOST_ROWS)))
+    dice = chance(seed)
+    some = rows.take(torch.randperm(len(rows), generator=dice)[:count].to(rows.numbers.device)).to(device)
+
+    def loss(shuffled: Rows) -> float:
+        assert shuffled.wanted is not None
+        answers = estimator._answers_by(estimator.model_, shuffled)
+        return loss_of(estimator.targets_, answers, shuffled.wanted.cpu().numpy())
+
+    attention = estimator._attention(some)
+    looked_at = np.argsort(-np.nan_to_num(attention, nan=np.inf), kind="stable")
+    first = looked_at[: max(1, int(budget / cost / count))].tolist()
+    lost = lost_by_shuffling(some, estimator.reading_, first, loss=loss, dice=dice)
+    return Importances(names, attention, lost.mean(1), lost.std(1), count)
+
+
+def _cost_of_a_row(estimator: Estimator) -> float:
+    """Products that an answer takes, about."""
+    recipe, tokens = estimator.recipe_, 1 + len(estimator.reading_.shares)
+    return tokens * recipe.members * 8 * recipe.depth * recipe.dim**2
 
 
 def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
@@ -126,25 +182,14 @@ def lost_by_shuffling(
 
     What a row has of one column stays together. Columns that tell one choice share evenly what it costs.
     """
-    shares, whole = reading.shares, loss(rows)
+    shares, whole, device = reading.shares, loss(rows), rows.numbers.device
     found = np.full((shares.shape[1], repeats), np.nan)
     for column in columns:
-        own = torch.from_numpy(shares[:, column] > 0)
+        own = torch.from_numpy(shares[:, column] > 0).to(device)
         for repeat in range(repeats):
-            found[column, repeat] = loss(_dealt_anew(rows, own, torch.randperm(len(rows), generator=dice))) - whole
+            others = rows.take(torch.randperm(len(rows), generator=dice).to(device))
+            found[column, repeat] = loss(rows.mixed(own, others)) - whole
     return found * shares.max(0)[:, None]
-
-
-def _dealt_anew(rows: Rows, own: Tensor, order: Tensor) -> Rows:
-    """The rows with some of their tokens, numbers before categories, as other rows have them."""
-    device = rows.numbers.device
-    own, other = own.to(device), rows.take(order.to(device))
-    numbers, categories = own.tensor_split([rows.numbers.shape[1]])
-    return replace(
-        rows,
-        numbers=torch.where(numbers, other.numbers, rows.numbers),
-        categories=torch.where(categories, other.categories, rows.categories),
-    )
 
 
 def _by_column(tokens: np.ndarray, estimator: Estimator, *, mean: bool = False) -> np.ndarray:

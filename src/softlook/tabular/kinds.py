@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -14,8 +14,9 @@ from softlook.tabular.cells import Cells, Words
 from softlook.tabular.dates import DateColumn
 from softlook.tabular.frames import Frame
 from softlook.tabular.numbers import NumberColumn, OrdinalColumn
-from softlook.tabular.parsing import POINTED, moments_in, numbers_in
+from softlook.tabular.parsing import NUMBER, POINTED, moments_in, numbers_in
 from softlook.tabular.texts import TextColumn
+from softlook.tabular.wording import named
 
 Kind = Literal["number", "boolean", "category", "ordinal", "date", "text"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -29,7 +30,10 @@ FORMS: dict[str, Any] = {
     "text": TextColumn,
 }
 FEW = 20
-"""So many distinct values may be categories even if each of them reads as a number."""
+"""So many distinct values may be categories even if each of them reads as a number; and more have no order that says
+something of each, whatever a table declares."""
+IN_DIGITS = re.compile(r"[\d\W]*\d[\d\W]*")
+"""Without letters: 1,000 or 5 % or 3/14/2020."""
 
 
 class Guess(NamedTuple):
@@ -43,8 +47,8 @@ def guess(cells: Cells) -> Guess:
     """What a column is.
 
     Numbers, truths and dates are known by their type, and what the table declares to be categories is taken at its
-    word. Strings are numbers or dates if all of them read so; texts if they are many, mostly distinct and of several
-    words; else categories.
+    word, and so is their order, if they are few. Strings are numbers or dates if all of them read so; texts if they are
+    many, mostly distinct and of several words; else categories.
 
     >>> import pyarrow as pa
     >>> guess(Cells("day", pa.array(["2024-02-28", "2024-02-29", None])))
@@ -53,7 +57,7 @@ def guess(cells: Cells) -> Guess:
     if cells.sort == "nothing":
         return Guess("number")
     if cells.is_declared:
-        return Guess("category")
+        return Guess("ordinal" if cells.order is not None and len(cells.order) <= FEW else "category")
     if cells.sort == "words":
         return _guess_words(cells.words())
     return Guess(cells.sort)
@@ -101,7 +105,9 @@ def learn_cells(cells: Cells, said: Said, *, seed: int) -> Learned:
         return DateColumn.learn(cells, how=how)
     if kind == "text":
         return TextColumn.learn(cells, seed=seed)
-    return CategoryColumn.learn(cells) if kind == "category" else CategoryColumn.learn_boolean(cells)
+    if kind == "boolean":
+        return CategoryColumn.learn_boolean(cells)
+    return replace(CategoryColumn.learn(cells), how=how)
 
 
 def _guess_words(words: Words) -> Guess:
@@ -109,7 +115,7 @@ def _guess_words(words: Words) -> Guess:
         return Guess("number", "written as text")
     if _may_be_dates(words) and moments_in(words.values) is not None:
         return Guess("date", "written as text")
-    return Guess("text" if _are_texts(words) else "category")
+    return Guess("text") if _are_texts(words) else Guess("category", _nearly_numbers(words))
 
 
 def _may_be_numbers(words: Words) -> bool:
@@ -117,6 +123,15 @@ def _may_be_numbers(words: Words) -> bool:
     if len(words.values) <= FEW:
         return False
     return not any(word.startswith("0") and word[1:2].isdigit() for word in words.values.to_pylist())
+
+
+def _nearly_numbers(words: Words) -> str:
+    """What keeps a column from being numbers or dates, where nearly all of its values are written in digits."""
+    present = [word for word in words.values.to_pylist() if word.strip()]
+    odd = next((word for word in present if not NUMBER.fullmatch(word)), None)
+    if len(present) <= FEW or odd is None or np.mean([IN_DIGITS.fullmatch(word) is not None for word in present]) < 0.8:
+        return ""
+    return f"neither numbers nor dates because of {odd!r:.40}"
 
 
 def _may_be_dates(words: Words) -> bool:
@@ -137,7 +152,7 @@ def _are_texts(words: Words) -> bool:
 
 
 def _listed(name: str, order: Any) -> list[Any] | None:
-    if order is not None and not isinstance(order, Iterable):
+    if order is not None and (isinstance(order, str) or not isinstance(order, Iterable)):
         raise ConfigError(
             f"ordinal: the order of {name!r:.80} is a list of its values, lowest first; {order!r:.80} came"
         )
@@ -149,10 +164,10 @@ def _by_name(names: tuple[str, ...], given: Mapping[Any, Any], argument: str) ->
         raise ConfigError(f"{argument} goes by the names of columns, as {{{names[0]!r:.80}: ...}}; {given!r:.80} came")
     found: dict[str, Any] = {}
     for key, value in given.items():
-        name = names[key] if isinstance(key, int) and -1 < key < len(names) else key
+        name = names[int(key)] if isinstance(key, int | np.integer) and -1 < key < len(names) else key
         if name not in names:
             close = get_close_matches(str(key), names, n=1)
-            meant = f"Did you mean {close[0]!r}?" if close else f"They are {', '.join(map(repr, names[:8]))}"
+            meant = f"Did you mean {close[0]!r}?" if close else f"They are {named(names)}"
             raise ConfigError(f"{argument}: there is no column {key!r}. {meant}")
         found[str(name)] = value
     return found

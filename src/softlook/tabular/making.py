@@ -15,8 +15,13 @@ from softlook.tabular.reading import Reading
 def make_model(recipe: Recipe, reading: Reading, numbers: Tensor | None, outputs: int) -> nn.Module:
     """A new model by a settled recipe; `numbers` are those of the rows it is to learn from, by which bins are cut.
 
-    They are None where weights are to come, which say where bins lie.
+    They are None where weights are to come, which say where bins lie. It is in single precision, as rows are, also
+    where other work in the same process has set torch to make all else in double.
     """
+    return _made(recipe, reading, numbers, outputs).float()
+
+
+def _made(recipe: Recipe, reading: Reading, numbers: Tensor | None, outputs: int) -> nn.Module:
     sizes: dict[str, Any] = {"numbers": reading.numbers, "categories": reading.sizes, "classes": outputs}
     sizes |= {name: getattr(recipe, name) for name in ("dim", "heads", "dropout", "beside")}
     if recipe.model == "TabTransformer":

@@ -24,11 +24,11 @@ def judged(targets: Classes | Amounts, answers: np.ndarray, wanted: np.ndarray) 
     if isinstance(targets, Amounts):
         said, true = targets.read(answers), targets.read(wanted)
         found = {"rmse": loss, "mae": mean_absolute_error(true, said)}
-        return {**map_floats(found), "r2": float(r2_score(true, said)) if len(true) > 1 else float("nan")}
+        return {**_floats(found), "r2": float(r2_score(true, said)) if len(true) > 1 else float("nan")}
     found: dict[str, Any] = {"accuracy": (answers.argmax(1) == wanted).mean()}
     if (area := _area(answers, wanted)) is not None:
         found["auc"] = area
-    return map_floats({**found, "log_loss": loss})
+    return _floats({**found, "log_loss": loss})
 
 
 def loss_of(targets: Classes | Amounts, answers: np.ndarray, wanted: np.ndarray) -> float:
@@ -45,7 +45,7 @@ def scores_on(estimator: Any, rows: Rows) -> dict[str, float]:
     return judged(estimator.targets_, estimator._answers_to(rows.to(device)), rows.wanted.cpu().numpy())
 
 
-def map_floats(values: dict[str, Any]) -> dict[str, float]:
+def _floats(values: dict[str, Any]) -> dict[str, float]:
     """Plain numbers, for JSON."""
     return {name: float(value) for name, value in values.items()}
 

@@ -11,7 +11,7 @@ from softlook.base.errors import ConfigError
 from softlook.tabular.arrow import pc
 from softlook.tabular.cells import Cells
 from softlook.tabular.objects import array_of
-from softlook.tabular.telling import share, told
+from softlook.tabular.wording import named, share, told
 
 LARGEST = float(np.finfo(np.float32).max)
 FAR = 256
@@ -104,8 +104,8 @@ class OrdinalColumn:
         unknown = [word for word in found.values.to_pylist() if word not in set(values)]
         if unknown:
             raise ConfigError(
-                f"ordinal: {cells.name!r} holds {', '.join(map(repr, unknown[:5]))}, which its order does not name. "
-                f"It names {', '.join(map(repr, values[:10]))}"
+                f"ordinal: {cells.name!r} holds {named(unknown)}, which its order does not name. "
+                f"It names {named(values)}"
             )
         return cls(cells.name, values, share(int((found.codes < 0).sum()), len(cells)))
 

@@ -12,10 +12,11 @@ import pyarrow as pa
 from softlook.base.errors import DataError
 from softlook.data.files import find
 from softlook.tabular.arrow import as_arrow, pc
+from softlook.tabular.files import ARROW, PARQUET, read_table
 from softlook.tabular.frames import read_frame
-from softlook.tabular.lines import ending_of
 from softlook.tabular.parsing import written
-from softlook.tabular.sources import ARROW, PARQUET, read_table
+from softlook.tabular.text_files import ending_of
+from softlook.tabular.wording import named
 
 ARRAYS = ("__array__", "__array_interface__", "shape", "columns", "collect")
 """What has one of these is a table already, or will tell what it lacks."""
@@ -47,7 +48,7 @@ class Pieces:
     @staticmethod
     def of(X: Any, folder: Path | None = None) -> "Pieces":
         """What can be gone through once only is put into a folder on its first way."""
-        if _is_paths(X):
+        if is_paths(X):
             return Pieces(lambda: read_table(X), is_text=any(map(_is_text, find(X))))
         if callable(X):
             return Pieces(lambda: iter(cast(Any, X())))
@@ -58,12 +59,22 @@ class Pieces:
         return Pieces(lambda: iter(X))
 
     def __iter__(self) -> Iterator[Any]:
-        """Those with rows, as they come."""
-        return (piece for piece in self.again() if _rows(piece))
+        """Those with rows, as they come; one at least."""
+        is_empty = True
+        for piece in self.again():
+            if _rows(piece):
+                is_empty = False
+                yield piece
+        if is_empty:
+            raise DataError("no rows came: the table is empty")
 
     def tables(self) -> Iterator[pa.Table]:
         """The same, all as pyarrow's; their columns must have names."""
         return map(as_table, self)
+
+    def apart(self, roles: "Roles") -> Iterator[tuple[pa.Table, Any, np.ndarray | None]]:
+        """Of each, what is read, what is wanted, and what rows weigh where that is told."""
+        return (roles.apart(table, is_text=self.is_text) for table in self.tables())
 
     def whole(self, most: int) -> pa.Table | None:
         """All as one table, where it takes up no more than so many bytes."""
@@ -103,14 +114,13 @@ class Roles:
         others = [*own, *([self.weight] if self.weight else [])]
         absent = [name for name in others if name not in table.column_names]
         if absent:
-            there = ", ".join(map(repr, table.column_names[:8]))
-            raise DataError(f"there is no column {', '.join(map(repr, absent))}; there are {there}")
+            raise DataError(f"there is no column {named(absent)}; there are {named(table.column_names)}")
         if isinstance(self.target, str):
             wanted: Any = table.column(self.target)
             wanted = _whole_numbers(wanted) if is_text else wanted
         else:
             wanted = table.select(own)
-        weight = None if self.weight is None else table.column(self.weight).to_numpy()
+        weight = None if self.weight is None else _numbers(self.weight, table.column(self.weight))
         return table.drop_columns(others), wanted, weight
 
 
@@ -164,6 +174,13 @@ def refuse_others(names: Sequence[str], first: Sequence[str]) -> None:
         )
 
 
+def _numbers(name: str, column: pa.ChunkedArray) -> np.ndarray:
+    try:
+        return column.cast(pa.float64()).to_numpy()
+    except (pa.ArrowException, ValueError):
+        raise DataError(f"sample_weight is a column of numbers; {name!r} holds {column.type}") from None
+
+
 def _put_aside(frames: Iterator[Any], folder: Path) -> Pieces:
     """Frames that come but once, as files."""
     files: list[Path] = []
@@ -193,8 +210,9 @@ def _is_text(file: Path) -> bool:
     return ending_of(file) not in (*PARQUET, *ARROW)
 
 
-def _is_paths(X: Any) -> bool:
-    return isinstance(X, str | Path) or (isinstance(X, list | tuple) and isinstance(X[0], str | Path))
+def is_paths(X: Any) -> bool:
+    """Whether this names files, one or several."""
+    return isinstance(X, str | Path) or (isinstance(X, list | tuple) and bool(X) and isinstance(X[0], str | Path))
 
 
 def _is_frame(X: Any) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from softlook.tabular.inside import cells_of, silence
+from softlook.tabular.internals import cells_of, silence
 from softlook.tabular.rows import Rows
 from softlook.tabular.targets import Targets
 

@@ -1,29 +1,40 @@
 """One line that says how far learning has come."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from softlook.tabular.fitting import Epoch
 
 
-def teller(verbose: int | bool, file: TextIO | None = None) -> Callable[[Epoch], None]:
-    """Says each epoch on one line that is written over, or on a line each where nobody sits at a terminal.
+@contextmanager
+def telling(verbose: int | bool, file: TextIO | None = None) -> Iterator[Callable[[Epoch], None]]:
+    """Gives what says each epoch: on one line that is written over, or on a line each where nobody sits at a terminal.
 
-    >>> teller(True, sys.stdout)({"epoch": 3, "loss": 0.51234, "held_out_loss": 0.6, "is_best": True, "seconds": 1.25})
+    At the end, also at a sudden one, the last line stays, and what comes next begins on a new one.
+
+    >>> with telling(True, sys.stdout) as tell:
+    ...     tell({"epoch": 3, "loss": 0.51234, "held_out_loss": 0.6, "is_best": True, "seconds": 1.25})
     epoch 3: loss 0.5123, held out 0.6000, the best so far (1.2 s)
     """
     out = file or sys.stderr
     best: list[Epoch] = []
+    is_open = False
 
     def tell(epoch: Epoch) -> None:
+        nonlocal is_open
         if epoch.get("is_best"):
             best[:] = [epoch]
-        clear, ends = ("\x1b[2K", "\r") if out.isatty() else ("", "\n")
-        out.write(clear + _line(epoch, best) + ends)
+        is_open = out.isatty()
+        out.write(f"\r\x1b[2K{_line(epoch, best)}" if is_open else f"{_line(epoch, best)}\n")
         out.flush()
 
-    return tell if verbose else lambda epoch: None
+    try:
+        yield tell if verbose else lambda epoch: None
+    finally:
+        if is_open:
+            out.write("\n")
 
 
 def _line(epoch: Epoch, best: list[Epoch]) -> str:

@@ -10,6 +10,7 @@ from sklearn.metrics import r2_score
 from softlook.tabular.checking import checked_amounts
 from softlook.tabular.defaults import Family, Recipe
 from softlook.tabular.estimator import TableEstimator
+from softlook.tabular.parameters import explained
 from softlook.tabular.pieces import is_pieces
 from softlook.tabular.tallying import AmountTally
 from softlook.tabular.targets import Amounts
@@ -25,9 +26,11 @@ class TableRegressor(RegressorMixin, TableEstimator):
     ) -> "TableRegressor":
         """Learn from a table and one number a row, or several: y is (N,) or (N, K).
 
-        X: pandas, polars, pyarrow or numpy. `validation=(X, y)` are rows to stop by; where none come, a share is held
+        X: pandas, polars, pyarrow, numpy, or a list of rows. `sample_weight` has what each row weighs: one that weighs
+        nothing is as if it were not there. `validation=(X, y)` are rows to stop by; where none come, a share is held
         out. X may also be a path, paths, frames one after another, or a function that gives such; then y is the name of
-        a column or a list of names, and what does not fit `memory_limit` goes by way of a temporary folder.
+        a column or a list of names, `sample_weight` that of one, and what does not fit `memory_limit` goes by way of a
+        temporary folder.
         """
         self._fit(X, y, sample_weight, validation)
         return self
@@ -62,12 +65,13 @@ class TableRegressor(RegressorMixin, TableEstimator):
         return tags
 
 
+@explained
 class FTTransformerRegressor(TableRegressor):
     """Numbers for the rows of a table by an FT-Transformer: every column is a token, and [CLS] looks at all of them.
 
     `recipe="ours"` bends the tokens of numbers and lets members answer together; "paper" is Gorishniy et al. (2021).
-    Whatever is None is the recipe's: see `softlook.tabular.defaults`. Part of the rows is held out to stop in time, and
-    the best weights are kept. The same `random_state` gives the same bits on a CPU with the same number of threads.
+    Whatever is None is the recipe's. Part of the rows is held out to stop in time, and the best weights are kept. The
+    same `random_state` gives the same bits on a CPU with the same number of threads.
 
     >>> X = np.linspace(-1, 1, 80)[:, None]
     >>> model = FTTransformerRegressor(dim=16, depth=1, heads=2, epochs=100, random_state=0).fit(X, X[:, 0] ** 2)
@@ -110,6 +114,7 @@ class FTTransformerRegressor(TableRegressor):
         self._keep(locals())
 
 
+@explained
 class TabTransformerRegressor(TableRegressor):
     """Numbers for rows of a table by a TabTransformer: categories look at one another, numbers join them at the end.
 

@@ -2,16 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-TOGETHER = {"cpu": 256, "cuda": 1 << 16}
+TOGETHER = 256
 """Rows, times members, that are looked at together where nothing is learned. On a CPU more would leave its caches,
 and the system would hand out new pages for every step on the way."""
+VALUES = 1 << 25
+"""A GPU wants more: tokens of so many values together, which is some 2 GB with all that a block makes of them."""
 LEAST = 16
 """Rows are looked at in multiples of this; what is short is filled up with the last one."""
+AT_A_TIME = 4096
+"""Rows that are asked for at a time where some are drawn."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,20 @@ class Rows:
 
     def at_once(self, model: nn.Module) -> int:
         """How many rows a model looks at together: many where there is room."""
-        members = getattr(model.config, "members", 1)
-        return max(1, TOGETHER.get(self.numbers.device.type, TOGETHER["cpu"]) // LEAST // members) * LEAST
+        config: Any = model.config
+        rows = TOGETHER
+        if self.numbers.device.type == "cuda":
+            rows = VALUES // (config.dim * (1 + self.numbers.shape[1] + self.categories.shape[1]))
+        return max(1, rows // LEAST // getattr(config, "members", 1)) * LEAST
+
+    def mixed(self, chosen: Tensor, others: "Rows") -> "Rows":
+        """Each chosen cell as another row has it; `chosen` is (N, J) or (J,), numbers before categories."""
+        numbers, categories = chosen.tensor_split([self.numbers.shape[1]], -1)
+        return replace(
+            self,
+            numbers=torch.where(numbers, others.numbers, self.numbers),
+            categories=torch.where(categories, others.categories, self.categories),
+        )
 
     def parts(self) -> tuple[Tensor | None, ...]:
         return self.numbers, self.categories, self.wanted, self.weight
@@ -69,6 +85,16 @@ def together(rows: Sequence[Rows]) -> Rows:
     """Pieces as one."""
     parts = zip(*map(Rows.parts, rows), strict=True)
     return Rows(*(_cat([part for part in found if part is not None]) for found in parts))  # pyright: ignore[reportArgumentType]
+
+
+def some_rows(supply: Supply, most: int, dice: torch.Generator) -> Rows:
+    """Rows by chance; all of them, in an order of chance, where there are no more than `most`."""
+    found: list[Rows] = []
+    for rows in supply.batches(min(most, len(supply), AT_A_TIME), dice):
+        found.append(rows)
+        if sum(map(len, found)) >= most:
+            break
+    return together(found).take(slice(most))
 
 
 def _cat(parts: list[Tensor]) -> Tensor | None:

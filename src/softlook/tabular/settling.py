@@ -83,8 +83,8 @@ def settled(recipe: Recipe, setting: Setting) -> Recipe:
         return recipe
     steps = -(-setting.rows // rows_a_step(recipe, setting.rows))
     epochs = recipe.epochs or enough_epochs(recipe, steps) or EPOCHS
-    alone = 3 * setting.rows * epochs * setting.tokens * (8 * recipe.depth - 6) * recipe.dim**2
-    fitting = setting.budget // alone
+    each = (8 * recipe.depth - 6) * recipe.dim**2 + 2 * (recipe.depth - 1) * setting.tokens * recipe.dim  # of a token
+    fitting = setting.budget // (3 * setting.rows * epochs * setting.tokens * each)
     return replace(recipe, members=min(open_.members, 1 << max(0, int(fitting).bit_length() - 1)))
 
 

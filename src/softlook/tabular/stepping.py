@@ -16,8 +16,15 @@ from softlook.tabular.targets import Targets
 from softlook.train.half import half
 
 Step = Callable[[Rows], Tensor]
+Scored = Callable[[nn.Module, Rows], Tensor]
 WARM_UP = 3
 """Steps before a capture, in which libraries allocate what they need; they leave no trace."""
+
+
+def scores_of(model: nn.Module, rows: Rows) -> Tensor:
+    """(N, E, K): every member's scores; a model without members is one."""
+    scores = model(rows.numbers, rows.categories)
+    return scores if scores.ndim == 3 else scores[:, None]
 
 
 class Stepping:
@@ -39,11 +46,11 @@ class Stepping:
             self.size, self.graph = size, self._captured(rows)
         return self.graph(rows)
 
-    def _plain(self, rows: Rows) -> Tensor:
+    def _plain(self, rows: Rows, scored: Scored = scores_of) -> Tensor:
         assert rows.wanted is not None and rows.weight is not None
         self.optimizer.zero_grad(set_to_none=self.device.type != "cuda")  # a graph knows gradients by where they lie
         with half(self.device) if self.recipe.half else nullcontext():
-            scores = scores_of(self.model, rows)
+            scores = scored(self.model, rows)
         each = self.targets.loss(scores.to(self.weights[0]), rows.wanted)
         loss = (each.mean(1) * rows.weight).mean()
         loss.backward()
@@ -57,15 +64,16 @@ class Stepping:
         place = Rows(*(None if part is None else part.clone() for part in rows.parts()))  # pyright: ignore[reportArgumentType]
         dice = torch.cuda.get_rng_state(self.device)
         before = {id(tensor): tensor.detach().clone() for tensor in self._changing()}
+        scored = torch.compile(scores_of, dynamic=False) if self.recipe.compiled else scores_of
         side = torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
-                self._plain(place)
+                self._plain(place, scored)
         torch.cuda.current_stream(self.device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            loss = self._plain(place)
+            loss = self._plain(place, scored)
         with torch.no_grad():
             for tensor in self._changing():  # what was not there before begins at 0
                 tensor.copy_(before[id(tensor)]) if id(tensor) in before else tensor.zero_()
@@ -102,12 +110,6 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"].fill_(rate)
         else:
             group["lr"] = rate
-
-
-def scores_of(model: nn.Module, rows: Rows) -> Tensor:
-    """(N, E, K): every member's scores; a model without members is one."""
-    scores = model(rows.numbers, rows.categories)
-    return scores if scores.ndim == 3 else scores[:, None]
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:

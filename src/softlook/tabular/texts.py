@@ -11,7 +11,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer
 
 from softlook.tabular.cells import Cells
-from softlook.tabular.telling import share, told
+from softlook.tabular.wording import share, told
 
 TOPICS = 16
 VOCABULARY = 5000

@@ -18,10 +18,10 @@ from softlook.base.errors import ConfigError, TrainingError
 from softlook.tabular.defaults import OPEN, Recipe, chosen
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Epoch, Learner, Limits, seed_from
-from softlook.tabular.pretraining import SHAPE
+from softlook.tabular.pretraining import FEW_LABELS, SLOWER
+from softlook.tabular.pretraining_loop import SHAPE
+from softlook.tabular.search_spaces import FACTOR, SPACES, Space, drawn, fitting, usual
 from softlook.tabular.settling import SMALL_TABLE, Setting, settled
-from softlook.tabular.spaces import FACTOR, SPACES, Space, drawn, fitting, usual
-from softlook.tabular.unlabelled import FEW_LABELS, SLOWER
 from softlook.train.chance import seed_of
 
 try:
@@ -197,8 +197,9 @@ def tune(
 ) -> Any:
     """The estimator fitted with the best settings of so many trials; the one that came stays as it is.
 
-    What the estimator was told stays; the rest is searched for in the space of its recipe (`softlook.tabular.spaces`),
-    the recipe's own settings first. The best is the best on what is held out: rows for a test must be other ones.
+    What the estimator was told stays; the rest is searched for in the space of its recipe
+    (`softlook.tabular.search_spaces`), the recipe's own settings first. The best is the best on what is held out: rows
+    for a test must be other ones.
 
     After `pretrain` all trials begin with what that learned. Its sizes stay, and learning rates are lower.
 
@@ -209,6 +210,8 @@ def tune(
     >>> best.dim, best.lr is None, best.predict(X).shape
     (16, False, (60,))
     """
+    if trials < 1:
+        raise ConfigError(f"trials is a whole number from 1 up; {trials!r} came")
     search = Search(estimator, space)
     rows = {"sample_weight": sample_weight, "validation": validation}
     for tried in search.go(X, y, **rows, trials=trials, minutes=minutes):

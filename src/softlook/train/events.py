@@ -19,6 +19,8 @@ class Started:
     device: str
     precision: str
     parameters: int
+    limit: float | None = None
+    """Seconds after which it ends, where the clock decides."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from softlook.base.errors import TrainingError
+from softlook.base.errors import DiskError, TrainingError
 from softlook.base.version import VERSION
 from softlook.train.lock import held
 from softlook.train.ranks import is_first
@@ -67,12 +67,19 @@ class RunFolder:
             listed = "\n".join(f"  {change}" for change in changes)
             raise TrainingError(
                 f"{self.path} was begun otherwise:\n{listed}\n"
-                "Give the old settings to go on with it, or another name with --run to begin anew."
+                "Give the old settings and data to go on with it; --fresh, or another name with --run, begins anew."
             )
         return True
 
+    def _make(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            why = f"cannot make the folder {self.path}: {fault.strerror or fault}"
+            raise DiskError(f"{why}. Choose another place with --run.") from fault
+
     def _begin(self, config: dict[str, Any], data_digest: str) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
+        self._make()
         if any(path.name not in OURS and path.suffix != ".partial" for path in self.path.iterdir()):
             raise TrainingError(f"{self.path} holds something else than a run. Choose another name with --run.")
         story = {
@@ -95,7 +102,7 @@ class RunFolder:
         if not is_first():
             yield
             return
-        self.path.mkdir(parents=True, exist_ok=True)
+        self._make()
         with held(self.path / LOCK):
             yield
 

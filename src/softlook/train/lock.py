@@ -35,7 +35,9 @@ def held(path: Path) -> Iterator[None]:
         return
     with path.open("a+", encoding="utf-8") as file:
         if path in _HELD or not _lock(file):
-            raise TrainingError(f"{path.parent} is in use by {_holder(file)}. Wait for it, or choose another name.")
+            raise TrainingError(
+                f"{path.parent} is in use by {_holder(file)}. Wait for it, or choose another name with --run."
+            )
         _HELD[path] = thread
         try:
             _say(file, {"pid": os.getpid(), "host": socket.gethostname()})

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,7 @@ import pytest
 
 from softlook.base.errors import DataError
 from softlook.tabular.columns import Columns
-from softlook.tabular.sources import read_table
+from softlook.tabular.files import read_table
 from tests.tabular.tables import same
 
 
@@ -201,3 +202,35 @@ def test_a_table_that_is_not_in_utf_8_is_told_how_to_become_so(tmp_path: Path) -
     with pytest.raises(DataError, match="not written in UTF-8") as told:
         list(read_table(path))
     assert "iconv -f WINDOWS-1252 -t UTF-8 towns.csv" in str(told.value)
+
+
+def test_names_of_columns_that_are_not_in_utf_8_are_told_so_too(tmp_path: Path) -> None:
+    path = tmp_path / "roads.csv"
+    path.write_bytes("Straße;age\nA1;3\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"roads\.csv:1: this is not written in UTF-8\nhelp: iconv"):
+        list(read_table(path))
+
+
+def test_a_quotation_mark_that_is_not_closed_is_told_in_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    path.write_text('name,note,age\nAnn,"open,3\n' + "Bob,fine,4\n" * 20)
+    with pytest.raises(
+        DataError, match=r"people\.csv:2: .*\nhelp: a quotation mark is opened here and not closed"
+    ) as told:
+        list(read_table(path))
+    assert len(str(told.value).split("\n")) == 2
+
+
+def test_thousands_of_columns_are_compared_with_the_first_once(tmp_path: Path) -> None:
+    """Going through a wide table takes time by its cells, and not by the square of its columns."""
+    names = [f"c{number}" for number in range(3_000)]
+    (tmp_path / "wide.csv").write_text("\n".join([",".join(names)] + [",".join(["1"] * 3_000)] * 60))
+    began = time.process_time()
+    assert sum(table.num_rows for table in read_table(tmp_path / "wide.csv", piece=40_000)) == 60
+    assert time.process_time() - began < 5  # by the square it is 20
+
+
+def test_words_may_come_as_they_are_spelled(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n;odd\n1,5;1,5\n2,5;unknown\n")
+    found = pa.concat_tables(read_table(tmp_path / "a.csv", words=["odd"], as_spelled=True))
+    assert found.to_pydict() == {"n": [1.5, 2.5], "odd": ["1,5", "unknown"]}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from softlook.tabular.rows import Rows, Supply
-from softlook.tabular.storing import Room, Shelf, StoredRows
+from softlook.tabular.stored_rows import Room, Shelf, StoredRows
 from softlook.train.chance import chance
 
 SMALL = Room(0, 1000, 2000)

@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from softlook.base.errors import DataError
+from softlook.tabular.bad_cells import told_where
 from softlook.tabular.cells import CellError
-from softlook.tabular.lines import delimiter_of, line_of, rows_of
-from softlook.tabular.places import told_where
 
 OLD = CellError("column 'age' is to hold numbers; 'old' came", name="age", cell="old", row=1, help="mend it")
 ROWS = [{"note": "two\nlines", "age": "31"}, {"note": "fine", "age": "old"}]
@@ -61,16 +60,3 @@ def test_what_is_found_nowhere_is_told_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("age\n" + "9" * (csv.field_size_limit() + 1) + "\n")  # more than csv takes
     with pytest.raises(CellError, match="'old' came in row 1"), told_where([tmp_path / "a.csv"]):
         raise OLD
-
-
-def test_a_line_that_cannot_be_made_out_is_none(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.csv")
-    assert [line_of(path, record) for record in range(4)] == [1, 2, 5, None]
-    assert [row["age"] for _, row in rows_of(path)] == ["31", "old"]
-    (tmp_path / "b.csv").write_text("age\n" + "9" * (csv.field_size_limit() + 1) + "\n3\n")
-    assert line_of(tmp_path / "b.csv", 2) is None
-
-
-def test_what_stands_in_quotes_parts_no_cells(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('"last, first, other";"two\nlines";age\n"Lee, Ann, ";x;3\n')
-    assert delimiter_of(tmp_path / "a.csv") == ";"

@@ -9,8 +9,8 @@ import torch
 
 from softlook.base.errors import TrainingError, WeightsError
 from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, TabTransformerClassifier, load
+from softlook.tabular.checkpoints import COUNTED, Checkpointed
 from softlook.tabular.fitting import Epoch, Learner, Limits
-from softlook.tabular.standing import COUNTED, Standing
 from softlook.train.progress import Progress
 from softlook.train.snapshots import Snapshots
 
@@ -33,12 +33,12 @@ class Keeping:
         self.snapshots, self.estimator, self.leave = Snapshots(folder, settings=settings), estimator, leave
 
     def __call__(self, learner: Learner, limits: Limits) -> list[Epoch]:
-        standing = Standing.of(learner, self.estimator)
-        self.snapshots.restore(standing, print)
+        state = Checkpointed.of(learner, self.estimator)
+        self.snapshots.restore(state, print)
 
         def look() -> None:
             if learner.steps == self.leave:
-                self.snapshots.save(standing, Progress(step=learner.steps))
+                self.snapshots.save(state, Progress(step=learner.steps))
                 raise Left
 
         learner.between = look
@@ -104,7 +104,7 @@ def test_every_checkpoint_is_an_estimator(tmp_path: Path) -> None:
 
 def test_one_of_another_version_is_refused_and_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as before:
-        before.setattr("softlook.tabular.standing.COUNTED", tuple(name for name in COUNTED if name != "enough"))
+        before.setattr("softlook.tabular.checkpoints.COUNTED", tuple(name for name in COUNTED if name != "enough"))
         left(tmp_path, FTTransformerClassifier, {"members": 2}, 17)
     made = FTTransformerClassifier(**SMALL, members=2, random_state=0)
     with pytest.raises(TrainingError, match=r"learning.json does not say enough: another version .* begin anew"):

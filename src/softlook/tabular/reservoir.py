@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from softlook.base.errors import DataError
-from softlook.tabular.arrow import as_arrow, whole
+from softlook.tabular.arrow import as_arrow, in_order, whole
 from softlook.tabular.categories import CategoryColumn
 from softlook.tabular.cells import Cells, Words
 from softlook.tabular.frames import Frame
@@ -23,7 +23,7 @@ VALUES = 100_000
 """Distinct values that are counted in a column; when there are more, the rarer half is forgotten."""
 
 
-class Gathered:
+class Reservoir:
     """Rows drawn from a table while it passes by."""
 
     def __init__(
@@ -41,7 +41,8 @@ class Gathered:
         self.rows = 0
         self.keys = np.zeros(0)
         self.kept: list[list[pa.Array]] = []
-        self.declared: set[int] = set()
+        self.declared: dict[int, pa.Array | None] = {}
+        """What the table itself says to be categories, by place, and their order, where all pieces have the same."""
         self.missing = np.zeros(0, np.int64)
         self.counts: list[Counter[str] | None] = []
 
@@ -98,7 +99,8 @@ class Gathered:
     def _count(self, place: int, cells: Cells) -> None:
         self.missing[place] += int(cells.missing().sum())
         if cells.is_declared:
-            self.declared.add(place)
+            known = self.declared.setdefault(place, cells.order)
+            self.declared[place] = known if known is not None and known.equals(cells.order) else None
         is_category = self.said.kinds.get(cells.name) == "category" or cells.is_declared or cells.sort == "words"
         counts = self.counts[place]
         if counts is None or not (is_category or cells.sort == "nothing" or counts):
@@ -111,7 +113,10 @@ class Gathered:
 
     def _column(self, place: int) -> pa.Array:
         (data,) = self.kept[place]
-        return data.dictionary_encode() if place in self.declared else data
+        if place not in self.declared:
+            return data
+        order = self.declared[place]
+        return data.dictionary_encode() if order is None else in_order(data, order)
 
     def _counted(self, place: int, column: Learned) -> Learned:
         if self.rows == len(self.keys):
@@ -120,7 +125,8 @@ class Gathered:
         counts = self.counts[place]
         if isinstance(column, CategoryColumn) and column.kind == "category" and counts:
             words = Words(np.zeros(0, np.int64), pa.array(list(counts), pa.large_string()))
-            return CategoryColumn.count(column.name, words, np.array(list(counts.values())), rows=self.rows)
+            counted = CategoryColumn.count(column.name, words, np.array(list(counts.values())), rows=self.rows)
+            return replace(counted, how=column.how)
         if isinstance(column, NumberColumn):
             return replace(column, missing=missing / self.rows, always=None)  # some row not kept may differ
         return replace(column, missing=missing / self.rows)

@@ -1,4 +1,7 @@
-"""Words about columns."""
+"""Counts, shares and names in words, and a line about a column."""
+
+from collections.abc import Sequence
+from typing import Any
 
 
 def share(part: int, whole: int) -> float:
@@ -25,6 +28,16 @@ def many(count: int, what: str) -> str:
     ('1 block', '2,000 rows')
     """
     return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def named(names: Sequence[Any], most: int = 8) -> str:
+    """Names, or values, as an error lists them: the first few, and how many more there are.
+
+    >>> named(["age", "city", "income"], most=2)
+    "'age', 'city' and 1 more"
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(f"{name!r:.80}" for name in names[:most]) + more
 
 
 def told(name: str, kind: str, *more: str, missing: float = 0.0) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from softlook.tabular.rows import Rows, Supply, together
+from softlook.tabular.rows import Rows, Supply, some_rows
 from softlook.tabular.targets import Targets
 from softlook.tabular.timing import quickest
 from softlook.train.chance import chance
@@ -88,7 +88,7 @@ def remember(model: nn.Module, train: Supply, held: Rows, *, targets: Targets, m
     """At most so many of the rows that were learned from, if held-out rows are answered well enough with them."""
     if len(held) < FEW_JUDGES:
         return None
-    rows, held = _some(train, most, seed), held.take(slice(MOST_JUDGES))
+    rows, held = some_rows(train, most, chance(seed, 0)), held.take(slice(MOST_JUDGES))
     assert rows.wanted is not None and rows.weight is not None
     keys = states_of(model, rows).half()
     memory = Memory(keys, targets.as_answer(rows.wanted), rows.weight, width=1.0, share=0.0)
@@ -146,17 +146,6 @@ def _members(model: Any, rows: Rows) -> list[Tensor]:
     model.eval()
     parts = rows.split(rows.at_once(model))
     return [model.states(part.numbers, part.categories) for part in parts]
-
-
-def _some(train: Supply, most: int, seed: int) -> Rows:
-    """Rows by chance, all where there are no more than `most`."""
-    parts = train.batches(min(most, len(train), 4096), chance(seed, 0))
-    found: list[Rows] = []
-    for part in parts:
-        found.append(part)
-        if sum(map(len, found)) >= most:
-            break
-    return together(found).take(slice(most))
 
 
 def _nearest(states: Tensor, keys: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Puzzles that rows of a table set without any label: what a hidden cell holds, and which cells were replaced.
+"""Pretext tasks, puzzles that rows set without any label: what a hidden cell holds, and which cells were replaced.
 
 Both are read off the tokens behind a model's last block, which is worked out for all of them here, and for [CLS] alone
 when it answers. Each column has a head of its own, as TabTransformer has it (Huang et al. 2020).
@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from softlook.embed.columns import uniform
 from softlook.embed.numbers import bin_edges
 from softlook.models.tab_transformer import TabTransformer
-from softlook.tabular.inside import seen_by, tokens_of
+from softlook.tabular.internals import seen_by, tokens_of
 from softlook.tabular.rows import Rows
 
 Task = Literal["mlm", "rtd"]
@@ -50,15 +51,6 @@ def draw(rows: Rows, share: float, dice: torch.Generator) -> Drawn:
     return Drawn(chosen.to(device), others)
 
 
-def replaced(rows: Rows, drawn: Drawn) -> Rows:
-    """The rows with each chosen cell as another row has it."""
-    numbers, categories = drawn.chosen.tensor_split([rows.numbers.shape[1]], 1)
-    return Rows(
-        torch.where(numbers, drawn.others.numbers, rows.numbers),
-        torch.where(categories, drawn.others.categories, rows.categories),
-    )
-
-
 def is_other(rows: Rows, others: Rows) -> Tensor:
     """(N, J): where cells differ. Two missing ones are the same."""
     missing = rows.numbers.isnan() & others.numbers.isnan()
@@ -78,7 +70,7 @@ class FindReplaced(nn.Module):
 
     def loss(self, model: nn.Module, rows: Rows, drawn: Drawn) -> Tensor:
         """The mean over all cells that have tokens."""
-        rows, before = replaced(rows, drawn), rows
+        rows, before = rows.mixed(drawn.chosen, drawn.others), rows
         seen = seen_by(model, tokens_of(model, rows))
         scores = torch.einsum("nejc,jc->nej", self.norm(seen), self.weight) + self.bias
         wanted = is_other(rows, before)[:, None, self.first :].to(scores.dtype).expand_as(scores)
@@ -100,7 +92,7 @@ class FillIn(nn.Module):
         sizes = [BINS + 1] * config.numbers + list(config.categories)
         self.register_buffer("edges", bin_edges(rows.numbers, most=BINS)[:, 1:-1])
         self.norm = nn.LayerNorm(width)
-        self.mask = nn.Parameter(torch.empty(self.columns - self.first, width).uniform_(-(width**-0.5), width**-0.5))
+        self.mask = uniform(width, self.columns - self.first, width)
         self.heads = nn.ModuleList(nn.Linear(width, size) for size in sizes[self.first :])
 
     def loss(self, model: nn.Module, rows: Rows, drawn: Drawn) -> Tensor:

@@ -2,20 +2,21 @@
 
 import csv
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from softlook.base.errors import DataError
-from softlook.data.files import find
+from softlook.data.files import Given, find
 from softlook.tabular.cells import CellError
-from softlook.tabular.lines import rows_of
-from softlook.tabular.sources import ARROW, PARQUET, read_table
+from softlook.tabular.files import ARROW, PARQUET, read_table
+from softlook.tabular.pieces import is_paths
+from softlook.tabular.text_files import rows_of
 
 
 @contextmanager
-def told_where(given: Sequence[Path]) -> Iterator[None]:
+def told_where(given: Given) -> Iterator[None]:
     """What is wrong with a cell is said with its file and its line there; files and folders are gone through in order.
 
     >>> _ = Path("people.csv").write_text('name,age\\n"Ann\\nLee",31\\nBob,old\\n')
@@ -27,7 +28,12 @@ def told_where(given: Sequence[Path]) -> Iterator[None]:
     try:
         yield
     except CellError as fault:
-        raise _placed(fault, find(list(given))) from None
+        raise _placed(fault, find(given)) from None
+
+
+def told_by_file(X: Any) -> AbstractContextManager[None]:
+    """The same for a table of which nobody knows whether it comes from files."""
+    return told_where(X) if is_paths(X) else nullcontext()
 
 
 def _placed(fault: CellError, files: Sequence[Path]) -> DataError:

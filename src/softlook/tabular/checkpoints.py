@@ -16,7 +16,7 @@ from torch import Tensor
 from softlook.base.errors import TrainingError, WeightsError
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Learner as TableLearner
-from softlook.tabular.keeping import LARGEST, write_about
+from softlook.tabular.saving import LARGEST, write_about
 from softlook.train.distributed import World
 from softlook.train.learner import DICE, OPTIMIZER, RAW, Files, Learner
 from softlook.train.optimizer import remembered, remind
@@ -48,17 +48,17 @@ def put_back(learner: TableLearner, values: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Standing(Learner):
+class Checkpointed(Learner):
     """A table's learner, as checkpoints know one."""
 
     table: TableLearner | None = None
     estimator: TableEstimator | None = None
 
     @staticmethod
-    def of(table: TableLearner, estimator: TableEstimator) -> "Standing":
+    def of(table: TableLearner, estimator: TableEstimator) -> "Checkpointed":
         device = table.total.device
         scaler = torch.amp.GradScaler(enabled=False)
-        return Standing(table.model, table.optimizer, scaler, None, device, World(), table, estimator)
+        return Checkpointed(table.model, table.optimizer, scaler, None, device, World(), table, estimator)
 
     def files(self) -> dict[str, dict[str, Tensor]]:
         best = self._table.answer()

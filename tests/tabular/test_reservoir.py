@@ -8,7 +8,7 @@ import pytest
 from softlook.base.errors import DataError
 from softlook.tabular.columns import Columns
 from softlook.tabular.frames import read_frame
-from softlook.tabular.gathering import Gathered
+from softlook.tabular.reservoir import Reservoir
 from tests.tabular.tables import as_pyarrow, without_names
 
 
@@ -19,6 +19,7 @@ def table() -> pd.DataFrame:
             "n": np.where(random.random(500) < 0.2, np.nan, random.normal(size=500)),
             "c": random.choice(["a", "b", "c"], 500),
             "z": pd.Categorical(random.integers(0, 9, 500)),
+            "o": pd.Categorical(random.choice(["S", "M", "L"], 500), categories=["S", "M", "L"], ordered=True),
             "d": pd.to_datetime("2024-01-01") + pd.to_timedelta(random.integers(0, 99, 500), unit="D"),
         }
     )
@@ -39,15 +40,20 @@ def test_types_may_differ_from_piece_to_piece() -> None:
     assert mixed.kinds == {"a": "category"}
 
 
-def gathered(seed: int = 0) -> Gathered:
-    found = Gathered(seed=seed, most=100)
+def test_an_order_that_changes_from_piece_to_piece_is_none() -> None:
+    pieces = [pd.DataFrame({"c": pd.Categorical(list("ab"), list(order), ordered=True)}) for order in ("ab", "ba")]
+    assert Columns.fit_many(pieces).kinds == {"c": "category"}
+
+
+def filled(seed: int = 0) -> Reservoir:
+    found = Reservoir(seed=seed, most=100)
     for start in range(0, 500, 30):
         found.add(read_frame(table().iloc[start : start + 30]))
     return found
 
 
 def test_beyond_what_is_kept_counts_are_over_all_rows() -> None:
-    number, category, *_ = gathered().learned()
+    number, category, *_ = filled().learned()
     assert number.missing == table()["n"].isna().mean()
     assert (category.missing, category.told()) == (0.0, "c: category, 3 values")
 
@@ -55,12 +61,12 @@ def test_beyond_what_is_kept_counts_are_over_all_rows() -> None:
 def test_kept_rows_are_bounded_and_any_row_is_as_likely_as_any_other() -> None:
     found = np.zeros(500)
     for seed in range(40):
-        gathering = Gathered(seed=seed, most=100)
+        drawn = Reservoir(seed=seed, most=100)
         for start in range(0, 500, 30):
-            gathering.add(read_frame(np.arange(500.0)[start : start + 30, None]))
-            assert len(gathering.keys) <= 230
-        gathering.learned()
-        (kept,) = gathering.kept[0]
+            drawn.add(read_frame(np.arange(500.0)[start : start + 30, None]))
+            assert len(drawn.keys) <= 230
+        drawn.learned()
+        (kept,) = drawn.kept[0]
         assert len(kept) == 100
         found[kept.to_numpy().astype(int)] += 1
     assert abs(found[:250].mean() - found[250:].mean()) < 1.0

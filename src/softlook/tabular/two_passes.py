@@ -9,10 +9,10 @@ import pyarrow as pa
 import torch
 
 from softlook.tabular.frames import read_frame
-from softlook.tabular.gathering import Gathered
 from softlook.tabular.pieces import Pieces, Roles
-from softlook.tabular.rows import Rows
-from softlook.tabular.storing import Shelf, together
+from softlook.tabular.reservoir import Reservoir
+from softlook.tabular.rows import Rows, together
+from softlook.tabular.stored_rows import Shelf
 from softlook.tabular.tallying import Tally
 
 HELD = 100_000
@@ -30,7 +30,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Passing:
+class TwoPasses:
     """A table in pieces, and how its rows are parted.
 
     `checked` takes what is read, wanted and weighed of a piece, and gives it back after it was seen to be right.
@@ -45,14 +45,14 @@ class Passing:
     def rows(self, seed: int) -> Iterator[Piece]:
         """All rows that weigh something."""
         random = np.random.default_rng(seed)
-        for table in self.pieces.tables():
-            X, y, weight = self.checked(*self.roles.apart(table, is_text=self.pieces.is_text))
+        for parts in self.pieces.apart(self.roles):
+            X, y, weight = self.checked(*parts)
             piece = Piece(X, y, weight, random.random(len(y)))
             found = piece if weight.all() else _some(piece, weight > 0)
             if len(found.y):
                 yield found
 
-    def survey(self, gathered: Gathered, tally: Tally, *, seed: int) -> int:
+    def survey(self, reservoir: Reservoir, tally: Tally, *, seed: int) -> int:
         """Learn what columns and targets are like; gives how many rows there are."""
         rows = 0
         for piece in self.rows(seed):
@@ -60,7 +60,7 @@ class Passing:
             rows += len(learned)
             tally.add(piece.y, learned)
             if learned.any():
-                gathered.add(read_frame(_some(piece, learned).X))
+                reservoir.add(read_frame(_some(piece, learned).X))
         return rows
 
     def shelve(

@@ -17,30 +17,29 @@ from softlook.tabular.classifier import FTTransformerClassifier, TabTransformerC
 from softlook.tabular.defaults import Recipe
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.fitting import Epoch
-from softlook.tabular.inside import is_answering
+from softlook.tabular.internals import is_answering
 from softlook.tabular.kinds import Said
 from softlook.tabular.making import make_model
-from softlook.tabular.pretraining import Pretrained
+from softlook.tabular.pretraining_loop import Pretrained
 from softlook.tabular.probing import Scale
 from softlook.tabular.reading import Reading
-from softlook.tabular.recalling import Memory
 from softlook.tabular.regressor import FTTransformerRegressor, TabTransformerRegressor
+from softlook.tabular.row_memory import Memory
 from softlook.tabular.targets import targets_from
-from softlook.weights.checkpoint import describe
+from softlook.weights.checkpoint import CONFIG, describe
 from softlook.weights.checkpoint import load as load_model
 from softlook.weights.files import SINGLE, read_file, write_file
 from softlook.weights.folders import new_folder, told
 from softlook.weights.hollow import check_depth, compare, hollow, own_tensors
 from softlook.weights.manifest import listed, verify, write_manifest
-from softlook.weights.runs import ESTIMATOR as ESTIMATOR
-from softlook.weights.runs import best_of
+from softlook.weights.runs import ESTIMATOR, best_of
 from softlook.weights.schema import read_json
 
 FORMAT = 1
 MEMORY = "memory."
 ARRAYS = "columns.safetensors"
 PRETRAINED = "pretrained.safetensors"
-"""What rows without labels taught, of an estimator that has seen no labels yet."""
+"""What rows without labels taught."""
 WEIGHTS, MIDDLE, WIDTH = "weights.", "scale.middle", "scale.width"
 LARGEST = 256 << 20
 """Bytes. The words of many columns of categories may be a book."""
@@ -65,7 +64,7 @@ def save(estimator: TableEstimator, folder: Path) -> Path:
             write_file(own_tensors(estimator.model_), made / SINGLE)
             write_about(estimator, made, estimator.recipe_, estimator.history_, estimator.memory_)
         else:
-            _write_pretrained(estimator, made, estimator.pretrained_)
+            _write(estimator, made, {}, {})
         write_manifest(made)
     return folder
 
@@ -84,17 +83,18 @@ def write_about(
     _write(estimator, folder, learned, {f"{MEMORY}{name}": tensor.numpy() for name, tensor in remembered.items()})
 
 
-def _write_pretrained(estimator: TableEstimator, folder: Path, begun: Pretrained) -> None:
+def _write_pretrained(begun: Pretrained, folder: Path) -> dict[str, Any]:
+    """What rows without labels taught: the tensors as a file, and all else for JSON."""
     tensors = {f"{WEIGHTS}{name}": weights for name, weights in begun.weights.items()}
     write_file(tensors | {MIDDLE: begun.scale.middle, WIDTH: begun.scale.width}, folder / PRETRAINED)
     said = {"kinds": begun.said.kinds, "orders": _written("ordinal", begun.said.orders)}
-    learned = {"task": begun.task, "recipe": asdict(begun.recipe), "said": said, "history": begun.history}
-    _write(estimator, folder, {"pretrained": learned}, {})
+    return {"task": begun.task, "recipe": asdict(begun.recipe), "said": said, "history": begun.history}
 
 
 def _write(estimator: TableEstimator, folder: Path, learned: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """What every estimator has: what it was told, and what it knows of columns."""
+    """What every estimator has: what it was told, what it knows of columns, and what `pretrain` taught it, if so."""
     facts, own = estimator.reading_.state()
+    begun = estimator._begun()
     content = {
         "format": FORMAT,
         "softlook": VERSION,
@@ -102,6 +102,7 @@ def _write(estimator: TableEstimator, folder: Path, learned: dict[str, Any], arr
         "parameters": {name: _written(name, value) for name, value in estimator.get_params(deep=False).items()},
         "reading": facts,
         **learned,
+        "pretrained": None if begun is None else _write_pretrained(begun, folder),
         "features": estimator.n_features_in_,
         "names": None if (names := getattr(estimator, "feature_names_in_", None)) is None else names.tolist(),
     }
@@ -122,16 +123,16 @@ def load(folder: str | Path, kind: type[TableEstimator] = TableEstimator) -> Any
             raise WeightsError(
                 f"{folder} holds no {ESTIMATOR}. Give the folder that an estimator's save wrote, or a run."
             )
-        has_model = PRETRAINED not in listed(folder, ESTIMATOR, ARRAYS)
-        model = load_model(folder) if has_model else None
+        files = listed(folder, ESTIMATOR, ARRAYS)
+        model = load_model(folder) if CONFIG in files or PRETRAINED not in files else None
         if model is None:
             verify(folder)
         content, arrays = read_json(folder / ESTIMATOR, LARGEST), read_file(folder / ARRAYS)
     try:
         found = _restored(content, {name: tensor.numpy() for name, tensor in arrays.items()})
-        if model is None:
+        if PRETRAINED in files:
             found.pretrained_ = _pretrained(content["pretrained"], found.reading_, folder / PRETRAINED)
-        else:
+        if model is not None:
             _put_back(found, model, content, arrays)
     except WeightsError:
         raise

@@ -14,7 +14,7 @@ import pytest
 from softlook import weights
 from softlook.base.errors import ConfigError, DiskError, WeightsError
 from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, Recipe, TabTransformerClassifier, load
-from tests.tabular.estimators import ALL, mixed, small
+from tests.tabular.estimators import ALL, mixed, small, spoil
 
 X, Y = mixed()
 TABLE = pd.DataFrame(
@@ -97,10 +97,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ["estimator.json", "columns.safetensors", "model.safetensors"])
 def test_a_changed_byte_is_noticed(file: str, tmp_path: Path) -> None:
-    path = small(FTTransformerClassifier).fit(X, Y).save(tmp_path / "one") / file
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    spoil(small(FTTransformerClassifier).fit(X, Y).save(tmp_path / "one") / file)
     with pytest.raises(WeightsError, match=f"{file} is not what was saved"):
         load(tmp_path / "one")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from softlook.models import TableTransformer, TableTransformerConfig
 from softlook.tabular import FTTransformerRegressor, load
 from softlook.tabular.fitting import answers
-from softlook.tabular.recalling import FEW_JUDGES, Memory, remember, states_of
+from softlook.tabular.row_memory import FEW_JUDGES, Memory, remember, states_of
 from softlook.tabular.rows import Rows
 from softlook.tabular.targets import Amounts, Classes
 

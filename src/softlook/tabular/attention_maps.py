@@ -12,8 +12,8 @@ from softlook.models.tab_transformer import TabTransformer
 from softlook.ops.operation import attention_weights
 from softlook.tabular.rows import Rows
 
-TOGETHER = 512
-"""Rows whose maps are held at once."""
+TOGETHER, ROOM = 512, 1 << 27
+"""Rows whose maps are held at once, and the values that all maps of a block may then have: half a gigabyte."""
 
 
 @contextmanager
@@ -36,10 +36,16 @@ def watched(model: nn.Module) -> Iterator[list[Tensor]]:
 def maps_of(model: nn.Module, rows: Rows) -> Iterator[list[Tensor]]:
     """The maps of every block, a part of the rows at a time."""
     model.eval()
-    for some in rows.split(TOGETHER):
+    for some in rows.split(_at_once(model, rows)):
         with torch.inference_mode(), watched(model) as kept:
             model(some.numbers, some.categories)
         yield [_by_row(weights.double() if weights.device.type != "mps" else weights, len(some)) for weights in kept]
+
+
+def _at_once(model: Any, rows: Rows) -> int:
+    """Fewer rows where columns are very many: a map is as large as their square."""
+    tokens = 1 + rows.numbers.shape[1] + rows.categories.shape[1]
+    return max(1, min(TOGETHER, ROOM // (getattr(model.config, "members", 1) * model.config.heads * tokens**2)))
 
 
 def looks(model: nn.Module, rows: Rows) -> Tensor:

@@ -7,7 +7,6 @@ whose cells are parted by anything but commas, a comma may stand for the decimal
 
 import re
 import shlex
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,10 @@ from softlook.data.encoding import how_to_convert
 from softlook.data.files import Given, find, packing_of
 from softlook.data.opening import BLOCK, check_growth, stream, told
 from softlook.tabular.arrow import pc
-from softlook.tabular.lines import JSON, delimiter_of, ending_of, line_of
+from softlook.tabular.frames import refuse_twins
 from softlook.tabular.parsing import written
+from softlook.tabular.text_files import JSON, delimiter_of, ending_of, line_of
+from softlook.tabular.wording import named
 
 PIECE = 8 << 20
 """Bytes of text that are read at a time."""
@@ -39,11 +40,14 @@ DECIMAL = r"^([-+]?[0-9]*),([0-9]+)$"
 """A number with a decimal comma, as a whole cell."""
 
 
-def read_table(given: Given, *, words: Collection[str] = (), piece: int = PIECE) -> Iterator[pa.Table]:
+def read_table(
+    given: Given, *, words: Collection[str] = (), piece: int = PIECE, as_spelled: bool = False
+) -> Iterator[pa.Table]:
     """The pieces of one or more files: CSV, TSV or JSON Lines, each also as .gz or .zst, Parquet or Arrow.
 
     `words` are columns to be read as text whatever they look like: codes with zeros in front, say. The files are one
-    table: they have the same columns.
+    table: they have the same columns. A number among words is spelled with a point wherever it comes from, unless it
+    is to be `as_spelled` in its file.
 
     >>> _ = Path("people.csv").write_text("name,age\\nAnn,31\\nBob,\\n")
     >>> [piece.to_pylist() for piece in read_table("people.csv")]
@@ -52,21 +56,27 @@ def read_table(given: Given, *, words: Collection[str] = (), piece: int = PIECE)
     schema: pa.Schema | None = None
     for path in find(given):
         with told(path):
-            for table in _pieces(path, schema, frozenset(words), piece):
+            for table in _pieces(path, schema, frozenset(words), piece, as_spelled=as_spelled):
                 schema = schema or table.schema
                 yield _fitted(path, table, schema)
 
 
-def _pieces(path: Path, schema: pa.Schema | None, words: frozenset[str], piece: int) -> Iterator[pa.Table]:
+def _pieces(
+    path: Path, schema: pa.Schema | None, words: frozenset[str], piece: int, *, as_spelled: bool
+) -> Iterator[pa.Table]:
     ending = ending_of(path)
     if ending in PARQUET:
         return _binary(path, words, _parquet(path))
     if ending in ARROW:
         return _binary(path, words, _arrow(path))
-    return _json(path, schema, words, piece) if ending in JSON else _csv(path, schema, words, piece)
+    if ending in JSON:
+        return _json(path, schema, words, piece)
+    return _csv(path, schema, words, piece, as_spelled=as_spelled)
 
 
-def _csv(path: Path, schema: pa.Schema | None, words: frozenset[str], piece: int) -> Iterator[pa.Table]:
+def _csv(
+    path: Path, schema: pa.Schema | None, words: frozenset[str], piece: int, *, as_spelled: bool
+) -> Iterator[pa.Table]:
     delimiter = delimiter_of(path)
     parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     read = arrow_csv.ReadOptions(use_threads=False, block_size=min(piece, BLOCK))  # with threads no error knows its row
@@ -79,7 +89,7 @@ def _csv(path: Path, schema: pa.Schema | None, words: frozenset[str], piece: int
     try:
         plain = opened({}, ".").schema
         names = plain.names
-        _refuse_twins(path, names)
+        refuse_twins(names, path)
         comma = delimiter != "," and _numbers_in(opened({}, ",").schema) > _numbers_in(plain)
         point = "," if comma else "."
         found = schema or _stable(opened(dict.fromkeys(words, pa.string()), point).schema, words)
@@ -87,7 +97,9 @@ def _csv(path: Path, schema: pa.Schema | None, words: frozenset[str], piece: int
             given += batch.nbytes // WIDEST
             check_growth(path, given)
             table = pa.Table.from_batches([batch])
-            yield _with_points(table) if comma else table
+            yield _with_points(table) if comma and not as_spelled else table
+    except UnicodeDecodeError:
+        raise _not_utf_8(path, 1) from None  # the names of columns; cells are pyarrow's affair
     except pa.ArrowInvalid as fault:
         raise _misfit(path, fault, names, first=-1) from None
 
@@ -148,7 +160,7 @@ def _binary(path: Path, words: frozenset[str], tables: Iterator[pa.Table]) -> It
 
 def _parquet(path: Path) -> Iterator[pa.Table]:
     with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
-        _refuse_twins(path, file.schema_arrow.names)
+        refuse_twins(file.schema_arrow.names, path)
         for batch in file.iter_batches(ROWS, use_threads=False):
             yield pa.Table.from_batches([batch])
 
@@ -158,7 +170,7 @@ def _arrow(path: Path) -> Iterator[pa.Table]:
         is_file = source.read(6) == b"ARROW1"
         source.seek(0)
         reader: Any = pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
-        _refuse_twins(path, reader.schema.names)
+        refuse_twins(reader.schema.names, path)
         batches = (reader.get_batch(place) for place in range(reader.num_record_batches)) if is_file else reader
         for batch in batches:
             yield pa.Table.from_batches([batch])
@@ -194,14 +206,14 @@ def _wide(kind: pa.DataType) -> pa.DataType:
 
 def _fitted(path: Path, table: pa.Table, schema: pa.Schema) -> pa.Table:
     """A piece of a later file, with the columns of the first."""
-    absent = [name for name in schema.names if name not in table.schema.names]
-    more = [name for name in table.schema.names if name not in schema.names]
+    first, own = dict.fromkeys(schema.names), dict.fromkeys(table.column_names)  # thousands, it may be
+    absent, more = [name for name in first if name not in own], [name for name in own if name not in first]
     if absent or more:
-        told_absent = f"; it lacks {', '.join(map(repr, absent[:8]))}" if absent else ""
-        told_more = f"; it also has {', '.join(map(repr, more[:8]))}" if more else ""
+        told_absent = f"; it lacks {named(absent)}" if absent else ""
+        told_more = f"; it also has {named(more)}" if more else ""
         raise DataError(f"its columns are not those that came first{told_absent}{told_more}", file=path)
     try:
-        return table.select(schema.names).cast(schema)
+        return table.select(list(first)).cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as fault:
         raise DataError(f"a column is not what it was in the first file: {str(fault):.200}", file=path) from None
 
@@ -212,7 +224,7 @@ def _misfit(path: Path, fault: Exception, names: list[str], *, first: int) -> Da
     row = re.search(r"[Rr]ow #?(\d+)", str(fault))
     line = line_of(path, first + int(row[1])) if row else None
     if "invalid UTF8" in said:
-        return DataError("this is not written in UTF-8", file=path, line=line, help=how_to_convert(path))
+        return _not_utf_8(path, line)
     odd = re.search(r"column #(\d+): CSV conversion error to (\w+).*: invalid value '(.*)'$", said)
     help = "mend the cell, or read its column as text: words=['its name'], or --kinds name=text"
     if odd and int(odd[1]) < len(names):
@@ -221,15 +233,15 @@ def _misfit(path: Path, fault: Exception, names: list[str], *, first: int) -> Da
         told = shlex.quote(f"{name}=category")
         help = f"mend the cell or empty it; before learning, words=[{name!r}], or --kinds {told}, takes any words"
     if re.match(r"Expected \d+ columns", said):
+        said, *more = said.split("\n")
         help = "give every line as many cells as the first one has"
+        if more and said.count('"') % 2:
+            help = "a quotation mark is opened here and not closed: close it, or write two where one is meant"
     return DataError(f"this does not fit what came before: {said:.200}", file=path, line=line, help=help)
 
 
-def _refuse_twins(path: Path, names: list[str]) -> None:
-    twins = [name for name, often in Counter(names).items() if often > 1]
-    if twins:
-        named = ", ".join(map(repr, twins[:5]))
-        raise DataError(f"more than one column is named {named}", file=path, line=1, help="give each its own name")
+def _not_utf_8(path: Path, line: int | None) -> DataError:
+    return DataError("this is not written in UTF-8", file=path, line=line, help=how_to_convert(path))
 
 
 def _whole_lines(blocks: Iterable[bytes], piece: int) -> Iterator[bytes]:

@@ -1,0 +1,43 @@
+"""Steps on tables of very many columns, in what memory a CPU has for them."""
+
+from dataclasses import replace
+
+from softlook.tabular.defaults import Recipe
+from softlook.tabular.settling import Setting, rows_a_step
+
+ROOM = 4 << 30
+"""Bytes for all that a step holds until its gradient is there."""
+TOKENS, MAPS = 10, 4
+"""How often a block holds the tokens of a row, and its attention maps where weights of them are dropped, as measured.
+Where none are dropped, maps are never written out; and in the last block of an FT-Transformer [CLS] alone looks."""
+
+
+def within_memory(recipe: Recipe, setting: Setting, *, may_drop_less: bool) -> Recipe:
+    """A settled recipe whose steps fit into a CPU's memory: maps grow with the square of a table's columns.
+
+    Where they are too large, no attention weights are dropped, if the recipe left that to the table. Where it did not,
+    or where tokens alone are too large, a step takes fewer rows, unless it was told how many.
+
+    >>> from softlook.tabular.defaults import RECIPES
+    >>> from softlook.tabular.settling import settled
+    >>> wide = Setting(rows=1_000, tokens=3_001, device="cpu")
+    >>> recipe = settled(RECIPES["ft"]["ours"], wide)
+    >>> recipe.attention_dropout, within_memory(recipe, wide, may_drop_less=True).attention_dropout
+    (0.2, 0.0)
+    """
+    if setting.device != "cpu":
+        return recipe
+    size = min(rows_a_step(recipe, setting.rows), setting.rows)
+    if size * bytes_a_row(recipe, setting.tokens) <= ROOM:
+        return recipe
+    if may_drop_less and recipe.attention_dropout:
+        return within_memory(replace(recipe, attention_dropout=0.0), setting, may_drop_less=False)
+    fitting = max(1, int(ROOM // bytes_a_row(recipe, setting.tokens)))
+    return recipe if recipe.batch_size else replace(recipe, batch_size=fitting)
+
+
+def bytes_a_row(recipe: Recipe, tokens: int) -> int:
+    """What a step holds of each row, in single precision."""
+    blocks = recipe.depth if recipe.model == "TabTransformer" else recipe.depth - 1
+    maps = MAPS * blocks * recipe.heads * tokens if recipe.attention_dropout else 0
+    return 4 * recipe.members * tokens * (TOKENS * recipe.depth * recipe.dim + maps)
