@@ -12,10 +12,9 @@ from softlook.tabular import (
     Recipe,
     TabTransformerClassifier,
     attention_maps,
-    wide_tables,
 )
 from softlook.tabular.settling import Setting, rows_a_step, settled
-from softlook.tabular.wide_tables import ROOM, bytes_a_row, within_memory
+from softlook.tabular.wide_tables import ROOM, bytes_a_row, narrowed
 from tests.tabular.estimators import small
 
 OURS, PAPER, TAB = RECIPES["ft"]["ours"], RECIPES["ft"]["paper"], RECIPES["tab"]["ours"]
@@ -24,7 +23,7 @@ Y = X[:, 0] > 0
 
 
 def bounded(recipe: Recipe, setting: Setting) -> Recipe:
-    return within_memory(settled(recipe, setting), setting, may_drop_less=recipe.attention_dropout is None)
+    return narrowed(settled(recipe, setting), setting, may_drop_less=recipe.attention_dropout is None)
 
 
 @pytest.mark.parametrize("recipe", [OURS, PAPER, TAB], ids=["ours", "paper", "tab"])
@@ -33,6 +32,12 @@ def bounded(recipe: Recipe, setting: Setting) -> Recipe:
 def test_a_step_on_a_cpu_has_room_however_many_columns_there_are(recipe: Recipe, tokens: int, rows: int) -> None:
     found = bounded(recipe, Setting(rows, tokens=tokens, device="cpu"))
     assert min(rows_a_step(found, rows), rows) * bytes_a_row(found, tokens) <= ROOM
+
+
+def test_a_step_takes_seconds_however_many_columns_there_are() -> None:
+    found = [bounded(OURS, Setting(5_000, tokens=tokens, device="cpu")) for tokens in (300, 1_000, 5_000)]
+    sizes = [rows_a_step(recipe, 5_000) for recipe in found]
+    assert sizes[0] == 256 and sizes == sorted(sizes, reverse=True) and 10 < sizes[-1] < 60
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -52,7 +57,7 @@ def test_what_was_told_stays_as_it_is() -> None:
 
 
 def test_an_estimator_keeps_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide_tables, "ROOM", 1_000_000)
+    monkeypatch.setattr("softlook.tabular.wide_tables.ROOM", 1_000_000)
     ours = small(FTTransformerClassifier, epochs=1, device="cpu").fit(X, Y).recipe_
     paper = small(FTTransformerClassifier, recipe="paper", epochs=1, device="cpu", dim=64).fit(X, Y).recipe_
     assert ours.attention_dropout == 0.0
@@ -61,7 +66,7 @@ def test_an_estimator_keeps_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_columns_that_are_no_tokens_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide_tables, "ROOM", 500_000)
+    monkeypatch.setattr("softlook.tabular.wide_tables.ROOM", 500_000)
     words = np.char.mod("%d", X > 0).astype(object)
     numbers, categories = (
         small(TabTransformerClassifier, epochs=1, device="cpu").fit(table, Y) for table in (X, words)

@@ -17,12 +17,17 @@ TOGETHER, ROOM = 512, 1 << 27
 
 
 @contextmanager
-def watched(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Fills a list with the map of each block, (N, H, T, S), while the model is called."""
+def watched(model: nn.Module, *, summary: bool = False) -> Iterator[list[Tensor]]:
+    """Fills a list with the map of each block, (N, H, T, S), while the model is called.
+
+    With `summary`, only with [CLS]'s row of each: in the last block nobody else looks, in the others it is the first.
+    """
     kept: list[Tensor] = []
+    before_last = len(model.blocks) - 1  # pyright: ignore[reportArgumentType]
 
     def watch(module: Mixing, args: tuple[Any, ...], output: Tensor) -> None:
         query, key, *_ = args
+        query = query[:, :, :1] if summary and len(kept) < before_last else query
         kept.append(attention_weights(query, key, scale=module.scale, softcap=module.softcap, score=module.score))
 
     hooks = [part.register_forward_hook(watch) for part in model.modules() if isinstance(part, Mixing)]
@@ -33,19 +38,20 @@ def watched(model: nn.Module) -> Iterator[list[Tensor]]:
             hook.remove()
 
 
-def maps_of(model: nn.Module, rows: Rows) -> Iterator[list[Tensor]]:
+def maps_of(model: nn.Module, rows: Rows, *, summary: bool = False) -> Iterator[list[Tensor]]:
     """The maps of every block, a part of the rows at a time."""
     model.eval()
-    for some in rows.split(_at_once(model, rows)):
-        with torch.inference_mode(), watched(model) as kept:
+    for some in rows.split(_at_once(model, rows, summary=summary)):
+        with torch.inference_mode(), watched(model, summary=summary) as kept:
             model(some.numbers, some.categories)
         yield [_by_row(weights.double() if weights.device.type != "mps" else weights, len(some)) for weights in kept]
 
 
-def _at_once(model: Any, rows: Rows) -> int:
-    """Fewer rows where columns are very many: a map is as large as their square."""
+def _at_once(model: Any, rows: Rows, *, summary: bool) -> int:
+    """Fewer rows where columns are very many: a map is as large as their square, and there is more of each row."""
     tokens = 1 + rows.numbers.shape[1] + rows.categories.shape[1]
-    return max(1, min(TOGETHER, ROOM // (getattr(model.config, "members", 1) * model.config.heads * tokens**2)))
+    each = 8 * model.config.dim if summary else model.config.heads * tokens
+    return max(1, min(TOGETHER, ROOM // (getattr(model.config, "members", 1) * tokens * each)))
 
 
 def looks(model: nn.Module, rows: Rows) -> Tensor:
@@ -54,14 +60,12 @@ def looks(model: nn.Module, rows: Rows) -> Tensor:
     By [CLS], as the FT-Transformer paper has it (section 5.3): its row of each map, without what it gives itself. Of a
     TabTransformer, which has none, by all categories alike.
     """
-    found: list[Tensor] = []
-    for maps in maps_of(model, rows):
-        if isinstance(model, TabTransformer):
-            found.append(torch.stack([weights.mean((1, 2)) for weights in maps]).mean(0))
-        else:  # in the last block nobody looks but [CLS], once for each member
-            own = [weights[:, :, :1] for weights in maps[:-1]] + maps[-1:]
-            found.append(torch.stack([weights.mean((1, 2)) for weights in own]).mean(0)[:, 1:])
-    return torch.cat(found)
+    summary = not isinstance(model, TabTransformer)
+    found = [
+        torch.stack([weights.mean((1, 2)) for weights in maps]).mean(0)
+        for maps in maps_of(model, rows, summary=summary)
+    ]
+    return torch.cat(found)[:, 1:] if summary else torch.cat(found)
 
 
 def mean_map(model: nn.Module, rows: Rows) -> Tensor:

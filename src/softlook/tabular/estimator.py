@@ -43,7 +43,7 @@ from softlook.tabular.tallying import Tally
 from softlook.tabular.targets import Amounts, Classes
 from softlook.tabular.two_passes import TwoPasses
 from softlook.tabular.warm_starts import check_same_kinds, check_same_model
-from softlook.tabular.wide_tables import within_memory
+from softlook.tabular.wide_tables import narrowed
 from softlook.train.device import choose_device
 
 Learning = Callable[[Learner, Limits], list[Epoch]]
@@ -268,7 +268,7 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         )
         tokens = setting.tokens if self.family == "ft" else 1 + len(self.reading_.sizes)  # categories alone look there
         seen, is_open = replace(setting, tokens=tokens), recipe.attention_dropout is None
-        return within_memory(settled(recipe, setting), seen, may_drop_less=is_open)
+        return narrowed(settled(recipe, setting), seen, may_drop_less=is_open)
 
     def _check_warm(self, recipe: Recipe) -> None:
         """That nothing was told anew which a model that goes on cannot heed."""

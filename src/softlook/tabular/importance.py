@@ -16,6 +16,7 @@ from softlook.tabular.defaults import Recipe
 from softlook.tabular.metrics import loss_of
 from softlook.tabular.reading import Reading
 from softlook.tabular.rows import Rows
+from softlook.tabular.settling import products_a_row
 from softlook.tabular.targets import Amounts, Classes
 from softlook.train.chance import chance
 
@@ -153,8 +154,8 @@ def quick_importances(estimator: Estimator, rows: Rows, *, seed: int) -> Importa
 
 def _cost_of_a_row(estimator: Estimator) -> float:
     """Products that an answer takes, about."""
-    recipe, tokens = estimator.recipe_, 1 + len(estimator.reading_.shares)
-    return tokens * recipe.members * 8 * recipe.depth * recipe.dim**2
+    recipe = estimator.recipe_
+    return recipe.members * products_a_row(recipe, 1 + len(estimator.reading_.shares))
 
 
 def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:

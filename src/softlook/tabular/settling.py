@@ -15,6 +15,8 @@ MANY_ROWS = 50_000
 """From so many rows on a step takes more of them."""
 BUDGET_A_ROW, BUDGET = 7.5e8, 1e13
 """Products of a CPU that a row is worth, and all of them."""
+LEARNING = 3
+"""Times the products of an answer that learning from it takes: there, and back on two ways."""
 USEFUL = 0.4
 """Of the products that a CPU could do, the share that comes to pass in learning: other work lies between them."""
 
@@ -83,9 +85,15 @@ def settled(recipe: Recipe, setting: Setting) -> Recipe:
         return recipe
     steps = -(-setting.rows // rows_a_step(recipe, setting.rows))
     epochs = recipe.epochs or enough_epochs(recipe, steps) or EPOCHS
-    each = (8 * recipe.depth - 6) * recipe.dim**2 + 2 * (recipe.depth - 1) * setting.tokens * recipe.dim  # of a token
-    fitting = setting.budget // (3 * setting.rows * epochs * setting.tokens * each)
+    fitting = setting.budget // (LEARNING * setting.rows * epochs * products_a_row(recipe, setting.tokens))
     return replace(recipe, members=min(open_.members, 1 << max(0, int(fitting).bit_length() - 1)))
+
+
+def products_a_row(recipe: Recipe, tokens: int) -> int:
+    """What one member computes for a row, about: layers for each token, and in all blocks but the last each looks at
+    all."""
+    blocks, looking = (8 * recipe.depth - 6) * recipe.dim**2, 2 * (recipe.depth - 1) * tokens * recipe.dim
+    return tokens * (blocks + looking)
 
 
 def with_sizes(recipe: Recipe, sizes: Sizes | Recipe) -> Recipe:

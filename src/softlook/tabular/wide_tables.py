@@ -1,39 +1,40 @@
-"""Steps on tables of very many columns, in what memory a CPU has for them."""
+"""Steps on tables of very many columns, in what memory and time a CPU has for them."""
 
 from dataclasses import replace
 
 from softlook.tabular.defaults import Recipe
-from softlook.tabular.settling import Setting, rows_a_step
+from softlook.tabular.settling import LEARNING, Setting, products_a_row, rows_a_step
 
 ROOM = 4 << 30
 """Bytes for all that a step holds until its gradient is there."""
+PRODUCTS = 2e11
+"""Of a step, at most: some seconds, in which nobody looks at the clock."""
 TOKENS, MAPS = 10, 4
 """How often a block holds the tokens of a row, and its attention maps where weights of them are dropped, as measured.
 Where none are dropped, maps are never written out; and in the last block of an FT-Transformer [CLS] alone looks."""
 
 
-def within_memory(recipe: Recipe, setting: Setting, *, may_drop_less: bool) -> Recipe:
-    """A settled recipe whose steps fit into a CPU's memory: maps grow with the square of a table's columns.
+def narrowed(recipe: Recipe, setting: Setting, *, may_drop_less: bool) -> Recipe:
+    """A settled recipe whose steps are not too large for a CPU: maps grow with the square of a table's columns.
 
-    Where they are too large, no attention weights are dropped, if the recipe left that to the table. Where it did not,
-    or where tokens alone are too large, a step takes fewer rows, unless it was told how many.
+    Where they fill its memory, no attention weights are dropped, if the recipe left that to the table. Where that does
+    not help, a step takes fewer rows, unless it was told how many.
 
     >>> from softlook.tabular.defaults import RECIPES
     >>> from softlook.tabular.settling import settled
     >>> wide = Setting(rows=1_000, tokens=3_001, device="cpu")
-    >>> recipe = settled(RECIPES["ft"]["ours"], wide)
-    >>> recipe.attention_dropout, within_memory(recipe, wide, may_drop_less=True).attention_dropout
-    (0.2, 0.0)
+    >>> found = narrowed(settled(RECIPES["ft"]["ours"], wide), wide, may_drop_less=True)
+    >>> found.attention_dropout, found.batch_size
+    (0.0, 52)
     """
     if setting.device != "cpu":
         return recipe
     size = min(rows_a_step(recipe, setting.rows), setting.rows)
-    if size * bytes_a_row(recipe, setting.tokens) <= ROOM:
-        return recipe
-    if may_drop_less and recipe.attention_dropout:
-        return within_memory(replace(recipe, attention_dropout=0.0), setting, may_drop_less=False)
-    fitting = max(1, int(ROOM // bytes_a_row(recipe, setting.tokens)))
-    return recipe if recipe.batch_size else replace(recipe, batch_size=fitting)
+    if may_drop_less and size * bytes_a_row(recipe, setting.tokens) > ROOM:
+        return narrowed(replace(recipe, attention_dropout=0.0), setting, may_drop_less=False)
+    each = LEARNING * recipe.members * products_a_row(recipe, setting.tokens)
+    fitting = max(1, int(min(ROOM // bytes_a_row(recipe, setting.tokens), PRODUCTS // each)))
+    return recipe if recipe.batch_size or size <= fitting else replace(recipe, batch_size=fitting)
 
 
 def bytes_a_row(recipe: Recipe, tokens: int) -> int:
