@@ -26,8 +26,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.timing import spread
 from softlook.models import FTTransformer, FTTransformerConfig
-from softlook.tabular.rows import TOGETHER
-from softlook.tabular.timing import quickest
+from softlook.tabular.encoding.rows import TOGETHER
+from softlook.tabular.learning.timing import quickest
 from softlook.train.half import half
 from tests.parity.test_rtdl import copy
 

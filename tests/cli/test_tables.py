@@ -196,7 +196,7 @@ def test_columns_are_kept_as_they_are_spelled(ask: Ask, run: Path, tmp_path: Pat
 def test_a_file_of_many_pieces_keeps_each_row_beside_its_answer(
     ask: Ask, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("softlook.tabular.files.BLOCK", 400)
+    monkeypatch.setattr("softlook.tabular.sources.files.BLOCK", 400)
     rows = [f"{number};{20 + number % 60},5;{('Oslo', 'Rome')[number % 2]};1" for number in range(200)]
     (tmp_path / "many.csv").write_text("\n".join(["id;age;city;grade", *rows]) + "\n")
     with_ids, alone = (ask("predict", run, "many.csv", *words) for words in (("--keep", "id", "city"), ()))

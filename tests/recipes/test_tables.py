@@ -25,7 +25,7 @@ from softlook.tabular import (
     TabTransformerRegressor,
     load,
 )
-from softlook.tabular.files import read_table
+from softlook.tabular.sources.files import read_table
 from softlook.train.events import Evaluated, Event, Finished, Started, Trained, read_events
 from tests.recipes.small import people, said, tabling
 
@@ -372,7 +372,7 @@ def test_an_estimator_that_has_seen_no_labels_says_that_it_cannot_be_asked(tmp_p
 
 
 def test_rows_that_are_remembered_are_kept_with_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("softlook.tabular.row_memory.FEW_JUDGES", 20)
+    monkeypatch.setattr("softlook.tabular.learning.row_memory.FEW_JUDGES", 20)
     settings = tabling(tmp_path, epochs=3)
     fitted = table(settings)
     assert fitted.estimator is not None and fitted.estimator.memory_ is not None

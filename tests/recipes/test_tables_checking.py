@@ -12,7 +12,7 @@ from softlook.base.errors import ConfigError, DataError
 from softlook.recipes import tables_counts
 from softlook.recipes.settings import Table
 from softlook.recipes.tables_checking import TableFacts, check_table
-from softlook.tabular.files import read_table
+from softlook.tabular.sources.files import read_table
 
 ROWS = 200
 
@@ -146,7 +146,7 @@ def test_pieces_of_a_table_are_counted_as_the_whole(tmp_path: Path, monkeypatch:
     table = columns(id=list(EVERY), bought=SOUND["buys"], city=["Oslo<br>" if n == 150 else "Rome" for n in EVERY])
     whole = checked(tmp_path, table)
     pq.write_table(pa.concat_tables(read_table(tmp_path / "people.csv")), tmp_path / "people.parquet")
-    monkeypatch.setattr("softlook.tabular.files.ROWS", 16)
+    monkeypatch.setattr("softlook.tabular.sources.files.ROWS", 16)
     pieces, _ = check_table(Table(data=(tmp_path / "people.parquet",), target=("buys",)))
     assert [str(finding) for finding in pieces.findings] == [str(finding) for finding in whole.findings]
     assert pieces.columns == whole.columns and len(whole.findings) == 3

@@ -14,7 +14,7 @@ from tests.recipes.small import tabling
 def test_ours_is_told_with_all_the_time_it_took_and_with_what_is_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("softlook.tabular.row_memory.FEW_JUDGES", 20)
+    monkeypatch.setattr("softlook.tabular.learning.row_memory.FEW_JUDGES", 20)
     caplog.set_level(logging.INFO, "softlook")
     fitted = table(tabling(tmp_path, epochs=3, no_baseline=False))
     assert fitted.estimator is not None and (memory := fitted.estimator.memory_) is not None

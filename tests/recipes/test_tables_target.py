@@ -14,7 +14,7 @@ from softlook.recipes.tables import table
 from softlook.recipes.tables_asking import opened_table
 from softlook.recipes.tables_data import read_data
 from softlook.recipes.tables_target import Seen, decided
-from softlook.tabular.files import read_table
+from softlook.tabular.sources.files import read_table
 from tests.recipes.small import people, tabling
 
 TARGETS: dict[str, tuple[list[str], str]] = {

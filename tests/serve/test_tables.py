@@ -23,7 +23,7 @@ from softlook.serve.hall import Hall
 from softlook.serve.limits import Limits
 from softlook.serve.predicting import PART
 from softlook.serve.tables import ServedTable, Table, TableDesk
-from softlook.tabular.columns import Columns
+from softlook.tabular.encoding.columns import Columns
 from softlook.weights import save
 from tests.serve.halls import served, speaker, words
 from tests.serve.small_tables import Pretended, estimator, people, rows_of, some, tables

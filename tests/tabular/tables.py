@@ -8,7 +8,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from softlook.tabular.columns import Columns, Encoded
+from softlook.tabular.encoding.columns import Columns, Encoded
 
 Table = dict[str, list[Any]]
 

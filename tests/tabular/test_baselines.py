@@ -6,8 +6,8 @@ import torch
 
 from softlook.tabular import baselines as others
 from softlook.tabular.baselines import baselines
-from softlook.tabular.rows import Rows
-from softlook.tabular.targets import Amounts, Classes
+from softlook.tabular.encoding.rows import Rows
+from softlook.tabular.encoding.targets import Amounts, Classes
 
 
 def rows(count: int, seed: int, *, classes: int = 0, columns: int = 1) -> Rows:

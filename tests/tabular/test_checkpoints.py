@@ -10,7 +10,7 @@ import torch
 from softlook.base.errors import TrainingError, WeightsError
 from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, TabTransformerClassifier, load
 from softlook.tabular.checkpoints import COUNTED, Checkpointed
-from softlook.tabular.fitting import Epoch, Learner, Limits
+from softlook.tabular.learning.fitting import Epoch, Learner, Limits
 from softlook.train.progress import Progress
 from softlook.train.snapshots import Snapshots
 

@@ -23,7 +23,7 @@ from softlook.tabular import (
     TabTransformerRegressor,
 )
 from softlook.tabular.defaults import RECIPES
-from softlook.tabular.fitting import Epoch, Learner, Limits
+from softlook.tabular.learning.fitting import Epoch, Learner, Limits
 from tests.tabular.estimators import ALL, CLASSIFIERS, REGRESSORS, mixed, small
 
 X, Y = mixed()

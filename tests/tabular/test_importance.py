@@ -18,9 +18,9 @@ from softlook.tabular import (
     TabTransformerRegressor,
     importance,
 )
+from softlook.tabular.encoding.rows import Rows
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.importance import lost_by_shuffling, quick_importances, rank_correlation
-from softlook.tabular.rows import Rows
 from tests.tabular.estimators import mixed, small
 
 X, Y = mixed()

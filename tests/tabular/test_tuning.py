@@ -13,8 +13,8 @@ from softlook.base.errors import ConfigError, TrainingError
 from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, TabTransformerClassifier
 from softlook.tabular import tuning as module
 from softlook.tabular.defaults import RECIPES, Recipe
+from softlook.tabular.learning.settling import Setting, settled
 from softlook.tabular.search_spaces import FACTOR, SPACES, Between, OneOf, Whole, drawn, fitting, usual
-from softlook.tabular.settling import Setting, settled
 from softlook.tabular.tuning import Search, Tried, tune
 from tests.tabular.estimators import mixed, small
 

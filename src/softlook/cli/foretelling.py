@@ -13,7 +13,7 @@ from softlook.cli.talk import Result
 from softlook.cli.voice import Voice, counting
 from softlook.recipes.report import score_name, shown
 from softlook.recipes.tables_asking import Answered, OpenedTable, Tally
-from softlook.tabular.bad_cells import told_where
+from softlook.tabular.sources.bad_cells import told_where
 
 log = logging.getLogger("softlook.cli")
 

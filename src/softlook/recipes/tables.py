@@ -26,10 +26,10 @@ from softlook.recipes.tables_scores import rows_for_test, scored
 from softlook.recipes.tables_settling import estimator_for, fixed, settled_for, with_found_sizes, write_settings
 from softlook.recipes.told import Settled, Told, nested, settle, told
 from softlook.tabular.baselines import MOST_ROWS
+from softlook.tabular.encoding.reading import Reading
+from softlook.tabular.encoding.rows import Rows, some_rows
 from softlook.tabular.estimator import TableEstimator
-from softlook.tabular.fitting import Epoch, Learner, Limits
-from softlook.tabular.reading import Reading
-from softlook.tabular.rows import Rows, some_rows
+from softlook.tabular.learning.fitting import Epoch, Learner, Limits
 from softlook.tabular.wording import many
 from softlook.train.device import choose_device
 from softlook.train.events import Event, EventLog, Finished, Listener, Saved

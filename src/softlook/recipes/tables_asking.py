@@ -17,13 +17,13 @@ from softlook.recipes.settings import Files, Table
 from softlook.recipes.tables_data import SHOWN, WORDS, refuse_nested, schema_in
 from softlook.recipes.tables_target import spelled
 from softlook.recipes.told import meant
-from softlook.tabular.arrow import pc
-from softlook.tabular.bad_cells import told_where
 from softlook.tabular.classifier import TableClassifier
 from softlook.tabular.estimator import TableEstimator
-from softlook.tabular.files import read_table
-from softlook.tabular.metrics import judged
+from softlook.tabular.learning.metrics import judged
 from softlook.tabular.saving import load
+from softlook.tabular.sources.arrow import pc
+from softlook.tabular.sources.bad_cells import told_where
+from softlook.tabular.sources.files import read_table
 from softlook.tabular.wording import many, named
 from softlook.train.device import choose_device
 from softlook.weights.runs import BEST, ESTIMATOR

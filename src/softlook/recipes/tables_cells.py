@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from softlook.base.errors import DataError
 from softlook.serve.tables import Cell
-from softlook.tabular.categories import TRUTHS
-from softlook.tabular.cells import Cells
-from softlook.tabular.kinds import Learned
-from softlook.tabular.parsing import NUMBER, number_word
+from softlook.tabular.encoding.categories import TRUTHS
+from softlook.tabular.encoding.kinds import Learned
+from softlook.tabular.sources.cells import Cells
+from softlook.tabular.sources.parsing import NUMBER, number_word
 from softlook.tabular.wording import named
 
 Array = np.ndarray | pa.Array
@@ -26,7 +26,7 @@ NOTHING = ("", "-", "?", "na", "n/a", "nan", "null", "none")
 class Taking:
     """One column of a table: what it takes, and the arrays it makes of it.
 
-    >>> from softlook.tabular.numbers import NumberColumn
+    >>> from softlook.tabular.encoding.numbers import NumberColumn
     >>> Taking(NumberColumn("age")).array([39, None, 4.5])
     array([39. ,  nan,  4.5])
     >>> Taking(NumberColumn("age")).array([39, "old"])

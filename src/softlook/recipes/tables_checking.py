@@ -21,8 +21,8 @@ from softlook.recipes.tables_foreseeing import rehearsed
 from softlook.recipes.tables_learning import listed, sized
 from softlook.recipes.tables_target import decided
 from softlook.recipes.told import gather
-from softlook.tabular.columns import Columns
-from softlook.tabular.files import read_table
+from softlook.tabular.encoding.columns import Columns
+from softlook.tabular.sources.files import read_table
 from softlook.tabular.wording import many
 
 

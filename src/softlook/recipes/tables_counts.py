@@ -11,7 +11,7 @@ import pyarrow as pa
 from softlook.data.counts import REMEMBERED
 from softlook.data.digest import exact_digest
 from softlook.data.odd import oddities
-from softlook.tabular.arrow import pc
+from softlook.tabular.sources.arrow import pc
 
 VALUES = 10_000
 """Different values of a column that are remembered."""

@@ -15,10 +15,10 @@ from softlook.data.files import find
 from softlook.recipes.settings import Files, Table
 from softlook.recipes.tables_target import Seen, Target, decided
 from softlook.recipes.told import meant
-from softlook.tabular.bad_cells import told_where
-from softlook.tabular.files import read_table
-from softlook.tabular.kinds import KINDS
-from softlook.tabular.stored_rows import Room
+from softlook.tabular.encoding.kinds import KINDS
+from softlook.tabular.learning.stored_rows import Room
+from softlook.tabular.sources.bad_cells import told_where
+from softlook.tabular.sources.files import read_table
 from softlook.tabular.wording import named
 
 WORDS = ("category", "boolean", "ordinal", "text")

@@ -8,10 +8,10 @@ from softlook.data.facts import Finding
 from softlook.data.findings import FEW, ORDER, in_both, out_of, repeats
 from softlook.data.odd import ODDITIES
 from softlook.recipes.tables_counts import ColumnCounts, TableCounts
-from softlook.tabular.categories import CategoryColumn
-from softlook.tabular.columns import Columns
-from softlook.tabular.kinds import Learned
-from softlook.tabular.numbers import NumberColumn
+from softlook.tabular.encoding.categories import CategoryColumn
+from softlook.tabular.encoding.columns import Columns
+from softlook.tabular.encoding.kinds import Learned
+from softlook.tabular.encoding.numbers import NumberColumn
 from softlook.tabular.wording import many, named, percent
 
 UNEVEN = 20

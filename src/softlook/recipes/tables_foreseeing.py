@@ -19,10 +19,10 @@ from softlook.recipes.tables_settling import estimator_for, settled_for, with_fo
 from softlook.recipes.told import Settled, Told
 from softlook.recipes.trial import STILL, Step, Trial, measured
 from softlook.tabular.estimator import TableEstimator
-from softlook.tabular.fitting import Epoch, Learner, Limits, seconds_to_answer
-from softlook.tabular.row_memory import seconds_to_remember
-from softlook.tabular.stepping import Stepping
-from softlook.tabular.stored_rows import StoredRows
+from softlook.tabular.learning.fitting import Epoch, Learner, Limits, seconds_to_answer
+from softlook.tabular.learning.row_memory import seconds_to_remember
+from softlook.tabular.learning.stepping import Stepping
+from softlook.tabular.learning.stored_rows import StoredRows
 from softlook.train.chance import chance
 from softlook.train.folder import RunFolder
 

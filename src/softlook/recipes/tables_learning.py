@@ -12,9 +12,9 @@ from torch import nn
 from softlook.recipes.settings import TableTraining
 from softlook.tabular.checkpoints import Checkpointed
 from softlook.tabular.defaults import Recipe
+from softlook.tabular.encoding.targets import Amounts
 from softlook.tabular.estimator import TableEstimator
-from softlook.tabular.fitting import Epoch, Learner, Limits
-from softlook.tabular.targets import Amounts
+from softlook.tabular.learning.fitting import Epoch, Learner, Limits
 from softlook.tabular.wording import many
 from softlook.train.batches import Place
 from softlook.train.device import choose_precision

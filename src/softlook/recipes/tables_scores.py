@@ -11,11 +11,11 @@ from softlook.recipes.settings import Table
 from softlook.recipes.tables_data import TableData
 from softlook.recipes.tables_page import as_scores, in_a_line
 from softlook.tabular.baselines import baselines
+from softlook.tabular.encoding.rows import Rows
 from softlook.tabular.estimator import TableEstimator
-from softlook.tabular.fitting import Learner
 from softlook.tabular.importance import quick_importances
-from softlook.tabular.metrics import scores_on
-from softlook.tabular.rows import Rows
+from softlook.tabular.learning.fitting import Learner
+from softlook.tabular.learning.metrics import scores_on
 from softlook.tabular.wording import percent
 
 log = logging.getLogger("softlook.recipes")

@@ -13,8 +13,8 @@ from torch import Tensor
 from softlook.recipes.tables_asking import OpenedTable, opened_table
 from softlook.recipes.tables_cells import Array, Taking
 from softlook.serve.tables import Cells, Label, ServedTable
-from softlook.tabular.frames import Frame
-from softlook.tabular.rows import LEAST, Rows
+from softlook.tabular.encoding.rows import LEAST, Rows
+from softlook.tabular.sources.frames import Frame
 from softlook.train.device import choose_device
 
 SAME = {"cpu": LEAST, "cuda": 256}

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from softlook.base.errors import ConfigError, DataError
-from softlook.tabular.arrow import pc
-from softlook.tabular.categories import TRUTHS
-from softlook.tabular.cells import CellError
-from softlook.tabular.parsing import NUMBER, moments_in
+from softlook.tabular.encoding.categories import TRUTHS
+from softlook.tabular.sources.arrow import pc
+from softlook.tabular.sources.cells import CellError
+from softlook.tabular.sources.parsing import NUMBER, moments_in
 from softlook.tabular.wording import percent
 
 Answers = Literal["classes", "numbers"]

@@ -13,17 +13,17 @@ except ImportError as fault:
 
 from softlook.tabular.classifier import FTTransformerClassifier as FTTransformerClassifier
 from softlook.tabular.classifier import TabTransformerClassifier as TabTransformerClassifier
-from softlook.tabular.columns import Columns as Columns
-from softlook.tabular.columns import Encoded as Encoded
-from softlook.tabular.columns import Slot as Slot
 from softlook.tabular.defaults import RECIPES as RECIPES
 from softlook.tabular.defaults import Recipe as Recipe
+from softlook.tabular.encoding.columns import Columns as Columns
+from softlook.tabular.encoding.columns import Encoded as Encoded
+from softlook.tabular.encoding.columns import Slot as Slot
+from softlook.tabular.encoding.kinds import Kind as Kind
+from softlook.tabular.encoding.scaling import Scaling as Scaling
 from softlook.tabular.importance import Importances as Importances
-from softlook.tabular.kinds import Kind as Kind
 from softlook.tabular.regressor import FTTransformerRegressor as FTTransformerRegressor
 from softlook.tabular.regressor import TabTransformerRegressor as TabTransformerRegressor
 from softlook.tabular.saving import load as load
-from softlook.tabular.scaling import Scaling as Scaling
 
 if TYPE_CHECKING:
     from softlook.tabular.tuning import tune as tune

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from softlook.blocks.attention import Mixing
 from softlook.models.tab_transformer import TabTransformer
 from softlook.ops.operation import attention_weights
-from softlook.tabular.rows import Rows
+from softlook.tabular.encoding.rows import Rows
 
 TOGETHER, ROOM = 512, 1 << 27
 """Rows whose maps are held at once, and the values that all maps of a block may then have: half a gigabyte."""

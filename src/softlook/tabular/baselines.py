@@ -18,9 +18,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from softlook.tabular.metrics import judged
-from softlook.tabular.rows import Rows, Supply, some_rows
-from softlook.tabular.targets import Amounts, Classes
+from softlook.tabular.encoding.rows import Rows, Supply, some_rows
+from softlook.tabular.encoding.targets import Amounts, Classes
+from softlook.tabular.learning.metrics import judged
 
 MOST_ROWS = 500_000
 """Rows that they learn from at most; a linear model, from fewer."""

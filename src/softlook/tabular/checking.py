@@ -19,10 +19,10 @@ from sklearn.utils.validation import (
 )
 
 from softlook.base.errors import ConfigError, DataError
-from softlook.tabular.arrow import pc
-from softlook.tabular.frames import names_of, refuse_empty, refuse_twins, refuse_unread
-from softlook.tabular.objects import is_missing
-from softlook.tabular.targets import TIMES
+from softlook.tabular.encoding.targets import TIMES
+from softlook.tabular.sources.arrow import pc
+from softlook.tabular.sources.frames import names_of, refuse_empty, refuse_twins, refuse_unread
+from softlook.tabular.sources.objects import is_missing
 from softlook.tabular.wording import named
 
 NUMBER = (int, float, np.integer, np.floating)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from softlook.base.errors import TrainingError, WeightsError
 from softlook.tabular.estimator import TableEstimator
-from softlook.tabular.fitting import Learner as TableLearner
+from softlook.tabular.learning.fitting import Learner as TableLearner
 from softlook.tabular.saving import LARGEST, write_about
 from softlook.train.distributed import World
 from softlook.train.learner import DICE, OPTIMIZER, RAW, Files, Learner

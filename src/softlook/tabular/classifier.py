@@ -11,11 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 from softlook.base.errors import ConfigError
 from softlook.tabular.checking import checked_class_weights, checked_labels
 from softlook.tabular.defaults import Family, Recipe, Watched
+from softlook.tabular.encoding.tallying import ClassTally, Tally
+from softlook.tabular.encoding.targets import Classes
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.parameters import explained
-from softlook.tabular.pieces import is_pieces
-from softlook.tabular.tallying import ClassTally, Tally
-from softlook.tabular.targets import Classes
+from softlook.tabular.sources.pieces import is_pieces
 
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
 

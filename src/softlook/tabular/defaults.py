@@ -47,7 +47,7 @@ class Recipe:
     choices: bool = False
     """Whether columns of 0 and 1 that tell one choice together are read as one category."""
     dim: int = 192
-    """Width of a token; 0 here, for `depth`, `members` or `bins`: by the table, see `softlook.tabular.settling`."""
+    """Width of a token; 0 here, for `depth`, `members` or `bins`: by the table (`tabular.learning.settling`)."""
     depth: int = 3
     heads: int = 8
     hidden: int | None = None
@@ -87,7 +87,7 @@ class Recipe:
     compiled: bool = False
     """On a GPU, whether torch.compile makes the kernels of a step: a while before the first, then faster."""
     memory: int | None = None
-    """Most rows that are remembered, to be looked at beside the model: see `softlook.tabular.row_memory`."""
+    """Most rows that are remembered, to be looked at beside the model: see `softlook.tabular.learning.row_memory`."""
     patience: int = 16
     """Looks at the held-out rows without a better one until it is enough."""
     look_every: int = 1

@@ -18,32 +18,32 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from softlook.base.errors import DataError
-from softlook.tabular.bad_cells import told_by_file
 from softlook.tabular.checking import check_parameters, check_validation, checked_frame, checked_weight
-from softlook.tabular.columns import Columns
-from softlook.tabular.cores import threads
 from softlook.tabular.defaults import FEW_ROWS, OPEN, Family, Recipe, chosen
-from softlook.tabular.fitting import Epoch, Learner, Limits, answers, dice, seed_from
+from softlook.tabular.encoding.columns import Columns
+from softlook.tabular.encoding.kinds import Said
+from softlook.tabular.encoding.reading import Reading
+from softlook.tabular.encoding.reservoir import Reservoir
+from softlook.tabular.encoding.rows import Rows, together
+from softlook.tabular.encoding.tallying import Tally
+from softlook.tabular.encoding.targets import Amounts, Classes
 from softlook.tabular.importance import Explaining
-from softlook.tabular.kinds import Said
-from softlook.tabular.making import make_model
-from softlook.tabular.pieces import Pieces, Roles, is_pieces
-from softlook.tabular.pretraining import FEW_LABELS, Pretraining
-from softlook.tabular.pretraining_loop import Pretrained
+from softlook.tabular.learning.cores import threads
+from softlook.tabular.learning.fitting import Epoch, Learner, Limits, answers, dice, seed_from
+from softlook.tabular.learning.making import make_model
+from softlook.tabular.learning.row_memory import Memory
+from softlook.tabular.learning.settling import Setting, settled
+from softlook.tabular.learning.splitting import held_out
+from softlook.tabular.learning.stored_rows import Room, Shelf, StoredRows
+from softlook.tabular.learning.two_passes import TwoPasses
+from softlook.tabular.learning.wide_tables import narrowed
 from softlook.tabular.progress import telling
-from softlook.tabular.reading import Reading
-from softlook.tabular.reservoir import Reservoir
-from softlook.tabular.row_memory import Memory
-from softlook.tabular.rows import Rows, together
-from softlook.tabular.settling import Setting, settled
-from softlook.tabular.splitting import held_out
-from softlook.tabular.stored_rows import Room, Shelf, StoredRows
+from softlook.tabular.sources.bad_cells import told_by_file
+from softlook.tabular.sources.pieces import Pieces, Roles, is_pieces
 from softlook.tabular.streaming import Streaming
-from softlook.tabular.tallying import Tally
-from softlook.tabular.targets import Amounts, Classes
-from softlook.tabular.two_passes import TwoPasses
+from softlook.tabular.unlabelled.pretraining import FEW_LABELS, Pretraining
+from softlook.tabular.unlabelled.pretraining_loop import Pretrained
 from softlook.tabular.warm_starts import check_same_kinds, check_same_model
-from softlook.tabular.wide_tables import narrowed
 from softlook.train.device import choose_device
 
 Learning = Callable[[Learner, Limits], list[Epoch]]

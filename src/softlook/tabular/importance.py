@@ -13,11 +13,11 @@ from softlook.base.errors import ConfigError
 from softlook.models.tab_transformer import TabTransformer
 from softlook.tabular.attention_maps import looks, mean_map
 from softlook.tabular.defaults import Recipe
-from softlook.tabular.metrics import loss_of
-from softlook.tabular.reading import Reading
-from softlook.tabular.rows import Rows
-from softlook.tabular.settling import products_a_row
-from softlook.tabular.targets import Amounts, Classes
+from softlook.tabular.encoding.reading import Reading
+from softlook.tabular.encoding.rows import Rows
+from softlook.tabular.encoding.targets import Amounts, Classes
+from softlook.tabular.learning.metrics import loss_of
+from softlook.tabular.learning.settling import products_a_row
 from softlook.train.chance import chance
 
 PRODUCTS, ELSEWHERE = 5e10, 1e13

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from softlook.tabular.fitting import Epoch
+from softlook.tabular.learning.fitting import Epoch
 
 
 @contextmanager

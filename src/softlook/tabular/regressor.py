@@ -9,11 +9,11 @@ from sklearn.metrics import r2_score
 
 from softlook.tabular.checking import checked_amounts
 from softlook.tabular.defaults import Family, Recipe
+from softlook.tabular.encoding.tallying import AmountTally
+from softlook.tabular.encoding.targets import Amounts
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.parameters import explained
-from softlook.tabular.pieces import is_pieces
-from softlook.tabular.tallying import AmountTally
-from softlook.tabular.targets import Amounts
+from softlook.tabular.sources.pieces import is_pieces
 
 
 class TableRegressor(RegressorMixin, TableEstimator):

@@ -15,17 +15,17 @@ from softlook.base.errors import ConfigError, WeightsError
 from softlook.base.version import VERSION
 from softlook.tabular.classifier import FTTransformerClassifier, TabTransformerClassifier
 from softlook.tabular.defaults import Recipe
+from softlook.tabular.encoding.kinds import Said
+from softlook.tabular.encoding.reading import Reading
+from softlook.tabular.encoding.targets import targets_from
 from softlook.tabular.estimator import TableEstimator
-from softlook.tabular.fitting import Epoch
-from softlook.tabular.internals import is_answering
-from softlook.tabular.kinds import Said
-from softlook.tabular.making import make_model
-from softlook.tabular.pretraining_loop import Pretrained
-from softlook.tabular.probing import Scale
-from softlook.tabular.reading import Reading
+from softlook.tabular.learning.fitting import Epoch
+from softlook.tabular.learning.making import make_model
+from softlook.tabular.learning.row_memory import Memory
 from softlook.tabular.regressor import FTTransformerRegressor, TabTransformerRegressor
-from softlook.tabular.row_memory import Memory
-from softlook.tabular.targets import targets_from
+from softlook.tabular.unlabelled.internals import is_answering
+from softlook.tabular.unlabelled.pretraining_loop import Pretrained
+from softlook.tabular.unlabelled.probing import Scale
 from softlook.weights.checkpoint import CONFIG, describe
 from softlook.weights.checkpoint import load as load_model
 from softlook.weights.files import SINGLE, read_file, write_file

@@ -6,8 +6,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from softlook.tabular.bad_cells import told_by_file
-from softlook.tabular.pieces import Pieces, Roles, is_pieces, joined, with_columns
+from softlook.tabular.sources.bad_cells import told_by_file
+from softlook.tabular.sources.pieces import Pieces, Roles, is_pieces, joined, with_columns
 
 
 class Estimator(Protocol):

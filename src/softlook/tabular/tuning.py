@@ -17,11 +17,11 @@ from sklearn.base import clone, is_classifier
 from softlook.base.errors import ConfigError, TrainingError
 from softlook.tabular.defaults import OPEN, Recipe, chosen
 from softlook.tabular.estimator import TableEstimator
-from softlook.tabular.fitting import Epoch, Learner, Limits, seed_from
-from softlook.tabular.pretraining import FEW_LABELS, SLOWER
-from softlook.tabular.pretraining_loop import SHAPE
+from softlook.tabular.learning.fitting import Epoch, Learner, Limits, seed_from
+from softlook.tabular.learning.settling import SMALL_TABLE, Setting, settled
 from softlook.tabular.search_spaces import FACTOR, SPACES, Space, drawn, fitting, usual
-from softlook.tabular.settling import SMALL_TABLE, Setting, settled
+from softlook.tabular.unlabelled.pretraining import FEW_LABELS, SLOWER
+from softlook.tabular.unlabelled.pretraining_loop import SHAPE
 from softlook.train.chance import seed_of
 
 try:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from softlook.base.errors import ConfigError
 from softlook.tabular.defaults import OPEN, OPEN_SHARES, Recipe
-from softlook.tabular.pretraining_loop import SHAPE
+from softlook.tabular.unlabelled.pretraining_loop import SHAPE
 
 BUILT = (*SHAPE, *OPEN, "shared", "dropout", *OPEN_SHARES)
 """What a model is built by; all else a recipe has may change while it learns."""

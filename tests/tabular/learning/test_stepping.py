@@ -1,0 +1,159 @@
+"""A step of learning, plain and captured."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from softlook.models import TableTransformer, TableTransformerConfig
+from softlook.tabular.defaults import RECIPES, Recipe
+from softlook.tabular.encoding.rows import Rows
+from softlook.tabular.encoding.targets import Amounts
+from softlook.tabular.learning import settling
+from softlook.tabular.learning.fitting import Learner, Limits
+from softlook.tabular.learning.settling import Setting, enough_epochs, settled
+from softlook.tabular.learning.stepping import Stepping
+
+AMOUNTS = Amounts(np.zeros(1), np.ones(1), ())
+NO_LIMITS = Limits()
+OURS = RECIPES["ft"]["ours"]
+
+
+def model(dropout: float = 0.0) -> TableTransformer:
+    torch.manual_seed(0)
+    sizes = TableTransformerConfig(
+        numbers=3,
+        categories=(4,),
+        members=2,
+        dim=16,
+        depth=2,
+        heads=2,
+        bins=8,
+        attention_dropout=dropout,
+        hidden_dropout=dropout,
+    )
+    return TableTransformer(sizes)
+
+
+def rows(count: int, seed: int = 0) -> Rows:
+    random = torch.Generator().manual_seed(seed)
+    numbers = torch.randn(count, 3, generator=random)
+    return Rows(numbers, torch.randint(4, (count, 1), generator=random), numbers[:, :1], torch.ones(count))
+
+
+def rates(recipe: Recipe, limits: Limits = NO_LIMITS) -> list[float]:
+    """The learning rates of all steps."""
+    seen: list[float] = []
+    learner = Learner(model(), rows(64), None, targets=AMOUNTS, recipe=recipe, seed=0)
+    step = learner.stepping.step
+
+    def noted(some: Rows, rate: float, size: int) -> Tensor:
+        seen.append(rate)
+        return step(some, rate, size)
+
+    learner.stepping.step = noted  # pyright: ignore[reportAttributeAccessIssue]
+    learner.learn(limits, lambda epoch: None)
+    return seen
+
+
+def test_a_falling_rate_rises_first_and_ends_at_nothing() -> None:
+    found = rates(Recipe(schedule="falling", warmup=0.1, lr=1e-2, batch_size=32, epochs=20))
+    assert len(found) == 40
+    top = found.index(max(found))
+    assert 0 < top <= 5 and found[:top] == sorted(found[:top])
+    assert found[top:] == sorted(found[top:], reverse=True)
+    assert found[-1] < 1e-3 * max(found) * 10 and max(found) < 1e-2
+
+
+def test_a_constant_rate_stays() -> None:
+    assert set(rates(Recipe(lr=1e-2, batch_size=32, epochs=3))) == {1e-2}
+
+
+def test_with_little_time_the_rate_falls_with_the_time() -> None:
+    class Half(Limits):
+        def share(self) -> float:
+            return 0.5
+
+    found = rates(Recipe(schedule="falling", warmup=0.0, lr=1e-2, batch_size=32, epochs=50), Half(seconds=1.0))
+    assert found[0] == pytest.approx(0.5e-2) and found[10] == pytest.approx(0.5e-2)
+    assert math.isclose(found[60], 1e-2 * (1 + math.cos(math.pi * 0.6)) / 2)
+
+
+def test_more_rows_and_a_cpu_mean_fewer_members() -> None:
+    on_cpu, on_gpu = (
+        [settled(OURS, Setting(rows, tokens=10, device=device)).members for rows in (13_000, 50_000, 500_000)]
+        for device in ("cpu", "cuda")
+    )
+    assert on_cpu == sorted(on_cpu, reverse=True) and on_cpu[-1] == 1
+    assert all(few < many for few, many in zip(on_cpu, on_gpu, strict=True))
+
+
+def test_the_more_rows_the_larger_the_model_and_the_less_is_dropped() -> None:
+    found = [settled(OURS, Setting(rows, tokens=10, device="cuda")) for rows in (5_000, 50_000, 500_000)]
+    sizes = [(one.dim, one.depth) for one in found]
+    assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
+    amounts = settled(OURS, Setting(50_000, tokens=10, device="cuda", amounts=True))
+    few, many, most, of_amounts = (one.attention_dropout or 0.0 for one in (*found, amounts))
+    assert few >= many > of_amounts > most
+
+
+def test_the_less_time_there_is_the_fewer_members_and_enough_of_it_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(settling, "products_a_second", lambda: 1e10)
+    times = (1.0, 200.0, 3600.0, None)
+    found = [settled(OURS, Setting(5_000, tokens=15, device="cpu", seconds=seconds)).members for seconds in times]
+    assert found == sorted(found) and found[0] == 1 < found[1] < found[2] == found[3]
+
+
+def test_what_is_told_stays_as_it_is() -> None:
+    told = Recipe(model="TableTransformer", dim=24, members=3)
+    assert settled(told, Setting(10**6, tokens=50, device="cpu")) == told
+
+
+def test_long_tables_are_gone_through_less_often() -> None:
+    assert [enough_epochs(OURS, steps) for steps in (1, 100, 800, 10**6)] == [300, 40, 10, 4]
+    assert enough_epochs(Recipe(), 100) is None
+
+
+@pytest.mark.cuda
+@pytest.mark.filterwarnings("ignore")  # the compiler has warnings of its own
+@pytest.mark.parametrize(("half", "compiled"), [(False, False), (True, False), (False, True)])
+def test_captured_steps_learn_what_plain_ones_do(half: bool, compiled: bool) -> None:
+    device, found = torch.device("cuda"), list[Tensor]()
+    for captured in (True, False):
+        made = model().to(device).train()
+        stepping = Stepping(made, AMOUNTS, Recipe(lr=1e-2, half=half, compiled=compiled, clip=1.0))
+        losses = []
+        for number in range(12):
+            some = rows(32, number).to(device)
+            losses.append(stepping.step(some, 1e-2, 32 if captured else 99).clone())
+        found.append(torch.stack(losses))
+        assert (stepping.graph is not None) == captured
+    torch.testing.assert_close(found[0], found[1], atol=2e-2 if half else 1e-5, rtol=2e-2 if half else 1e-4)
+
+
+@pytest.mark.cuda
+def test_a_capture_leaves_no_trace_in_weights_and_dice() -> None:
+    device = torch.device("cuda")
+    stepping = Stepping(model(0.5).to(device).train(), AMOUNTS, Recipe(lr=1e-2))
+    before = [weights.detach().clone() for weights in stepping.weights]
+    dice = torch.cuda.get_rng_state(device)
+    stepping._captured(rows(32).to(device))
+    for old, weights in zip(before, stepping.weights, strict=True):
+        assert torch.equal(old, weights)
+    assert torch.equal(dice, torch.cuda.get_rng_state(device))
+    assert all(not value.any() for state in stepping.optimizer.state.values() for value in state.values())
+
+
+@pytest.mark.cuda
+@pytest.mark.filterwarnings("ignore")  # the compiler has warnings of its own
+@pytest.mark.parametrize("compiled", [False, True])
+def test_captured_steps_have_new_dice_each_time(compiled: bool) -> None:
+    device = torch.device("cuda")
+    stepping = Stepping(model(0.5).to(device).train(), AMOUNTS, Recipe(lr=1e-2, compiled=compiled))
+    some = rows(32).to(device)
+    losses = {stepping.step(some, 0.0, 32).item() for _ in range(5)}
+    assert len(losses) == 5
