@@ -209,6 +209,8 @@ def test_a_run_is_tested_on_other_data(ask: Ask, run: Path) -> None:
     done = ask("--json", "eval", run, "--data", "people.csv")
     assert done.code == 0, done.err
     assert json.loads(done.out)["scores"]["rows"] == 240
+    said = ask("eval", run, "--data", "people.csv").out
+    assert "AUC  " in said and "log loss  " in said, "as people write it"
     listed = ask("runs", run.parent)
     assert "table  36  " in listed.out and "all epochs are done" in listed.out
 

@@ -37,6 +37,11 @@ def test_a_device_that_is_not_there_is_told(wanted: str) -> None:
         choose_device(wanted)
 
 
+def test_a_name_that_is_no_device_is_told_some_that_are() -> None:
+    with pytest.raises(ConfigError, match="there is no device 'gpu' here: cpu, cuda, cuda:1 or mps are some. Leave"):
+        choose_device("gpu")
+
+
 def test_half_the_bits_are_for_gpus() -> None:
     assert choose_precision("auto", torch.device("cuda")) == torch.bfloat16
     assert choose_precision("auto", torch.device("cpu")) == torch.float32

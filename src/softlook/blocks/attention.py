@@ -162,6 +162,6 @@ def head_width_of(dim: int, heads: int) -> int:
     """The model's width, shared out among the heads."""
     if heads < 1 or dim % heads:
         raise ConfigError(
-            f"{heads} heads cannot share a width of {dim} evenly. Choose a multiple of {heads}, or head_width="
+            f"{heads} heads cannot share a width of {dim} evenly. Choose a multiple of {heads}, or other heads"
         )
     return dim // heads

@@ -99,10 +99,12 @@ def evaluate(
 ) -> Result:
     """What a run is worth on other data."""
     from softlook.recipes.evaluation import evaluate as scores_of  # noqa: PLC0415  (torch is loaded only now)
+    from softlook.recipes.report import score_name, shown  # noqa: PLC0415  (the same)
 
     scores = scores_of(run, data, device=device)
     lines = [
-        f"{name:22} {value:.4f}" if isinstance(value, float) else f"{name:22} {value}" for name, value in scores.items()
+        f"{score_name(name):22} {shown(value, name) if isinstance(value, float) else value}"
+        for name, value in scores.items()
     ]
     return Result(run, {"scores": scores}, "\n".join(lines))
 

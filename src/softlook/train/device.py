@@ -19,6 +19,7 @@ def choose_device(wanted: str = "auto") -> torch.device:
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError) as fault:
             reason = str(fault).splitlines()[0]
+            reason = "cpu, cuda, cuda:1 or mps are some" if reason.startswith("Expected one of") else reason
             raise ConfigError(f"there is no device {wanted!r} here: {reason}. Leave it out, or try cpu.") from None
         return device if device != torch.device("cuda") else torch.device("cuda", local_rank() or 0)
     if torch.cuda.is_available():
