@@ -3,7 +3,8 @@
 FOLDER holds california_housing, adult and covertype as CSV. Each pair starts from equal weights. First both learn
 without dropout from the same batches, and their losses are compared; then both learn with the paper's dropouts, a few
 steps at a time in turn, and predict in turn, the same batches, and then many rows each in its own way: the authors'
-programs take 8,192 at once, our estimators a few hundred. Each has the AdamW it is used with: the authors' groups in
+programs take 8,192 at once, our estimators a few hundred. Of a step's rows ours also takes as many together as our
+estimators do, and adds up their gradients; theirs takes all. Each has the AdamW it is used with: the authors' groups in
 torch's plain loop, ours fused. The last column says how near ours is to what the cores can do at all: its products a
 second, as a share of those in one large product of matrices of the same precision.
 """
@@ -27,6 +28,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.timing import spread
 from softlook.models import FTTransformer, FTTransformerConfig
 from softlook.tabular.encoding.rows import TOGETHER
+from softlook.tabular.encoding.rows import Rows as Encoded
+from softlook.tabular.learning.stepping import rows_together
 from softlook.tabular.learning.timing import quickest
 from softlook.train.half import half
 from tests.parity.test_rtdl import copy
@@ -74,17 +77,27 @@ class Rows:
 class Runner:
     """A model and its optimiser."""
 
-    def __init__(self, model: Any, optimiser: torch.optim.Optimizer, *, halved: bool = False) -> None:
-        self.model, self.optimiser, self.halved = model, optimiser, halved
+    def __init__(
+        self, model: Any, optimiser: torch.optim.Optimizer, *, together: int | None = None, halved: bool = False
+    ) -> None:
+        self.model, self.optimiser, self.together, self.halved = model, optimiser, together, halved
 
     def step(self, numbers: Tensor, categories: Tensor | None, targets: Tensor) -> float:
         self.model.train()
-        with half(numbers.device) if self.halved else nullcontext():
-            said = self.model(numbers, categories)
-        loss = F.cross_entropy(said, targets) if targets.dtype == torch.long else F.mse_loss(said[:, 0], targets)
         self.optimiser.zero_grad()
-        loss.backward()
+        size = self.together or len(targets)
+        parts = [slice(start, start + size) for start in range(0, len(targets), size)]
+        loss = sum(self._learned(numbers, categories, targets, part) for part in parts)
         self.optimiser.step()
+        return loss
+
+    def _learned(self, numbers: Tensor, categories: Tensor | None, targets: Tensor, part: slice) -> float:
+        with half(numbers.device) if self.halved else nullcontext():
+            said = self.model(numbers[part], None if categories is None else categories[part])
+        some = targets[part]
+        loss = F.cross_entropy(said, some) if some.dtype == torch.long else F.mse_loss(said[:, 0], some)
+        loss = loss * (len(some) / len(targets))
+        loss.backward()
         return loss.item()
 
     def predict(self, numbers: Tensor, categories: Tensor | None, _: Tensor) -> Tensor:
@@ -115,7 +128,8 @@ def pair(rows: Rows, *, dropping: bool, halved: bool) -> tuple[Runner, Runner]:
     copy(theirs, ours)
     plain = torch.optim.AdamW(theirs.make_parameter_groups(), lr=1e-4, weight_decay=1e-5)
     fused = torch.optim.AdamW(groups(ours), lr=1e-4, weight_decay=1e-5, fused=True)
-    return Runner(ours, fused, halved=halved), Runner(theirs, plain)
+    together = rows_together(ours, Encoded(rows.numbers, torch.zeros(1, len(rows.sizes))))
+    return Runner(ours, fused, together=together, halved=halved), Runner(theirs, plain)
 
 
 def groups(model: FTTransformer) -> list[dict[str, Any]]:

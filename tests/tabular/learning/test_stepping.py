@@ -1,6 +1,7 @@
 """A step of learning, plain and captured."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from softlook.models import TableTransformer, TableTransformerConfig
 from softlook.tabular.defaults import RECIPES, Recipe
 from softlook.tabular.encoding.rows import Rows
 from softlook.tabular.encoding.targets import Amounts
-from softlook.tabular.learning import settling
+from softlook.tabular.learning import settling, stepping
 from softlook.tabular.learning.fitting import Learner, Limits
 from softlook.tabular.learning.settling import Setting, enough_epochs, settled
 from softlook.tabular.learning.stepping import Stepping
@@ -56,6 +57,26 @@ def rates(recipe: Recipe, limits: Limits = NO_LIMITS) -> list[float]:
     learner.stepping.step = noted  # pyright: ignore[reportAttributeAccessIssue]
     learner.learn(limits, lambda epoch: None)
     return seen
+
+
+@pytest.mark.parametrize("clip", [None, 1e-3])
+def test_a_step_part_by_part_has_the_loss_and_gradients_of_one_in_one_go(
+    clip: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = replace(rows(40), weight=torch.linspace(0, 2, 40))
+    found = list[list[Tensor | None]]()
+    for together in (stepping.TOGETHER, 1000):
+        monkeypatch.setattr(stepping, "TOGETHER", together)
+        made = Stepping(model().train(), AMOUNTS, Recipe(clip=clip))
+        found.append([made.step(some, 0.0, 40), *(weights.grad for weights in made.weights)])
+    assert 1 < stepping.rows_together(model(), some) < 40
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_the_wider_a_table_the_fewer_rows_are_together() -> None:
+    sizes = [stepping.rows_together(model(), Rows(torch.zeros(1, wide), torch.zeros(1, 0))) for wide in (3, 50, 9_999)]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > 256 > sizes[-1] == 1
 
 
 def test_a_falling_rate_rises_first_and_ends_at_nothing() -> None:

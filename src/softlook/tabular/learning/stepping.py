@@ -1,4 +1,4 @@
-"""A step of learning: on a CPU as it is written, on a GPU as one captured graph.
+"""A step of learning: on a CPU a part of the rows at a time, on a GPU as one captured graph.
 
 A table's step is hundreds of kernels of a few microseconds each. One by one the host would be slower than the device.
 """
@@ -6,6 +6,7 @@ A table's step is hundreds of kernels of a few microseconds each. One by one the
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ from softlook.train.half import half
 
 Step = Callable[[Rows], Tensor]
 Scored = Callable[[nn.Module, Rows], Tensor]
+TOGETHER = 5 << 20
+"""Values of tokens and maps that a CPU works through together while it learns: more would leave its caches, and all
+that lies between two products would wait for memory."""
 WARM_UP = 3
 """Steps before a capture, in which libraries allocate what they need; they leave no trace."""
 
@@ -47,16 +51,22 @@ class Stepping:
         return self.graph(rows)
 
     def _plain(self, rows: Rows, scored: Scored = scores_of) -> Tensor:
-        assert rows.wanted is not None and rows.weight is not None
         self.optimizer.zero_grad(set_to_none=self.device.type != "cuda")  # a graph knows gradients by where they lie
-        with half(self.device) if self.recipe.half else nullcontext():
-            scores = scored(self.model, rows)
-        each = self.targets.loss(scores.to(self.weights[0]), rows.wanted)
-        loss = (each.mean(1) * rows.weight).mean()
-        loss.backward()
+        size = rows_together(self.model, rows) if self.device.type == "cpu" else len(rows)
+        loss = torch.stack([self._learned(part, len(part) / len(rows), scored) for part in rows.split(size)]).sum()
         if self.recipe.clip is not None:
             nn.utils.clip_grad_norm_(self.weights, self.recipe.clip)
         self.optimizer.step()
+        return loss
+
+    def _learned(self, rows: Rows, share: float, scored: Scored) -> Tensor:
+        """Gradients by some rows, which are such a share of a step; gives their part of its loss."""
+        assert rows.wanted is not None and rows.weight is not None
+        with half(self.device) if self.recipe.half else nullcontext():
+            scores = scored(self.model, rows)
+        each = self.targets.loss(scores.to(self.weights[0]), rows.wanted)
+        loss = (each.mean(1) * rows.weight).mean() * share
+        loss.backward()
         return loss.detach()
 
     def _captured(self, rows: Rows) -> Step:
@@ -92,6 +102,14 @@ class Stepping:
         """Weights, and what the optimizer remembers of each."""
         kept = (value for state in self.optimizer.state.values() for value in state.values())
         return [*self.weights, *(value for value in kept if isinstance(value, Tensor))]
+
+
+def rows_together(model: nn.Module, rows: Rows) -> int:
+    """How many rows of a step a CPU works through together."""
+    config: Any = model.config
+    tokens = 1 + rows.numbers.shape[1] + rows.categories.shape[1]
+    each = tokens * (config.dim + config.heads * tokens) * getattr(config, "members", 1)
+    return max(1, TOGETHER // each)
 
 
 def falling(peak: float, *, rise: float, gone: float) -> float:
