@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from softlook.models import TableTransformer, TableTransformerConfig
+from softlook.models import FTTransformer, FTTransformerConfig, TableTransformer, TableTransformerConfig
 from softlook.tabular.defaults import RECIPES, Recipe
 from softlook.tabular.encoding.rows import Rows
 from softlook.tabular.encoding.targets import Amounts
@@ -38,6 +38,12 @@ def model(dropout: float = 0.0) -> TableTransformer:
     return TableTransformer(sizes)
 
 
+def papers() -> FTTransformer:
+    torch.manual_seed(0)
+    sizes = {"dim": 16, "heads": 2, "attention_dropout": 0.0, "hidden_dropout": 0.0}
+    return FTTransformer(FTTransformerConfig(numbers=3, categories=(4,), depth=2, **sizes))
+
+
 def rows(count: int, seed: int = 0) -> Rows:
     random = torch.Generator().manual_seed(seed)
     numbers = torch.randn(count, 3, generator=random)
@@ -63,20 +69,22 @@ def rates(recipe: Recipe, limits: Limits = NO_LIMITS) -> list[float]:
 def test_a_step_part_by_part_has_the_loss_and_gradients_of_one_in_one_go(
     clip: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stepping, "FEWEST", 1)
     some = replace(rows(40), weight=torch.linspace(0, 2, 40))
     found = list[list[Tensor | None]]()
     for together in (stepping.TOGETHER, 1000):
         monkeypatch.setattr(stepping, "TOGETHER", together)
-        made = Stepping(model().train(), AMOUNTS, Recipe(clip=clip))
+        made = Stepping(papers().train(), AMOUNTS, Recipe(clip=clip))
         found.append([made.step(some, 0.0, 40), *(weights.grad for weights in made.weights)])
-    assert 1 < stepping.rows_together(model(), some) < 40
+    assert 1 < stepping.rows_together(papers(), some) < 40
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other)
 
 
 def test_the_wider_a_table_the_fewer_rows_are_together() -> None:
-    sizes = [stepping.rows_together(model(), Rows(torch.zeros(1, wide), torch.zeros(1, 0))) for wide in (3, 50, 9_999)]
-    assert sizes == sorted(sizes, reverse=True) and sizes[0] > 256 > sizes[-1] == 1
+    tables = [Rows(torch.zeros(1, wide), torch.zeros(1, 0)) for wide in (3, 50, 9_999)]
+    sizes = [stepping.rows_together(papers(), table) for table in tables]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > 256 > sizes[-1] == stepping.FEWEST
 
 
 def test_a_falling_rate_rises_first_and_ends_at_nothing() -> None:

@@ -1,4 +1,4 @@
-"""A step of learning: on a CPU a part of the rows at a time, on a GPU as one captured graph.
+"""A step of learning: on a CPU as it is written, of large ones part by part; on a GPU as one captured graph.
 
 A table's step is hundreds of kernels of a few microseconds each. One by one the host would be slower than the device.
 """
@@ -6,11 +6,11 @@ A table's step is hundreds of kernels of a few microseconds each. One by one the
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from softlook.models.ft_transformer import FTTransformer
 from softlook.tabular.defaults import Recipe
 from softlook.tabular.encoding.rows import Rows
 from softlook.tabular.encoding.targets import Targets
@@ -21,6 +21,8 @@ Scored = Callable[[nn.Module, Rows], Tensor]
 TOGETHER = 5 << 20
 """Values of tokens and maps that a CPU works through together while it learns: more would leave its caches, and all
 that lies between two products would wait for memory."""
+FEWEST = 128
+"""Rows that it takes together at least."""
 WARM_UP = 3
 """Steps before a capture, in which libraries allocate what they need; they leave no trace."""
 
@@ -105,11 +107,12 @@ class Stepping:
 
 
 def rows_together(model: nn.Module, rows: Rows) -> int:
-    """How many rows of a step a CPU works through together."""
-    config: Any = model.config
+    """How many rows of a step a CPU works through together. A TableTransformer takes all of them: it was seen to be
+    slower in parts."""
+    if not isinstance(model, FTTransformer):
+        return len(rows)
     tokens = 1 + rows.numbers.shape[1] + rows.categories.shape[1]
-    each = tokens * (config.dim + config.heads * tokens) * getattr(config, "members", 1)
-    return max(1, TOGETHER // each)
+    return max(FEWEST, TOGETHER // (tokens * (model.config.dim + model.config.heads * tokens)))
 
 
 def falling(peak: float, *, rise: float, gone: float) -> float:
