@@ -54,7 +54,7 @@ class ConfigError(ValueError):
     >>> from softlook.blocks import SelfAttention
     >>> SelfAttention(10, heads=4)
     Traceback (most recent call last):
-    softlook.base.errors.ConfigError: 4 heads cannot share a width of 10 evenly. Choose a multiple of 4, or head_width=
+    softlook.base.errors.ConfigError: 4 heads cannot share a width of 10 evenly. Choose a multiple of 4, or other heads
     """
 
 
