@@ -27,6 +27,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "softcap": {"softcap": 5.0, "mask": masks.causal()},
     "alibi": {"bias": positions.alibi(4), "mask": masks.causal()},
     "t5": {"bias": positions.t5(MADE.normal(8, 4), max_distance=20)},
+    "graph": {"mask": masks.graph(torch.stack([torch.arange(130), torch.arange(130).flip(0) + 60]), loops=False)},
     "blind rows": {"mask": masks.window(20) & masks.padding([100])},
     "dense bias that hides": {"bias": MADE.normal(1, 4, 1, 200).masked_fill(MADE.coin(1, 4, 1, 200), -torch.inf)},
 }

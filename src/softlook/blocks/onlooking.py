@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from softlook.base.tracing import can_read
 from softlook.blocks.attention import Mixing, MultiHead
 from softlook.blocks.block import Block
 
@@ -59,12 +60,7 @@ def _from_afar(attend: MultiHead, own: Tensor, others: Tensor) -> Tensor:
 
 def _is_worth_it(attend: nn.Module, own: Tensor, others: Tensor) -> bool:
     """On a CPU, where fewer products are less time; few onlookers; and nothing between queries and keys but a dot."""
-    if (
-        own.device.type != "cpu"
-        or torch.compiler.is_compiling()
-        or not own.shape[1]
-        or not isinstance(attend, MultiHead)
-    ):
+    if not can_read(own) or not own.shape[1] or not isinstance(attend, MultiHead):
         return False
     layers, mix, (T, C), S = (attend.to_key, attend.to_value), attend.mix, own.shape[1:], others.shape[1]
     plain = type(mix) is Mixing and mix.scale is None and mix.score is None and mix.sink is None

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ShapeError
+from softlook.base.tracing import can_read
 from softlook.blocks.alignment import Alignment, Source
 from softlook.ops.masks import padding
 
@@ -191,7 +192,7 @@ def lengths_of(present: Bool[Tensor, "B S"] | None, ids: Int[Tensor, "B S"]) -> 
     if present is None:
         return torch.full((B,), S, device=ids.device)
     lengths = present.sum(1)
-    if present.device.type == "cpu" and not torch.compiler.is_compiling():
+    if can_read(present):
         if not bool((present == (torch.arange(S) < lengths[:, None])).all()):
             raise ShapeError("a recurrent encoder reads rows that are filled up on the right; present has other holes")
         if not bool(lengths.all()):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from softlook.base.errors import ConfigError, DtypeError, ShapeError
+from softlook.base.tracing import can_read
 
 Numbers = Float[Tensor, "_ _"]
 Categories = Int[Tensor, "_ _"]
@@ -78,7 +79,7 @@ class CategoryTokens(nn.Module):
     def _check(self, categories: Tensor) -> None:
         if categories.shape[1] != len(self.sizes):
             raise ShapeError(f"this model reads {len(self.sizes)} columns of categories; {categories.shape[1]} came")
-        if cannot_be_read(categories):
+        if not categories.numel() or not can_read(categories):
             return
         bounds = zip(self.sizes, categories.amin(0).tolist(), categories.amax(0).tolist(), strict=True)
         for column, (size, low, high) in enumerate(bounds):
@@ -112,7 +113,7 @@ class ColumnEmbedding(nn.Module):
 def complete(numbers: Float[Tensor, "N J"], columns: int) -> Float[Tensor, "N J"]:
     """The numbers as they are, after it was seen that there are as many columns as should be and nothing is missing."""
     check_columns(numbers, columns)
-    if not cannot_be_read(numbers) and (missing := numbers.isnan().sum(0)).any():
+    if can_read(numbers) and (missing := numbers.isnan().sum(0)).any():
         column = int(missing.argmax())
         raise DtypeError(
             f"column {column} of the numbers is missing (NaN) in {int(missing[column])} of {len(numbers)} rows. "
@@ -149,8 +150,3 @@ def uniform(width: int, *sizes: int) -> nn.Parameter:
     """Weights to begin with, of these sizes: even between -1/sqrt(width) and 1/sqrt(width)."""
     bound = max(width, 1) ** -0.5
     return nn.Parameter(torch.empty(sizes).uniform_(-bound, bound))
-
-
-def cannot_be_read(x: Tensor) -> bool:
-    """On a GPU reading would make the host wait for the device, and in a graph it has no place."""
-    return x.device.type != "cpu" or torch.compiler.is_compiling() or not x.numel()

@@ -1,10 +1,10 @@
 """A label as a vector: what a sequence is to be about."""
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ShapeError
+from softlook.base.tracing import can_read
 
 
 class LabelEmbedding(nn.Module):
@@ -22,7 +22,7 @@ class LabelEmbedding(nn.Module):
         known = self.table.num_embeddings
         if not known:
             raise ShapeError("this model was made without labels. Leave label out, or make it with labels=")
-        if label.device.type == "cpu" and not torch.compiler.is_compiling() and label.numel():
+        if label.numel() and can_read(label):
             low, high = (int(bound) for bound in label.aminmax())
             if low < 0 or high >= known:
                 raise ShapeError(f"this model knows labels 0 to {known - 1}; {low} to {high} came")

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from softlook.base.errors import ConfigError
-from softlook.embed.columns import cannot_be_read, check_columns, uniform
+from softlook.base.tracing import can_read
+from softlook.embed.columns import check_columns, uniform
 
 
 class PiecewiseTokens(nn.Module):
@@ -34,7 +35,7 @@ class PiecewiseTokens(nn.Module):
     def __init__(self, edges: Float[Tensor, "J _"], dim: int, *, bends: bool = False) -> None:
         super().__init__()
         columns, bins = edges.shape[0], edges.shape[1] - 1
-        if bins < 1 or not (cannot_be_read(edges) or (edges.diff(dim=1) >= 0).all()):
+        if bins < 1 or (can_read(edges) and not (edges.diff(dim=1) >= 0).all()):
             raise ConfigError("edges want a row of rising numbers for each column, two at least; use bin_edges")
         self.register_buffer("edges", edges.detach().clone())
         self.weight, self.bias = uniform(bins, columns, bins, dim), uniform(dim, columns, dim)
@@ -92,7 +93,7 @@ class OrMissing(nn.Module):
 
     def forward(self, numbers: Float[Tensor, "N J"]) -> Float[Tensor, "N J C"]:
         missing = numbers.isnan()
-        if not cannot_be_read(numbers) and not missing.any():
+        if can_read(numbers) and not missing.any():
             return self.tokens(numbers)
         return torch.where(missing[..., None], self.missing, self.tokens(numbers.masked_fill(missing, 0)))
 

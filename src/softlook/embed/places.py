@@ -1,10 +1,10 @@
 """Positions as vectors, to be added to what stands there."""
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ShapeError
+from softlook.base.tracing import can_read
 from softlook.ops.positions.frequencies import Layout
 from softlook.ops.positions.tables import sinusoidal
 
@@ -24,7 +24,7 @@ class LearnedPlaces(nn.Module):
         self.context, self.offset = context, offset
 
     def forward(self, places: Int[Tensor, "*places"]) -> Float[Tensor, "*places C"]:
-        if places.device.type == "cpu" and not torch.compiler.is_compiling() and places.numel():
+        if places.numel() and can_read(places):
             low, high = (int(bound) for bound in places.aminmax())
             if low < 0 or high >= self.context:
                 raise ShapeError(

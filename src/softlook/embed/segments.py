@@ -1,10 +1,10 @@
 """Which sentence of a pair a token belongs to, as a vector."""
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ShapeError
+from softlook.base.tracing import can_read
 
 
 class SegmentEmbedding(nn.Module):
@@ -33,7 +33,7 @@ class SegmentEmbedding(nn.Module):
         known = self.table.num_embeddings
         if not known:
             raise ShapeError("this model was made without segments. Leave segments out, or make it with segments=")
-        if segments.device.type == "cpu" and not torch.compiler.is_compiling() and segments.numel():
+        if segments.numel() and can_read(segments):
             low, high = (int(bound) for bound in segments.aminmax())
             if low < 0 or high >= known:
                 raise ShapeError(f"this model knows segments 0 to {known - 1}; {low} to {high} came")

@@ -2,11 +2,11 @@
 
 import math
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ShapeError
+from softlook.base.tracing import can_read
 
 
 class TokenEmbedding(nn.Module):
@@ -28,7 +28,7 @@ class TokenEmbedding(nn.Module):
 
     def _check(self, ids: Tensor) -> None:
         """On a GPU this would make the host wait for the device, and in a graph it has no place."""
-        if ids.device.type != "cpu" or torch.compiler.is_compiling() or not ids.numel():
+        if not ids.numel() or not can_read(ids):
             return
         low, high = (int(bound) for bound in ids.aminmax())
         if low < 0 or high >= self.table.num_embeddings:

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from softlook.base.errors import ConfigError
+from softlook.base.tracing import can_read
 from softlook.blocks.columns import column_blocks
 from softlook.blocks.onlooking import look_on
-from softlook.embed.columns import CategoryTokens, NumberTokens, cannot_be_read, table
+from softlook.embed.columns import CategoryTokens, NumberTokens, table
 from softlook.heads.beside import Beside
 
 
@@ -103,7 +104,7 @@ class FTTransformer(nn.Module):
         c = self.config
         layers = [block.attend.to_query, block.attend.to_key, block.attend.to_value]
         plain = all(type(layer) is nn.Linear for layer in layers)
-        if not plain or cannot_be_read(x) or 2 * c.numbers + sum(c.categories) >= x.shape[0]:
+        if not plain or not can_read(x) or 2 * c.numbers + sum(c.categories) >= x.shape[0]:
             return block(x)
         weight, bias = (torch.cat([getattr(layer, name) for layer in layers]) for name in ("weight", "bias"))
         summary = F.linear(self.summary, weight, bias).expand(x.shape[0], 1, -1)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from softlook.base.tracing import can_read
 from softlook.ops.masks.algebra import Both, Mask
 from softlook.ops.masks.kinds import Band, Documents
 from softlook.ops.masks.prepared import prepared
@@ -19,9 +20,9 @@ def lengths(question: Question) -> list[int] | None:
     """How long each of the row's documents is, where they can be answered apart; None where they cannot."""
     (B, _, T, S), mask = question.sizes, question.mask
     documents, _ = _parted(mask)
-    if mask is None or documents is None or question.bias is not None or torch.compiler.is_compiling():
+    if mask is None or documents is None or question.bias is not None or not can_read(documents.keys):
         return None
-    if question.query.is_cuda or T != S or question.first_key or 1 not in (B, documents.keys.shape[0]):
+    if T != S or question.first_key or 1 not in (B, documents.keys.shape[0]):
         return None  # queries are the last keys; a GPU would have to be waited for, and has a kernel of its own
     return prepared(mask, ("apart", S), lambda: _runs(documents.keys[0]))
 

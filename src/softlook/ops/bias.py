@@ -141,6 +141,10 @@ def as_bias(bias: Bias | Tensor) -> Bias:
     """A bias as it is, a tensor of numbers as a bias."""
     if isinstance(bias, Bias):
         return bias
+    if not isinstance(bias, Tensor):
+        raise TypeError(
+            f"bias expects a bias from softlook.positions or a floating-point tensor, got {type(bias).__name__}"
+        )
     if not bias.is_floating_point():
         raise DtypeError(
             f"a bias holds numbers to add to the scores; this one holds {bias.dtype}. "

@@ -4,8 +4,10 @@ import math
 
 import torch
 from torch import Tensor
+from torch._C._functorch import maybe_current_level
 from torch.nn.functional import scaled_dot_product_attention
 
+from softlook.base.tracing import can_read
 from softlook.ops.dropping import dropped
 from softlook.ops.question import learns
 
@@ -30,13 +32,13 @@ def attend(
     kind, wanted = value.dtype, works_in(value.dtype, learns(query, key, value))
     query, key, value = query.to(wanted), key.to(wanted), value.to(wanted)
     allowed = None if allowed is None else allowed.to(wanted)
-    if dropout or not _suits_flash(query, key, value, allowed):
+    if dropout or not _suits_flash(query, key, value, allowed) or not can_read(query, key, value):
         grouped = query.shape[1] != key.shape[1]
         fused = scaled_dot_product_attention
         return fused(query, key, value, allowed, dropout, causal, scale=scale, enable_gqa=grouped).to(kind)
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     output, lse = flash(query, key, value, 0.0, causal, attn_mask=allowed, scale=scale)
-    if not torch.compiler.is_compiling() and bool((lse == 0).any()):
+    if bool((lse == 0).any()):
         return None if math.isnan((query.sum() + key.sum()).item()) else output.to(kind)
     return output.to(kind)
 
@@ -49,6 +51,10 @@ def _suits_flash(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | No
 
 def in_three(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Is starting the fused kernel, or going back through it, more work than three plain steps?"""
+    if torch.compiler.is_exporting():
+        return False  # the choice would fix the length, which is a symbol
+    if maybe_current_level() is not None:
+        return True  # the fused kernel has no rule for vmap, which would call it once for each row
     T, S = query.shape[2], key.shape[2]
     short = max(T, S) <= SHORT if learns(query, key, value) else T <= FEW
     return short and query.dtype not in HALF  # three steps would round half-precision scores
@@ -63,18 +69,20 @@ def attend_in_three(
     query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, *, dropout: float, scale: float
 ) -> Tensor:
     """Scores, softmax, average: three steps, each torch's own."""
-    (B, H, T, D), (_, G, S, E) = query.shape, value.shape
+    (B, H, T, D), (_, G, S, E), dtype = query.shape, value.shape, value.dtype
+    if dtype in HALF:
+        query, key, value = query.float(), key.float(), value.float()
     rows = query.reshape(B * G, H // G * T, D)
     scores = torch.baddbmm(rows.new_empty(()), rows, key.reshape(B * G, S, D).mT, beta=0, alpha=scale)
     scores = scores.view(B, H, T, S)
     weights = _softmax(scores if allowed is None else scores + allowed)
     weights = dropped(weights, dropout).reshape(B * G, H // G * T, S)
-    return torch.bmm(weights, value.reshape(B * G, S, E)).view(B, H, T, E)
+    return torch.bmm(weights, value.reshape(B * G, S, E)).view(B, H, T, E).to(dtype)
 
 
 def _softmax(scores: Tensor) -> Tensor:
     """Over the last axis. Many short rows are turned into columns for it: so it takes a fifth of the time."""
     S = scores.shape[-1]
-    if S >= NARROW or scores.numel() < MANY or torch.compiler.is_compiling():
+    if S >= NARROW or scores.numel() < MANY or not can_read(scores):
         return scores.softmax(-1)
     return scores.reshape(-1, S).t().contiguous().softmax(0).t().contiguous().view_as(scores)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from softlook.base.errors import BackendError
@@ -72,7 +73,7 @@ def _best(question: Question, value: Tensor, dropout: float) -> tuple[str, str]:
 
 def _best_of_three(question: Question, value: Tensor, dropout: float) -> tuple[str, str]:
     """torch's kernels can answer; where a mask hides much, a path that passes over what is hidden may be faster."""
-    if sdpa.is_plain(question) or question.mask is None:
+    if sdpa.is_plain(question) or question.mask is None or torch.compiler.is_exporting():  # symbols cannot be compared
         return "sdpa", _sdpa_reason(question)
     _, _, T, S = question.sizes
     if apart.lengths(question) is not None:

@@ -7,9 +7,9 @@ training step. Here each place gets 16 bits of torch's own generator, four place
 import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
-from torch._C._functorch import maybe_current_level
-from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]  (documented, only not listed)
 from torch.nn import functional as F
+
+from softlook.base.tracing import can_read
 
 STEPS = 1 << 16
 """A place has so many faces to its die: shares are rounded to one in so many."""
@@ -58,10 +58,8 @@ class Dropout(nn.Dropout):
 
 
 def _suits(x: Tensor) -> bool:
-    """Is it a plain tensor of many places on a CPU, with nobody watching who would have to know each step?"""
-    if torch.compiler.is_compiling() or is_tracing() or maybe_current_level() is not None:
-        return False  # the last: inside torch.func.vmap, which cannot give each row dice of its own here
-    return type(x) is Tensor and x.device.type == "cpu" and x.numel() >= FEW
+    """Whether it is a large plain tensor on a CPU. A transform needs torch's own dropout: `vmap` seeds each row."""
+    return x.numel() >= FEW and can_read(x)
 
 
 def _chosen(x: Tensor, faces: int) -> Tensor:

@@ -193,7 +193,7 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     The other half precision too: cuDNN's recurrent layers give float16, whatever was asked for.
     """
     kind = tensors[0].device.type
-    if not torch.is_autocast_enabled(kind):
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
         return tensors
     wanted = torch.get_autocast_dtype(kind)
     casting = (torch.float32, torch.float16, torch.bfloat16)

@@ -6,6 +6,7 @@ from functools import partial
 from torch import Tensor
 from torch.nn.functional import pad
 
+from softlook.base.tracing import is_traced
 from softlook.ops import apart, blocks, cpu, gpu
 from softlook.ops.masks.kinds import Band
 from softlook.ops.masks.prepared import prepared
@@ -109,7 +110,7 @@ def _mask_alone(question: Question) -> tuple[Tensor, Tensor | None]:
     def make() -> tuple[Tensor, Tensor | None]:
         return _shade_and_sees(mask.on(question.tile), question, certain=mask.never_blind(*sizes[2:]))
 
-    if math.prod(sizes[2:]) * sizes[0] > LARGE:
+    if is_traced(question.query) or math.prod(sizes[2:]) * sizes[0] > LARGE:
         return make()
     return prepared(mask, ("shade", sizes, device, question.query.dtype), make)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from softlook.base.shapes import Tile
+from softlook.base.tracing import can_read
 from softlook.ops.masks.algebra import Mask
 from softlook.ops.question import Question
 
@@ -144,7 +145,7 @@ def _shade(scores: Tensor, mask: Mask | None, tile: Tile, seen: Tensor | None) -
 def someone_blind(seen: Tensor) -> Tensor | None:
     """Which queries see anything, (b, h, t, 1); None where it is cheap to find out that all of them do."""
     sees = seen.any(-1, keepdim=True)
-    return None if seen.device.type == "cpu" and not torch.compiler.is_compiling() and bool(sees.all()) else sees
+    return None if can_read(seen) and bool(sees.all()) else sees
 
 
 def darkness(seen: Tensor, dtype: torch.dtype) -> Tensor:

@@ -109,11 +109,14 @@ def graph(edges: Tensor, *, loops: bool = False) -> Mask:
     edges = _whole_numbers("graph", edges, axes=(2,))
     if edges.shape[0] != 2:
         raise MaskError(f"graph wants edges shaped (2, number of edges); {tuple(edges.shape)} came")
-    if edges.numel() and int(edges.min()) < 0:
+    if not edges.numel():
+        return Graph(edges, (0, 0))
+    if int(edges.min()) < 0:
         raise MaskError(f"graph wants node numbers from 0 up; {int(edges.min())} came")
     if loops:
         edges = torch.cat([edges, edges.unique().expand(2, -1)], 1)
-    return Graph(edges.unique(dim=1))
+    last_query, last_key = edges.amax(1).tolist()
+    return Graph(edges.unique(dim=1), (last_query + 1, last_key + 1))
 
 
 def dense(tensor: Tensor) -> Mask:

@@ -207,6 +207,11 @@ def as_mask(mask: Mask | Tensor) -> Mask:
     """A mask as it is, a tensor of True and False as a mask."""
     if isinstance(mask, Mask):
         return mask
+    if not isinstance(mask, Tensor):
+        raise TypeError(
+            f"mask expects a mask from softlook.masks or a boolean tensor, got {type(mask).__name__}. "
+            "Combine masks with &, | and ~, or pass masks.dense(tensor)."
+        )
     if mask.dtype != torch.bool:
         raise MaskError(
             f"a mask says True where a query may look; this one holds {mask.dtype} numbers. "

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from softlook.base.errors import MaskError
 from softlook.base.shapes import Tile
+from softlook.base.tracing import can_read, is_traced
 from softlook.ops.masks.algebra import FIRST, ITSELF, NONE, Mask, Sizes
 
 
@@ -95,7 +96,7 @@ class Padding(Mask):
         return j < lengths if self.keys is None else j >= self.keys - lengths
 
     def anchors(self, queries: int, keys: int) -> frozenset[str]:
-        if self.keys is not None or not keys or self.lengths.is_cuda:  # to ask a GPU would be to wait for it
+        if self.keys is not None or not keys or not can_read(self.lengths):
             return NONE
         return FIRST if bool((self.lengths > 0).all()) else NONE
 
@@ -146,16 +147,25 @@ class Graph(Mask):
 
     edges: Tensor
     """(2, edges), sorted by the node that looks."""
+    nodes: tuple[int, int]
+    """The number of query nodes and of key nodes that the edges need."""
 
     def at(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, shift: int) -> Tensor:
-        i, j = torch.broadcast_tensors(i, j)
-        width = int(self.edges.max()) + 1 if self.edges.numel() else 1
-        known = self.edges[0] * width + self.edges[1]
-        wanted = i * width + j
-        place = torch.searchsorted(known, wanted.contiguous()).clamp(max=max(len(known) - 1, 0))
-        return (known[place] == wanted) & (j < width) if len(known) else torch.zeros_like(i, dtype=torch.bool)
+        """Binary search among the sorted edges, unrolled into gathers: a compiled kernel has no `searchsorted`."""
+        width, edges = self.nodes[1], self.edges.shape[1]
+        if not edges:
+            return (i + j) < 0
+        known, wanted = self.edges[0] * width + self.edges[1], i.long() * width + j
+        place = torch.zeros_like(wanted)
+        for power in reversed(range(edges.bit_length())):
+            ahead = place + (1 << power)
+            less = known[ahead.clamp(max=edges) - 1] < wanted
+            place = torch.where((ahead <= edges) & less, ahead, place)
+        return (known[place.clamp(max=edges - 1)] == wanted) & (j < width)
 
     def on(self, tile: Tile) -> Tensor:
+        if is_traced(self.edges):
+            return super().on(tile)
         ends = torch.tensor([tile.rows.start, tile.rows.stop], device=self.edges.device)
         first, last = torch.searchsorted(self.edges[0].contiguous(), ends).tolist()
         rows, columns = self.edges[:, first:last]
@@ -166,8 +176,8 @@ class Graph(Mask):
 
     def check(self, sizes: Sizes) -> None:
         _, _, T, S = sizes
-        if self.edges.numel() and (int(self.edges[0].max()) >= T or int(self.edges[1].max()) >= S):
-            top = tuple(self.edges.amax(1).tolist())
+        if self.nodes[0] > T or self.nodes[1] > S:
+            top = tuple(number - 1 for number in self.nodes)
             raise MaskError(f"an edge of this graph joins nodes {top}, but there are {T} queries and {S} keys")
 
     def __str__(self) -> str:

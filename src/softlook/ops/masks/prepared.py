@@ -5,9 +5,9 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import fields
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
+from softlook.base.tracing import is_traced
 from softlook.ops.masks.algebra import Mask
 from softlook.ops.masks.kinds import Band
 
@@ -23,7 +23,7 @@ def prepared(mask: Mask, key: Hashable, make: Callable[[], Made]) -> Made:
 
     It is kept with the mask and dies with it. A tensor of the mask that was written to since makes it out of date.
     """
-    if torch.compiler.is_compiling() or any(tensor.is_inference() for tensor in _tensors(mask)):
+    if is_traced(*_tensors(mask)) or any(tensor.is_inference() for tensor in _tensors(mask)):
         return make()
     if isinstance(mask, Band):
         return _kept_band(mask, key, make)

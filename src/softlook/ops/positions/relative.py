@@ -60,6 +60,8 @@ class TransformerXL(Bias):
     def on(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
         heads = slice(tile.heads.start, tile.heads.stop)
         t, s = tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start
+        if not t * s:
+            return query.new_zeros(1, 1, t, s)
         farthest = tile.rows.stop - 1 + tile.shift - tile.columns.start
         distances = farthest - torch.arange(t + s - 1, device=tile.device)
         vectors = self.relative[heads, distances.clamp(min=0)]
