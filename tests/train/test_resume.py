@@ -110,6 +110,19 @@ def test_losses_and_learning_rates_go_on_where_they_were(tmp_path: Path) -> None
     assert story[0] == story[1]
 
 
+@pytest.mark.parametrize("stop", [1, 3, 5, 7])
+def test_a_loss_that_is_averaged_over_several_steps_does_not_depend_on_where_a_run_was_stopped(
+    stop: int, tmp_path: Path
+) -> None:
+    whole: list[Any] = []
+    pieces: list[Any] = []
+    trained(tmp_path / "whole", whole, steps=9, report_every=4)
+    trained(tmp_path / "pieces", pieces, steps=9, report_every=4, stop_at=stop)
+    trained(tmp_path / "pieces", pieces, steps=9, report_every=4)
+    logged = [[(e.step, e.loss, e.lr) for e in said(heard, Trained)] for heard in (whole, pieces)]
+    assert logged[0] == logged[1] and [step for step, _, _ in logged[0]] == [4, 8, 9]
+
+
 def test_looking_at_held_out_data_changes_nothing_that_is_learned() -> None:
     looks: list[float] = []
 

@@ -15,6 +15,8 @@ from softlook.train.settings import FREE, Optim, Training, lasting
         {"minutes": 0},
         {"precision": "int8"},
         {"keep": 0},
+        {"seed": 10**23},
+        {"steps": 2**63},
         {"stps": 1},
     ],
     ids=str,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from cyclopts import CycloptsError
 
 from softlook.base.errors import ConfigError, DataError, DiskError, TrainingError, WeightsError
+from softlook.base.memory import is_out_of_memory
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ def ending(fault: BaseException) -> Ending:
     >>> ending(DiskError("no room")), ending(ZeroDivisionError())
     (Ending(code=74, word='disk'), Ending(code=70, word='internal'))
     """
+    if is_out_of_memory(fault):
+        return FAILED
     return next((ended for kind, ended in CALLED_FOR if isinstance(fault, kind)), INTERNAL)
 
 
@@ -61,4 +64,6 @@ def in_words(fault: BaseException) -> str:
         first = errors()[0]
         name = ".".join(map(str, first["loc"])).replace("_", "-")
         return f"--{name}: {first['msg'][0].lower()}{first['msg'][1:]}; {first['input']!r:.80} came"
+    if is_out_of_memory(fault):
+        return f"out of memory: {str(fault) or 'an allocation failed'}. Choose a smaller model or a smaller batch."
     return str(fault) or type(fault).__name__

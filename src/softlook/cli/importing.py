@@ -8,11 +8,12 @@ import softlook
 from softlook.base.errors import WeightsError
 from softlook.cli.talk import Result
 from softlook.cli.target import about, free
+from softlook.weights.manifest import digest
 
 log = logging.getLogger("softlook.cli")
 
 
-def import_weights(source: Path, /, to: Path | None = None) -> Result:
+def import_weights(source: Path, /, to: Path | None = None, *, sha256: str | None = None) -> Result:
     """Keep other people's weights as a checkpoint of softlook's.
 
     Parameters
@@ -21,9 +22,13 @@ def import_weights(source: Path, /, to: Path | None = None) -> Result:
         A folder as save_pretrained writes it, or a GGUF file.
     to
         The new checkpoint: SOURCE-softlook in the working folder, where not told. Nothing is overwritten.
+    sha256
+        The SHA-256 digest that the GGUF file must have, as its publisher states it: GGUF carries no checksum.
     """
-    target = free(to, source, "-softlook")
-    return _from_gguf(source, target) if source.suffix == ".gguf" else _from_folder(source, target)
+    target, is_gguf = free(to, source, "-softlook"), source.suffix == ".gguf"
+    if sha256 is not None and not is_gguf:
+        raise WeightsError(f"--sha256 is the digest of one GGUF file, and {source} is none. Leave --sha256 out.")
+    return _from_gguf(source, target, sha256) if is_gguf else _from_folder(source, target)
 
 
 def _from_folder(source: Path, target: Path) -> Result:
@@ -37,13 +42,28 @@ def _from_folder(source: Path, target: Path) -> Result:
     return Result(target, facts | about(read.model, log))
 
 
-def _from_gguf(source: Path, target: Path) -> Result:
+def _from_gguf(source: Path, target: Path, expected: str | None) -> Result:
+    found = _verify(source, expected)
     model = softlook.weights.from_gguf(source)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = _words(source, Path(folder) / "tokenizer.json")
         softlook.weights.save(model, target, tokenizer=tokenizer)
     facts = {"architecture": type(model).__name__, "head": model.config.head, "tokenizer": tokenizer is not None}
-    return Result(target, facts | about(model, log))
+    return Result(target, facts | {"sha256": found} | about(model, log))
+
+
+def _verify(source: Path, expected: str | None) -> str:
+    """The digest of the file, reported; WeightsError where it is not the expected one."""
+    if not source.is_file():
+        raise WeightsError(f"{source} is not a file. Give the GGUF file itself.")
+    found = digest(source)
+    if expected is not None and found != expected.strip().lower():
+        raise WeightsError(
+            f"{source} has the SHA-256 digest {found}, expected {expected!s:.80}: the file is damaged, or another one. "
+            "Download it again."
+        )
+    log.info("%s: SHA-256 %s%s", source, found, "" if expected is None else ", as expected")
+    return found
 
 
 def _words(source: Path, path: Path) -> Path | None:

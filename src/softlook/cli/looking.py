@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from softlook.base.errors import ConfigError, DataError, TrainingError
-from softlook.base.excerpt import escaped
+from softlook.base.excerpt import escaped, pointed
 from softlook.cli.talk import Result
 from softlook.data import Examples, Facts, Labelled, Pair, Text, documents, labelled, pairs, sentences
 from softlook.data import check as count
@@ -240,7 +240,7 @@ def _told(facts: Facts) -> list[str]:
         lines.append(f"{name}: {words.total:,} words; {words.median} to a text as a rule, at most {words.longest:,}")
     if facts.labels:
         shown = list(facts.labels.items())[:10]
-        lines.append("labels: " + ", ".join(f"{escaped(label)} {often:,}" for label, often in shown))
+        lines.append("labels: " + ", ".join(f"{pointed(label)} {often:,}" for label, often in shown))
     lines += [f"also in {name}: {number:,}" for name, number in facts.leaks.items()]
     return [*map(escaped, lines), *(escaped(str(finding)) for finding in facts.findings)]
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from softlook.base.errors import DataError
+from softlook.data.parquet import parquet_batches
 
 ROWS = 512
 """Rows that are in memory at a time."""
@@ -29,9 +30,9 @@ def parquet_columns(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def parquet_rows(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any] | UnicodeDecodeError]:
     """Row by row, the values of some columns; where a value is no text although it should be, what Python says."""
-    with _opened(path) as file:
+    with _opened(path):
         try:
-            for batch in file.iter_batches(ROWS, columns=list(columns), use_threads=False):
+            for batch in parquet_batches(path, ROWS, columns=list(columns)):
                 yield from _rows(pa.Table.from_batches([batch]).flatten())
         except (pa.ArrowException, OSError) as fault:
             raise _damaged(path, fault) from None

@@ -13,8 +13,8 @@ from softlook.data.files import format_of, missing, packing_of
 
 BLOCK = 1 << 20
 """Bytes that are read at a time."""
-EXPANSION, HARMLESS = 200, 64 << 20
-"""Text packs about fourfold. A file that unpacks to 200 times its size, and to more than 64 MiB, is no text."""
+EXPANSION, HARMLESS = 200, 16 << 20
+"""Text compresses about fourfold. More than 16 MiB out of a 200th of the compressed bytes is no text."""
 
 PACKINGS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 SIGNS = (
@@ -51,17 +51,16 @@ def stream(path: Path) -> Iterator[bytes]:
         given, source = 0, _unpacked(path, raw)
         while block := source.read(BLOCK):
             given += len(block)
-            check_growth(path, given)
+            if packing_of(path):
+                check_growth(path, given, consumed=raw.tell())
             yield block
 
 
-def check_growth(path: Path, given: int) -> None:
-    """Raise where a packed file has unpacked to more than any text would."""
-    size = path.stat().st_size
-    most = max(HARMLESS, EXPANSION * size)
-    if given > most and packing_of(path):
+def check_growth(path: Path, given: int, *, consumed: int, harmless: int | None = None) -> None:
+    """Raise where `consumed` bytes of a compressed file gave more than any text would, before the rest is read."""
+    if given > max(harmless or HARMLESS, EXPANSION * consumed):
         raise DataError(
-            f"this file of {size:,} bytes unpacks to more than {most:,}",
+            f"{consumed:,} bytes of this file of {path.stat().st_size:,} unpack to {given:,}",
             file=path,
             why="text does not pack so tightly: the file repeats itself, or was made to fill a memory",
             help="unpack it by hand if it is what you want",

@@ -6,12 +6,14 @@ from typing import Any, Generic
 import torch
 from torch import nn
 
+from softlook.base.memory import check_trainable
 from softlook.data.examples import Example
 from softlook.recipes.corpus import Corpus
 from softlook.recipes.job import Job, Plan
 from softlook.recipes.memory import Memory, held_by, memory_of
 from softlook.recipes.packing import LARGE
 from softlook.recipes.remembering import Before
+from softlook.recipes.settings import Sizes
 from softlook.recipes.sizing import most_read, room_of, timed
 from softlook.recipes.told import Schema, Settled, Told, settle
 from softlook.recipes.trial import tried
@@ -61,6 +63,8 @@ def foretell(
     if asked.get("from"):  # its sizes and its words come with it
         chosen.values = {name: value for name, value in chosen.values.items() if name not in GIVEN}
     settled = settle(asked, chosen.values | kept)
+    if not asked.get("from"):
+        check_trainable(_least_parameters(getattr(settled.settings, "size", Sizes())), device)
     torch.manual_seed(settled.settings.training.seed)
     tokenizer = tokenizer or job.tokenizer(part or corpus, settled.settings)
     plan = job.plan(part or corpus, settled.settings, tokenizer, device)
@@ -79,6 +83,12 @@ def foretell(
     )
     said = [*chosen.said, *more.said, *plan.said, f"{weights_of(plan.model)}, and memory: {memory}."]
     return Foretold(settled, tokenizer, plan, said, trial.pace, memory)
+
+
+def _least_parameters(size: Sizes) -> int:
+    """Parameters that attention and feed-forward layers of these sizes have at least."""
+    dim, hidden = size.dim or 1, size.hidden or size.dim or 1
+    return (size.depth or 1) * (4 * dim * dim + 2 * dim * hidden)
 
 
 def weights_of(model: nn.Module) -> str:

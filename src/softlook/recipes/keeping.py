@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from softlook.recipes.report import write_report
-from softlook.train.events import Evaluated, Event, Finished, Listener, Sampled, Trained
+from softlook.train.events import Evaluated, Event, Finished, Listener, Sampled, Started, Trained
 from softlook.train.run import Evaluate
 
 METRICS, SAMPLES = "metrics.csv", "samples.jsonl"
@@ -51,7 +51,9 @@ class Keeper:
         self.folder, self.settings, self.scores = folder, settings, dict[str, Any]()
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Trained):
+        if isinstance(event, Started):
+            self._drop_rows_after(event.step)
+        elif isinstance(event, Trained):
             self._row([getattr(event, name) for name in COLUMNS])
         elif isinstance(event, Evaluated) and event.is_best:
             self.scores = dict(event.scores)
@@ -60,6 +62,16 @@ class Keeper:
                 file.write(json.dumps({"step": event.step, "samples": event.samples}, ensure_ascii=False) + "\n")
         if isinstance(event, Sampled | Finished):
             self.draw(self.scores)
+
+    def _drop_rows_after(self, step: int) -> None:
+        """Forget what a killed process logged after its last checkpoint: those steps are made and logged again."""
+        metrics, samples = self.folder / METRICS, self.folder / SAMPLES
+        if metrics.exists():
+            header, *rows = metrics.read_text(encoding="utf-8").splitlines() or [",".join(COLUMNS)]
+            _rewrite(metrics, [header, *(row for row in rows if _is_whole(row) and int(row.split(",")[0]) <= step)])
+        if samples.exists():
+            lines = samples.read_text(encoding="utf-8").splitlines()
+            _rewrite(samples, [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= step])
 
     def _row(self, values: list[float]) -> None:
         path = self.folder / METRICS
@@ -73,3 +85,15 @@ class Keeper:
     def draw(self, scores: Mapping[str, Any]) -> None:
         """The page and the plot, as things stand."""
         write_report(self.folder, self.settings, scores)
+
+
+def _is_whole(row: str) -> bool:
+    """Whether a row of metrics was written to its end."""
+    return row.count(",") == len(COLUMNS) - 1 and row.split(",")[0].isdigit()
+
+
+def _rewrite(path: Path, lines: list[str]) -> None:
+    """Replace a file as a whole, so that a kill at any moment leaves the old one or the new one."""
+    partial = path.with_suffix(f"{path.suffix}.partial")
+    partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    partial.replace(path)

@@ -31,13 +31,16 @@ class Progress:
     """Steps in a row that gave no numbers."""
     parts: int = 1
     """How many pieces each batch is cut into, so that one fits into memory."""
+    window: tuple[float, int] = (0.0, 0)
+    """The summed loss since the last log line, and the number of its targets."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> "Progress":
-        return Progress(**{**content, "place": Place(**content["place"])})
+        window = tuple(content.get("window", (0.0, 0)))
+        return Progress(**{**content, "place": Place(**content["place"]), "window": window})
 
     def after_look(self, loss: float) -> "Progress":
         """After a look at the held-out data."""

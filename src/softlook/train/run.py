@@ -60,7 +60,7 @@ class Run:
         self.schedule = SCHEDULES[self.optim.schedule](self.optim.warmup, self.training.steps)
         # What cannot be entered at a place may roll the dice that dropout rolls: it is asked for one at a time.
         self.source = ahead(self.batches.start(progress.place), 0 if doubt(self.batches) else self.training.ahead)
-        self.begun, self.recent = time.monotonic() - progress.seconds, Recent()
+        self.begun, self.recent = time.monotonic() - progress.seconds, Recent(progress.window)
         self.used_up, self.best = False, dict[str, Tensor]()
         self.stepper.parts = progress.parts
         self.learner.model.train()
@@ -100,7 +100,7 @@ class Run:
         if stepped.taken and self.learner.average is not None:
             self.learner.average.update(after.step)
         self.tell(stepped, lr, progress, after)
-        return after
+        return replace(after, window=self.recent.window)
 
     def tell(self, stepped: Stepped, lr: float, before: Progress, after: Progress) -> None:
         """Say what came of a step."""

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from softlook.train.schedule import ScheduleName
 
@@ -18,6 +18,14 @@ class Settings(BaseModel):
     """Closed: an unknown name is an error, not a guess."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*")
+    @classmethod
+    def _fits_64_bits(cls, value: Any) -> Any:
+        """Python's integers have no end; those of torch and of the checkpoint do."""
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError(f"expected an integer of 64 bits, got one of {value.bit_length()} bits")
+        return value
 
 
 class Optim(Settings):

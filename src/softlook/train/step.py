@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, TrainingError
+from softlook.base.memory import is_out_of_memory
 from softlook.train.device import working_in
 from softlook.train.distributed import World
 from softlook.train.optimizer import shorten
 from softlook.train.tensors import parted, rows, there
-
-NO_ROOM = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class Stepper:
             try:
                 return self._backward(batches)
             except RuntimeError as fault:
-                if not any(words in str(fault) for words in NO_ROOM):
+                if not is_out_of_memory(fault):
                     raise
                 reason = str(fault)
             # Only here, where nothing holds on to the failed attempt any more, is there room again.

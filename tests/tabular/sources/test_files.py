@@ -117,7 +117,7 @@ def test_a_packed_file_that_unpacks_to_more_than_any_text_is_refused(
 ) -> None:
     monkeypatch.setattr("softlook.data.opening.HARMLESS", 1000)
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,1\n" * 500_000))
-    with pytest.raises(DataError, match="unpacks to more than"):
+    with pytest.raises(DataError, match="unpack to"):
         list(read_table(tmp_path / "a.csv.gz"))
 
 

@@ -20,6 +20,7 @@ from softlook.base.errors import DataError
 from softlook.data.encoding import how_to_convert
 from softlook.data.files import Given, find, packing_of
 from softlook.data.opening import BLOCK, check_growth, stream, told
+from softlook.data.parquet import parquet_batches
 from softlook.tabular.sources.arrow import pc
 from softlook.tabular.sources.frames import refuse_twins
 from softlook.tabular.sources.parsing import written
@@ -30,6 +31,8 @@ PIECE = 8 << 20
 """Bytes of text that are read at a time."""
 ROWS = 65_536
 """Rows of a Parquet file that are read at a time."""
+LARGE = 1 << 30
+"""Bytes that a small Parquet file may decode to: columns of few values take up almost nothing on disk."""
 ARROW = (".arrow", ".feather", ".ipc")
 PARQUET = (".parquet", ".pq")
 WIDEST = 8
@@ -95,7 +98,8 @@ def _csv(
         found = schema or _stable(opened(dict.fromkeys(words, pa.string()), point).schema, words)
         for batch in opened({field.name: field.type for field in found}, point):
             given += batch.nbytes // WIDEST
-            check_growth(path, given)
+            if packing_of(path):
+                check_growth(path, given, consumed=path.stat().st_size)
             table = pa.Table.from_batches([batch])
             yield _with_points(table) if comma and not as_spelled else table
     except UnicodeDecodeError:
@@ -161,8 +165,8 @@ def _binary(path: Path, words: frozenset[str], tables: Iterator[pa.Table]) -> It
 def _parquet(path: Path) -> Iterator[pa.Table]:
     with pq.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False) as file:
         refuse_twins(file.schema_arrow.names, path)
-        for batch in file.iter_batches(ROWS, use_threads=False):
-            yield pa.Table.from_batches([batch])
+    for batch in parquet_batches(path, ROWS, harmless=LARGE):
+        yield pa.Table.from_batches([batch])
 
 
 def _arrow(path: Path) -> Iterator[pa.Table]:

@@ -1,0 +1,45 @@
+"""Out of memory: recognised, whoever says it, and foreseen where that is possible."""
+
+import os
+
+import torch
+
+from softlook.base.errors import ConfigError
+
+MESSAGES = ("out of memory", "can't allocate memory", "not enough memory")
+"""What torch says on a CPU, where its error is a plain RuntimeError."""
+TRAINING_BYTES = 16
+"""Bytes for each parameter that learns: itself, its gradient and two moments of Adam, in single precision."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that an allocation failed.
+
+    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory")), is_out_of_memory(ValueError())
+    (True, False)
+    """
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(message in str(error) for message in MESSAGES)
+
+
+def total_memory(device: torch.device) -> int:
+    """Bytes of memory that a device has in all."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def check_trainable(parameters: int, device: torch.device) -> None:
+    """Raise ConfigError where a model of so many parameters cannot be trained in the memory of the device.
+
+    >>> check_trainable(10**15, torch.device("cpu"))
+    Traceback (most recent call last):
+    softlook.base.errors.ConfigError: training 1,000,000,000,000,000 parameters takes at least 16,000,000.0 GB, ...
+    """
+    needed, total = TRAINING_BYTES * parameters, total_memory(device)
+    if needed > total:
+        raise ConfigError(
+            f"training {parameters:,} parameters takes at least {needed / 1e9:,.1f} GB, and {device.type} has "
+            f"{total / 1e9:,.1f} GB. Choose a smaller size.dim, size.hidden or size.depth."
+        )

@@ -1,0 +1,24 @@
+"""Out of memory is told from other errors, and a model that cannot fit is refused before it is built."""
+
+import pytest
+import torch
+
+from softlook.base.errors import ConfigError
+from softlook.base.memory import check_trainable, is_out_of_memory, total_memory
+from softlook.cli.ending import FAILED, INTERNAL, ending, in_words
+
+
+def test_an_allocation_that_fails_is_the_end_of_a_run_and_no_internal_error() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60)
+    assert is_out_of_memory(caught.value) and ending(caught.value) is FAILED
+    assert "Choose a smaller model" in in_words(caught.value)
+    assert ending(MemoryError()) is FAILED and ending(torch.OutOfMemoryError("x")) is FAILED
+    assert ending(RuntimeError("something else")) is INTERNAL
+
+
+def test_a_model_larger_than_the_memory_is_refused() -> None:
+    cpu = torch.device("cpu")
+    check_trainable(total_memory(cpu) // 32, cpu)
+    with pytest.raises(ConfigError, match=r"parameters takes at least .* GB, and cpu has"):
+        check_trainable(total_memory(cpu) // 8, cpu)
