@@ -80,12 +80,12 @@ def test_only_who_asks_is_told_where_the_model_looked(dates: TestClient) -> None
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "too many beams": ({"beams": 65}, "beams: Input should be less than or equal to 64"),
+    "too many beams": ({"beams": 65}, "beams: expected at most 64"),
     "more beams than rows": ({"beams": 33}, "32 sequences are worked on together here, and 33 beams are more"),
-    "no beams": ({"beams": 0}, "beams: Input should be greater than or equal to 1"),
+    "no beams": ({"beams": 0}, "beams: expected at least 1"),
     "more than there are beams": ({"beams": 2, "best": 3}, "the 3 best of 2 beams were wanted"),
     "drawn and searched for": ({"beams": 2, "temperature": 0.5}, "drawn, at a temperature of 0.5, or searched for"),
-    "a penalty too large": ({"penalty": 6}, "penalty: Input should be less than or equal to 5"),
+    "a penalty too large": ({"penalty": 6}, "penalty: expected at most 5"),
     "all together": ({"text": ["1/2/03"] * 64, "beams": 32, "max_tokens": 500}, "1,024,000 altogether"),
     "alignments": ({"text": ["1/2/03"] * 64, "beams": 1, "max_tokens": 4000, "alignments": True}, "numbers; at most"),
 }

@@ -5,7 +5,7 @@ place, and knows of no other row: what a rule does to a sequence does not depend
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import torch
 from jaxtyping import Bool, Float
@@ -70,6 +70,23 @@ def frequency_penalty(penalty: float) -> Rule:
     """
     _is_number("frequency", penalty)
     return lambda scores, said: scores - penalty * counts(scores, [one.new for one in said])
+
+
+def logit_bias(bias: Mapping[int, float]) -> Rule:
+    """Added to the logits of these tokens. As in OpenAI's definition, -100 bans a token and 100 forces it.
+
+    >>> logit_bias({2: 1.5})(torch.zeros(1, 3), [Said([0])])
+    tensor([[0.0000, 0.0000, 1.5000]])
+    """
+    for value in bias.values():
+        _is_number("bias", value)
+
+    def rule(scores: Tensor, said: Sequence[Said]) -> Tensor:
+        known = {id: value for id, value in bias.items() if 0 <= id < scores.shape[-1]}
+        ids = torch.tensor(list(known), dtype=torch.long, device=scores.device)
+        return scores.index_add(1, ids, scores.new_tensor(list(known.values())).expand(len(scores), -1))
+
+    return rule
 
 
 def no_repeats(length: int) -> Rule:

@@ -14,6 +14,7 @@ from softlook.serve.guards import Body, Names, SafeHeaders, Token
 from softlook.serve.hall import Hall, UnknownModelError
 from softlook.serve.metrics import Counting, Metrics
 from softlook.serve.pages import Counter, router
+from softlook.serve.parsing import BadRequestError, first_fault
 from softlook.serve.waiting import GoneError
 
 try:
@@ -90,11 +91,12 @@ def refused(
 
 
 def _wrong(request: Any, fault: Any) -> JSONResponse:
-    """Of all that is wrong with a request, the first: where, what was wanted, what came."""
-    first = fault.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part != "body")[:200]
-    message = f"{place}: {first['msg']}" if place else str(first["msg"])
-    return refused(400, message[:500], param=place or None)
+    """What FastAPI itself finds wrong: the parameters in an address."""
+    return _bad(request, first_fault(fault.errors()))
+
+
+def _bad(request: Any, fault: Any) -> JSONResponse:
+    return refused(400, str(fault)[:500], param=fault.param)
 
 
 def _plain(request: Any, fault: Any) -> JSONResponse:
@@ -126,6 +128,7 @@ FAULTS: dict[Any, Any] = {
     RequestValidationError: _wrong,
     HTTPException: _plain,
     UnknownModelError: lambda request, fault: refused(404, str(fault), kind="not_found_error", code="model_not_found"),
+    BadRequestError: _bad,
     DataError: lambda request, fault: refused(400, str(fault)),
     ConfigError: lambda request, fault: refused(400, str(fault)),
     ShapeError: _broken,

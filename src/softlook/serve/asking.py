@@ -35,6 +35,8 @@ class Manner:
     repetition: float = 1.0
     top: int = 0
     """How many of the likeliest words are told with each."""
+    own: tuple[Rule, ...] = ()
+    """Rules of one request alone, after all others: a logit bias, the form of an answer."""
 
     @property
     def drawn(self) -> bool:
@@ -48,7 +50,7 @@ class Manner:
             (self.presence != 0, lambda: presence_penalty(self.presence)),
             (self.frequency != 0, lambda: frequency_penalty(self.frequency)),
         )
-        return tuple(make() for wanted, make in found if wanted)
+        return (*(make() for wanted, make in found if wanted), *self.own)
 
 
 @dataclass(frozen=True)

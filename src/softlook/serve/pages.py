@@ -11,20 +11,22 @@ from softlook.base.errors import DataError
 from softlook.serve import replies
 from softlook.serve.asking import Ask
 from softlook.serve.events import Events
+from softlook.serve.forms import rules_for
 from softlook.serve.hall import Hall, Seat, TableSeat, UnknownModelError
 from softlook.serve.metrics import Metrics
+from softlook.serve.parsing import ParsingRoute
 from softlook.serve.replies import statuses
 from softlook.serve.schemas import ChatRequest, CompletionRequest, Sampled
 from softlook.serve.speaking import Chats, Completions, Shape, at_once, in_turn
 from softlook.serve.waiting import Post, Waiting
-from softlook.serve.wording import aside, asks_for, check_product, limit_for, manner_of, prompt_ids
+from softlook.serve.wording import SHORT, aside, asks_for, check_product, limit_for, manner_of, numbered, prompt_ids
 
 try:
     from fastapi import APIRouter, Path, Request, Response
 except ImportError as fault:
     raise ImportError("to serve, install what a server needs: pip install softlook[serve]") from fault
 
-router = APIRouter()
+router = APIRouter(route_class=ParsingRoute)
 ALWAYS = statuses(400, 401, 403, 405, 408, 413)
 """What guards may answer with on any page."""
 ASKED = ALWAYS | statuses(404, 429, 503)
@@ -98,11 +100,11 @@ async def completions(asked: CompletionRequest, request: Request) -> Response:
     """What comes after a prompt."""
     counter = counter_of(request)
     seat = counter.hall.seat(asked.model, "completions")
-    prompts, limits, most = in_a_list(asked.prompt), counter.hall.limits, asked.max_tokens
+    prompts, limits, most = numbered("prompt", asked.prompt), counter.hall.limits, asked.max_tokens
     check_product(len(prompts) * asked.n, most or USUAL, asked.logprobs or 0, limits)
     read = await prompt_ids(seat.served, prompts)
     found = [(ids, limit_for(most, len(ids), seat.served, limits, USUAL)) for ids in read]
-    asks = asks_for(asked, seat.served, found, manner_of(asked, asked.logprobs or 0))
+    asks = asks_for(asked, seat.served, found, manner_of(asked, asked.logprobs or 0, rules_for(asked, seat.served)))
     return await _answered(asked, Completions(asked, seat.served), seat, asks, request)
 
 
@@ -124,7 +126,8 @@ async def chat_completions(asked: ChatRequest, request: Request) -> Response:
     limit = limit_for(asked.max_completion_tokens or asked.max_tokens, len(ids), served, limits, limits.answer)
     top = asked.top_logprobs or 0
     check_product(asked.n, limit, top, limits)
-    asks = asks_for(asked, served, [(ids, limit)], manner_of(asked, top))
+    own = await aside(lambda: rules_for(asked, served), 0 if asked.response_format is None else 1 + SHORT)
+    asks = asks_for(asked, served, [(ids, limit)], manner_of(asked, top, own))
     return await _answered(asked, Chats(asked, served), seat, asks, request)
 
 
@@ -153,8 +156,3 @@ def _card(seat: Seat | TableSeat) -> replies.ModelCard:
     columns = [replies.Column(name=name, kind=kind) for name, kind in table.columns.items()]
     facts = replies.TableCard(target=list(table.target), columns=columns, classes=list(table.classes))
     return card.model_copy(update={"table": facts})
-
-
-def in_a_list(asked: Any) -> list[Any]:
-    """Several texts or lists of ids, as they are; one of either, in a list."""
-    return asked if isinstance(asked, list) and not isinstance(asked[0], int) else [asked]

@@ -2,8 +2,24 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BeforeValidator, Field, PlainValidator, StringConstraints, ValidationInfo, field_validator
+from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
+
+from softlook.serve.fields import (
+    IDS,
+    LISTS,
+    PARTS,
+    TEXT,
+    TEXTS,
+    ByShape,
+    NullIs,
+    Only,
+    Plainly,
+    Request,
+    Several,
+    at_most,
+)
 
 LARGEST_ID = 10_000_000
 LONGEST_TEXT = 1_000_000
@@ -13,6 +29,7 @@ MOST_INPUTS = 256
 MOST_CHOICES = 16
 MOST_ALTERNATIVES = 20
 MOST_BEAMS = 64
+MOST_BIASES = 1024
 MOST_ROWS = 10_000
 MOST_COLUMNS = 2_000
 LONGEST_CELL = 20_000
@@ -22,41 +39,71 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Text = Annotated[str, StringConstraints(max_length=LONGEST_TEXT)]
 Said = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_TEXT)]
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-Id = Annotated[int, Field(ge=0, le=LARGEST_ID)]
-Ids = Annotated[list[Id], Field(min_length=1, max_length=131_072)]
+Id = Annotated[int, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": LARGEST_ID})]
+"""Which ids there are, the model says."""
+Ids = Annotated[list[Id], Several(131_072)]
 Whole = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
+Penalty = Annotated[float, Field(ge=-2.0, le=2.0), NullIs(0.0)]
+Flag = Annotated[bool, NullIs(False)]
+Most = Annotated[int, Field(ge=1, le=1_000_000)]
+Identifier = Annotated[str, StringConstraints(max_length=256)]
+"""Whom or what a request is for: taken, and not looked at."""
+Texts = Annotated[list[Said], Several(MOST_TEXTS)]
+Inputs = Annotated[list[Said], Several(MOST_INPUTS)]
+A_TEXT = "a string or a list of strings"
+TEXT_OR_IDS = "a string, a list of strings, a list of token ids or a list of lists of them"
 
 
-class Request(BaseModel):
-    """Nothing is guessed: a field that is not known is refused, and so is a number that comes as a text."""
+def biases(value: Any) -> dict[int, float]:
+    """Token ids and what is added to their logits, up to the first wrong one."""
+    if not isinstance(value, dict):
+        raise PydanticCustomError("expected", "expected an object of token ids and numbers")
+    at_most(MOST_BIASES, "token ids")(value)
+    for key, bias in value.items():
+        number = type(bias) in (int, float) and -100 <= bias <= 100
+        if not number or not (key.isascii() and key.isdecimal() and len(key) <= 8):
+            message = "expected a token id and a number from -100 to 100"
+            raise PydanticCustomError("expected", message, {"name": key[:80]})
+    return {int(key): float(bias) for key, bias in value.items()}
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+LogitBias = Annotated[
+    dict[int, float],
+    PlainValidator(
+        biases,
+        json_schema_input_type=Annotated[
+            dict[Annotated[str, StringConstraints(pattern=r"^[0-9]{1,8}$")], Annotated[float, Field(ge=-100, le=100)]],
+            Field(max_length=MOST_BIASES),
+        ],
+    ),
+]
 
 
 class StreamOptions(Request):
-    include_usage: bool = False
+    include_usage: Flag = False
+    include_obfuscation: Annotated[bool | None, Only(None, False)] = None
 
 
 class Sampled(Request):
     """What completions and chats have in common."""
 
     model: Name
-    temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 1.0
+    temperature: Annotated[float, Field(ge=0.0, le=2.0), NullIs(1.0)] = 1.0
     top_p: Share | None = None
     top_k: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = None
     min_p: Share | None = None
     presence_penalty: Penalty = 0.0
     frequency_penalty: Penalty = 0.0
-    repetition_penalty: Annotated[float, Field(ge=0.1, le=10.0)] = 1.0
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] = 1
+    repetition_penalty: Annotated[float, Field(ge=0.1, le=10.0), NullIs(1.0)] = 1.0
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES), NullIs(1)] = 1
     seed: Whole | None = None
-    stop: StopText | Annotated[list[StopText], Field(max_length=4)] | None = None
-    stream: bool = False
+    stop: Annotated[StopText | Annotated[list[StopText], Several(4, 0)], ByShape(A_TEXT, TEXT, TEXTS)] | None = None
+    stream: Flag = False
     stream_options: StreamOptions | None = None
-    user: Annotated[str, StringConstraints(max_length=256)] | None = None
-    """Taken, and not looked at."""
+    user: Identifier | None = None
+    logit_bias: LogitBias | None = None
+    """Token ids, as texts, and what is added to their logits."""
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -70,14 +117,25 @@ class Sampled(Request):
 class CompletionRequest(Sampled):
     """What comes after a prompt?"""
 
-    prompt: (
-        Text
-        | Annotated[list[Text], Field(min_length=1, max_length=MOST_TEXTS)]
-        | Ids
-        | Annotated[list[Ids], Field(min_length=1, max_length=MOST_TEXTS)]
-    )
-    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    prompt: Annotated[
+        Text | Annotated[list[Text], Several(MOST_TEXTS)] | Ids | Annotated[list[Ids], Several(MOST_TEXTS)],
+        ByShape(TEXT_OR_IDS, TEXT, TEXTS, IDS, LISTS),
+        NullIs(""),
+    ]
+    max_tokens: Most | None = None
     logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] | None = None
+    best_of: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    echo: Annotated[bool | None, Only(None, False)] = None
+    suffix: Annotated[str | None, Only(None, "")] = None
+
+    @field_validator("best_of")
+    @classmethod
+    def _best_of_all(cls, value: int | None, info: ValidationInfo) -> int | None:
+        """The best n of n are all of them: nothing is chosen here among more."""
+        if value not in (None, info.data.get("n", value)):
+            message = "not supported by this server: leave it out, or send the value of n"
+            raise PydanticCustomError("unsupported", message)
+        return value
 
 
 class TextPart(Request):
@@ -87,8 +145,15 @@ class TextPart(Request):
 
 class Message(Request):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Text | Annotated[list[TextPart], Field(min_length=1, max_length=64)]
+    content: Annotated[
+        Text | Annotated[list[TextPart], Several(64)], ByShape("a string or a list of parts", TEXT, PARTS)
+    ]
     name: Name | None = None
+    refusal: Annotated[str | None, Only(None)] = None
+    audio: Annotated[Any, Only(None)] = None
+    function_call: Annotated[Any, Only(None)] = None
+    tool_calls: Annotated[list[Any] | None, Only(None, [])] = None
+    annotations: Annotated[list[Any] | None, Only(None, [])] = None
 
     def plain(self) -> dict[str, str]:
         """As templates know it."""
@@ -96,36 +161,78 @@ class Message(Request):
         return {"role": self.role, "content": content}
 
 
+class JSONSchema(Request):
+    name: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    description: Text | None = None
+    form: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
+    """The schema is followed either way."""
+
+
+class ResponseFormat(Request):
+    """The form of an answer: any text, any JSON object, or JSON by a schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JSONSchema | None = None
+
+    @property
+    def form(self) -> dict[str, Any] | None:
+        """A JSON schema; None where any text will do."""
+        if self.type == "text":
+            return None
+        return {"type": "object"} if self.json_schema is None else self.json_schema.form or {}
+
+
 class ChatRequest(Sampled):
     """What comes after a conversation?"""
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=256)]
-    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    logprobs: bool = False
+    messages: Annotated[list[Message], Several(256)]
+    max_tokens: Most | None = None
+    max_completion_tokens: Most | None = None
+    logprobs: Flag = False
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_ALTERNATIVES)] | None = None
+    response_format: ResponseFormat | None = None
+    prompt_cache_key: Identifier | None = None
+    safety_identifier: Identifier | None = None
+    audio: Annotated[Any, Only(None)] = None
+    function_call: Annotated[str | None, Only(None, "none", "auto")] = None
+    functions: Annotated[list[Any] | None, Only(None, [])] = None
+    metadata: Annotated[dict[str, Any] | None, Only(None, {})] = None
+    modalities: Annotated[list[str] | None, Only(None, ["text"])] = None
+    moderation: Annotated[Any, Only(None)] = None
+    parallel_tool_calls: Annotated[bool | None, Only(None, True, False)] = None
+    prediction: Annotated[Any, Only(None)] = None
+    prompt_cache_options: Annotated[dict[str, Any] | None, Only(None, {})] = None
+    prompt_cache_retention: Annotated[str | None, Only(None, "in_memory")] = None
+    reasoning_effort: Annotated[str | None, Only(None, "none")] = None
+    service_tier: Annotated[str | None, Only(None, "auto", "default")] = None
+    store: Annotated[bool | None, Only(None, False)] = None
+    tool_choice: Annotated[str | None, Only(None, "none", "auto")] = None
+    tools: Annotated[list[Any] | None, Only(None, [])] = None
+    verbosity: Annotated[str | None, Only(None, "medium")] = None
+    web_search_options: Annotated[Any, Only(None)] = None
 
 
 class EmbeddingRequest(Request):
     """A vector for each text."""
 
     model: Name
-    input: (
-        Said
-        | Annotated[list[Said], Field(min_length=1, max_length=MOST_INPUTS)]
-        | Ids
-        | Annotated[list[Ids], Field(min_length=1, max_length=MOST_INPUTS)]
-    )
-    encoding_format: Literal["float", "base64"] = "float"
-    user: Annotated[str, StringConstraints(max_length=256)] | None = None
+    input: Annotated[
+        Said | Inputs | Ids | Annotated[list[Ids], Several(MOST_INPUTS)],
+        ByShape(TEXT_OR_IDS, TEXT, TEXTS, IDS, LISTS),
+    ]
+    dimensions: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """How long vectors are; only the model's own length is answered."""
+    encoding_format: Annotated[Literal["float", "base64"], NullIs("float")] = "float"
+    user: Identifier | None = None
 
 
 class TranslationRequest(Request):
     """A text in other words, or several."""
 
     model: Name
-    text: Said | Annotated[list[Said], Field(min_length=1, max_length=MOST_TEXTS)]
-    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    text: Annotated[Said | Texts, ByShape(A_TEXT, TEXT, TEXTS)]
+    max_tokens: Most | None = None
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
     """Above 0 words are drawn, and there are no beams."""
     seed: Whole | None = None
@@ -143,44 +250,21 @@ class ClassificationRequest(Request):
     """Which class a text belongs to, or each of several; `pair` holds the second text of each."""
 
     model: Name
-    text: Said | Annotated[list[Said], Field(min_length=1, max_length=MOST_INPUTS)]
-    pair: Said | Annotated[list[Said], Field(min_length=1, max_length=MOST_INPUTS)] | None = None
+    text: Annotated[Said | Inputs, ByShape(A_TEXT, TEXT, TEXTS)]
+    pair: Annotated[Said | Inputs, ByShape(A_TEXT, TEXT, TEXTS)] | None = None
     top: Annotated[int, Field(ge=1, le=100)] = 10
     """How many of the likeliest classes are told."""
 
 
-class FirstFault:
-    """Of a list that is wrong in many places the first is enough: to find them all would keep everybody waiting."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        return {**handler(source), "fail_fast": True}
-
-
-def narrow(columns: Any) -> Any:
-    """Before any of them is looked at: are they few enough?"""
-    if isinstance(columns, dict) and len(columns) > MOST_COLUMNS:
-        told = {"most": f"{MOST_COLUMNS:,}", "count": f"{len(columns):,}"}
-        raise PydanticCustomError("too_wide", "there are at most {most} columns; {count} came", told)
-    return columns
-
-
-class Plainly:
-    """Of a value that may be of several kinds, one sentence says what was wanted, not one for each kind."""
-
-    def __init__(self, wanted: str) -> None:
-        self.wanted = wanted
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        return {**handler(source), "custom_error_type": "wanted", "custom_error_message": self.wanted}
-
-
 Filled = Annotated[
     Annotated[str, StringConstraints(max_length=LONGEST_CELL)] | bool | Whole | float,
-    Plainly(f"a cell is a text of at most {LONGEST_CELL:,} characters, a number, true, false or null"),
+    Plainly(f"expected a string of at most {LONGEST_CELL:,} characters, a number, true, false or null"),
 ]
 Column = Annotated[str, StringConstraints(max_length=1024)]
-Row = Annotated[dict[Column, Filled | None], Field(max_length=MOST_COLUMNS), BeforeValidator(narrow)]
-Cells = Annotated[list[Filled | None], Field(min_length=1, max_length=MOST_ROWS), FirstFault()]
+Row = Annotated[
+    dict[Column, Filled | None], Field(max_length=MOST_COLUMNS), BeforeValidator(at_most(MOST_COLUMNS, "columns"))
+]
+Cells = Annotated[list[Filled | None], Several(MOST_ROWS)]
 
 
 class PredictionRequest(Request):
@@ -190,9 +274,14 @@ class PredictionRequest(Request):
     """
 
     model: Name
-    rows: Annotated[list[Row], Field(min_length=1, max_length=MOST_ROWS), FirstFault()] | None = None
+    rows: Annotated[list[Row], Several(MOST_ROWS)] | None = None
     columns: (
-        Annotated[dict[Column, Cells], Field(min_length=1, max_length=MOST_COLUMNS), BeforeValidator(narrow)] | None
+        Annotated[
+            dict[Column, Cells],
+            Field(min_length=1, max_length=MOST_COLUMNS),
+            BeforeValidator(at_most(MOST_COLUMNS, "columns")),
+        ]
+        | None
     ) = None
     probabilities: bool = False
     """Tell how likely each class is."""

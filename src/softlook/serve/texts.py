@@ -11,10 +11,11 @@ from softlook.serve import replies
 from softlook.serve.asking import Ask
 from softlook.serve.hall import Seat
 from softlook.serve.metrics import Metrics
-from softlook.serve.pages import ASKED, counter_of, in_a_list, router, written
+from softlook.serve.pages import ASKED, counter_of, router, written
+from softlook.serve.parsing import BadRequestError
 from softlook.serve.schemas import ClassificationRequest, EmbeddingRequest
 from softlook.serve.served import Served
-from softlook.serve.wording import finite, input_ids
+from softlook.serve.wording import finite, input_ids, numbered
 
 try:
     from fastapi import Request, Response
@@ -31,9 +32,12 @@ async def embeddings(asked: EmbeddingRequest, request: Request) -> Response:
     """A vector for each text."""
     counter = counter_of(request)
     seat = counter.hall.seat(asked.model, "embeddings")
-    asks = [framed(seat.served, ids) for ids in await input_ids(seat.served, in_a_list(asked.input), AROUND)]
+    asks = [framed(seat.served, ids) for ids in await input_ids(seat.served, numbered("input", asked.input), AROUND)]
     found = await counter.wait(seat, asks, request).numbers()
     vectors = [vector.tolist() for vector in found]
+    if asked.dimensions not in (None, len(vectors[0])):
+        expected = f"expected {len(vectors[0])}, the length of this model's vectors"
+        raise BadRequestError(f"{expected}, got {asked.dimensions}", "dimensions")
     packed = vectors if asked.encoding_format == "float" else list(map(_packed, vectors))
     data = [replies.EmbeddingItem(index=i, embedding=vector) for i, vector in enumerate(packed)]
     return written(replies.Embeddings(model=asked.model, data=data, usage=_read(asks, seat, counter.metrics)))
@@ -44,10 +48,10 @@ async def classify(asked: ClassificationRequest, request: Request) -> Response:
     """The class of each text, and how sure the model is."""
     counter = counter_of(request)
     seat = counter.hall.seat(asked.model, "classify")
-    texts, pairs = in_a_list(asked.text), [] if asked.pair is None else in_a_list(asked.pair)
+    texts, pairs = numbered("text", asked.text), {} if asked.pair is None else numbered("pair", asked.pair)
     if pairs and len(pairs) != len(texts):
         raise DataError(f"every text wants a second one of its own; {len(texts)} and {len(pairs)} came")
-    found = await input_ids(seat.served, [*texts, *pairs], AROUND)
+    found = await input_ids(seat.served, {**texts, **pairs}, AROUND)
     ones, others = found[: len(texts)], found[len(texts) :] or [[]] * len(texts)
     asks = [framed(seat.served, one, other) for one, other in zip(ones, others, strict=True)]
     found = await counter.wait(seat, asks, request).numbers()

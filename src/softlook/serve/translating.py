@@ -1,7 +1,7 @@
 """The page of translators: texts in other words, the best few of each, and where they looked."""
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -13,10 +13,10 @@ from softlook.serve import replies
 from softlook.serve.asking import COLDEST, Ask, Manner, Search, Ticket
 from softlook.serve.limits import Limits
 from softlook.serve.metrics import Metrics
-from softlook.serve.pages import ASKED, Counter, counter_of, in_a_list, router, written
+from softlook.serve.pages import ASKED, Counter, counter_of, router, written
 from softlook.serve.schemas import TranslationRequest
 from softlook.serve.served import Served
-from softlook.serve.wording import aside, check_product, finite, input_ids, limit_for
+from softlook.serve.wording import aside, check_product, finite, input_ids, limit_for, numbered
 
 try:
     from fastapi import Request, Response
@@ -32,9 +32,12 @@ async def translate(asked: TranslationRequest, request: Request) -> Response:
     """Each text in other words."""
     counter = counter_of(request)
     seat, limits = counter.hall.seat(asked.model, "translate"), counter.hall.limits
-    texts, order = [text.strip() for text in in_a_list(asked.text)], Order.of(asked, seat.served, limits)
+    texts, order = (
+        [str(text).strip() for text in numbered("text", asked.text).values()],
+        Order.of(asked, seat.served, limits),
+    )
     full = [number for number, text in enumerate(texts) if text]
-    asks = await _asks([texts[number] for number in full], order, limits)
+    asks = await _asks({f"text[{number}]": texts[number] for number in full}, order, limits)
     tickets = await counter.wait(seat, asks, request).all() if asks else []
     told = [order.best_of(ticket) for ticket in tickets]
     made = iter([await _candidate(one, seat.served) for several in told for one in several])
@@ -92,7 +95,7 @@ class Order:
         return found[: self.asked.best]
 
 
-async def _asks(texts: Sequence[str], order: Order, limits: Limits) -> list[Ask]:
+async def _asks(texts: Mapping[str, str], order: Order, limits: Limits) -> list[Ask]:
     signs, asked = order.served.signs, order.asked
     check_product(len(texts), asked.max_tokens or 1, order.beams - 1, limits)
     coded = await input_ids(order.served, texts, len(signs.before) + len(signs.after))

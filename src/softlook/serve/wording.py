@@ -3,18 +3,20 @@
 import asyncio
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from softlook.base.errors import DataError
-from softlook.decode import Stop, TextStream, Token
+from softlook.decode import Rule, Stop, TextStream, Token
 from softlook.decode.text import BROKEN
 from softlook.serve.asking import Ask, Manner, Ticket
 from softlook.serve.limits import Limits
+from softlook.serve.parsing import BadRequestError
 from softlook.serve.schemas import Sampled
 from softlook.serve.served import Served
 
 Made = TypeVar("Made")
+Inputs = str | list[str] | list[int] | list[list[int]]
 SHORT = 2000
 """Characters up to which a text is cut up at once; longer ones would keep everybody waiting."""
 LEAST = -9999.0
@@ -26,12 +28,22 @@ async def aside(work: Callable[[], Made], size: int) -> Made:
     return work() if size <= SHORT else await asyncio.to_thread(work)
 
 
-async def prompt_ids(served: Served, prompts: Sequence[str | list[int]]) -> list[tuple[int, ...]]:
+def numbered(field: str, given: Inputs) -> dict[str, str | list[int]]:
+    """The texts or lists of ids of a field by their JSON paths.
+
+    >>> numbered("prompt", "a"), numbered("prompt", [3, 4]), numbered("prompt", ["a", "b"])
+    ({'prompt': 'a'}, {'prompt': [3, 4]}, {'prompt[0]': 'a', 'prompt[1]': 'b'})
+    """
+    if isinstance(given, str) or isinstance(given[0], int):
+        return {field: given}  # pyright: ignore[reportReturnType]  (a list of ids, as its first item says)
+    return {f"{field}[{number}]": one for number, one in enumerate(given)}  # pyright: ignore[reportReturnType]
+
+
+async def prompt_ids(served: Served, prompts: Mapping[str, str | list[int]]) -> list[tuple[int, ...]]:
     """What a model is to go on from. Where nothing is asked, it begins."""
     found = []
-    for prompt, ids in zip(
-        prompts, await input_ids(served, prompts, len(served.signs.before) + 1, bare=1), strict=True
-    ):
+    coded = await input_ids(served, prompts, len(served.signs.before) + 1, bare=1)
+    for prompt, ids in zip(prompts.values(), coded, strict=True):
         whole = (*served.signs.before, *ids) if isinstance(prompt, str) else tuple(ids)
         if not whole and not served.signs.begin:
             raise DataError("the prompt is empty, and this model knows no sign to begin with")
@@ -40,23 +52,25 @@ async def prompt_ids(served: Served, prompts: Sequence[str | list[int]]) -> list
 
 
 async def input_ids(
-    served: Served, inputs: Sequence[str | list[int]], around: int, *, bare: int | None = None
+    served: Served, inputs: Mapping[str, str | list[int]], around: int, *, bare: int | None = None
 ) -> list[list[int]]:
     """Texts or ids; so many places are kept for what stands `around` a text, or with ids, which may come `bare`."""
     rooms = served.context - around, served.context - (around if bare is None else bare)
 
-    def read(one: str | list[int]) -> list[int]:
-        return served.ids(one, rooms[0]) if isinstance(one, str) else known_ids(served, one, rooms[1])
+    def read(path: str, one: str | list[int]) -> list[int]:
+        return served.ids(one, rooms[0]) if isinstance(one, str) else known_ids(served, path, one, rooms[1])
 
-    return await aside(lambda: list(map(read, inputs)), sum(map(len, inputs)))
+    return await aside(lambda: [read(*one) for one in inputs.items()], sum(map(len, inputs.values())))
 
 
-def known_ids(served: Served, ids: list[int], room: int) -> list[int]:
+def known_ids(served: Served, path: str, ids: list[int], room: int) -> list[int]:
     """Ids as they came, if the model knows them all."""
     if len(ids) > room:
-        raise DataError(f"{len(ids):,} tokens came, and there is room for {room:,}")
-    if ids and max(ids) >= served.vocab:
-        raise DataError(f"the token {max(ids)} is none of this model's {served.vocab:,}")
+        raise BadRequestError(f"{len(ids):,} tokens came, and there is room for {room:,}", path)
+    if ids and not (min(ids) >= 0 and max(ids) < served.vocab):
+        place, wrong = next((place, id) for place, id in enumerate(ids) if not 0 <= id < served.vocab)
+        expected = f"expected a token id from 0 to {served.vocab - 1}"
+        raise BadRequestError(f"{expected}, got {str(wrong):.40}", f"{path}[{place}]")
     return ids
 
 
@@ -85,8 +99,8 @@ def check_product(sequences: int, limit: int, top: int, limits: Limits) -> None:
         )
 
 
-def manner_of(request: Sampled, top: int) -> Manner:
-    """How a request wants its words chosen."""
+def manner_of(request: Sampled, top: int, own: tuple[Rule, ...] = ()) -> Manner:
+    """How a request wants its words chosen; `own` are the rules of this request alone."""
     return Manner(
         temperature=request.temperature,
         top_k=request.top_k,
@@ -96,6 +110,7 @@ def manner_of(request: Sampled, top: int) -> Manner:
         frequency=request.frequency_penalty,
         repetition=request.repetition_penalty,
         top=top,
+        own=own,
     )
 
 

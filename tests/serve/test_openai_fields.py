@@ -1,0 +1,163 @@
+"""Every field of OpenAI's requests is accepted in the value that changes nothing; the others are done, or named."""
+
+import json
+from typing import Any
+
+import pytest
+from openai.types import completion_create_params, embedding_create_params
+from openai.types.chat import completion_create_params as chat_create_params
+from starlette.testclient import TestClient
+
+from softlook.serve.hall import Hall
+from softlook.serve.schemas import ChatRequest, CompletionRequest, EmbeddingRequest
+from tests.serve.halls import words
+
+PAGES: dict[str, tuple[Any, type, dict[str, Any]]] = {
+    "/v1/chat/completions": (
+        chat_create_params.CompletionCreateParamsBase,
+        ChatRequest,
+        {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "seed": 5},
+    ),
+    "/v1/completions": (
+        completion_create_params.CompletionCreateParamsBase,
+        CompletionRequest,
+        {"model": "gpt", "prompt": "sea", "max_tokens": 3, "seed": 5},
+    ),
+    "/v1/embeddings": (
+        embedding_create_params.EmbeddingCreateParams,
+        EmbeddingRequest,
+        {"model": "embed", "input": "sea"},
+    ),
+}
+NOTHING: dict[str, list[Any]] = {
+    "best_of": [1],
+    "echo": [False],
+    "encoding_format": ["float"],
+    "frequency_penalty": [0],
+    "function_call": ["none", "auto"],
+    "functions": [[]],
+    "logit_bias": [{}],
+    "logprobs": [],
+    "dimensions": [32],
+    "metadata": [{}],
+    "modalities": [["text"]],
+    "n": [1],
+    "parallel_tool_calls": [True, False],
+    "presence_penalty": [0],
+    "prompt_cache_key": ["a"],
+    "prompt_cache_options": [{}],
+    "prompt_cache_retention": ["in_memory"],
+    "reasoning_effort": ["none"],
+    "response_format": [{"type": "text"}],
+    "safety_identifier": ["a"],
+    "service_tier": ["auto", "default"],
+    "stop": [[]],
+    "store": [False],
+    "stream_options": [{"include_usage": True}, {"include_usage": None, "include_obfuscation": False}],
+    "suffix": [""],
+    "temperature": [1],
+    "tool_choice": ["none", "auto"],
+    "tools": [[]],
+    "top_p": [1],
+    "user": ["a"],
+    "verbosity": ["medium"],
+}
+"""Values that change nothing, beside null, which does so everywhere."""
+GIVEN = {"model", "messages", "prompt", "input", "max_tokens", "max_completion_tokens", "seed"}
+WANTING: dict[str, Any] = {
+    "audio": {"voice": "ash", "format": "wav"},
+    "best_of": 2,
+    "echo": True,
+    "function_call": {"name": "f"},
+    "functions": [{"name": "f"}],
+    "metadata": {"a": "b"},
+    "modalities": ["text", "audio"],
+    "moderation": {"a": 1},
+    "prediction": {"type": "content", "content": "a"},
+    "prompt_cache_options": {"a": 1},
+    "prompt_cache_retention": "24h",
+    "reasoning_effort": "high",
+    "service_tier": "flex",
+    "store": True,
+    "suffix": "end",
+    "tool_choice": "required",
+    "tools": [{"type": "function", "function": {"name": "f"}}],
+    "verbosity": "low",
+    "web_search_options": {},
+}
+"""Values that ask for what there is not."""
+FIELDS = [(page, field) for page, (params, _, _) in PAGES.items() for field in params.__annotations__]
+
+
+def answered(client: TestClient, page: str, **changes: Any) -> Any:
+    """What an answer says, without its number and time."""
+    found = client.post(page, json=PAGES[page][2] | changes)
+    assert found.status_code == 200, found.text
+    return [json.dumps(one) for one in found.json().get("choices") or found.json()["data"]]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_field_of_openais_is_unknown(page: str) -> None:
+    params, schema, _ = PAGES[page]
+    assert params.__annotations__.keys() - {"stream"} <= schema.__pydantic_fields__.keys()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_values_that_change_nothing_change_nothing(client: TestClient, page: str) -> None:
+    plain = answered(client, page)
+    for field in PAGES[page][0].__annotations__.keys() - GIVEN:
+        for value in [None, *NOTHING.get(field, [])]:
+            assert answered(client, page, **{field: value}) == plain, f"{field}: {value}"
+
+
+@pytest.mark.parametrize(("page", "field"), [one for one in FIELDS if one[1] in WANTING])
+def test_what_is_not_implemented_is_refused_by_name(client: TestClient, page: str, field: str) -> None:
+    error = client.post(page, json=PAGES[page][2] | {field: WANTING[field]}).json()["error"]
+    assert error["param"] == field and f"{field}: not supported by this server: leave it out" in error["message"]
+
+
+def test_every_field_is_done_or_refused() -> None:
+    done = {"logit_bias", "logprobs", "top_logprobs", "n", "response_format", "stop", "stream_options", "temperature"}
+    done |= {"frequency_penalty", "presence_penalty", "top_p", "dimensions", "encoding_format"}
+    ignored = {"user", "safety_identifier", "prompt_cache_key", "parallel_tool_calls"}
+    assert {field for _, field in FIELDS} == done | ignored | GIVEN | WANTING.keys()
+
+
+def test_a_message_of_an_answer_can_be_sent_back(client: TestClient) -> None:
+    own = {"role": "assistant", "content": "b", "refusal": None, "tool_calls": None, "audio": None, "annotations": []}
+    answered(client, "/v1/chat/completions", messages=[{"role": "user", "content": "a"}, own])
+
+
+@pytest.mark.parametrize(("page", "temperature"), [("/v1/completions", 0), ("/v1/chat/completions", 1.0)])
+def test_a_bias_bans_a_token_or_forces_it(client: TestClient, page: str, temperature: float) -> None:
+    x, y = (str(id) for id in words().encode(["xy"])[0])
+
+    def letters(bias: dict[str, float]) -> set[str]:
+        choice = json.loads(answered(client, page, logit_bias=bias, temperature=temperature)[0])
+        return set(choice.get("text", choice.get("message", {}).get("content")))
+
+    assert letters({x: 100}) == {"x"} and letters({x: -100, y: 100}) == {"y"}
+    assert letters({x: 100, y: 100}) <= {"x", "y"} and not letters({x: -100, y: -100}) & {"x", "y"}
+
+
+def test_a_bias_is_for_its_own_request_alone(hall: Hall, client: TestClient) -> None:
+    plain = answered(client, "/v1/completions", prompt=["sea"] * 3)
+    answered(client, "/v1/completions", prompt=["sea"] * 3, logit_bias={"70": 100})
+    assert answered(client, "/v1/completions", prompt=["sea"] * 3) == plain
+    assert not any(seat.engine.counts.faults for seat in hall.seats.values())
+
+
+@pytest.mark.parametrize(
+    ("bias", "message"),
+    [
+        ({"263": 1}, "logit_bias.263: expected a token id from 0 to 262, got 263"),
+        ({"a": 1}, "logit_bias.a: expected a token id and a number from -100 to 100"),
+        ({"5": 101}, "logit_bias.5: expected a token id and a number from -100 to 100"),
+        ({"5": True}, "logit_bias.5: expected a token id and a number"),
+        ({str(id): 1 for id in range(1025)}, "logit_bias: expected at most 1,024 token ids, got 1,025"),
+        ([1], "logit_bias: expected an object of token ids and numbers, got a list"),
+    ],
+)
+def test_a_bias_that_is_none_is_refused(client: TestClient, bias: Any, message: str) -> None:
+    found = client.post("/v1/completions", json={"model": "gpt", "prompt": "a", "logit_bias": bias})
+    assert found.status_code == 400 and found.json()["error"]["message"].startswith(message), found.text
