@@ -1,51 +1,55 @@
 """How a conversation becomes one text: by the template that lies beside a model, and by no other.
 
-A template is other people's code. It runs in jinja2's sandbox, where it can change nothing and reach nothing; it has
-little time, and may write little.
+A template is other people's code. It runs in jinja2's sandbox, where it can change nothing and reach nothing, and in a
+process of its own, which has little time and little memory: what it takes beyond them ends that process alone.
 """
 
 import json
+import os
+import signal
+import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from threading import Lock, Timer
+from typing import Any
+from weakref import finalize
 
 from softlook.base.errors import DataError, WeightsError
 from softlook.weights.schema import read_json
 
-try:
-    from jinja2 import Template, TemplateError
-    from jinja2.exceptions import SecurityError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-except ImportError as fault:
-    raise ImportError("to hold conversations, install what a server needs: pip install softlook[serve]") from fault
+if find_spec("jinja2") is None:
+    raise ImportError("to hold conversations, install what a server needs: pip install softlook[serve]")
 
 SETTINGS, FILE = "tokenizer_config.json", "chat_template.jinja"
 LARGEST_FILE = 16 << 20
 LONGEST_TEMPLATE = 1 << 18
 """Characters."""
 LONGEST_TEXT = 1_000_000
-"""Characters that a template may write."""
+"""Characters that a template may write; the worker has the same number."""
+LONGEST_LINE = 12 * LONGEST_TEXT + 1024
+"""Bytes of such a text as JSON."""
 SECONDS = 1.0
+"""Of computing."""
+PATIENCE = 30.0
+"""Seconds, beside those of computing, that a busy machine may take."""
+WORKER = Path(__file__).with_name("template_worker.py")
+ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "SYSTEMROOT", "TZ")
+"""All that the worker knows of this process's environment, which may hold secrets."""
+VIOLATIONS = {
+    "time": "the model's chat template takes too long",
+    "memory": "the model's chat template takes too much memory",
+    "length": f"the model's chat template writes more than {LONGEST_TEXT:,} characters",
+    "end": "the process of the model's chat template ended",
+}
+KILLED = (1,) if sys.platform == "win32" else (-signal.SIGPROF, -signal.SIGKILL)
+"""What a process returns that was ended for the time it took."""
 Message = Mapping[str, Any]
 
 
-class Sandbox(ImmutableSandboxedEnvironment):
-    """jinja2's own, in which nothing grows large in one step."""
-
-    intercepted_binops = frozenset(["*", "**", "%"])
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        numbers = all(isinstance(one, int | float) for one in (left, right))
-        if operator == "**" or (operator == "*" and not numbers) or (operator == "%" and not numbers):
-            raise SecurityError(f"a template may not use {operator} for this")
-        return super().call_binop(context, operator, left, right)
-
-
 class ChatTemplate:
-    """A template, ready for conversations.
+    """A template, ready for conversations. `seconds` is the time it may compute, for one of them.
 
     >>> template = ChatTemplate("{% for m in messages %}{{ m.role }}: {{ m.content }}\\n{% endfor %}assistant:")
     >>> template.written([{"role": "user", "content": "Who is there?"}])
@@ -53,37 +57,101 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str, *, begin: str = "", end: str = "", seconds: float = SECONDS) -> None:
-        self.names, self.seconds = {"bos_token": begin, "eos_token": end}, seconds
         if len(source) > LONGEST_TEMPLATE:
             raise WeightsError(f"a chat template of {len(source):,} characters came; at most {LONGEST_TEMPLATE:,} do")
-        sandbox = Sandbox(trim_blocks=True, lstrip_blocks=True)
-        for name in ("format", "center", "indent", "wordwrap", "pprint"):  # these pad to any width
-            sandbox.filters.pop(name, None)
-        sandbox.filters["tojson"] = _as_json
-        sandbox.globals |= {"raise_exception": _refuse, "strftime_now": time.strftime}
-        try:
-            self.template: Template = sandbox.from_string(source)
-        except TemplateError as fault:
-            raise WeightsError(f"this chat template cannot be read: {str(fault):.200}") from None
+        names = {"bos_token": begin, "eos_token": end}
+        self.worker = TemplateProcess({"source": source, "names": names}, seconds)
+        answer = self.worker.start()
+        if "text" not in answer:
+            why = VIOLATIONS.get(answer.get("violation", ""), answer.get("fault"))
+            raise WeightsError(f"this chat template cannot be compiled: {why}. Leave it out, or correct it")
 
     def written(self, messages: Sequence[Message]) -> str:
         """The text of a conversation, up to where the answer begins."""
-        with _Deadline(self.seconds):
-            try:
-                return self._written(messages)
-            except DataError:
-                raise
-            except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError) as fault:
-                raise DataError(f"the model's chat template refuses this conversation: {str(fault):.200}") from None
+        answer = self.worker.ask({"messages": list(messages)})
+        if "violation" in answer:
+            raise DataError(f"{VIOLATIONS[answer['violation']]} over this conversation")
+        if "fault" in answer:
+            raise DataError(f"the model's chat template refuses this conversation: {answer['fault']}")
+        return answer["text"]
 
-    def _written(self, messages: Sequence[Message]) -> str:
-        parts, length = [], 0
-        for part in self.template.generate(messages=messages, add_generation_prompt=True, **self.names):
-            length += len(part)
-            if length > LONGEST_TEXT:
-                raise DataError(f"this conversation takes more than {LONGEST_TEXT:,} characters")
-            parts.append(part)
-        return "".join(parts)
+
+class TemplateProcess:
+    """A process that keeps one template compiled. One that broke a limit is replaced when it is next asked."""
+
+    def __init__(self, template: Mapping[str, Any], seconds: float) -> None:
+        self.template, self.seconds = template, seconds
+        self._lock, self._process, self._end = Lock(), None, None
+
+    def start(self) -> dict[str, Any]:
+        """A new process; its answer to the template."""
+        with self._lock:
+            return self._start()
+
+    def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """What it says: a text, a fault of the template's, or a limit that it broke."""
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                answer = self._start()
+                if "text" not in answer:
+                    return answer
+            return self._asked(question)
+
+    def _start(self) -> dict[str, Any]:
+        self._stop()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+            start_new_session=True,  # Ctrl-C is for the server, which ends its processes itself
+        )
+        self._end = finalize(self, _ended, self._process)  # at the latest when this process ends
+        return self._asked(self.template)
+
+    def _asked(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        computes = (
+            self.seconds if hasattr(signal, "setitimer") else 0.0
+        )  # else its time is not measured, but waited for
+        limit = Timer(computes + PATIENCE if computes else self.seconds, process.kill)
+        limit.start()
+        try:
+            process.stdin.write(json.dumps({"seconds": self.seconds, **question}).encode() + b"\n")
+            process.stdin.flush()
+            line = process.stdout.readline(LONGEST_LINE)
+        except OSError:  # it has ended
+            line = b""
+        finally:
+            limit.cancel()
+        answer = json.loads(line) if line.endswith(b"\n") else {"violation": _why(process)}
+        if "violation" in answer:
+            self._stop()
+        return answer
+
+    def _stop(self) -> None:
+        if self._end is not None:
+            self._end()
+        self._process = self._end = None
+
+
+def _why(process: "subprocess.Popen[bytes]") -> str:
+    """Why it ended without an answer: it, or this process, or the system put an end to what it did; or it broke."""
+    process.kill()
+    return "time" if process.wait() in KILLED else "end"
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            try:
+                pipe.close()
+            except OSError:  # what it was to read has nowhere to go
+                continue
 
 
 def template_in(folder: Path) -> ChatTemplate | None:
@@ -103,32 +171,3 @@ def template_in(folder: Path) -> ChatTemplate | None:
 def _token(value: Any) -> str:
     value = value.get("content") if isinstance(value, dict) else value
     return value if isinstance(value, str) else ""
-
-
-def _as_json(value: object, indent: int | None = None) -> str:
-    """As Hugging Face's templates expect it: without the escapes that are for web pages."""
-    return json.dumps(value, ensure_ascii=False, indent=None if indent is None else min(indent, 8))
-
-
-def _refuse(message: object) -> NoReturn:
-    """What templates call where a conversation is not as they want it."""
-    raise TemplateError(str(message))
-
-
-class _Deadline:
-    """Breaks off Python code of this thread that takes too long: a template can loop without ever writing."""
-
-    def __init__(self, seconds: float) -> None:
-        self.until, self.before = time.thread_time() + seconds, None
-
-    def __enter__(self) -> None:
-        self.before = sys.gettrace()
-        sys.settrace(self._watch)
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(self.before)
-
-    def _watch(self, frame: FrameType, event: str, argument: object) -> Any:
-        if time.thread_time() > self.until:  # of this thread alone: to wait for others is no fault of the template's
-            raise DataError("the model's chat template takes too long over this conversation")
-        return self._watch
