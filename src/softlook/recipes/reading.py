@@ -6,13 +6,13 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from softlook.models import Bert, SkipGram
 from softlook.recipes.classification import Framing
 from softlook.recipes.opened import Opened, Question, questions
 from softlook.recipes.starting import with_head
+from softlook.tokens.loading import duplicate
 from softlook.tokens.special import UNKNOWN
 from softlook.train.examples import padded, there
 from softlook.train.objectives import known_segments
@@ -114,7 +114,7 @@ def framed(run: Opened, asked: Sequence[Question]) -> list[Row]:
 
 
 def _templated(run: Opened, asked: Sequence[Question], longest: int) -> list[Row]:
-    words = Tokenizer.from_str(run.tokenizer.tokenizer.to_str())
+    words = duplicate(run.tokenizer.tokenizer)
     words.enable_truncation(longest)
     last = max(run.model.config.segments - 1, 0)
     texts = [one.text if one.pair is None else (one.text, one.pair) for one in asked]

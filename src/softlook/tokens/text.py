@@ -6,6 +6,7 @@ from functools import cached_property
 from tokenizers import Tokenizer
 
 from softlook.base.errors import DataError
+from softlook.tokens.loading import duplicate
 from softlook.tokens.special import ALSO, BEGIN, CLASS, END, MASK, PAD, SEPARATOR
 
 LONGEST = 1_000_000
@@ -94,11 +95,16 @@ class TextTokenizer:
     @cached_property
     def _reading_signs(self) -> Tokenizer:
         """The same one, of its own: others may be reading at this moment."""
-        return Tokenizer.from_str(self.tokenizer.to_str())
+        return duplicate(self.tokenizer)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text that ids stand for; those that stand for none are left out."""
-        return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        try:
+            return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as fault:  # the library behind it panics, and a panic is no Exception
+            raise DataError(f"the tokenizer could not write these tokens: {str(fault):.200}") from None
 
 
 def _sound(text: str) -> str:

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from softlook.tokens.special import BEGIN, CLASS, END, MASK, PAD, SEPARATOR, SPECIAL, UNKNOWN
-from softlook.weights.tokenizer import NAME
+from softlook.weights.tokenizer import NAME, read_tokenizer
 
 SETTINGS = "tokenizer_config.json"
 AROUND = {
@@ -41,7 +41,7 @@ def wrap(folder: Path, mode: str) -> dict[str, int]:
 
     Nothing is done to other people's: theirs do so already.
     """
-    tokenizer = Tokenizer.from_file(str(folder / NAME))
+    tokenizer = read_tokenizer(folder)
     if mode not in AROUND or not is_own(tokenizer):
         return {}
     single, pair = AROUND[mode]

@@ -1,0 +1,216 @@
+"""A tokenizer.json that makes much of little is refused before it takes any memory; those that people use are not."""
+
+import base64
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from softlook.base.errors import WeightsError
+from softlook.tokens import TextTokenizer, train_tokenizer
+from softlook.tokens.bounds import check_bounds
+from softlook.tokens.loading import LARGEST, load_tokenizer
+
+SOURCE = Path(__file__).parents[2] / "src/softlook"
+PLAIN: dict[str, Any] = {
+    "version": "1.0",
+    "truncation": None,
+    "padding": None,
+    "added_tokens": [],
+    "normalizer": None,
+    "pre_tokenizer": None,
+    "post_processor": None,
+    "decoder": None,
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
+}
+BOOK = "a" * 1_000_000
+
+
+def padded(**changes: Any) -> dict[str, Any]:
+    usual = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0}
+    return {"padding": {**usual, "pad_type_id": 0, "pad_token": "a"} | changes}
+
+
+def replaced(pattern: dict[str, str], content: str, times: int = 1, *, named: bool = True) -> dict[str, Any]:
+    one: dict[str, Any] = {"pattern": pattern, "content": content}
+    one = {"type": "Replace", **one} if named else one
+    many = {"normalizers": [one] * times}
+    return {"normalizer": {"type": "Sequence", **many} if named else many}
+
+
+def around(single: list[Any], pair: list[Any], ids: int = 1) -> dict[str, Any]:
+    special = {"a": {"id": "a", "ids": [0] * ids, "tokens": ["a"] * ids}}
+    return {"post_processor": {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}}
+
+
+def charsmap(longest: int) -> str:
+    return base64.b64encode((4).to_bytes(4, "little") + b"\0\0\0\0" + b"x" * longest + b"\0").decode()
+
+
+SIGN = {"SpecialToken": {"id": "a", "type_id": 0}}
+TEXT_A, TEXT_B = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
+BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": False}
+HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
+    "padded without end": (padded(strategy={"Fixed": 100_000_000_000}), "padding.strategy.Fixed: expected at most"),
+    "padded far": (padded(strategy={"Fixed": 100_000_000}), "padding.strategy.Fixed"),
+    "padded to a multiple": (padded(pad_to_multiple_of=1_000_000_000), "padding.pad_to_multiple_of"),
+    "padded with a book": (padded(pad_token=BOOK), "padding.pad_token: expected a string of at most 256 characters"),
+    "overlapping": (
+        {"truncation": {"max_length": 1000, "stride": 999, "strategy": "LongestFirst", "direction": "Right"}},
+        "truncation.stride: expected at most 875, got 999",
+    ),
+    "a book before": ({"normalizer": {"type": "Prepend", "prepend": BOOK}}, "prepend: expected a string of at most 16"),
+    "a book before, of no type": ({"normalizer": {"prepend": BOOK}}, "prepend"),
+    "a book for a letter": (replaced({"String": "a"}, BOOK), "times that a text may grow: expected at most 32"),
+    "many for one, often": (replaced({"String": "a"}, "aaaa", 20), "times that a text may grow"),
+    "many for one, of no type": (replaced({"String": "a"}, "aaaa", 20, named=False), "times that a text may grow"),
+    "between letters": (replaced({"String": ""}, "a", 20), "times that a text may grow"),
+    "between letters, by regex": (replaced({"Regex": "q*"}, "a", 20), "times that a text may grow"),
+    "bytes of bytes": (
+        {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [BYTES] * 20}},
+        "times that a text may grow: expected at most 32, got 1,048,576",
+    ),
+    "bytes of bytes, normalized": (
+        {"normalizer": {"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 20}},
+        "times that a text may grow",
+    ),
+    "a map to books": (
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap(100_000)}},
+        "precompiled_charsmap, bytes for a character: expected at most 64, got 100,000",
+    ),
+    "many normalizers": (
+        {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 100_000}},
+        "normalizer: components: expected at most 256",
+    ),
+    "a text many times": (
+        around([TEXT_A] * 900, [TEXT_A, TEXT_B]),
+        "post_processor.single: texts: expected at most 1",
+    ),
+    "a pair many times": (around([TEXT_A], [TEXT_A, TEXT_B] * 500), "post_processor.pair: texts: expected at most 2"),
+    "many signs": (around([TEXT_A, *[SIGN] * 500], [TEXT_A, TEXT_B]), "post_processor.single: special tokens"),
+    "signs of many ids": (
+        around([TEXT_A, *[SIGN] * 100], [TEXT_A, TEXT_B], 1000),
+        "post_processor.single: special tokens: expected at most 256, got 100,000",
+    ),
+    "read as books": (
+        {"decoder": {"type": "Replace", "pattern": {"String": "a"}, "content": BOOK}},
+        "decoder: times that a text may grow",
+    ),
+    "stripped far": ({"decoder": {"type": "Strip", "content": "a", "start": 10**12, "stop": 0}}, "decoder: start"),
+    "a suffix like a book": ({"model": {**PLAIN["model"], "end_of_word_suffix": BOOK}}, "model.end_of_word_suffix"),
+    "a prefix like a book": ({"model": {**PLAIN["model"], "continuing_subword_prefix": BOOK}}, "model.continuing_sub"),
+    "words like books": (
+        {"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "a", "max_input_chars_per_word": 10**12}},
+        "model.max_input_chars_per_word: expected at most 200",
+    ),
+    "a token like a book": ({"model": {**PLAIN["model"], "vocab": {BOOK: 0}}}, "model.vocab: a token's length"),
+    "a piece like a book": (
+        {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0], [BOOK, -1.0]]}},
+        "model.vocab: a piece's length",
+    ),
+    "added books": (
+        {"added_tokens": [{"id": n, "content": BOOK + str(n), "special": True} for n in range(5)]},
+        "added_tokens: characters of all together",
+    ),
+    "an id beyond all": ({"model": {**PLAIN["model"], "vocab": {"a": 2**32 - 1}}}, "model.vocab: an id"),
+}
+
+
+def content(changes: dict[str, Any]) -> bytes:
+    return json.dumps(PLAIN | changes).encode()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_makes_much_of_little_is_refused_by_its_field(name: str) -> None:
+    changes, message = HOSTILE[name]
+    with pytest.raises(WeightsError, match=re.escape(message)):
+        check_bounds(json.loads(content(changes)))
+
+
+def test_no_hostile_file_takes_memory_or_ends_the_process(tmp_path: Path) -> None:
+    for number, (changes, _) in enumerate(HOSTILE.values()):
+        (tmp_path / f"{number}.json").write_bytes(content(changes))
+    code = """
+import resource, sys, warnings
+from pathlib import Path
+from softlook.base.errors import WeightsError
+from softlook.weights import read_tokenizer
+now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (now + (512 << 20),) * 2)
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    print(path.name, flush=True)
+    try:
+        read_tokenizer(path)
+    except WeightsError as fault:
+        assert "is refused" in str(fault) and "take the one that belongs to the model" in str(fault), fault
+    else:
+        sys.exit(f"{path} is accepted")
+"""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("this system does not say how much memory a process has")
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, (ended.stdout[-200:], ended.stderr[-2000:])
+
+
+FINE: dict[str, dict[str, Any]] = {
+    "padded": padded(strategy={"Fixed": 512}, pad_to_multiple_of=8),
+    "truncated": {"truncation": {"max_length": 384, "stride": 128, "strategy": "LongestFirst", "direction": "Right"}},
+    "llama": {
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "Prepend", "prepend": "▁"},
+                {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+            ],
+        },
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+            ],
+        },
+    },
+    "albert": replaced({"String": "``"}, '"') | around([SIGN, TEXT_A, SIGN], [SIGN, TEXT_A, SIGN, TEXT_B, SIGN]),
+    "xlm-r": replaced({"Regex": " {2,}"}, " ", 2)
+    | {"pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}},
+    "gpt-2": {"pre_tokenizer": BYTES, "decoder": BYTES, "post_processor": BYTES},
+}
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_what_people_use_is_loaded(name: str) -> None:
+    assert load_tokenizer(content(FINE[name])).encode("a b") is not None
+
+
+@pytest.mark.parametrize("kind", ["bpe", "characters", "bytes", "words"])
+def test_our_own_are_loaded_as_they_were(kind: Any) -> None:
+    made = train_tokenizer(["she sells sea shells"] * 3, kind=kind, vocab=300)
+    assert load_tokenizer(made.to_str().encode()).to_str() == made.to_str()
+
+
+def test_a_file_beyond_all_measure_is_not_even_read() -> None:
+    with pytest.raises(WeightsError, match="a tokenizer has at most"):
+        load_tokenizer(bytes(LARGEST + 1))
+
+
+def test_a_panic_over_tokens_is_an_error() -> None:
+    strips = {"decoder": {"type": "Strip", "content": "b", "start": 0, "stop": 2}}
+    tokenizer = TextTokenizer(load_tokenizer(content(strips)))
+    with pytest.raises(ValueError, match="could not write these tokens"):
+        tokenizer.decode([1])
+
+
+def test_a_tokenizer_file_has_no_other_door() -> None:
+    """Nothing else in the package hands a file's content to the tokenizers library."""
+    doors = re.compile(r"\bTokenizer\.from_(?:file|str|buffer|pretrained)\b")
+    found = {
+        path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if doors.search(path.read_text("utf-8"))
+    }
+    assert found == {"tokens/loading.py"}
