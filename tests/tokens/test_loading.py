@@ -214,3 +214,16 @@ def test_a_tokenizer_file_has_no_other_door() -> None:
         path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if doors.search(path.read_text("utf-8"))
     }
     assert found == {"tokens/loading.py"}
+
+
+@pytest.mark.parametrize("kind", ["bpe", "characters", "bytes", "words"])
+def test_a_word_of_a_hundred_thousand_letters_is_read(kind: Any) -> None:
+    tokenizer = TextTokenizer(train_tokenizer(["banana", "she sells sea shells"] * 3, kind=kind, vocab=300))
+    assert 1 <= len(tokenizer.encode(["an" * 50_000])[0]) <= 100_001
+
+
+def test_a_regular_expression_that_would_take_for_ever_is_given_up() -> None:
+    split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    tokenizer = TextTokenizer(load_tokenizer(content({"pre_tokenizer": split})))
+    with pytest.raises(ValueError, match="could not read this text"):
+        tokenizer.encode(["a" * 60 + "b"])
