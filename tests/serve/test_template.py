@@ -1,5 +1,6 @@
 """Chat templates are other people's code: they can do nothing but write, little and soon."""
 
+import asyncio
 import gc
 import json
 import os
@@ -129,6 +130,21 @@ def test_conversations_of_many_threads_do_not_mix() -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda text: template.written([{"role": "user", "content": text}]), texts))
     assert found == texts
+
+
+def test_whoever_waits_for_a_slow_template_keeps_no_thread_from_others() -> None:
+    slow = ChatTemplate("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", seconds=0.05)
+
+    async def both() -> bool:
+        crowd = [asyncio.create_task(slow.written_aside(HELLO)) for _ in range(40)]
+        await asyncio.to_thread(int)
+        waiting = not all(task.done() for task in crowd)
+        for task in crowd:
+            task.cancel()
+        await asyncio.gather(*crowd, return_exceptions=True)
+        return waiting
+
+    assert asyncio.run(both())
 
 
 def test_one_process_writes_all_conversations_and_ends_with_its_template() -> None:

@@ -27,6 +27,7 @@ from softlook.decode.rules import forbid as forbid
 from softlook.decode.rules import forced_prefix as forced_prefix
 from softlook.decode.rules import frequency_penalty as frequency_penalty
 from softlook.decode.rules import least as least
+from softlook.decode.rules import logit_bias as logit_bias
 from softlook.decode.rules import no_repeats as no_repeats
 from softlook.decode.rules import presence_penalty as presence_penalty
 from softlook.decode.rules import repetition_penalty as repetition_penalty

@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 from softlook.base.errors import ConfigError
-from softlook.decode import Rule, json_schema
-from softlook.decode.rules import logit_bias
+from softlook.decode import Rule, json_schema, logit_bias
 from softlook.serve.parsing import BadRequestError
 from softlook.serve.schemas import ChatRequest, CompletionRequest, ResponseFormat
 from softlook.serve.served import Served

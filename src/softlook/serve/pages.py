@@ -119,7 +119,7 @@ async def chat_completions(asked: ChatRequest, request: Request) -> Response:
     messages = [message.plain() for message in asked.messages]
     if sum(len(message["content"]) for message in messages) > served.context * served.widest:
         raise DataError(f"this conversation is longer than the {served.context:,} tokens that there is room for")
-    text = await asyncio.to_thread(template.written, messages)
+    text = await template.written_aside(messages)
     ids = tuple(await aside(lambda: served.ids(text, served.context - 1, signs=True), len(text)))
     if not ids:
         raise DataError("the model's chat template makes nothing of this conversation")

@@ -4,12 +4,14 @@ A template is other people's code. It runs in jinja2's sandbox, where it can cha
 process of its own, which has little time and little memory: what it takes beyond them ends that process alone.
 """
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock, Timer
@@ -61,6 +63,7 @@ class ChatTemplate:
             raise WeightsError(f"a chat template of {len(source):,} characters came; at most {LONGEST_TEMPLATE:,} do")
         names = {"bos_token": begin, "eos_token": end}
         self.worker = TemplateProcess({"source": source, "names": names}, seconds)
+        self.waiting = ThreadPoolExecutor(1, "softlook-template")
         answer = self.worker.start()
         if "text" not in answer:
             why = VIOLATIONS.get(answer.get("violation", ""), answer.get("fault"))
@@ -74,6 +77,10 @@ class ChatTemplate:
         if "fault" in answer:
             raise DataError(f"the model's chat template refuses this conversation: {answer['fault']}")
         return answer["text"]
+
+    async def written_aside(self, messages: Sequence[Message]) -> str:
+        """The same, in a thread of the template's own: whoever waits for a slow one keeps no thread from others."""
+        return await asyncio.get_running_loop().run_in_executor(self.waiting, self.written, messages)
 
 
 class TemplateProcess:
