@@ -19,6 +19,7 @@ from softlook.decode import (
     forced_prefix,
     frequency_penalty,
     least,
+    logit_bias,
     no_repeats,
     presence_penalty,
     repetition_penalty,
@@ -31,6 +32,7 @@ RULES: dict[str, Rule] = {
     "repetition": repetition_penalty(1.7),
     "presence": presence_penalty(0.4),
     "frequency": frequency_penalty(0.3),
+    "bias": logit_bias({1: 2.5, 3: -100.0}),
     "no repeats": no_repeats(2),
     "forbid": forbid([[1], [2, 3]]),
     "allow": allow(lambda said: {said.ids[-1], len(said.new) % VOCAB}),
@@ -112,6 +114,7 @@ def test_ids_that_have_no_score_are_passed_over() -> None:
     scores, said = drawn(0, 1), [Said([99, 1], [77])]
     assert repetition_penalty(2.0)(scores, said).ne(scores).sum() == 1
     assert frequency_penalty(2.0)(scores, said).equal(scores)
+    assert logit_bias({99: 5.0, 1: 2.0})(scores, said).sub(scores).tolist()[0] == pytest.approx([0, 2, 0, 0, 0])
 
 
 @pytest.mark.parametrize(
@@ -120,11 +123,12 @@ def test_ids_that_have_no_score_are_passed_over() -> None:
         (lambda: repetition_penalty(0.0), "a repetition penalty is a number above 0, and 1 changes nothing; 0.0 came"),
         (lambda: presence_penalty(float("nan")), "a presence penalty is a number, and 0 changes nothing; nan came"),
         (lambda: frequency_penalty(float("inf")), "a frequency penalty is a number"),
+        (lambda: logit_bias({1: float("nan")}), "a bias is a number, and 0 changes nothing; nan came"),
         (lambda: no_repeats(0), "repeats are of 1 word at least"),
         (lambda: forbid([[]]), "a forbidden word has at least one id"),
         (lambda: end_at(0, end=0), "to end at the last word, there has to be one"),
     ],
-    ids=["repetition", "presence", "frequency", "no repeats", "forbid", "end"],
+    ids=["repetition", "presence", "frequency", "bias", "no repeats", "forbid", "end"],
 )
 def test_numbers_that_mean_nothing_are_refused(make: Callable[[], Rule], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

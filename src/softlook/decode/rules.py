@@ -58,7 +58,7 @@ def presence_penalty(penalty: float) -> Rule:
     >>> presence_penalty(0.5)(torch.zeros(1, 3), [Said([0], [1, 1])])
     tensor([[ 0.0000, -0.5000,  0.0000]])
     """
-    _is_number("presence", penalty)
+    _is_number("presence penalty", penalty)
     return lambda scores, said: scores - penalty * (counts(scores, [one.new for one in said]) > 0)
 
 
@@ -68,7 +68,7 @@ def frequency_penalty(penalty: float) -> Rule:
     >>> frequency_penalty(0.5)(torch.zeros(1, 3), [Said([0], [1, 1])])
     tensor([[ 0., -1.,  0.]])
     """
-    _is_number("frequency", penalty)
+    _is_number("frequency penalty", penalty)
     return lambda scores, said: scores - penalty * counts(scores, [one.new for one in said])
 
 
@@ -213,6 +213,6 @@ def _ends_in(ids: list[int], word: list[int]) -> bool:
     return not word or ids[-len(word) :] == word
 
 
-def _is_number(name: str, penalty: float) -> None:
-    if not math.isfinite(penalty):
-        raise ConfigError(f"a {name} penalty is a number, and 0 changes nothing; {penalty} came")
+def _is_number(name: str, value: float) -> None:
+    if not math.isfinite(value):
+        raise ConfigError(f"a {name} is a number, and 0 changes nothing; {value} came")
