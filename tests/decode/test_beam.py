@@ -210,7 +210,7 @@ def test_what_cannot_be_asked_for_is_said_plainly() -> None:
 def test_scores_that_are_no_numbers_are_not_searched() -> None:
     speaker = Drawn(4, 4)
     speaker.rows[0][()] = torch.full((4,), torch.nan)
-    with pytest.raises(WeightsError, match="no numbers"):
+    with pytest.raises(WeightsError, match="NaN or infinite in row 0"):
         beam(speaker, start(), end=END, longest=4)
 
 

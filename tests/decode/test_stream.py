@@ -249,7 +249,7 @@ def nan() -> Any:
             ConfigError,
             r"the rules leave nothing to be said as word 1 of sequence 0, after \[3\]",
         ),
-        (lambda gpt: generate(nan(), [[3]]), WeightsError, r"the model's scores are no numbers \(NaN\)"),
+        (lambda gpt: generate(nan(), [[3]]), WeightsError, "the model's logits are NaN or infinite in row 0"),
         (
             lambda gpt: generate(TINY["RNNSearch"].build(), [[3], [3, 1]], sources=[[1], [2]], longest=2),
             ShapeError,

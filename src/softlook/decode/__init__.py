@@ -20,6 +20,9 @@ from softlook.decode.picking import sample as sample
 from softlook.decode.picking import tempered as tempered
 from softlook.decode.picking import top_k as top_k
 from softlook.decode.picking import top_p as top_p
+from softlook.decode.row_errors import LogitsError as LogitsError
+from softlook.decode.row_errors import NoTokenLeftError as NoTokenLeftError
+from softlook.decode.row_errors import RowError as RowError
 from softlook.decode.rules import Rule as Rule
 from softlook.decode.rules import allow as allow
 from softlook.decode.rules import end_at as end_at

@@ -57,6 +57,9 @@ def beam(
     - `align`: tell where the model looked in the source with each word.
     - `tell`: is told of every step, with all that was kept and dropped.
 
+    Sequences whose logits are NaN or infinite fail; the others are searched on, and a `LogitsError` then names the
+    `rows` that failed and holds the `answers` of the others.
+
     It stops only when nothing better can come, as Hugging Face's `generate` does with `early_stopping="never"`.
 
     >>> from softlook.decode import Continuing

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from softlook.base.errors import WeightsError
 from softlook.decode.branching import Branching, Looks
 from softlook.decode.history import Candidate, Step, Tell
 from softlook.decode.leading import led
 from softlook.decode.outlook import Outlook, Prospect
 from softlook.decode.penalties import uncovered
 from softlook.decode.phrases import Phrases
+from softlook.decode.row_errors import LogitsError, RowError, raised_for
 from softlook.decode.rules import Rule
 from softlook.decode.said import Said
 from softlook.decode.search import Candidates, Choice, Found, Hypothesis, Wanted, best_of, candidates, choose
@@ -43,6 +43,8 @@ class Beams:
         self.found = [[Found(wanted) for _ in range(wanted.groups)] for _ in start]
         self.length, self.dropped = 0, set[int]()
         """Words that were said; the numbers of sequences that nobody wants any more."""
+        self.errors: dict[int, RowError] = {}
+        """Why sequences could not be searched on, by their numbers."""
         self.under_way = list(range(len(start)))
         """The numbers of the sequences that are still in the batch."""
         self.scores = torch.zeros(len(start), 1, device=start.device)
@@ -57,17 +59,38 @@ class Beams:
     def run(self) -> list[list[Hypothesis]]:
         # What a copy for decoding makes never learns. With other models it might: theirs may be kept for training.
         with torch.inference_mode() if self.branching.lean else nullcontext():
-            while self.step():
+            while self.advance():
                 pass
+        if self.errors:
+            raise raised_for(self.errors, self.whole())
         return self.whole()
 
     def step(self) -> bool:
-        """One word more for all that are under way. False when nothing better can come of any of them."""
+        """As `advance`, but an error where a sequence fails: its `rows` are the numbers of those that just failed.
+
+        They have left the search by then: call it again, and the others are searched on.
+        """
+        before = set(self.errors)
+        is_going = self.advance()
+        new = {number: error for number, error in self.errors.items() if number not in before}
+        if new:
+            raise raised_for(new, ())
+        return is_going
+
+    def advance(self) -> bool:
+        """One word more for all that are under way. False when nothing better can come of any of them.
+
+        A sequence whose logits are no distribution leaves, with its reason in `errors`; the others are not affected.
+        """
+        if not self.under_way:
+            return False
         self.length += 1
         parents = self._step(self._asked(self.length), self.length)
         going = self._going(self.length)
         if going:
             self._leave(going, parents, first=self.length == 1)
+        else:
+            self.under_way = []
         return bool(going)
 
     def whole(self) -> list[list[Hypothesis]]:
@@ -95,11 +118,23 @@ class Beams:
             self._report(parts, length)
         return self._go_on(parts)
 
+    def _best(self, prospect: Prospect, width: int) -> Outlook:
+        """The best so many words after each way. Sequences whose logits are no distribution fail, and have none."""
+        seen = prospect.best(width)
+        broken = seen.own[:, 0].isnan() | ~(seen.scores[:, 0] < torch.inf)  # NaN is sorted before all numbers
+        if not bool(broken.any()):
+            return seen
+        alive = self.scores.flatten() > -torch.inf  # a way that does not count fails nobody
+        for place in (broken & alive).view_as(self.scores).any(1).nonzero()[:, 0].tolist():
+            number = self.under_way[place]
+            self.errors[number] = LogitsError.of([number], self.length)
+        return Outlook(seen.words, seen.scores.masked_fill(broken[:, None], -torch.inf), seen.own)
+
     def _grouped(self, prospect: Prospect, length: int) -> list[tuple[Candidates, Choice]]:
         """Group after group, each of which is told what those before it chose."""
         wanted, N, ways = self.wanted, *self.scores.shape
         before = (wanted.groups - 1) * wanted.each if wanted.diversity else 0
-        seen = prospect.best(wanted.width + len(wanted.ends) + before)
+        seen = self._best(prospect, wanted.width + len(wanted.ends) + before)
         parts: list[tuple[Candidates, Choice]] = []
         for group in range(wanted.groups):
             first = 0 if ways == 1 else group * wanted.each
@@ -129,7 +164,8 @@ class Beams:
     def _led(self, prospect: Prospect, length: int) -> list[tuple[Candidates, Choice]]:
         """Ways that have to say something are led there."""
         assert self.musts is not None
-        seen = self._priced(prospect.best(self.wanted.width + len(self.wanted.ends)), len(self.scores), [], length)
+        seen = self._best(prospect, self.wanted.width + len(self.wanted.ends))
+        seen = self._priced(seen, len(self.scores), [], length)
         musts = [self.musts[number] for number in self.under_way]
         return [led(prospect, seen, self.scores, self.said, musts, self.wanted)]
 
@@ -187,13 +223,12 @@ class Beams:
         if length == self.wanted.longest:
             return []
         best = self.scores.unflatten(1, (self.wanted.groups, -1)).amax(-1).tolist()
-        if any(value != value for row in best for value in row):
-            raise WeightsError("the model's scores are no numbers (NaN). Its weights are broken, or too large")
         every = enumerate(zip(self.under_way, best, strict=True))
         return [
             place
             for place, (number, row) in every
             if number not in self.dropped
+            and number not in self.errors
             and not all(found.is_over(value, length) for found, value in zip(self.found[number], row, strict=True))
         ]
 

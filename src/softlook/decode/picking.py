@@ -68,8 +68,11 @@ class Sample:
         self.warped(torch.zeros(1, 1))  # each number is refused where it is used; better before a model has worked
 
     def warped(self, scores: Float[Tensor, "N V"]) -> Float[Tensor, "N V"]:
-        """The scores that are drawn by: -inf for words that are out."""
-        scores = tempered(scores, self.temperature)
+        """The scores that are drawn by: -inf for words that are out.
+
+        The largest is 0 before the temperature divides them, so that none overflows.
+        """
+        scores = tempered(scores - scores.amax(-1, keepdim=True), self.temperature)
         scores = scores if self.top_k is None else top_k(scores, self.top_k)
         scores = scores if self.top_p is None else top_p(scores, self.top_p)
         return scores if self.min_p is None else min_p(scores, self.min_p)
@@ -141,11 +144,16 @@ def min_p(scores: Float[Tensor, "N V"], p: float) -> Float[Tensor, "N V"]:
 def drawn(scores: Float[Tensor, "N V"], dice: Float[Tensor, " N"]) -> Int[Tensor, " N"]:
     """The word at which the probabilities, added up, pass the dice, from 0 up to 1. One that has none is never drawn.
 
+    Every id is one of the vocabulary, even where scores are NaN: on a GPU an id beyond it would end the process.
+    Whether scores are a distribution is for the caller to check.
+
     >>> drawn(torch.tensor([[0.25, 0.0, 0.75]]).log().expand(3, 3), torch.tensor([0.2, 0.3, 0.9]))
     tensor([0, 2, 2])
     """
     passed = scores.double().softmax(-1).cumsum(-1)
-    return torch.searchsorted(passed, dice.double()[:, None] * passed[:, -1:], right=True)[:, 0]
+    return torch.searchsorted(passed, dice.double()[:, None] * passed[:, -1:], right=True)[:, 0].clamp(
+        max=scores.shape[-1] - 1
+    )
 
 
 def dice(seed: int, number: int, word: int) -> float:

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from softlook.base.errors import ConfigError
 from softlook.decode.captured.running import can_run, running
 from softlook.decode.captured.speaker import Captured, why_not
-from softlook.decode.choosing import Asked, Row, chosen
+from softlook.decode.choosing import Asked, Row, choices
 from softlook.decode.picking import Pick, likeliest
+from softlook.decode.row_errors import raised_for
 from softlook.decode.rows import filled, filled_left
 from softlook.decode.rules import Rule, ends_of
 from softlook.decode.said import Answer, Reason, Token
@@ -76,6 +77,9 @@ def generate(
     """What comes after each of several prompts, which need not be equally long. Each answer is what `stream` says
     of that prompt alone, with its place in the list as its number. Whoever is done leaves the batch.
 
+    Where no token can be chosen for some rows (the model's logits are NaN or infinite, or the rules leave nothing), the
+    others are answered first; then a `RowError` names the `rows` that failed and holds the `answers` of the others.
+
     >>> from softlook.models import GPT, GPTConfig
     >>> model = GPT(GPTConfig(vocab=10, context=16, dim=16, depth=1, heads=2)).eval()
     >>> [len(answer.ids) for answer in generate(model, [[3, 1, 4], [1]], longest=5)]
@@ -89,7 +93,11 @@ def generate(
     rows = _rows(prompts, speaker, longest, stop, range(len(prompts)))
     for _ in turns(speaker, rows, Asked(pick, tuple(rules), ends_of(end), top)):
         pass
-    return [_answer(row) for row in rows]
+    answers = [_answer(row) for row in rows]
+    errors = {row.number: row.error for row in rows if row.error is not None}
+    if errors:
+        raise raised_for(errors, answers)
+    return [answer for answer in answers if answer is not None]
 
 
 @torch.no_grad()
@@ -114,11 +122,11 @@ def _word_by_word(
             yield from running(speaker, rows, new, asked)
             return
         scores = speaker.next(new) if lengths is None else speaker.next(new, lengths)
-        tokens, lengths = chosen(scores, [row.said() for row in rows], asked), None
-        for row, token in zip(rows, tokens, strict=True):
+        found, lengths = choices(scores, [row.said() for row in rows], asked), None
+        for row, token in zip(rows, found, strict=True):
             row.take(token, asked.end)
-        yield tokens
-        going = [place for place, row in enumerate(rows) if row.reason is None]
+        yield [token for token in found if isinstance(token, Token)]
+        going = [place for place, row in enumerate(rows) if row.going]
         if going and len(going) < len(rows):
             speaker.select(torch.tensor(going, device=speaker.device))
         rows = [rows[place] for place in going]
@@ -127,14 +135,17 @@ def _word_by_word(
 
 def _tokens(said: Iterator[list[Token]], row: Row) -> Generator[Token, None, Reason]:
     for tokens in said:
-        if row.reason != "end":
+        if tokens and row.reason != "end":
             yield tokens[0]
+    if row.error is not None:
+        raise row.error
     assert row.reason is not None
     return row.reason
 
 
-def _answer(row: Row) -> Answer:
-    assert row.reason is not None
+def _answer(row: Row) -> Answer | None:
+    if row.reason is None:
+        return None
     heard = row.listening
     if heard is not None:
         heard.finish()

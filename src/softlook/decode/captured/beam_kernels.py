@@ -105,7 +105,8 @@ def advance(
     """What becomes of one sequence: FROM ways before, K behind; of each there are the best W words.
 
     The best WIDTH of all of them, in order: those that do not end go on until there are K; those that are whole, and
-    among the best K, take their places among the K that were found. LANES hold all words, PLACES those found and new
+    among the best K, take their places among the K that were found. NaN in a sequence that is not over stays in its
+    totals, where the host sees it. LANES hold all words, PLACES those found and new
     ones, WAYS the ways. With MOVE, who wrote the past of each way is copied from where the way came from.
     """
     turn(EARLY)
@@ -117,8 +118,8 @@ def advance(
     chances = tl.load(chances_at + n * FROM * W + lane, there, float("-inf"))
     words = tl.load(words_at + n * FROM * W + lane, there, -1)
     before = tl.load(from_at + n * FROM + lane // W, there, float("-inf"))
-    early = is_end(words, ends_at, ENDS) & (length <= shortest)
-    totals = tl.where(there, before + tl.where(early, float("-inf"), chances), float("-inf"))
+    out = (is_end(words, ends_at, ENDS) & (length <= shortest)) | (before == float("-inf"))
+    totals = tl.where(there, before + tl.where(out, float("-inf"), chances), float("-inf"))
     broken = tl.sum((totals != totals).to(tl.int32), 0)
     free = there
     was_over = tl.load(over_at + n).to(tl.int32)
@@ -167,7 +168,7 @@ def advance(
         at = tl.sum(tl.where(way == k, kept, 0), 0)
         score = tl.max(tl.where(way == k, scores, float("-inf")), 0)
         word = pick(words, lane, at)
-        tl.store(totals_at + n * K + k, tl.where(broken > 0, float("nan"), score))
+        tl.store(totals_at + n * K + k, tl.where((broken > 0) & (was_over == 0), float("nan"), score))
         tl.store(parents_at + line + k, (at // W).to(tl.int64))
         tl.store(said_at + line + k, word)
         tl.store(own_at + line + k, tl.max(tl.where(lane == at, chances, float("-inf")), 0))

@@ -17,6 +17,7 @@ from softlook.decode.captured.plan import Plan
 from softlook.decode.captured.speaker import Captured, source_lengths
 from softlook.decode.captured.step import State, scores
 from softlook.decode.captured.ways import Aims, Ways
+from softlook.decode.row_errors import LogitsError, RowError, raised_for
 from softlook.decode.search import Hypothesis, Wanted
 
 LOOK = 4
@@ -37,6 +38,8 @@ class CapturedBeams:
         """The numbers of the sequences in use; whatever is no sequence's number is nobody."""
         self.results: list[list[Hypothesis]] = [[] for _ in start]
         self.on_the_way: list[Outcome] = []
+        self.errors: dict[int, RowError] = {}
+        """Why sequences could not be searched on, by their numbers."""
 
     @torch.inference_mode(mode=False)  # what is kept for others has to be of use to those who know no such mode
     @torch.no_grad()
@@ -48,6 +51,8 @@ class CapturedBeams:
         self._send(board, torch.arange(rows, device=made.device))
         self._receive()
         self.speaker.shelf.put_board(board)
+        if self.errors:
+            raise raised_for(self.errors, self.results)
         return self.results
 
     def _board(self, own: list, others: list) -> Board:
@@ -117,8 +122,10 @@ class CapturedBeams:
     def _receive(self, *, waiting: bool = True) -> None:
         """Write down what has arrived, or wait for all of it."""
         while self.on_the_way and (waiting or self.on_the_way[0].is_there):
-            for number, found in self.on_the_way.pop(0).hypotheses(self.wanted.ends, len(self.results)):
+            outcome = self.on_the_way.pop(0)
+            for number, found in outcome.hypotheses(self.wanted.ends, len(self.results)):
                 self.results[number] = found
+            self.errors |= {number: LogitsError.of([number]) for number in outcome.failed(len(self.results))}
 
 
 def word(plan: Plan, parts: Plain, width: int, state: State, ways: Ways, aims: Aims) -> None:

@@ -257,7 +257,8 @@ def survey(scores_at, best_at, part_at, V, BLOCKS, PARTS, BLOCK: tl.constexpr, M
     best = tl.max(scores, 1)
     tl.store(best_at + m * BLOCKS + block, best, block < BLOCKS)
     most = tl.max(best, 0)
-    total = tl.sum(tl.sum(tl.exp(scores - most), 1), 0)
+    # Words that are ruled out count nothing, even where all of these are; NaN and +inf make the sum NaN, as they shall.
+    total = tl.sum(tl.sum(tl.where(scores == float("-inf"), 0.0, tl.exp(scores - most)), 1), 0)
     tl.store(part_at + (m * PARTS + part) * 2, most)
     tl.store(part_at + (m * PARTS + part) * 2 + 1, total)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from softlook.base.errors import WeightsError
 from softlook.decode.search import Hypothesis
 
 
@@ -29,13 +28,16 @@ class Outcome:
     def is_there(self) -> bool:
         return self.arrived is None or self.arrived.query()
 
+    def failed(self, sequences: int) -> list[int]:
+        """The numbers of sequences whose logits were no distribution, on the way to the best that they could find."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return [number for number in self.numbers[self.totals.isnan().any(1)].tolist() if number < sequences]
+
     def hypotheses(self, ends: tuple[int, ...], sequences: int) -> list[tuple[int, list[Hypothesis]]]:
         """Of each sequence that is somebody's, its number and what it found, best first."""
         if self.arrived is not None:
             self.arrived.synchronize()
-        real = self.numbers < sequences
-        if bool(self.totals[real].isnan().any()):
-            raise WeightsError("the model's scores are no numbers (NaN). Its weights are broken, or too large")
         with collecting_later():
             made = list(map(_hypothesis, *(part.flatten(0, 1).tolist() for part in self._columns(ends))))
             several = [made[at : at + self.scores.shape[1]] for at in range(0, len(made), self.scores.shape[1])]

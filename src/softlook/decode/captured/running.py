@@ -18,6 +18,7 @@ from softlook.decode.captured.speaker import FEWER, Captured
 from softlook.decode.captured.step import State, scores
 from softlook.decode.choosing import Asked, Row, Told, as_tokens, told
 from softlook.decode.picking import Likeliest, Sample, dice, drawn
+from softlook.decode.row_errors import LogitsError
 from softlook.decode.said import Token
 
 LINES = 32
@@ -35,7 +36,7 @@ def running(speaker: Captured, rows: Sequence[Row], new: Tensor, asked: Asked) -
     rows = list(rows)
     while rows:
         yield from _batch(speaker, rows, new, asked)
-        going = [place for place, row in enumerate(rows) if row.reason is None]
+        going = [place for place, row in enumerate(rows) if row.going]
         rows = [rows[place] for place in going]
         if rows:
             speaker.select(torch.tensor(going, device=speaker.device))
@@ -63,21 +64,22 @@ def _batch(speaker: Captured, rows: list[Row], new: Tensor, asked: Asked) -> Ite
             return
         for tokens in waiting.pop(0).tokens():
             yield from _taken(rows, tokens, asked)
-            if all(row.reason is not None for row in rows):
+            if not any(row.going for row in rows):
                 return
 
 
 def _few(rows: list[Row]) -> bool:
-    going = sum(row.reason is None for row in rows)
+    going = sum(row.going for row in rows)
     return going < len(rows) and going * FEWER <= len(rows)
 
 
 def _taken(rows: list[Row], tokens: list[Token], asked: Asked) -> Iterator[list[Token]]:
     """One word of each row that was still under way."""
-    going = [(row, token) for row, token in zip(rows, tokens, strict=True) if row.reason is None]
+    going = [(row, token) for row, token in zip(rows, tokens, strict=True) if row.going]
     for row, token in going:
-        row.take(token, asked.end)
-    yield [token for _, token in going]
+        is_broken = token.log_probability != token.log_probability
+        row.take(LogitsError.of([row.number], len(row.new) + 1) if is_broken else token, asked.end)
+    yield [token for row, token in going if row.error is None]
 
 
 def _recorded(speaker: Captured, asked: Asked) -> "Recorded":
@@ -161,7 +163,7 @@ def _step(plan: Plan, parts: Plain, state: State, pick: Any, lines: Told, thrown
         ids = found.argmax(-1)
         if isinstance(pick, Sample):
             ids = drawn(pick.warped(found), thrown.index_select(0, state.step)[0])
-        for line, part in zip(lines, told(found, ids, lines.top_ids.shape[-1]), strict=True):
+        for line, part in zip(lines, told(found.log_softmax(-1), ids, lines.top_ids.shape[-1]), strict=True):
             line.index_copy_(0, state.step, part[None])
         state.ids.copy_(ids)
     state.past.at.add_(1)

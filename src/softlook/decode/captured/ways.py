@@ -100,16 +100,17 @@ def advance(found: tuple[Tensor, Tensor], totals: Tensor, ways: Ways, aims: Aims
     What is whole with this word, the one that makes `length` (1,) of them, takes its place among what was found.
     """
     (chances, words), K, E = found, ways.totals.shape[1], len(aims.ends)
-    early = torch.isin(words, aims.ends) & (length <= aims.limits[0])
-    seen = candidates(Outlook(words, chances.masked_fill(early, -torch.inf), chances), totals, (1 + E) * K)
+    out = (torch.isin(words, aims.ends) & (length <= aims.limits[0])) | (totals.view(-1, 1) == -torch.inf)
+    seen = candidates(Outlook(words, chances.masked_fill(out, -torch.inf), chances), totals, (1 + E) * K)
     ends = torch.isin(seen.words, aims.ends)
     choice = choose(seen, ends, K, last=True)
     _keep_best(seen, choice.finished & (ends | (length == aims.limits[1])) & ~ways.over[:, None], ways, aims, length)
     parents, said, own = (part.gather(1, choice.kept) for part in (seen.beams, seen.words, seen.own))
     for history, new in ((ways.parents, parents), (ways.words, said), (ways.own, own)):
         history.index_copy_(1, length - 1, new[:, None])
-    ways.totals.copy_(choice.scores)
-    best = choice.scores.amax(1).double()
+    scores = choice.scores.masked_fill(ways.over[:, None], -torch.inf)  # whoever is over cannot fail any more
+    ways.totals.copy_(scores)
+    best = scores.amax(1).double()
     ways.over |= (best == -torch.inf) | (best / aims.kindest[length] <= ways.found[:, -1])
     return parents
 
