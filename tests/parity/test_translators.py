@@ -21,6 +21,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from softlook.base.errors import ConfigError
+from softlook.cli import main
 from softlook.decode.habits import usual
 from softlook.recipes.answering import opened, translate
 from softlook.serve.app import make_app
@@ -102,16 +104,14 @@ def folder_of(kind: str, folder: Path) -> tuple[Path, Any, Any]:
 
 
 def generated(model: Any, tokenizer: Any, text: str, **changes: Any) -> tuple[list[str], list[float]]:
-    """What theirs says of a text, as its own files tell it to; it ends when nothing better can come."""
+    """What theirs says of a text, as its own files tell it to; our length limit where they have none."""
     coded = tokenizer([text], return_tensors="pt")
-    source = coded["input_ids"].shape[1]
-    longest = min(usual(source), (model.generation_config.max_length or 64) - 1)
-    asked = (
-        {"early_stopping": "never"} if (changes.get("num_beams") or model.generation_config.num_beams or 1) > 1 else {}
-    )
+    config = model.generation_config
+    told = config.max_length is not None or config.max_new_tokens is not None
+    asked = {} if told else {"max_new_tokens": usual(coded["input_ids"].shape[1])}
     with torch.no_grad():
         said = model.generate(
-            coded["input_ids"], attention_mask=coded["attention_mask"], do_sample=False, max_new_tokens=longest,
+            coded["input_ids"], attention_mask=coded["attention_mask"], do_sample=False,
             return_dict_in_generate=True, output_scores=True, **asked, **changes,
         )  # fmt: skip
     scores = [] if said.get("sequences_scores") is None else said.sequences_scores.tolist()
@@ -148,3 +148,32 @@ def test_a_tokenizer_that_puts_nothing_around_texts_does_not_keep_the_end_from_a
     content = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps(content | {"post_processor": None}))
     assert [one.text for one in translate(opened(folder, device="cpu"), TEXTS)] == [one.text for one in wanted]
+
+
+def test_a_translation_cut_by_a_length_limit_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, _, _ = folder_of("Marian", tmp_path)
+    whole = translate(opened(folder, device="cpu"), TEXTS)
+    content = json.loads((folder / "generation_config.json").read_text())
+    content = {**content, "max_length": 3, "min_length": 0, "forced_eos_token_id": None}
+    (folder / "generation_config.json").write_text(json.dumps(content))
+    cut = translate(opened(folder, device="cpu"), TEXTS)
+    assert {one.best[0].reason for one in cut} == {"length"}
+    assert any(one.text != other.text for one, other in zip(cut, whole, strict=True))
+    for words, noted in ((("translate", str(folder), *TEXTS), True), (("translate", "dates", "3 mars 2022"), False)):
+        with pytest.raises(SystemExit):
+            main([*words, "--device", "cpu"])
+        assert ("cut by the length limit" in capsys.readouterr().err) is noted
+
+
+def test_a_folder_that_asks_for_what_softlook_does_not_do_is_refused(tmp_path: Path) -> None:
+    folder, _, _ = folder_of("Marian", tmp_path)
+    content = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps({**content, "guidance_scale": 2.0}))
+    with pytest.raises(ConfigError, match="what softlook does not do: guidance_scale: 2.0"):
+        translate(opened(folder, device="cpu"), TEXTS)
+    with TestClient(make_app(hall := Hall([load_served(folder, "theirs")])), base_url="http://localhost") as client:
+        answer = client.post("/v1/translate", json={"model": "theirs", "text": TEXTS})
+    hall.close()
+    assert answer.status_code in (400, 422) and "guidance_scale" in answer.text

@@ -127,7 +127,7 @@ class Rendering:
 
     def tell(self, blocks: Iterator[Block]) -> None:
         """A line for each line, and at the end what they are worth."""
-        voice, number, said = Voice(), 0, list[str]()
+        voice, number, said, cut = Voice(), 0, list[str](), list[int]()
         aligned = self.alignments or self.pieces
         wanted = None if self.reference is None else _lines_of(self.reference)
         with counting(voice) as counted:
@@ -137,10 +137,13 @@ class Rendering:
                 )
                 for one in made:
                     number += 1
+                    cut += [number] if one.best and one.best[0].reason == "length" else []
                     self._said(voice, number, one)
                 voice.flush()
                 counted.add(len(block))
                 said += [one.text for one in made] if wanted is not None else []
+        if cut:
+            log.warning(cut_notice(cut))
         if wanted is not None and self.reference is not None:
             _scored(voice, said, wanted, self.reference)
 
@@ -160,11 +163,11 @@ class Rendering:
 
     def _content(self, one: Translation) -> dict[str, Any]:
         best = [self._candidate(candidate) for candidate in one.best]
-        first = best[0] if best else {"translation": "", "score": None}
+        first = best[0] if best else {"translation": "", "score": None, "reason": None}
         return {"source": one.source, **first, **({"n_best": best} if self.n_best > 1 else {})}
 
     def _candidate(self, one: Candidate) -> dict[str, Any]:
-        content: dict[str, Any] = {"translation": one.text, "score": round(one.score, 6)}
+        content: dict[str, Any] = {"translation": one.text, "score": round(one.score, 6), "reason": one.reason}
         if one.alignment is not None:
             weights = [[round(weight, DIGITS) for weight in row] for row in one.alignment.weights.tolist()]
             content["alignment"] = {
@@ -174,6 +177,17 @@ class Rendering:
                 "weights": weights,
             }
         return content
+
+
+def cut_notice(lines: Sequence[int]) -> str:
+    """What to say of translations that a length limit cut.
+
+    >>> cut_notice([3, 7])
+    '2 translations were cut by the length limit, before they came to an end: lines 3, 7'
+    """
+    which = f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines[:8]))}{', ...' * (len(lines) > 8)}"
+    count = "1 translation was" if len(lines) == 1 else f"{len(lines):,} translations were"
+    return f"{count} cut by the length limit, before {'it' if len(lines) == 1 else 'they'} came to an end: {which}"
 
 
 def _lines_of(path: Path) -> list[str]:

@@ -17,8 +17,8 @@ from softlook.decode.penalties import LengthPenalty, power
 from softlook.decode.phrases import Phrases
 from softlook.decode.rows import filled_left
 from softlook.decode.rules import Rule
+from softlook.decode.search import EarlyStopping, Wanted
 from softlook.decode.search import Hypothesis as Hypothesis
-from softlook.decode.search import Wanted
 from softlook.decode.speaking import Speaker
 
 WORTH = 4
@@ -26,7 +26,7 @@ WORTH = 4
 
 
 @torch.no_grad()
-def beam(
+def beam(  # noqa: PLR0913  (a search has many settings, and each is told by its name)
     speaker: Speaker,
     start: Int[Tensor, "N T"] | Sequence[Sequence[int]],
     *,
@@ -39,6 +39,7 @@ def beam(
     groups: int = 1,
     diversity: float = 0.0,
     rules: Sequence[Rule] = (),
+    early_stopping: EarlyStopping = "never",
     phrases: Sequence[Sequence[Sequence[int]]] | None = None,
     align: bool = False,
     tell: Tell | None = None,
@@ -60,7 +61,8 @@ def beam(
     Sequences whose logits are NaN or infinite fail; the others are searched on, and a `LogitsError` then names the
     `rows` that failed and holds the `answers` of the others.
 
-    It stops only when nothing better can come, as Hugging Face's `generate` does with `early_stopping="never"`.
+    It stops only when nothing better can come; with `early_stopping=False` or `True` earlier, as Hugging Face's
+    `generate` does: when none under way is better by its present length, or as soon as `beams` sequences are whole.
 
     >>> from softlook.decode import Continuing
     >>> from softlook.models import GPT, GPTConfig
@@ -78,6 +80,7 @@ def beam(
         diversity=diversity,
         penalty=power(penalty) if isinstance(penalty, int | float) else penalty,
         coverage=coverage,
+        early_stopping=early_stopping,
     )
     musts = None if phrases is None else _musts(phrases, len(start), wanted)
     if not len(start):
@@ -86,6 +89,7 @@ def beam(
         raise ConfigError("every sequence wants at least one id to begin with; an empty one came")
     ids, lengths = (start, None) if isinstance(start, Tensor) else filled_left(start, speaker.device)
     asked_more = rules or musts is not None or align or coverage or tell is not None or groups > 1
+    asked_more = asked_more or early_stopping is True
     has_room = speaker.context is None or ids.shape[1] + longest - 1 <= speaker.context
     if not asked_more and longest >= WORTH and has_room and why_not(speaker) is None:
         captured = Captured(speaker, room=ids.shape[1] + longest)  # pyright: ignore[reportArgumentType]  (just asked)

@@ -8,11 +8,11 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from softlook.base.errors import ConfigError
 from softlook.decode.said import Said
+from softlook.decode.token_rows import among, counted, followers, forced, padded, places_of, with_values, without
 
 Rule = Callable[[Tensor, Sequence[Said]], Tensor]
 """Scores (N, V), and the N sequences so far -> scores (N, V)."""
@@ -45,11 +45,18 @@ def repetition_penalty(penalty: float) -> Rule:
     if not 0 < penalty < math.inf:
         raise ConfigError(f"a repetition penalty is a number above 0, and 1 changes nothing; {penalty} came")
 
-    def rule(scores: Tensor, said: Sequence[Said]) -> Tensor:
-        seen = counts(scores, [one.ids for one in said]) > 0
-        return torch.where(seen, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
+    return lambda scores, said: _penalised(scores, padded([(one.prompt, one.new) for one in said]), penalty)
 
-    return rule
+
+def source_repetition_penalty(penalty: float, source_of: Callable[[Said], Sequence[int]]) -> Rule:
+    """Words of the source are likelier: the reverse of `repetition_penalty`, as Hugging Face's for an encoder's input.
+
+    >>> source_repetition_penalty(2.0, lambda said: [0, 1])(torch.tensor([[4.0, -4.0, 4.0]]), [Said([2])])
+    tensor([[ 8., -2.,  4.]])
+    """
+    if not 0 < penalty < math.inf:
+        raise ConfigError(f"a repetition penalty is a number above 0, and 1 changes nothing; {penalty} came")
+    return lambda scores, said: _penalised(scores, padded([(source_of(one),) for one in said]), 1 / penalty)
 
 
 def presence_penalty(penalty: float) -> Rule:
@@ -59,7 +66,7 @@ def presence_penalty(penalty: float) -> Rule:
     tensor([[ 0.0000, -0.5000,  0.0000]])
     """
     _is_number("presence penalty", penalty)
-    return lambda scores, said: scores - penalty * (counts(scores, [one.new for one in said]) > 0)
+    return lambda scores, said: _lowered(scores, said, lambda times: penalty * times.clamp(max=1))
 
 
 def frequency_penalty(penalty: float) -> Rule:
@@ -69,7 +76,7 @@ def frequency_penalty(penalty: float) -> Rule:
     tensor([[ 0., -1.,  0.]])
     """
     _is_number("frequency penalty", penalty)
-    return lambda scores, said: scores - penalty * counts(scores, [one.new for one in said])
+    return lambda scores, said: _lowered(scores, said, lambda times: penalty * times)
 
 
 def logit_bias(bias: Mapping[int, float]) -> Rule:
@@ -99,7 +106,24 @@ def no_repeats(length: int) -> Rule:
         raise ConfigError(f"repeats are of 1 word at least; no_repeats({length}) came")
 
     def rule(scores: Tensor, said: Sequence[Said]) -> Tensor:
-        return without(scores, [_followers(one.ids, length) for one in said])
+        ids = padded([(one.prompt, one.new) for one in said])
+        return with_values(scores, places_of(scores, *followers(ids, ids, length)), -torch.inf)
+
+    return rule
+
+
+def no_source_repeats(length: int, source_of: Callable[[Said], Sequence[int]]) -> Rule:
+    """No `length` words in a row of the source are said, as Hugging Face's `encoder_no_repeat_ngram_size`.
+
+    >>> no_source_repeats(2, lambda said: [1, 2])(torch.zeros(1, 3), [Said([1])])
+    tensor([[0., 0., -inf]])
+    """
+    if length < 1:
+        raise ConfigError(f"repeats are of 1 word at least; no_source_repeats({length}) came")
+
+    def rule(scores: Tensor, said: Sequence[Said]) -> Tensor:
+        ids, sources = padded([(one.prompt, one.new) for one in said]), padded([(source_of(one),) for one in said])
+        return with_values(scores, places_of(scores, *followers(sources, ids, length)), -torch.inf)
 
     return rule
 
@@ -113,9 +137,40 @@ def forbid(words: Iterable[Sequence[int]]) -> Rule:
     forbidden = [list(word) for word in words]
     if not all(forbidden):
         raise ConfigError("a forbidden word has at least one id; an empty one came")
+    always = suppress([word[0] for word in forbidden if len(word) == 1])
+    behind = [word for word in forbidden if len(word) > 1]
+    longest = max(map(len, behind), default=1) - 1
 
     def rule(scores: Tensor, said: Sequence[Said]) -> Tensor:
-        return without(scores, [[word[-1] for word in forbidden if _ends_in(one.ids, word[:-1])] for one in said])
+        scores = always(scores, said)
+        if not behind:
+            return scores
+        ends = [one.last(longest) for one in said]
+        return without(scores, [[word[-1] for word in behind if end[-len(word) + 1 :] == word[:-1]] for end in ends])
+
+    return rule
+
+
+def suppress(ids: Iterable[int], only: int | None = None) -> Rule:
+    """None of these tokens is said; with `only`, not as the new token of this number, counted from 0.
+
+    >>> suppress([0, 2])(torch.zeros(1, 3), [Said([1])])
+    tensor([[-inf, 0., -inf]])
+    >>> suppress([0], only=0)(torch.zeros(2, 2), [Said([1]), Said([1], [1])])
+    tensor([[-inf, 0.],
+            [0., 0.]])
+    """
+    kept = torch.tensor(sorted(set(ids)), dtype=torch.long)
+
+    def rule(scores: Tensor, said: Sequence[Said]) -> Tensor:
+        here = kept[kept < scores.shape[-1]].to(scores.device)
+        if not len(here):
+            return scores
+        suppressed = scores.index_fill(1, here, -torch.inf)
+        if only is None:
+            return suppressed
+        now = torch.tensor([len(one.new) == only for one in said], device=scores.device)
+        return torch.where(now[:, None], suppressed, scores)
 
     return rule
 
@@ -159,7 +214,31 @@ def least(length: int, end: int | Collection[int]) -> Rule:
     return lambda scores, said: without(scores, [ends if len(one.new) < length else () for one in said])
 
 
-def end_at(length: int, end: int) -> Rule:
+def decaying_end(start: int, factor: float, end: int | Collection[int]) -> Rule:
+    """After `start` new words an end becomes likelier with each: Hugging Face's `exponential_decay_length_penalty`.
+
+    Its score rises by its own size times factor ** (words beyond start) - 1.
+
+    >>> decaying_end(1, 2.0, end=0)(torch.full((3, 2), -1.0), [Said([1], [1] * count) for count in (1, 2, 3)])
+    tensor([[-1., -1.],
+            [ 0., -1.],
+            [ 2., -1.]])
+    """
+    if start < 0 or not 0 < factor < math.inf:
+        raise ConfigError(f"an end decays from word 0 on at least, by a factor above 0; {start} and {factor} came")
+    ends = sorted(ends_of(end))
+
+    def rule(scores: Tensor, said: Sequence[Said]) -> Tensor:
+        beyond = torch.tensor([max(len(one.new) - start, 0) for one in said], device=scores.device)
+        own = scores[:, ends]
+        raised = own + own.abs() * (torch.pow(float(factor), beyond) - 1)[:, None].to(own)
+        raised = torch.where(own.isfinite() & (beyond > 0)[:, None], raised, own)  # an end that is ruled out stays so
+        return scores.index_copy(1, torch.tensor(ends, device=scores.device), raised)
+
+    return rule
+
+
+def end_at(length: int, end: int | Collection[int]) -> Rule:
     """The last of so many new words is an end, if none came before.
 
     >>> end_at(2, end=0)(torch.zeros(2, 2), [Said([1]), Said([1], [1])])
@@ -168,7 +247,8 @@ def end_at(length: int, end: int) -> Rule:
     """
     if length < 1:
         raise ConfigError(f"to end at the last word, there has to be one; end_at({length}) came")
-    return lambda scores, said: forced(scores, [[end] if len(one.new) == length - 1 else [] for one in said])
+    ends = sorted(ends_of(end))
+    return lambda scores, said: forced(scores, [ends if len(one.new) == length - 1 else [] for one in said])
 
 
 def ends_of(end: int | Collection[int]) -> frozenset[int]:
@@ -176,41 +256,18 @@ def ends_of(end: int | Collection[int]) -> frozenset[int]:
     return frozenset([end]) if isinstance(end, int) else frozenset(end)
 
 
-def counts(scores: Float[Tensor, "N V"], ids: Sequence[Iterable[int]]) -> Float[Tensor, "N V"]:
-    """How often each word stands in each row; ids that have no score are passed over."""
-    V = scores.shape[-1]
-    places = [row * V + id for row, words in enumerate(ids) for id in words if 0 <= id < V]
-    where = torch.tensor(places, dtype=torch.long, device=scores.device)
-    return scores.new_zeros(scores.numel()).index_add(0, where, scores.new_ones(len(places))).view_as(scores)
+def _penalised(scores: Tensor, ids: Tensor, penalty: float) -> Tensor:
+    """The scores, those of each row's ids divided by the penalty, or multiplied where they are negative."""
+    places = places_of(scores, ids)
+    own = scores.reshape(-1)[places]
+    return with_values(scores, places, torch.where(own < 0, own * penalty, own / penalty))
 
 
-def among(scores: Float[Tensor, "N V"], ids: Sequence[Iterable[int]]) -> Bool[Tensor, "N V"]:
-    """Which words are among those of their row?"""
-    return counts(scores, ids) > 0
-
-
-def without(scores: Float[Tensor, "N V"], ids: Sequence[Iterable[int]]) -> Float[Tensor, "N V"]:
-    """The scores, but for words that must not come."""
-    return scores.masked_fill(among(scores, ids), -torch.inf) if any(ids) else scores
-
-
-def forced(scores: Float[Tensor, "N V"], ids: Sequence[Sequence[int]]) -> Float[Tensor, "N V"]:
-    """In rows that are told a word, that word and no other, even where an earlier rule forbade it."""
-    if not any(ids):
-        return scores
-    told = torch.tensor([bool(words) for words in ids], device=scores.device)[:, None]
-    only = torch.where(among(scores, ids), 0.0, -torch.inf).to(scores)
-    return torch.where(told, only, scores)
-
-
-def _followers(ids: Sequence[int], length: int) -> list[int]:
-    """What came after the last words, whenever they came before."""
-    last = ids[len(ids) - length + 1 :]
-    return [ids[i + length - 1] for i in range(len(ids) - length + 1) if ids[i : i + length - 1] == last]
-
-
-def _ends_in(ids: list[int], word: list[int]) -> bool:
-    return not word or ids[-len(word) :] == word
+def _lowered(scores: Tensor, said: Sequence[Said], penalty: Callable[[Tensor], Tensor]) -> Tensor:
+    """The scores, less what a penalty makes of how often each word was said."""
+    places, times = counted(scores, padded([(one.new,) for one in said]))
+    own = scores.reshape(-1)[places]
+    return with_values(scores, places, own - penalty(times.to(own)))
 
 
 def _is_number(name: str, value: float) -> None:

@@ -24,6 +24,11 @@ class Said:
         """All of it."""
         return [*self.prompt, *self.new]
 
+    def last(self, count: int) -> list[int]:
+        """The last so many ids, or as many as there are."""
+        new = list(self.new[max(len(self.new) - count, 0) :])
+        return [*self.prompt[max(len(self.prompt) - count + len(new), 0) :], *new]
+
 
 @dataclass(frozen=True)
 class Token:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,6 +11,10 @@ from torch import Tensor
 from softlook.base.errors import ConfigError
 from softlook.decode.outlook import Outlook
 from softlook.decode.penalties import LengthPenalty
+
+EarlyStopping = Literal[True, False, "never"]
+"""When a search is over that has found as many whole sequences as there are beams, as in Hugging Face's `generate`:
+at once; when none under way is better by its present length; or only when nothing better can come."""
 
 
 @dataclass(frozen=True, order=True)
@@ -29,6 +33,8 @@ class Hypothesis:
     """What ended it; None where there was no more room."""
     alignment: list[list[float]] | None = field(compare=False, default=None)
     """Where the model looked when it said each word, and the end: a weight for each word of the source, if asked."""
+    cut: bool = field(compare=False, default=False)
+    """Did whoever asked find that it was cut by a length limit, perhaps with an end that was forced there?"""
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,7 @@ class Wanted:
     diversity: float
     penalty: LengthPenalty
     coverage: float
+    early_stopping: EarlyStopping = "never"
 
     def __post_init__(self) -> None:
         if self.beams < 1 or self.groups < 1 or self.beams % self.groups:
@@ -77,8 +84,11 @@ class Found:
         divisors = [wanted.penalty(length) for length in range(1, wanted.longest + 1)]
         if min(divisors) <= 0:
             raise ConfigError(f"a length penalty is above 0 for every length; {min(divisors)} came")
-        self.kindest = [max(divisors[length:], default=0.0) for length in range(len(divisors) + 1)]
-        """By how many words there are: the largest divisor that may still come."""
+        self.at_once = wanted.early_stopping is True
+        self.kindest = [1.0, *divisors]
+        """By how many words there are, what the best under way is divided by when it is held against what was found."""
+        if wanted.early_stopping == "never":  # by the largest divisor that may still come
+            self.kindest = [max(divisors[length:], default=0.0) for length in range(len(divisors) + 1)]
 
     def add(self, hypothesis: Hypothesis) -> None:
         """Keep it, if it is among the best so many."""
@@ -88,11 +98,14 @@ class Found:
         """Can no sequence still under way, whatever follows, get among these?
 
         What a sequence has in all only falls, and nothing is added for what it has not left out. So the best that can
-        come of it is not to fall at all, and to be divided by the largest number there is for a greater length.
+        come of it is not to fall at all, and to be divided by the largest number there is for a greater length. With
+        `early_stopping` other than "never" less is asked.
         """
         if best_alive == -torch.inf:
             return True
-        return len(self.best) == self.room and best_alive / self.kindest[length] <= self.best[-1].score
+        if len(self.best) < self.room:
+            return False
+        return self.at_once or best_alive / self.kindest[length] <= self.best[-1].score
 
 
 class Candidates(NamedTuple):

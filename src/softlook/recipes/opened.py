@@ -13,7 +13,8 @@ from softlook.base.errors import ConfigError, DataError
 from softlook.data import Labelled, Origin
 from softlook.decode import int8 as in_bytes
 from softlook.decode.alignment import pieces
-from softlook.decode.habits import Habits, habits_in
+from softlook.decode.generation_config import habits_in
+from softlook.decode.habits import Habits
 from softlook.models import Bert, FTTransformer, SkipGram, TableTransformer, TabTransformer
 from softlook.recipes.evaluation import text_settings_of
 from softlook.recipes.remembering import SETTINGS

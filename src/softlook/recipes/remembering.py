@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from softlook.decode.habits import SETTINGS as SETTINGS
+from softlook.decode.generation_config import SETTINGS as SETTINGS
 from softlook.recipes.corpus import stem_of
 from softlook.recipes.settings import ASIDE
 from softlook.recipes.told import CHOSEN, Settled, Told

@@ -1,12 +1,14 @@
 """Texts in, translations out: many at once, the longest first."""
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from softlook.decode import Hypothesis, beam, generate, speaker_for
+from softlook.decode import Hypothesis, Said, beam, generate, speaker_for
 from softlook.decode.habits import Habits, alone, usual
 from softlook.decode.rules import ends_of
 from softlook.tokens import TextTokenizer
@@ -45,7 +47,7 @@ def candidates(
 ) -> list[list[Hypothesis]]:
     """For each source, as it is read, the answers that were found, best first: as many as beams, or the likeliest.
 
-    Of habits, the rules are kept; beams and penalty are those that are told.
+    Of habits, the rules, the lengths and the early stopping are kept; beams and penalty are those that are told.
     """
     device = next(model.parameters()).device
     found: list[list[Hypothesis]] = [[] for _ in sources]
@@ -53,16 +55,21 @@ def candidates(
         rows = [sources[number] for number in numbers]
         speaker = speaker_for(model, padded(rows, pad).to(device), there(rows).to(device))
         longest = min(habits.room(len(rows[0])), (speaker.context or ENDLESS) - 1)
-        told: dict[str, Any] = {"end": end, "longest": longest, "rules": habits.rules(longest, tuple(ends_of(end)))}
+        rules = habits.rules(longest, tuple(ends_of(end)), partial(_source, rows))
+        told: dict[str, Any] = {"end": end, "longest": longest, "rules": rules}
         if beams == 1:
             answers = generate(speaker, [[begin]] * len(rows), **told)
             said = [[alone(answer.tokens, answer.end, penalty)] for answer in answers]
         else:
             start = torch.full((len(rows), 1), begin, device=device)
-            said = beam(speaker, start, beams=beams, penalty=penalty, **told)
+            said = beam(speaker, start, beams=beams, penalty=penalty, early_stopping=habits.early, **told)
         for number, hypotheses in zip(numbers, said, strict=True):
-            found[number] = list(hypotheses)
+            found[number] = [replace(one, cut=habits.is_cut(one, longest)) for one in hypotheses]
     return found
+
+
+def _source(rows: Sequence[Sequence[int]], said: Said) -> Sequence[int]:
+    return rows[said.number]
 
 
 def room_on(device: torch.device) -> int:

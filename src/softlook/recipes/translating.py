@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from softlook.base.errors import ConfigError
-from softlook.decode import Hypothesis
+from softlook.decode import Hypothesis, Reason
 from softlook.decode.habits import MOST_BEAMS
 from softlook.decode.speaking import context_of
 from softlook.models import RNNSearch
@@ -23,6 +23,8 @@ class Candidate:
     """Its log-probability by its length: the nearer to 0, the surer."""
     log_probability: float
     alignment: Alignment | None = None
+    reason: Reason = "end"
+    """"length" where it was cut by a length limit, before it came to an end of its own."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,14 @@ def translate(
 ) -> list[Translation]:
     """Texts in other words, in their order; each is what it would be alone. They are held in memory together.
 
-    Beams and penalty are those the run was made with, or other people's files say, where not told.
+    Beams and penalty are those the run was made with, or other people's files say, where not told. The rest of a
+    generation config is applied as Hugging Face's `generate` does, or refused.
 
     >>> from softlook.recipes.answering import opened
     >>> translate(opened("dates", device="cpu"), ["jeudi 3 mars 2022", "le 1er mai 1998"])[0].text
     '2022-03-03'
     """
+    run.habits.check(searching=beams is not None)
     beams = max(run.habits.beams, n_best) if beams is None else beams
     _check(beams, n_best)
     asked = questions(texts)
@@ -95,7 +99,9 @@ def _candidates(
     if aligned:
         maps = alignments(run, [row for row, _ in flat], [said.ids for _, said in flat])
     made = iter(
-        Candidate(run.tokenizer.decode(said.ids), said.score, said.log_probability, one)
+        Candidate(
+            run.tokenizer.decode(said.ids), said.score, said.log_probability, one, "length" if said.cut else "end"
+        )
         for (_, said), one in zip(flat, maps, strict=True)
     )
     return [[next(made) for _ in several] for several in found]

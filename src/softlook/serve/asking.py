@@ -109,7 +109,9 @@ class Ask:
 
     def rules(self) -> tuple[Rule, ...]:
         """What is done to scores before a word is chosen: by the model's habits, then by the manner."""
-        habits = () if self.habits is None else self.habits.rules(self.limit, tuple(self.end))
+        habits = ()
+        if self.habits is not None:
+            habits = self.habits.rules(self.limit, tuple(self.end), lambda said: self.source or ())
         return (*habits, *self.manner.rules())
 
 

@@ -41,7 +41,9 @@ def pick_of(manner: Manner, seed: int) -> Pick:
 def _kind(ticket: Ticket) -> Hashable:
     """Those of one kind are chosen for together."""
     ask = ticket.ask
-    return ask.manner if ask.habits is None else (ask.manner, ask.habits, ask.limit, ask.end)
+    if ask.habits is None:
+        return ask.manner
+    return ask.manner, ask.habits, ask.limit, ask.end, ask.source if ask.habits.reads_source else None
 
 
 def _alike(scores: Tensor, tickets: Sequence[Ticket]) -> Sequence[Token | Exception]:

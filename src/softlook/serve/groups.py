@@ -102,4 +102,7 @@ def _size(ticket: Ticket) -> int:
 def _kind(ticket: Ticket) -> Hashable:
     """Those of one kind go on together: searches that want the same, and all that are said word by word."""
     ask = ticket.ask
-    return ask.looks if ask.search is None else (ask.search, ask.limit, ask.end, ask.habits, len(ask.prompt))
+    if ask.search is None:
+        return ask.looks
+    source = ask.source if ask.habits is not None and ask.habits.reads_source else None
+    return ask.search, ask.limit, ask.end, ask.habits, len(ask.prompt), source

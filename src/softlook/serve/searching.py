@@ -54,6 +54,7 @@ class SearchGroup:
             diversity=0.0,
             penalty=power(one.search.penalty),
             coverage=0.0,
+            early_stopping="never" if one.habits is None else one.habits.early,
         )
         start = torch.tensor([ask.prompt for ask in asks], device=speaker.device)
         told: dict[str, Any] = {"musts": None, "looks": None, "align": False, "tell": None}

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from softlook.base.errors import ConfigError, DataError
-from softlook.decode.habits import Habits, habits_in
+from softlook.decode.generation_config import habits_in
+from softlook.decode.habits import Habits
 from softlook.decode.speaking import context_of
 from softlook.models import Bert
 from softlook.serve.template import ChatTemplate, template_in

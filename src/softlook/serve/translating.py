@@ -63,6 +63,7 @@ class Order:
     def of(asked: TranslationRequest, served: Served, limits: Limits) -> "Order":
         """What is not asked is as the model is used to."""
         drawn, habits = asked.temperature >= COLDEST, served.habits
+        habits.check(searching=drawn or asked.beams is not None)
         usual = 1 if drawn else max(min(habits.beams, limits.rows), asked.best)
         beams = usual if asked.beams is None else asked.beams
         if drawn and max(beams, asked.best) > 1:
@@ -84,7 +85,7 @@ class Order:
             limit=limit_for(self.asked.max_tokens, len(served.signs.begin), served, limits, usual),
             manner=Manner(temperature=self.asked.temperature),
             search=Search(self.beams, self.penalty) if self.beams > 1 else None,
-            habits=habits if habits.bound else None,
+            habits=habits if habits.bound or habits.early != "never" else None,
             seed=self.seed,
             end=served.ends,
         )

@@ -72,7 +72,7 @@ class Board:
     def aim(self, wanted: Wanted) -> None:
         """What this search wants; nothing is written where it is what the last one wanted."""
         penalties = tuple(wanted.penalty(length) for length in range(1, wanted.longest + 1))
-        aimed = penalties, wanted.ends, wanted.shortest, wanted.longest
+        aimed = penalties, wanted.ends, wanted.shortest, wanted.longest, wanted.early_stopping
         Found(wanted)
         if aimed != self.aimed:
             self.aims.aim(wanted)
