@@ -39,6 +39,7 @@ class Int8Linear(nn.Module):
         self, weight: Float[Tensor, "M C"], bias: Float[Tensor, " M"] | None, engine: Engine = "fbgemm"
     ) -> None:
         super().__init__()
+        bias = None if bias is None else bias.clone()  # what is packed refers to it
         scales = (weight.abs().amax(1) / STEPS).clamp(min=torch.finfo(torch.float32).tiny)
         with _engine(engine), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # making such tensors is to go from torch one day

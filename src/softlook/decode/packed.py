@@ -1,7 +1,7 @@
 """Models made ready for saying many words on a CPU: a copy whose weights lie as its kernels want them.
 
-The model itself stays as it was, and knows nothing of it. The copy shares all that is not made anew, and is for
-decoding: it does not learn, is not saved, and does not follow when the model learns on.
+The model itself stays as it was, and knows nothing of it. The copy shares no weights with it, and is for decoding: it
+does not learn, is not saved, and does not follow, not even in part, when the model learns on.
 """
 
 import copy
@@ -38,7 +38,7 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.kind = torch.bfloat16 if numbers == "bfloat16" else torch.float32
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(self.kind).contiguous(), LIKELY)
-        self.bias = None if bias is None else bias.to(self.kind)
+        self.bias = None if bias is None else bias.to(self.kind, copy=True)
 
     def forward(self, x: Float[Tensor, "*places C"]) -> Float[Tensor, "*places M"]:
         kind = x.dtype
@@ -67,12 +67,20 @@ def remade(model: nn.Module, make: Make) -> nn.Module:
         raise ConfigError(f"weights are packed for the CPU; these lie on {parameters[0].device}. Move the model first")
     if any(parameter.dtype != torch.float32 for parameter in parameters):
         raise ConfigError(f"weights are packed from float32; {parameters[0].dtype} came. Use model.float()")
-    shared = {id(tensor): tensor for tensor in (*parameters, *model.buffers())}
-    made = copy.deepcopy(model, shared).eval()
+    made = copy.deepcopy(model, _read_once(model)).eval()
     if type(made) is nn.Linear:
         return make(made.weight, made.bias)
     _replace(made, make)
     return made
+
+
+def _read_once(model: nn.Module) -> dict[int, Tensor]:
+    """Weights that only linear layers have, which are made anew: to copy them first would be for nothing."""
+    linear = [module for module in model.modules() if type(module) is nn.Linear]
+    others = [module for module in model.modules() if type(module) is not nn.Linear]
+    kept = {id(tensor) for module in others for tensor in module.parameters(recurse=False)}
+    weights = (tensor for module in linear for tensor in module.parameters())
+    return {id(tensor): tensor for tensor in weights if id(tensor) not in kept}
 
 
 def _replace(module: nn.Module, make: Make) -> None:

@@ -83,16 +83,21 @@ class Continuing:
     def __init__(self, model: Any, memory: Memory | None = None, label: Int[Tensor, " N"] | None = None) -> None:
         self.model, self.memory, self.filling = model, Memory() if memory is None else memory, Filling()
         self.label, self.device, self.context = label, device_of(model), model.config.context
+        self.last = {"last": 1} if "last" in signature(model.forward).parameters else {}
+        """How to ask for the logits of the last position alone: those of a whole prompt may take gigabytes."""
 
     def read(self, ids: Int[Tensor, "N T"], lengths: Int[Tensor, " N"] | None = None) -> Float[Tensor, "N T V"]:
+        return self._read(ids, lengths)
+
+    def next(self, ids: Int[Tensor, "N T"], lengths: Int[Tensor, " N"] | None = None) -> Float[Tensor, "N V"]:
+        return self._read(ids, lengths, **self.last)[:, -1]
+
+    def _read(self, ids: Tensor, lengths: Tensor | None, **more: int) -> Tensor:
         if self.memory.length == 0:
             self.filling.begin(ids, lengths)
         told = self.filling.arguments(self.memory.length, ids.shape[1], positions=True)
         told |= {} if self.label is None else {"label": self.label}
-        return self.model(ids, memory=self.memory, **told)
-
-    def next(self, ids: Int[Tensor, "N T"], lengths: Int[Tensor, " N"] | None = None) -> Float[Tensor, "N V"]:
-        return self.read(ids, lengths)[:, -1]
+        return self.model(ids, memory=self.memory, **told, **more)
 
     def select(self, rows: Int[Tensor, " M"]) -> None:
         self.memory.select(rows)

@@ -26,7 +26,9 @@ Draft = Callable[[Sequence[int]], Sequence[int]]
 def ahead(speaker: Speaker, row: Row, asked: Asked, draft: Draft) -> Iterator[list[Token]]:
     """The words of one row, those that were guessed marked as such. The row takes them in."""
     speaker = rewindable(speaker)
-    unread = row.prompt
+    if row.prompt[:-1]:  # nobody asks for the logits within the prompt
+        speaker.next(_row(row.prompt[:-1], speaker.device))
+    unread = row.prompt[-1:]
     while row.reason is None:
         guess = list(draft([*row.prompt, *row.new]))[: row.limit - len(row.new) - 1]
         scores = speaker.read(_row([*unread, *guess], speaker.device))[0, len(unread) - 1 :]

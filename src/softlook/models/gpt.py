@@ -95,12 +95,14 @@ class GPT(nn.Module):
         mask: Mask | Tensor | None = None,
         positions: Int[Tensor, "*B T"] | None = None,
         memory: Memory | None = None,
-    ) -> Float[Tensor, "B T V"]:
-        """`mask` hides more than the future; `positions` are for packed or left-padded rows."""
+        last: int | None = None,
+    ) -> Float[Tensor, "B _ V"]:
+        """`mask` hides more than the future; `positions` are for packed or left-padded rows; `last`: the logits of the
+        last so many positions are all that is wanted, and the others are not computed."""
         x = self.tokens(ids) + self.places(places(ids, positions, memory))
         if label is not None:
             x = x + self.label(label)
         x, mask = self.drop(x), causal() if mask is None else causal() & mask
         for block, kept in zip(self.blocks, memories(memory, len(self.blocks)), strict=True):
             x = block(x, mask=mask, memory=kept)
-        return self.head(self.norm(x))
+        return self.head(self.norm(x if last is None else x[:, -last:]))

@@ -131,15 +131,17 @@ class Llama(nn.Module):
         mask: Mask | Tensor | None = None,
         positions: Int[Tensor, "*B T"] | None = None,
         memory: Memory | None = None,
-    ) -> Float[Tensor, "B T V"]:
-        """`mask` hides more than the future; `positions` are for packed or left-padded rows."""
+        last: int | None = None,
+    ) -> Float[Tensor, "B _ V"]:
+        """`mask` hides more than the future; `positions` are for packed or left-padded rows; `last`: the logits of the
+        last so many positions are all that is wanted, and the others are not computed."""
         x, where = self.tokens(ids), places(ids, positions, memory)
         turns = phases(where, self.head_width, base=self.config.base, scaling=self.scaling)
         masks = {reach: reach if mask is None else reach & mask for reach in self.reaches}  # one for all alike layers
         kept = memories(memory, len(self.blocks))
         for block, reach, own in zip(self.blocks, self.reaches, kept, strict=True):
             x = block(x, mask=masks[reach], phases=turns, memory=own)
-        return self.head(self.norm(x))
+        return self.head(self.norm(x if last is None else x[:, -last:]))
 
 
 def scaling_of(stretch: Stretch | None) -> Scaling | None:

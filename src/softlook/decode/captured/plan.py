@@ -1,5 +1,7 @@
 """A decoder as a list of plain sums: its weights side by side as few operations want them, and nothing else.
 
+Nothing is copied: a plan holds views of the model's parameters, so whatever is written into those, it says at once.
+
 Only what is known to the last detail becomes a plan: GPT, Llama and the Transformer's decoder as they are built here.
 For everything else there is a reason why not.
 """
@@ -17,7 +19,9 @@ from softlook.blocks.block import Block, DecoderBlock
 from softlook.blocks.feed_forward import FeedForward, GatedFeedForward, gelu_tanh
 from softlook.blocks.norms import RMSNorm
 from softlook.blocks.residual import PostNorm, PreNorm
+from softlook.decode.captured.adjoining import adjoined, are_adjoined
 from softlook.decode.lean import scale_of, watched
+from softlook.embed.places import LearnedPlaces, SinusoidalPlaces
 from softlook.models import GPT, Llama, Transformer
 from softlook.ops.positions.rotary import phases
 
@@ -110,15 +114,27 @@ def why_not(model: nn.Module) -> str | None:
     'a Linear is neither a GPT, a Llama nor a Transformer'
     """
     try:
-        plan_of(model, stack=lambda *weights: weights[0])
+        plan_of(model, stack=lambda *weights: weights[0].detach())
     except NotPlainError as reason:
         return str(reason)
     return None
 
 
+def live_plan_of(model: nn.Module) -> Plan:
+    """The plan of a model as views of its parameters, which are moved side by side where they do not lie so yet."""
+    plan_of(model, adjoined)
+    return plan_of(model, _still_adjoined)  # a weight that two layers share cannot lie beside both
+
+
+def _still_adjoined(*weights: Tensor) -> Tensor:
+    if not are_adjoined(*weights):
+        raise NotPlainError("some of its layers share their weights")
+    return adjoined(*weights)
+
+
 @torch.no_grad()
-def plan_of(model: nn.Module, stack: Callable[..., Tensor] = lambda *weights: torch.cat(weights)) -> Plan:
-    """The plan of a model; NotPlainError where it has parts that are not known here."""
+def plan_of(model: nn.Module, stack: Callable[..., Tensor]) -> Plan:
+    """The plan of a model, with weights side by side as `stack` says; NotPlainError where it has unknown parts."""
     make = {GPT: _gpt, Llama: _llama, Transformer: _transformer}.get(type(model))  # pyright: ignore[reportArgumentType]
     if make is None:
         raise NotPlainError(f"a {type(model).__name__} is neither a GPT, a Llama nor a Transformer")
@@ -160,10 +176,14 @@ def _llama(model: Any, stack: Callable[..., Tensor]) -> Plan:
 def _transformer(model: Any, stack: Callable[..., Tensor]) -> Plan:
     entrance, table = model.decoder.entrance, _weight(model.decoder.entrance.tokens.table)
     where = entrance.places
+    learned = _weight(where.table)[where.offset :] if type(where) is LearnedPlaces else None
+    if learned is None and type(where) is not SinusoidalPlaces:
+        raise NotPlainError(f"a {type(where).__name__} says where words stand in a way of its own")
 
     def places(count: int) -> Tensor:
-        count = min(count, getattr(where, "context", count))
-        return where(torch.arange(count, device=table.device)).detach().to(table.dtype).contiguous()
+        if learned is not None:
+            return learned[:count]
+        return where(torch.arange(count, device=table.device)).to(table.dtype).contiguous()
 
     first, last = (None if type(norm) is nn.Identity else _norm(norm) for norm in (entrance.norm, model.decoder.norm))
     return Plan(
@@ -229,10 +249,10 @@ def _sum(stack: Callable[..., Tensor], *layers: Any) -> Sum:
     """Several linear layers that read the same as one."""
     if any(type(layer) is not nn.Linear for layer in layers):
         raise NotPlainError("some of its linear layers are more than that")
-    weights = [layer.weight.detach() for layer in layers]
-    biases = [layer.bias.detach() for layer in layers if layer.bias is not None]
-    weight = (weights[0] if len(layers) == 1 else stack(*weights)).contiguous()
-    return Sum(weight, None if not biases else biases[0] if len(biases) == 1 else stack(*biases))
+    weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers if layer.bias is not None]
+    if biases and len(biases) < len(weights):
+        raise NotPlainError("only some of the layers that read the same have a bias")
+    return Sum(stack(*weights), stack(*biases) if biases else None)
 
 
 def _weight(table: Any) -> Tensor:

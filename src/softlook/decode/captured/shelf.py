@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from softlook.decode.captured.board import Board, Size
-from softlook.decode.captured.plan import NotPlainError, Plan, plan_of
+from softlook.decode.captured.plan import NotPlainError, Plan, live_plan_of
 from softlook.decode.captured.step import State
 
 LARGEST = 1 << 31
@@ -21,7 +21,7 @@ class Shelf:
     """A model's plan, and one memory with its graphs that nobody uses at the moment."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.plan: Plan = plan_of(model)
+        self.plan: Plan = live_plan_of(model)
         self.idle: State | None = None
         self.boards: list[Board] = []
         """Of beam searches, those that nobody uses at the moment; the last used one last."""
@@ -71,6 +71,8 @@ def _room(device: torch.device) -> int:
 
 
 Mark = tuple[Any, ...]
+SETTING = bool, int, float, str, type(None)
+"""Kinds of attributes that say how a part works."""
 SHELVES: "WeakKeyDictionary[nn.Module, tuple[Mark, Shelf | str]]" = WeakKeyDictionary()
 """Of each model that was asked about: its shelf, or why it has none."""
 
@@ -82,7 +84,10 @@ def refusal(model: nn.Module) -> str | None:
 
 
 def shelf_of(model: nn.Module) -> Shelf:
-    """The shelf of a model that can be planned; a new one when its weights have changed."""
+    """The shelf of a model that can be planned; a new one when its parts are others, or lie elsewhere.
+
+    Values of weights may change: a plan shares their memory.
+    """
     known = _known(model)
     if isinstance(known, str):
         raise NotPlainError(known)
@@ -90,10 +95,10 @@ def shelf_of(model: nn.Module) -> Shelf:
 
 
 def _known(model: nn.Module) -> Shelf | str:
-    mark = _mark(model)
     known = SHELVES.get(model)
-    if known is None or known[0] != mark:
-        known = SHELVES[model] = mark, _new(model)
+    if known is None or known[0] != _mark(model):
+        made = _new(model)  # it may move weights side by side, so it is marked afterwards
+        known = SHELVES[model] = _mark(model), made
     return known[1]
 
 
@@ -107,11 +112,13 @@ def _new(model: nn.Module) -> Shelf | str:
 
 
 def _mark(model: nn.Module) -> Mark:
-    """Something else when weights, parts or watchers change."""
+    """Something else when parts, their settings or watchers change, or where weights lie."""
     marks: list[Any] = []
     for part in model.modules():
-        marks.append((id(part), bool(part._forward_hooks or part._forward_pre_hooks)))
+        marks.append(None if part is model else part)  # itself, not its id, which another may have later
+        marks.append(bool(part._forward_hooks or part._forward_pre_hooks))
+        marks += [(name, value) for name, value in vars(part).items() if isinstance(value, SETTING) or callable(value)]
         for tensor in (*part._parameters.values(), *part._buffers.values()):
             if tensor is not None:
-                marks.append((tensor.data_ptr(), tensor.dtype, 0 if tensor.is_inference() else tensor._version))
+                marks.append((tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()))
     return tuple(marks)
