@@ -12,6 +12,7 @@ from softlook.base.errors import ConfigError, WeightsError
 from softlook.decode import Continuing, Said, beam, generate, likeliest, sample, stream
 from softlook.decode.captured.speaker import why_not_planned
 from softlook.decode.choosing import Asked, choices, chosen
+from softlook.decode.habits import Habits
 from softlook.decode.picking import Pick, Sample, drawn
 from softlook.decode.row_errors import LogitsError, NoTokenLeftError, RowError
 from softlook.models import GPT
@@ -130,6 +131,12 @@ def test_a_row_to_which_rules_leave_nothing_fails_alone() -> None:
 def test_a_rule_that_makes_nan_fails_its_row() -> None:
     with pytest.raises(ConfigError, match="make NaN or infinity of logits as word 1"):
         generate(tiny(), [[1]], rules=[lambda scores, said: scores * torch.nan], longest=2)
+
+
+def test_a_search_to_which_rules_leave_nothing_says_so() -> None:
+    habits = Habits(last=(7,), suppressed=(7,), anew=True)  # an end is forced, and suppressed
+    with pytest.raises(NoTokenLeftError, match="leave no token"):
+        beam(Continuing(tiny()), PROMPTS, end=7, longest=1, beams=2, rules=habits.rules(1, (7,)))
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES.values(), ids=BREAKAGES)

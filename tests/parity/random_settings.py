@@ -127,4 +127,4 @@ def differences(ours: Found, theirs: Found, *, searched: bool) -> list[str]:
 
 def _as_good(found: list[tuple[list[int], float]], wanted: list[tuple[list[int], float]]) -> bool:
     close = len(found) == len(wanted)
-    return close and all(abs(a - b) < NEAR for (_, a), (_, b) in zip(found, wanted, strict=True))
+    return close and all(abs(a - b) < NEAR * (1 + abs(b)) for (_, a), (_, b) in zip(found, wanted, strict=True))

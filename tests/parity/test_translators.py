@@ -150,9 +150,7 @@ def test_a_tokenizer_that_puts_nothing_around_texts_does_not_keep_the_end_from_a
     assert [one.text for one in translate(opened(folder, device="cpu"), TEXTS)] == [one.text for one in wanted]
 
 
-def test_a_translation_cut_by_a_length_limit_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_translation_cut_by_a_length_limit_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, _, _ = folder_of("Marian", tmp_path)
     whole = translate(opened(folder, device="cpu"), TEXTS)
     content = json.loads((folder / "generation_config.json").read_text())

@@ -13,7 +13,7 @@ from softlook.decode.leading import led
 from softlook.decode.outlook import Outlook, Prospect
 from softlook.decode.penalties import uncovered
 from softlook.decode.phrases import Phrases
-from softlook.decode.row_errors import LogitsError, RowError, raised_for
+from softlook.decode.row_errors import LogitsError, NoTokenLeftError, RowError, raised_for
 from softlook.decode.rules import Rule
 from softlook.decode.said import Said
 from softlook.decode.search import Candidates, Choice, Found, Hypothesis, Wanted, best_of, candidates, choose
@@ -61,9 +61,13 @@ class Beams:
         with torch.inference_mode() if self.branching.lean else nullcontext():
             while self.advance():
                 pass
+        found = self.whole()
+        if self.rules and self.musts is None:
+            lost = [number for number, several in enumerate(found) if not several and number not in self.dropped]
+            self.errors |= {number: _no_token_left(number) for number in lost if number not in self.errors}
         if self.errors:
-            raise raised_for(self.errors, self.whole())
-        return self.whole()
+            raise raised_for(self.errors, found)
+        return found
 
     def step(self) -> bool:
         """As `advance`, but an error where a sequence fails: its `rows` are the numbers of those that just failed.
@@ -127,7 +131,8 @@ class Beams:
         alive = self.scores.flatten() > -torch.inf  # a way that does not count fails nobody
         for place in (broken & alive).view_as(self.scores).any(1).nonzero()[:, 0].tolist():
             number = self.under_way[place]
-            self.errors[number] = LogitsError.of([number], self.length)
+            own = seen.own[:, 0].isnan().view_as(self.scores)[place].any()
+            self.errors[number] = LogitsError.of([number], self.length) if own else _no_token_left(number, self.length)
         return Outlook(seen.words, seen.scores.masked_fill(broken[:, None], -torch.inf), seen.own)
 
     def _grouped(self, prospect: Prospect, length: int) -> list[tuple[Candidates, Choice]]:
@@ -259,6 +264,14 @@ class Beams:
             for group, (found, choice) in enumerate(parts):
                 told += _told(found, choice, place, None if last else group * self.wanted.each)
             self.tell(Step(number, length, tuple(told)))
+
+
+def _no_token_left(number: int, length: int | None = None) -> NoTokenLeftError:
+    at = "" if length is None else f" at new token {length}"
+    return NoTokenLeftError(
+        f"the rules leave no token, or no finite score, to any beam of row {number}{at}. Allow an end, or fewer rules",
+        [number],
+    )
 
 
 def _told(found: Candidates, choice: Choice, place: int, first: int | None) -> list[Candidate]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from softlook.base.errors import ConfigError
@@ -140,4 +141,5 @@ def alone(tokens: Sequence[Token], end: Token | None, penalty: float) -> Hypothe
 
 
 def _anew(scores: Tensor, said: Sequence[Said]) -> Tensor:
-    return scores.log_softmax(-1)
+    nothing = scores.amax(-1, keepdim=True) == -torch.inf  # where rules leave nothing, there is nothing to sum to one
+    return torch.where(nothing, scores, scores.log_softmax(-1))

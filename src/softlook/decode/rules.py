@@ -12,7 +12,17 @@ from torch import Tensor
 
 from softlook.base.errors import ConfigError
 from softlook.decode.said import Said
-from softlook.decode.token_rows import among, counted, followers, forced, padded, places_of, with_values, without
+from softlook.decode.token_rows import (
+    among,
+    counts,
+    followers,
+    forced,
+    padded,
+    penalised,
+    places_of,
+    with_values,
+    without,
+)
 
 Rule = Callable[[Tensor, Sequence[Said]], Tensor]
 """Scores (N, V), and the N sequences so far -> scores (N, V)."""
@@ -45,7 +55,7 @@ def repetition_penalty(penalty: float) -> Rule:
     if not 0 < penalty < math.inf:
         raise ConfigError(f"a repetition penalty is a number above 0, and 1 changes nothing; {penalty} came")
 
-    return lambda scores, said: _penalised(scores, padded([(one.prompt, one.new) for one in said]), penalty)
+    return lambda scores, said: penalised(scores, padded([(one.prompt, one.new) for one in said]), penalty)
 
 
 def source_repetition_penalty(penalty: float, source_of: Callable[[Said], Sequence[int]]) -> Rule:
@@ -56,7 +66,7 @@ def source_repetition_penalty(penalty: float, source_of: Callable[[Said], Sequen
     """
     if not 0 < penalty < math.inf:
         raise ConfigError(f"a repetition penalty is a number above 0, and 1 changes nothing; {penalty} came")
-    return lambda scores, said: _penalised(scores, padded([(source_of(one),) for one in said]), 1 / penalty)
+    return lambda scores, said: penalised(scores, padded([(source_of(one),) for one in said]), 1 / penalty)
 
 
 def presence_penalty(penalty: float) -> Rule:
@@ -66,7 +76,7 @@ def presence_penalty(penalty: float) -> Rule:
     tensor([[ 0.0000, -0.5000,  0.0000]])
     """
     _is_number("presence penalty", penalty)
-    return lambda scores, said: _lowered(scores, said, lambda times: penalty * times.clamp(max=1))
+    return lambda scores, said: scores - penalty * counts(scores, padded([(one.new,) for one in said])).clamp(max=1)
 
 
 def frequency_penalty(penalty: float) -> Rule:
@@ -76,7 +86,7 @@ def frequency_penalty(penalty: float) -> Rule:
     tensor([[ 0., -1.,  0.]])
     """
     _is_number("frequency penalty", penalty)
-    return lambda scores, said: _lowered(scores, said, lambda times: penalty * times)
+    return lambda scores, said: scores - penalty * counts(scores, padded([(one.new,) for one in said]))
 
 
 def logit_bias(bias: Mapping[int, float]) -> Rule:
@@ -256,20 +266,6 @@ def ends_of(end: int | Collection[int]) -> frozenset[int]:
     return frozenset([end]) if isinstance(end, int) else frozenset(end)
 
 
-def _penalised(scores: Tensor, ids: Tensor, penalty: float) -> Tensor:
-    """The scores, those of each row's ids divided by the penalty, or multiplied where they are negative."""
-    places = places_of(scores, ids)
-    own = scores.reshape(-1)[places]
-    return with_values(scores, places, torch.where(own < 0, own * penalty, own / penalty))
-
-
-def _lowered(scores: Tensor, said: Sequence[Said], penalty: Callable[[Tensor], Tensor]) -> Tensor:
-    """The scores, less what a penalty makes of how often each word was said."""
-    places, times = counted(scores, padded([(one.new,) for one in said]))
-    own = scores.reshape(-1)[places]
-    return with_values(scores, places, own - penalty(times.to(own)))
-
-
-def _is_number(name: str, value: float) -> None:
-    if not math.isfinite(value):
-        raise ConfigError(f"a {name} is a number, and 0 changes nothing; {value} came")
+def _is_number(name: str, penalty: float) -> None:
+    if not math.isfinite(penalty):
+        raise ConfigError(f"a {name} is a number, and 0 changes nothing; {penalty} came")

@@ -50,10 +50,24 @@ def with_values(
     return made
 
 
-def counted(scores: Float[Tensor, "N V"], ids: Int[Tensor, "N T"]) -> tuple[Int[Tensor, " P"], Int[Tensor, " P"]]:
-    """Where each row's ids stand among all scores, each once, and how often each comes."""
-    places, times = places_of(scores, ids).unique(return_counts=True)
-    return places, times
+def counts(scores: Float[Tensor, "N V"], ids: Int[Tensor, "N T"]) -> Float[Tensor, "N V"]:
+    """How often each word stands in each row; ids that have no score are passed over."""
+    ids = ids.to(scores.device)
+    there = (ids >= 0) & (ids < scores.shape[-1])
+    return torch.zeros_like(scores).scatter_add_(1, ids * there, there.to(scores))
+
+
+def penalised(scores: Float[Tensor, "N V"], ids: Int[Tensor, "N T"], penalty: float) -> Float[Tensor, "N V"]:
+    """The scores, those of each row's ids divided by the penalty, or multiplied where they are negative."""
+    if not ids.shape[1]:
+        return scores
+    ids = ids.to(scores.device)
+    there = (ids >= 0) & (ids < scores.shape[-1])
+    some, first = there.max(1, keepdim=True)  # what has no score stands for the first that has one
+    columns = torch.where(there, ids, ids.gather(1, first)) * some
+    own = scores.gather(1, columns)
+    new = torch.where(own < 0, own * penalty, own / penalty)
+    return scores.scatter(1, columns, torch.where(some, new, own))
 
 
 def followers(
