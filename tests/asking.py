@@ -19,7 +19,7 @@ from torch import Tensor
 from softlook import attention, attention_weights, explain, masks, positions, scores
 from softlook.base.errors import BackendError
 from softlook.base.shapes import Tile
-from softlook.ops import blocks
+from softlook.ops import blocks, statistics
 from softlook.ops.bias import as_bias
 from softlook.ops.masks import Mask
 from softlook.ops.masks.algebra import as_mask
@@ -267,7 +267,8 @@ def small_tiles() -> Iterator[None]:
     def tiles(self: Question, *_: Any, **__: Any) -> Any:
         return usual(self, 4, 2)
 
-    with mock.patch.object(Question, "tiles", tiles), mock.patch.multiple(blocks, COLUMNS=3, SMALL=0):
+    remembered = mock.patch.object(statistics, "SMALL", 0)
+    with mock.patch.object(Question, "tiles", tiles), mock.patch.multiple(blocks, COLUMNS=3, SMALL=0), remembered:
         yield
 
 

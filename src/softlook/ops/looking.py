@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import overload
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -70,7 +69,10 @@ class Look:
 
     lse = Found("(B, H, T) log of the sum of exp(score); -inf where nothing is seen. Any weight is exp(score - lse).")
     entropy = Found("(B, H, T) -sum of w log w, in nats: 0 for one key, log n for n keys alike.")
-    effective_keys = Found("(B, H, T) (sum of w)^2 / sum of w^2: n for n keys alike, 0 where nothing is seen.")
+    effective_keys = Found(
+        "(B, H, T) (sum of w)^2 / sum of w^2: n for n keys alike, at least 1 where any key is seen, 0 where none is. "
+        "A sink does not change it: it takes the same share of every key."
+    )
     strongest = Found("(B, H, T) the largest weight.")
     distance = Found("(B, H, T) sum of w |i - j|: how far off a query looks, in positions.")
     top_weights = Found("(B, H, T, top) the largest weights, largest first; 0 where there are fewer keys.")
@@ -85,8 +87,7 @@ class Look:
         B, G, s, _ = question.key.shape
         value = value.expand(B, G, *value.shape) if value.ndim == 2 else value
         check_value(question, value)
-        with torch.no_grad():
-            return statistics.mix(question, self.total, value)
+        return statistics.mix(question, self.total, value)
 
     def spread(self, amounts: Tensor) -> Tensor:
         """The map turned over times `amounts`, (B, H, T, E) or (T, E): what each key is given. (B, H, S, E)"""
@@ -98,8 +99,7 @@ class Look:
             raise ShapeError(
                 f"spread wants one amount for each query, {(B, H, T, 'width')}; {tuple(amounts.shape)} came"
             )
-        with torch.no_grad():
-            return statistics.spread(question, self.total, amounts).to(amounts.dtype)
+        return statistics.spread(question, self.total, amounts).to(amounts.dtype)
 
     def __repr__(self) -> str:
         sizes = [f"{name} {'x'.join(map(str, found.shape))}" for name, found in self.found.items()]
@@ -130,7 +130,9 @@ def look(
     """Statistics of the map `attention` averages with: exact, in memory that grows with the length, not its square.
 
     `ask` names what to find out, among the fields of `Look`; `top` is how many keys `top_weights` lists,
-    `bins` how many cells a side of the pooled maps has. A look measures: no gradient flows through it.
+    `bins` how many cells a side of the pooled maps has. Every statistic but `top_indices` is differentiable, as are
+    `Look.mix` and `Look.spread`; strips are recomputed for it, so memory stays O(N). To measure only, call it under
+    `torch.no_grad()`, which is faster.
 
     Keys that come in parts (a cache in chunks, a ring of machines): `part=(first, all)` places these keys
     among all of them. Looks at parts are joined by `softlook.ops.merge`. What is added up per key needs the
@@ -148,8 +150,7 @@ def look(
     )
     wanted = _wanted(ask)
     _check_part(question, wanted, sink, part, lse)
-    with torch.no_grad():
-        found = statistics.measure(question, wanted, top=_count("top", top), bins=_count("bins", bins), lse=lse)
+    found = statistics.measure(question, wanted, top=_count("top", top), bins=_count("bins", bins), lse=lse)
     return Look({name: found[name] for name in EVERYTHING if name in wanted}, question, lse)
 
 
@@ -171,7 +172,7 @@ def attention_and_look(
 ) -> tuple[Float[Tensor, "B H T E"], Look]:
     """The output of `attention` and a `Look` at its map, in one go.
 
-    Gradients flow through the output as ever. Without any to carry, both come from one pass.
+    Gradients flow through the output and through the look. Without any to carry, both come from one pass.
 
     >>> import torch
     >>> query, key, value = torch.randn(3, 1, 2, 6, 4)
@@ -183,10 +184,9 @@ def attention_and_look(
     wanted, (value,) = _wanted(ask), autocast(value)
     check_value(question, value)
     carries = share(dropout) > 0 or question.learns_with(value)
-    with torch.no_grad():
-        found = statistics.measure(
-            question, wanted, top=_count("top", top), bins=_count("bins", bins), value=None if carries else value
-        )
+    found = statistics.measure(
+        question, wanted, top=_count("top", top), bins=_count("bins", bins), value=None if carries else value
+    )
     output = found.pop("output", None)
     if output is None:
         output = attention(
