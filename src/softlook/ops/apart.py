@@ -23,7 +23,7 @@ def lengths(question: Question) -> list[int] | None:
         return None
     if question.query.is_cuda or T != S or question.first_key or 1 not in (B, documents.keys.shape[0]):
         return None  # queries are the last keys; a GPU would have to be waited for, and has a kernel of its own
-    return prepared(mask, ("apart", S), lambda: _runs(documents.keys[0]))
+    return prepared(mask, "apart", S, lambda: _runs(documents.keys[0]))
 
 
 def attend(question: Question, value: Tensor, runs: list[int], answer: Callable[[Question, Tensor], Tensor]) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from softlook.ops.looking import Look
+from softlook.ops.statistics import least_log
 
 
 def merge_looks(looks: Sequence[Look]) -> Look:
@@ -79,8 +80,7 @@ def _shares(lses: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
 
 def _plogp(lses: Sequence[Tensor], shares: Sequence[Tensor], total: Tensor) -> Tensor:
     """Sum of share * log(share). Shares of 0 add 0, with a gradient of 0."""
-    least = torch.finfo(total.dtype).min
-    logs = [(lse - _finite(total)).clamp(min=least) for lse in lses]
+    logs = [(lse - _finite(total)).clamp(min=least_log(total.dtype)) for lse in lses]
     return torch.stack([share * log for share, log in zip(shares, logs, strict=True)]).sum(0)
 
 

@@ -16,6 +16,7 @@ from softlook.base.moving import moved
 from softlook.base.shapes import Tile, span
 from softlook.ops.bias import Bias, as_bias
 from softlook.ops.masks.algebra import Mask, Sizes, as_mask
+from softlook.ops.masks.prepared import on_device
 from softlook.ops.scores import DotScore, Score, scaled
 
 SCALED_DOT = scaled()
@@ -125,7 +126,7 @@ def ask(
         raise ShapeError(f"part=(first, all) places {s} keys from {first_key} on among {S}: they do not fit")
     sizes = (B, H, T, S)
     if mask is not None:
-        mask = moved(as_mask(mask), query.device)
+        mask = on_device(as_mask(mask), query.device)
         mask.check(sizes)
     if bias is not None:
         bias = moved(as_bias(bias), query.device)
@@ -201,10 +202,12 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def _sink(sink: Tensor | float, heads: int, query: Tensor) -> Tensor:
-    sink = torch.as_tensor(sink, device=query.device)
+    numbers = torch.float64 if query.dtype == torch.float64 else torch.float32
+    if not isinstance(sink, Tensor):
+        return query.new_full((heads,), sink, dtype=numbers)  # filled where it is needed: nothing to copy to a GPU
     if sink.shape not in ((), (heads,)):
         raise ShapeError(f"sink wants one score, or one for each of the {heads} heads; {tuple(sink.shape)} came")
-    return sink.to(torch.float64 if query.dtype == torch.float64 else torch.float32).expand(heads)
+    return sink.to(query.device, numbers).expand(heads)
 
 
 def _number(name: str, number: float) -> float:

@@ -111,7 +111,7 @@ def _mask_alone(question: Question) -> tuple[Tensor, Tensor | None]:
 
     if math.prod(sizes[2:]) * sizes[0] > LARGE:
         return make()
-    return prepared(mask, ("shade", sizes, device, question.query.dtype), make)
+    return prepared(mask, "shade", (sizes, device, question.query.dtype), make)
 
 
 def _shade_and_sees(seen: Tensor, question: Question, certain: bool) -> tuple[Tensor, Tensor | None]:

@@ -198,11 +198,16 @@ def best(weights: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _entropy(strip: Strip) -> Tensor:
-    lse = strip.lse.clamp(min=torch.finfo(strip.lse.dtype).min)  # nothing seen: every weight is 0, so is the sum
+    lse = strip.lse.masked_fill(strip.lse == -torch.inf, 0)  # nothing seen: every weight is 0, so is the sum
     logs = torch.sub(strip.scores, lse[..., None], out=strip.spare)
     if strip.hides:
-        logs = torch.clamp(logs, min=torch.finfo(logs.dtype).min, out=strip.spare)  # 0 times a number, not 0 times -inf
+        logs = torch.clamp(logs, min=least_log(logs.dtype), out=strip.spare)
     return -torch.mul(logs, strip.weights, out=strip.spare).sum(-1)
+
+
+def least_log(dtype: torch.dtype) -> float:
+    """A logarithm whose exponential is 0: w log w is 0 times this number, never 0 times -inf."""
+    return 2 * math.log(torch.finfo(dtype).tiny)
 
 
 def _effective_keys(strip: Strip) -> Tensor:
