@@ -145,7 +145,7 @@ def cases(
         "score": lambda: draw(some_scores(H, D, made)),
         "mask": lambda: draw(some_masks((B, H, T, S), made, kinds=kinds)),
         "bias": lambda: draw(
-            some_biases((B, H, T, S), (D + isinstance(options.get("score"), Distance), E), made, kinds)
+            some_biases((B, H, T, S), (D + 2 * isinstance(options.get("score"), Distance), E), made, kinds)
         ),
         "scale": lambda: draw(st.sampled_from([0.25, 1.0, 2.0, -0.5, 0.0])),
         "softcap": lambda: draw(st.sampled_from([0.5, 3.0, 30.0])),

@@ -27,7 +27,8 @@ def attend(
 
     It takes a query all of whose scores are NaN for one that sees nothing: zeros come out, and a log-sum-exp of 0.
     """
-    kind, wanted = value.dtype, works_in(value.dtype, learns(query, key, value))
+    whole = allowed is not None and allowed.dtype not in HALF  # a bias, which half precision would round
+    kind, wanted = value.dtype, works_in(value.dtype, whole or learns(query, key, value))
     query, key, value = query.to(wanted), key.to(wanted), value.to(wanted)
     allowed = None if allowed is None else allowed.to(wanted)
     if dropout or not _suits_flash(query, key, value, allowed):
@@ -54,9 +55,9 @@ def in_three(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return short and query.dtype not in HALF  # three steps would round half-precision scores
 
 
-def works_in(dtype: torch.dtype, learning: bool) -> torch.dtype:
-    """Half precision goes through single where it has to come back: that is several times faster, and more exact."""
-    return torch.float32 if dtype in HALF and learning else dtype
+def works_in(dtype: torch.dtype, single: bool) -> torch.dtype:
+    """Half precision goes through single where it has to come back (several times faster, more exact) or has a bias."""
+    return torch.float32 if dtype in HALF and single else dtype
 
 
 def attend_in_three(

@@ -13,7 +13,7 @@ from softlook.ops import statistics
 from softlook.ops.bias import Bias
 from softlook.ops.masks.algebra import Mask
 from softlook.ops.operation import attention, share
-from softlook.ops.question import Question, autocast, check_tensor, check_value
+from softlook.ops.question import Question, autocast, check_tensor, check_value, full_precision
 from softlook.ops.question import ask as ask_question
 from softlook.ops.scores import Score
 
@@ -87,7 +87,8 @@ class Look:
         B, G, s, _ = question.key.shape
         value = value.expand(B, G, *value.shape) if value.ndim == 2 else value
         check_value(question, value)
-        return statistics.mix(question, self.total, value)
+        with full_precision(value):
+            return statistics.mix(question, self.total, value)
 
     def spread(self, amounts: Tensor) -> Tensor:
         """The map turned over times `amounts`, (B, H, T, E) or (T, E): what each key is given. (B, H, S, E)"""
@@ -99,7 +100,8 @@ class Look:
             raise ShapeError(
                 f"spread wants one amount for each query, {(B, H, T, 'width')}; {tuple(amounts.shape)} came"
             )
-        return statistics.spread(question, self.total, amounts).to(amounts.dtype)
+        with full_precision(amounts):
+            return statistics.spread(question, self.total, amounts).to(amounts.dtype)
 
     def __repr__(self) -> str:
         sizes = [f"{name} {'x'.join(map(str, found.shape))}" for name, found in self.found.items()]
@@ -150,7 +152,8 @@ def look(
     )
     wanted = _wanted(ask)
     _check_part(question, wanted, sink, part, lse)
-    found = statistics.measure(question, wanted, top=_count("top", top), bins=_count("bins", bins), lse=lse)
+    with full_precision(question.query):
+        found = statistics.measure(question, wanted, top=_count("top", top), bins=_count("bins", bins), lse=lse)
     return Look({name: found[name] for name in EVERYTHING if name in wanted}, question, lse)
 
 
@@ -184,9 +187,10 @@ def attention_and_look(
     wanted, (value,) = _wanted(ask), autocast(value)
     check_value(question, value)
     carries = share(dropout) > 0 or question.learns_with(value)
-    found = statistics.measure(
-        question, wanted, top=_count("top", top), bins=_count("bins", bins), value=None if carries else value
-    )
+    with full_precision(value):
+        found = statistics.measure(
+            question, wanted, top=_count("top", top), bins=_count("bins", bins), value=None if carries else value
+        )
     output = found.pop("output", None)
     if output is None:
         output = attention(

@@ -98,7 +98,8 @@ def _written_out(question: Question) -> tuple[Tensor | None, Tensor | None]:
         seen = ~numbers.isneginf() if mask is None else ~numbers.isneginf() & mask.on(tile)
         numbers = numbers.masked_fill(~seen, 0)
         shade, sees = _shade_and_sees(seen, question, certain=False)
-    numbers = numbers.to(question.query.dtype)
+    # A GPU's kernels want the bias in the dtype of the query; a CPU works in that of the bias.
+    numbers = numbers.to(question.query.dtype if question.query.is_cuda else question.numbers)
     return (numbers if shade is None else numbers + shade).expand(-1, -1, T, -1), sees
 
 
