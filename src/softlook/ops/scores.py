@@ -62,7 +62,7 @@ class Cosine(DotScore):
     temperature: float
 
     def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.nn.functional.normalize(query, dim=-1), torch.nn.functional.normalize(key, dim=-1)
+        return _direction(query), _direction(key)
 
     def scale(self, width: int) -> float:
         return 1 / self.temperature
@@ -175,6 +175,11 @@ def additive(
     0.0
     """
     return Additive(to_query, to_key, vector)
+
+
+def _direction(x: Tensor) -> Tensor:
+    """Vectors of length 1. In single precision at least: float16 holds no number small enough to keep 0 from 0 / 0."""
+    return torch.nn.functional.normalize(x.to(_at_least_single(x)), dim=-1).to(x.dtype)
 
 
 def _at_least_single(like: Tensor) -> torch.dtype:

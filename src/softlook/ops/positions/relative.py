@@ -61,6 +61,8 @@ class TransformerXL(Bias):
     def on(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
         heads = slice(tile.heads.start, tile.heads.stop)
         t, s = tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start
+        if not t * s:
+            return query.new_zeros((*query.shape[:2], t, s), dtype=score_dtype(query.dtype))
         farthest = tile.rows.stop - 1 + tile.shift - tile.columns.start
         distances = farthest - torch.arange(t + s - 1, device=tile.device)
         query, key, relative, content, position = (
