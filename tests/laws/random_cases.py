@@ -27,9 +27,9 @@ class Drawing:
         return self.random.random() < share
 
     def leaf(self, name: str, *shape: int, over: float = 1.0) -> str:
-        """Multiples of 1/16 up to 3, which every dtype holds exactly."""
+        """Odd multiples of 1/16: every dtype holds them exactly, and no vector is 0, where a cosine has no slope."""
         drawn = torch.randn(shape, generator=self.torch, dtype=torch.float64).clamp(-3, 3)
-        self.numbers[name] = (drawn / over * 16).round() / 16
+        self.numbers[name] = ((drawn / over * 8).floor() + 0.5) / 8
         return name
 
     def whole(self, low: int, high: int, count: int) -> list[int]:
