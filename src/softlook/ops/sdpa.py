@@ -111,7 +111,12 @@ def map_bytes(question: Question, value: Tensor, dropout: float) -> int:
 
 
 def _is_fused_on_cpu(question: Question, value: Tensor, dropout: float) -> bool:
-    """torch's one fused kernel for CPUs has no dropout, no gradient for a mask, and wants numbers side by side."""
+    """torch's one fused kernel for CPUs has no dropout, no gradient for a mask, and wants numbers side by side.
+
+    A compiler cannot read torch's switch for it: there the choice is left to torch.
+    """
+    if torch.compiler.is_compiling():
+        return False
     tensors = (question.query, question.key, value)
     even = question.query.shape[3] != value.shape[3] or all(tensor.stride(3) == 1 for tensor in tensors)
     learned = question.bias is not None and question.bias.learned and torch.is_grad_enabled()
