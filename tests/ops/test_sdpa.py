@@ -119,15 +119,3 @@ def test_a_gpu_never_holds_the_map(mask: masks.Mask | None, dtype: torch.dtype) 
     attention(query, query, query, mask=mask)
     used = torch.cuda.max_memory_allocated() - before
     assert used < 2 * 8 * 1024 * 1024 * 2, f"{used} bytes"  # the map alone in half precision
-
-
-@pytest.mark.usefixtures("no_shape_checks")
-@pytest.mark.parametrize("mask", [None, masks.causal(), masks.window(3)], ids=str)
-def test_a_compiler_sees_through_the_choice_of_kernel(mask: masks.Mask | None) -> None:
-    query = torch.randn(1, 2, cpu.FEW + 8, 8, device=DEVICE)
-
-    def call(query: torch.Tensor) -> torch.Tensor:
-        return attention(query, query, query, mask=mask)
-
-    compiled = torch.compile(call, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(query), call(query))
