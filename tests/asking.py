@@ -19,7 +19,7 @@ from torch import Tensor
 from softlook import attention, attention_weights, explain, masks, positions, scores
 from softlook.base.errors import BackendError
 from softlook.base.shapes import Tile
-from softlook.ops import blocks
+from softlook.ops import blocks, statistics
 from softlook.ops.bias import as_bias
 from softlook.ops.masks import Mask
 from softlook.ops.masks.algebra import as_mask
@@ -145,7 +145,7 @@ def cases(
         "score": lambda: draw(some_scores(H, D, made)),
         "mask": lambda: draw(some_masks((B, H, T, S), made, kinds=kinds)),
         "bias": lambda: draw(
-            some_biases((B, H, T, S), (D + isinstance(options.get("score"), Distance), E), made, kinds)
+            some_biases((B, H, T, S), (D + 2 * isinstance(options.get("score"), Distance), E), made, kinds)
         ),
         "scale": lambda: draw(st.sampled_from([0.25, 1.0, 2.0, -0.5, 0.0])),
         "softcap": lambda: draw(st.sampled_from([0.5, 3.0, 30.0])),
@@ -267,7 +267,8 @@ def small_tiles() -> Iterator[None]:
     def tiles(self: Question, *_: Any, **__: Any) -> Any:
         return usual(self, 4, 2)
 
-    with mock.patch.object(Question, "tiles", tiles), mock.patch.multiple(blocks, COLUMNS=3, SMALL=0):
+    remembered = mock.patch.object(statistics, "SMALL", 0)
+    with mock.patch.object(Question, "tiles", tiles), mock.patch.multiple(blocks, COLUMNS=3, SMALL=0), remembered:
         yield
 
 

@@ -1,12 +1,14 @@
 """A NaN is never hidden and never spreads; dropout changes the output, not what is reported."""
 
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 
 from softlook import attention, attention_and_look, look
+from softlook.ops import cpu
 from tests.asking import DEVICE, EAGER, Case, Made, cases, close
 
 
@@ -46,6 +48,38 @@ def test_a_nan_in_a_key_that_is_seen_stays_in_sight(case: Case, backend: str) ->
     blind = ~case.seen().any(-1)
     assert output[b].unflatten(0, (G, -1))[g][sees].isnan().all()
     assert output[blind].eq(0).all()
+
+
+BROKEN = {
+    "nan": [torch.nan],
+    "inf": [torch.inf],
+    "overflow": [1e38],
+    "mixed": [torch.inf, 1e38, -1e38],
+}
+
+
+@pytest.mark.parametrize(
+    ("backend", "few"), [("reference", 0), ("blocks", 0), ("sdpa", 0), ("sdpa", 64)], ids=lambda way: str(way)
+)
+@pytest.mark.parametrize("numbers", BROKEN)
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(case=cases(dtype=torch.float32, without=("score", "softcap", "bias")))
+def test_what_overflows_in_a_hidden_key_gives_the_right_answer_or_nan(
+    case: Case, backend: str, numbers: str, few: int
+) -> None:
+    assume(case.can(backend) and case.options.get("mask") is not None)
+    hidden = ~case.seen().any(2).unflatten(1, (case.key.shape[1], -1)).any(2)  # (B, G, S): from every query
+    assume(bool(hidden.any()))
+    broken = torch.tensor(BROKEN[numbers], device=DEVICE).repeat(case.key.shape[3])[: case.key.shape[3]]
+    key = torch.where(hidden[..., None], broken, case.key)
+    wanted = case.attend(backend="reference")
+    with mock.patch.object(cpu, "FEW", few):  # up to so many queries go in three steps
+        output = case.but(key=key).attend(backend=backend)
+    right = output.isclose(wanted, rtol=1e-4, atol=1e-4).all(-1)
+    assert (right | output.isnan().any(-1)).all()
+    if backend == "reference":
+        assert right.all()
+    assert output[~case.seen().any(-1)].eq(0).all(), "who sees nothing gets zeros"
 
 
 @pytest.mark.parametrize("backend", EAGER)

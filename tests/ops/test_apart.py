@@ -62,7 +62,7 @@ def test_one_row_of_documents_serves_a_whole_batch() -> None:
 def test_it_is_said() -> None:
     query, key, value = row()
     choice = explain(query, key, value, mask=masks.documents(ids()))
-    assert str(choice) == "sdpa: each document goes to torch's fused kernel on its own (0.0 MiB on the way)"
+    assert str(choice) == "sdpa: each document goes to torch's kernels on its own (0.0 MiB on the way)"
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ def test_both_ways_give_the_same_answer(mask: masks.Mask | None, monkeypatch: py
 
 
 def test_half_precision_learns_in_single() -> None:
-    assert cpu.works_in(torch.bfloat16, learning=True) == torch.float32
-    assert cpu.works_in(torch.bfloat16, learning=False) == torch.bfloat16
-    assert cpu.works_in(torch.float64, learning=True) == torch.float64
+    assert cpu.works_in(torch.bfloat16, single=True) == torch.float32
+    assert cpu.works_in(torch.bfloat16, single=False) == torch.bfloat16
+    assert cpu.works_in(torch.float64, single=True) == torch.float64
 
 
 def test_short_rows_are_turned_over_for_their_softmax_and_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:

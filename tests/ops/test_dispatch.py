@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import profile
 
 from softlook import BackendError, attention, explain, masks, positions, scores
-from softlook.ops import dispatch
+from softlook.ops import apart, cpu, dispatch, gpu
+from softlook.ops.question import ask
 from tests.asking import DEVICE, Made
 
 MADE = Made(torch.Generator().manual_seed(23), torch.float32)
@@ -37,7 +40,8 @@ CHOICES: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @ON_CPU
 @pytest.mark.parametrize("name", CHOICES)
-def test_the_path_and_the_reason_are_told(name: str) -> None:
+def test_the_path_and_the_reason_are_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "FEW", 0)
     options, backend, reason = CHOICES[name]
     choice = explain(QUERY, KEY, VALUE, **options)
     assert choice.backend == backend
@@ -137,3 +141,82 @@ def test_blocks_need_less_than_the_map_as_soon_as_it_is_large() -> None:
 def test_explaining_allocates_nothing_large(backend: Any) -> None:
     long = torch.zeros(1, 1, 1, 8, device=DEVICE).expand(1, 1, 1 << 20, 8)
     assert explain(long, long, long, mask=masks.window(3), backend=backend).bytes > 0
+
+
+STEPS = {
+    "attend_in_three": "three plain steps",
+    "attend_fused": "torch's fused kernel",
+    "attend_plainly": "no fused kernel",
+}
+LENGTHS = [(1, 40), (33, 33), (40, 129)]
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "causal": {"mask": masks.causal()},
+    "padding": {"mask": masks.padding([20])},
+    "dropout": {"dropout": 0.1},
+    "learned bias": {"bias": True},
+}
+
+
+@ON_CPU
+@pytest.mark.parametrize("switched_off", [False, True], ids=["", "flash switched off"])
+@pytest.mark.parametrize("layout", ["side by side", "gapped"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("learning", [False, True])
+@pytest.mark.parametrize("name", WAYS)
+def test_the_steps_that_are_told_are_the_steps_that_run(
+    *, name: str, learning: bool, dtype: torch.dtype, layout: str, switched_off: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    for step in STEPS:
+        usual = getattr(cpu, step)
+        spy = lambda *args, step=step, usual=usual, **named: (taken.append(step), usual(*args, **named))[1]  # noqa: E731
+        monkeypatch.setattr(cpu, step, spy)
+    for T, S in LENGTHS:
+        taken.clear()
+        query, key = torch.randn(1, 2, T, 16, dtype=dtype), torch.randn(1, 2, S, 16, dtype=dtype)
+        if layout == "gapped":
+            query, key = query[..., ::2], key[..., ::2]
+        options = dict(WAYS[name])
+        if "bias" in options:
+            options["bias"] = torch.randn(T, S, dtype=dtype, requires_grad=learning)
+        query.requires_grad_(learning)
+        backends = [SDPBackend.MATH] if switched_off else [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]
+        with sdpa_kernel(backends):
+            choice = explain(query, key, key, **options)
+            attention(query, key, key, **options)
+        told = [step for step, words in STEPS.items() if words in choice.reason]
+        assert (choice.backend, taken) == ("sdpa", told) or (choice.backend, taken) == ("blocks", [])
+        assert choice.bytes >= 2 * 2 * T * S * query.element_size() or taken in (["attend_fused"], [])
+
+
+@pytest.mark.parametrize("backend", ["auto", "sdpa", "blocks", "reference"])
+@pytest.mark.parametrize("sizes", [(0, 3), (3, 0)], ids=str)
+def test_where_a_size_is_0_the_path_that_is_told_is_taken_too(
+    backend: Any, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, key = MADE.normal(1, 2, sizes[0], 4), MADE.normal(1, 2, sizes[1], 4)
+    monkeypatch.setitem(dispatch.PATHS, "reference", lambda *_: torch.full_like(query, 7))
+    choice = explain(query, key, key, backend=backend)
+    assert choice.backend == "reference" and (backend == "reference" or "a size is 0" in choice.reason)
+    assert attention(query, key, key, backend=backend).eq(7).all()
+
+
+@ON_CPU
+def test_documents_that_are_answered_apart_are_said_to_be() -> None:
+    query = MADE.normal(1, 2, 64, 4)
+    mask = masks.documents(torch.arange(64) // 32)
+    assert apart.lengths(ask(query, query, mask=mask)) == [32, 32]
+    assert "each document goes to torch's kernels on its own" in explain(query, query, query, mask=mask).reason
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="runs with SOFTLOOK_DEVICE=cuda")
+def test_the_memory_efficient_kernel_is_not_asked_where_it_is_switched_off() -> None:
+    query = torch.randn(1, 2, 8, 16, device=DEVICE, dtype=torch.bfloat16)
+    assert gpu.suits_efficient(query, query, None)
+    with sdpa_kernel([SDPBackend.MATH]):
+        assert not gpu.suits_efficient(query, query, None)
+        with profile() as seen:
+            attention(query, query, query)
+    assert not any("efficient" in event.key for event in seen.key_averages())

@@ -111,3 +111,13 @@ def test_looking_while_attending_keeps_every_gradient() -> None:
 
     output, _ = attention_and_look(QUERY, KEY, KEY, score=score)
     assert output.requires_grad, "the score learns, but its gradient is lost"
+
+
+@pytest.mark.parametrize("sink", [0.0, 60.0, 1000.0])
+def test_a_sink_does_not_change_how_many_keys_count(sink: float) -> None:
+    query, key = torch.randn(1, 2, 3, 4, device=DEVICE), torch.randn(1, 2, 5, 4, device=DEVICE)
+    mask = masks.dense(torch.tensor([[True] * 5, [False] * 5, [True] + [False] * 4], device=DEVICE))
+    without = look(query, key, mask=mask, ask="effective_keys").effective_keys
+    counted = look(query, key, mask=mask, sink=sink, ask="effective_keys").effective_keys
+    torch.testing.assert_close(counted, without)
+    assert counted[:, :, 0].gt(1).all() and counted[:, :, 1].eq(0).all() and counted[:, :, 2].eq(1).all()

@@ -168,6 +168,10 @@ for queries in (query, query[:, :, -2:], query[:, :, -1:]):
 inputs = [tensor.clone().requires_grad_() for tensor in (query, key, value)]
 one, other = (torch.autograd.grad(f(*inputs).square().sum(), inputs) for f in (compiled, call))
 torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+many = torch.randn(1, 2, 140, 8, device="DEVICE")  # more than three plain steps are good for
+traced = torch.compile(call, backend="eager", fullgraph=True)
+torch.testing.assert_close(traced(many, many, many), call(many, many, many), rtol=1e-4, atol=1e-5)
 """
 
 

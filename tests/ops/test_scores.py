@@ -107,3 +107,11 @@ def test_a_bilinear_weight_that_does_not_fit_says_what_does() -> None:
 def test_two_widths_without_a_bilinear_score_are_refused() -> None:
     with pytest.raises(ShapeError, match=r"query is 4 wide, key 6.*scores\.bilinear joins two"):
         attention(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 3, 6), torch.zeros(1, 1, 3, 6))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_the_cosine_with_a_vector_of_zeros_is_0_in_every_dtype(dtype: torch.dtype) -> None:
+    zeros, some = torch.zeros(1, 1, 2, 4, dtype=dtype, requires_grad=True), torch.ones(1, 1, 3, 4, dtype=dtype)
+    weights = attention_weights(zeros, some, score=scores.cosine())
+    torch.testing.assert_close(weights, torch.full_like(weights, 1 / 3))
+    assert torch.autograd.grad(weights[..., 0].sum(), zeros)[0].isfinite().all()

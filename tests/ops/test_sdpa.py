@@ -17,14 +17,14 @@ MADE = Made(torch.Generator().manual_seed(29), torch.float64)
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the kernels are given."""
     seen: list[dict[str, Any]] = []
-    module = gpu if DEVICE.type == "cuda" else cpu
-    usual = module.attend
+    module, name = (gpu, "attend") if DEVICE.type == "cuda" else (cpu, "attend_fused")
+    usual = getattr(module, name)
 
     def spy(query: Any, key: Any, value: Any, allowed: Any, **named: Any) -> torch.Tensor | None:
         seen.append({"widths": {tensor.shape[3] for tensor in (query, key, value)}, "allowed": allowed} | named)
         return usual(query, key, value, allowed, **named)
 
-    monkeypatch.setattr(module, "attend", spy)
+    monkeypatch.setattr(module, name, spy)
     monkeypatch.setattr(cpu, "FEW", 0)
     return seen
 
@@ -98,6 +98,13 @@ def test_a_gradient_flows_into_a_written_bias() -> None:
         for path in ("sdpa", "reference")
     ]
     close(gradients[0], gradients[1])
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_memory_efficient_kernel_obeys_its_switch(enabled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = torch.randn(1, 2, 8, 16, dtype=torch.bfloat16)
+    monkeypatch.setattr(torch.backends.cuda, "mem_efficient_sdp_enabled", lambda: enabled)
+    assert gpu.suits_efficient(short, short, None) == enabled
 
 
 @pytest.mark.cuda

@@ -12,7 +12,8 @@ Value = TypeVar("Value")
 def moved(value: Value, device: torch.device) -> Value:
     """The same value with its tensors on `device`; itself, not a copy, if they are there already."""
     if isinstance(value, Tensor):
-        return value.to(device)  # pyright: ignore[reportReturnType]  (a tensor for a tensor)
+        double = value.dtype == torch.float64 and device.type == "mps"  # which has no double precision
+        return value.to(device, torch.float32 if double else value.dtype)  # pyright: ignore[reportReturnType]
     if value is None or isinstance(value, int | float) or not is_dataclass(value) or isinstance(value, type):
         return value
     changed = {}

@@ -24,12 +24,13 @@ def lengths(question: Question) -> list[int] | None:
         return None
     if T != S or question.first_key or 1 not in (B, documents.keys.shape[0]):
         return None  # queries are the last keys; a GPU would have to be waited for, and has a kernel of its own
-    return prepared(mask, ("apart", S), lambda: _runs(documents.keys[0]))
+    return prepared(mask, "apart", S, lambda: _runs(documents.keys[0]))
 
 
-def attend(question: Question, value: Tensor, runs: list[int], answer: Callable[[Question, Tensor], Tensor]) -> Tensor:
+def attend(question: Question, value: Tensor, answer: Callable[[Question, Tensor], Tensor]) -> Tensor:
     """Each document's own answer, put back one behind the other. (B, H, T, E)"""
-    _, rest = _parted(question.mask)
+    runs, (_, rest) = lengths(question), _parted(question.mask)
+    assert runs is not None
     B, H, _, _ = question.sizes
     # One split per tensor: its gradient is put together once, where slices would each bring a whole tensor of zeros.
     parts = zip(question.query.split(runs, 2), question.key.split(runs, 2), value.split(runs, 2), strict=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from softlook.base.errors import DtypeError
@@ -13,11 +14,16 @@ At = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(batch, head, query, key) numbers -> what is added to the score there."""
 
 
+def score_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What scores of queries of this kind are computed in, and every number that is added to them: single at least."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 class Bias:
     """What is added to the scores before the softmax. Combine with `+`."""
 
     def on(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
-        """The bias on a tile, broadcasting to (b, h, t, s).
+        """The bias on a tile, broadcasting to (b, h, t, s); what depends on the content is in `score_dtype`.
 
         `query` (b, h, t, D) and `key` (b, g, s, D) are the tile's own, for biases that depend on them.
         """

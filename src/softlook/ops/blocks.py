@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from softlook.base.shapes import Tile
 from softlook.ops.question import Question
-from softlook.ops.tilework import average, kept_from_sink, tile_weights
+from softlook.ops.tilework import SMALL, average, kept_from_sink, tile_weights
 
 ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Entries of the map in hand at a time: what fits a processor's cache, what fills a GPU."""
@@ -22,8 +22,6 @@ ROWS = 128
 """Queries in hand at a time, where that many fit."""
 COLUMNS = 1 << 14
 """Keys in hand at a time."""
-SMALL = 1 << 22
-"""Entries of a map that is cheaper to remember for the gradient than to work out again."""
 
 
 def attend(question: Question, value: Tensor, dropout: float) -> Tensor:

@@ -22,31 +22,39 @@ SHORT = 128
 """Up to so many queries and keys it is, once its backward pass is counted."""
 
 
-def attend(
+def attend_fused(
     query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, *, dropout: float, causal: bool, scale: float
 ) -> Tensor | None:
-    """torch's fused attention; `allowed` is added to the scores. None where it would hide a NaN.
+    """torch's fused attention, asked directly: so it tells the log-sum-exp too. None where it would hide a NaN.
 
     It takes a query all of whose scores are NaN for one that sees nothing: zeros come out, and a log-sum-exp of 0.
+    `allowed` is added to the scores.
     """
-    kind, wanted = value.dtype, works_in(value.dtype, learns(query, key, value))
-    query, key, value = query.to(wanted), key.to(wanted), value.to(wanted)
-    allowed = None if allowed is None else allowed.to(wanted)
-    if dropout or not _suits_flash(query, key, value, allowed) or not can_read(query, key, value):
-        grouped = query.shape[1] != key.shape[1]
-        fused = scaled_dot_product_attention
-        return fused(query, key, value, allowed, dropout, causal, scale=scale, enable_gqa=grouped).to(kind)
+    kind = value.dtype
+    query, key, value, allowed = _cast(query, key, value, allowed)
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    output, lse = flash(query, key, value, 0.0, causal, attn_mask=allowed, scale=scale)
+    output, lse = flash(query, key, value, dropout, causal, attn_mask=allowed, scale=scale)
     if bool((lse == 0).any()):
         return None if math.isnan((query.sum() + key.sum()).item()) else output.to(kind)
     return output.to(kind)
 
 
-def _suits_flash(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None) -> bool:
-    """Would torch itself take its one fused kernel? Asked directly, that tells the log-sum-exp as well."""
-    even = all(tensor.stride(3) == 1 for tensor in (query, key, value))
-    return query.device.type == "cpu" and even and (allowed is None or not allowed.requires_grad)
+def attend_plainly(
+    query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, *, dropout: float, causal: bool, scale: float
+) -> Tensor:
+    """torch's attention where its fused kernel cannot be asked; `allowed` is added to the scores."""
+    kind, grouped = value.dtype, query.shape[1] != key.shape[1]
+    query, key, value, allowed = _cast(query, key, value, allowed)
+    attend = scaled_dot_product_attention
+    return attend(query, key, value, allowed, dropout, causal, scale=scale, enable_gqa=grouped).to(kind)
+
+
+def _cast(
+    query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    whole = allowed is not None and allowed.dtype not in HALF  # a bias, which half precision would round
+    wanted = works_in(value.dtype, whole or learns(query, key, value))
+    return query.to(wanted), key.to(wanted), value.to(wanted), None if allowed is None else allowed.to(wanted)
 
 
 def in_three(query: Tensor, key: Tensor, value: Tensor) -> bool:
@@ -60,9 +68,9 @@ def in_three(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return short and query.dtype not in HALF  # three steps would round half-precision scores
 
 
-def works_in(dtype: torch.dtype, learning: bool) -> torch.dtype:
-    """Half precision goes through single where it has to come back: that is several times faster, and more exact."""
-    return torch.float32 if dtype in HALF and learning else dtype
+def works_in(dtype: torch.dtype, single: bool) -> torch.dtype:
+    """Half precision goes through single where it has to come back (several times faster, more exact) or has a bias."""
+    return torch.float32 if dtype in HALF and single else dtype
 
 
 def attend_in_three(

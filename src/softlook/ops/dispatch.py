@@ -12,6 +12,7 @@ from softlook.ops.question import FEWEST_ROWS, Question
 
 Backend = Literal["auto", "reference", "sdpa", "flex", "blocks"]
 
+EMPTY = "a size is 0, and there is nothing for a kernel to do"
 LONG = 4096
 """Queries and keys from which on a mask is not written out on a GPU."""
 PATHS = {"reference": reference.attend, "sdpa": sdpa.attend, "flex": flex.attend, "blocks": blocks.attend}
@@ -32,20 +33,19 @@ class Choice:
 def choose(question: Question, value: Tensor, dropout: float, backend: Backend) -> Choice:
     """The path that will answer; BackendError if the one asked for cannot."""
     name, reason = _path(question, value, dropout, backend)
-    return Choice(name, reason, _bytes(name, question))
+    return Choice(name, reason, _bytes(name, question, value, dropout))
 
 
 def answer(question: Question, value: Tensor, dropout: float, backend: Backend) -> Tensor:
-    """Take the chosen path; where there is nothing to look at or nobody looking, the plain one."""
+    """Take the chosen path."""
     name, _ = _path(question, value, dropout, backend)
-    if 0 in question.sizes or 0 in value.shape:
-        return reference.attend(question, value, dropout)
     return PATHS[name](question, value, dropout)
 
 
 def _path(question: Question, value: Tensor, dropout: float, backend: Backend) -> tuple[str, str]:
+    empty = 0 in question.sizes or 0 in value.shape
     if backend == "auto":
-        return _best(question, value, dropout)
+        return ("reference", EMPTY) if empty else _best(question, value, dropout)
     if backend not in PATHS:
         raise BackendError(f"backend wants one of auto, {', '.join(PATHS)}; {backend!r} came")
     refused = _why_not(backend, question, value, dropout)
@@ -54,7 +54,7 @@ def _path(question: Question, value: Tensor, dropout: float, backend: Backend) -
             f"backend={backend!r} cannot answer this: {refused}. "
             f"Leave backend out, and it takes {_best(question, value, dropout)[0]!r}."
         )
-    return backend, "asked for"
+    return ("reference", EMPTY) if empty else (backend, "asked for")
 
 
 def _best(question: Question, value: Tensor, dropout: float) -> tuple[str, str]:
@@ -73,17 +73,17 @@ def _best(question: Question, value: Tensor, dropout: float) -> tuple[str, str]:
 
 def _best_of_three(question: Question, value: Tensor, dropout: float) -> tuple[str, str]:
     """torch's kernels can answer; where a mask hides much, a path that passes over what is hidden may be faster."""
-    if sdpa.is_plain(question) or question.mask is None or torch.compiler.is_exporting():  # symbols cannot be compared
-        return "sdpa", _sdpa_reason(question)
-    _, _, T, S = question.sizes
-    if apart.lengths(question) is not None:
-        return "sdpa", "each document goes to torch's fused kernel on its own"
+    (_, _, T, S), through_sdpa = question.sizes, ("sdpa", sdpa.way(question, value, dropout).reason)
+    if sdpa.is_plain(question) or question.mask is None or apart.lengths(question) is not None:
+        return through_sdpa
+    if torch.compiler.is_exporting():
+        return through_sdpa  # sizes are symbols, which cannot be compared
     if question.query.is_cuda:
         if min(T, S) >= LONG and question.bias is None and flex.why_not(question, value, dropout) is None:
             return "flex", f"a compiled kernel passes over what {question.mask} hides"
     elif _reached(question) <= (1 / 3 if question.learns_with(value) else 1 / 2):
         return "blocks", f"{question.mask} hides most of the map, and block by block passes over it"
-    return "sdpa", _sdpa_reason(question)
+    return through_sdpa
 
 
 def _reached(question: Question) -> float:
@@ -95,14 +95,6 @@ def _reached(question: Question) -> float:
     return sum(len(mask.reach(strip)) for strip in strips) / (len(strips) * S) if strips and S else 1.0
 
 
-def _sdpa_reason(question: Question) -> str:
-    if question.mask is None and question.bias is None:
-        return "a plain soft look-up is what torch's fused kernels do best"
-    if sdpa.is_plain(question):
-        return "a causal mask is built into torch's fused kernels"
-    return "mask and bias are written out for torch's fused kernel"
-
-
 def _why_not(name: str, question: Question, value: Tensor, dropout: float) -> str | None:
     if name == "sdpa":
         return sdpa.why_not(question)
@@ -111,11 +103,11 @@ def _why_not(name: str, question: Question, value: Tensor, dropout: float) -> st
     return None
 
 
-def _bytes(name: str, question: Question) -> int:
+def _bytes(name: str, question: Question, value: Tensor, dropout: float) -> int:
     B, H, T, S = question.sizes
     number = 8 if question.query.element_size() == 8 else 4
     if name == "sdpa":
-        return sdpa.map_bytes(question)
+        return sdpa.map_bytes(question, value, dropout)
     if name == "flex":
         return flex.block_mask_bytes(question)
     if name == "reference":

@@ -97,7 +97,7 @@ def _score_mod(question: Question) -> Callable[..., Tensor] | None:
 def _block_mask(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device) -> Any:
     """The block mask. One band serves every sequence and every head."""
     sizes = (1, 1, *sizes[2:]) if isinstance(mask, Band) else sizes
-    return prepared(mask, ("blocks", sizes, device), lambda: _blocks(mask, sizes, device))
+    return prepared(mask, "blocks", (sizes, device), lambda: _blocks(mask, sizes, device))
 
 
 def _blocks(mask: Mask, sizes: tuple[int, int, int, int], device: torch.device) -> Any:

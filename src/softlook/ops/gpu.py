@@ -64,6 +64,8 @@ def suits_cudnn(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | Non
 
 
 def suits_efficient(query: Tensor, key: Tensor, allowed: Tensor | None) -> bool:
-    """For sets so short that reading them is all the work."""
+    """For sets so short that reading them is all the work; unless `torch.backends.cuda` has switched the kernel off."""
     half = query.dtype in (torch.float16, torch.bfloat16)
-    return half and allowed is None and key.shape[2] <= SHORT and query.shape[3] % 8 == 0 and query.stride(3) == 1
+    fits = half and allowed is None and key.shape[2] <= SHORT and query.shape[3] % 8 == 0 and query.stride(3) == 1
+    # A compiler cannot read the switch: there the choice is left to torch.
+    return fits and not torch.compiler.is_compiling() and torch.backends.cuda.mem_efficient_sdp_enabled()

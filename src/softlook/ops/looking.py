@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import overload
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from softlook.ops import statistics
 from softlook.ops.bias import Bias
 from softlook.ops.masks.algebra import Mask
 from softlook.ops.operation import attention, share
-from softlook.ops.question import Question, autocast, check_tensor, check_value
+from softlook.ops.question import Question, autocast, check_tensor, check_value, full_precision
 from softlook.ops.question import ask as ask_question
 from softlook.ops.scores import Score
 
@@ -70,7 +69,10 @@ class Look:
 
     lse = Found("(B, H, T) log of the sum of exp(score); -inf where nothing is seen. Any weight is exp(score - lse).")
     entropy = Found("(B, H, T) -sum of w log w, in nats: 0 for one key, log n for n keys alike.")
-    effective_keys = Found("(B, H, T) (sum of w)^2 / sum of w^2: n for n keys alike, 0 where nothing is seen.")
+    effective_keys = Found(
+        "(B, H, T) (sum of w)^2 / sum of w^2: n for n keys alike, at least 1 where any key is seen, 0 where none is. "
+        "A sink does not change it: it takes the same share of every key."
+    )
     strongest = Found("(B, H, T) the largest weight.")
     distance = Found("(B, H, T) sum of w |i - j|: how far off a query looks, in positions.")
     top_weights = Found("(B, H, T, top) the largest weights, largest first; 0 where there are fewer keys.")
@@ -85,7 +87,7 @@ class Look:
         B, G, s, _ = question.key.shape
         value = value.expand(B, G, *value.shape) if value.ndim == 2 else value
         check_value(question, value)
-        with torch.no_grad():
+        with full_precision(value):
             return statistics.mix(question, self.total, value)
 
     def spread(self, amounts: Tensor) -> Tensor:
@@ -98,7 +100,7 @@ class Look:
             raise ShapeError(
                 f"spread wants one amount for each query, {(B, H, T, 'width')}; {tuple(amounts.shape)} came"
             )
-        with torch.no_grad():
+        with full_precision(amounts):
             return statistics.spread(question, self.total, amounts).to(amounts.dtype)
 
     def __repr__(self) -> str:
@@ -130,7 +132,9 @@ def look(
     """Statistics of the map `attention` averages with: exact, in memory that grows with the length, not its square.
 
     `ask` names what to find out, among the fields of `Look`; `top` is how many keys `top_weights` lists,
-    `bins` how many cells a side of the pooled maps has. A look measures: no gradient flows through it.
+    `bins` how many cells a side of the pooled maps has. Every statistic but `top_indices` is differentiable, as are
+    `Look.mix` and `Look.spread`; strips are recomputed for it, so memory stays O(N). To measure only, call it under
+    `torch.no_grad()`, which is faster.
 
     Keys that come in parts (a cache in chunks, a ring of machines): `part=(first, all)` places these keys
     among all of them. Looks at parts are joined by `softlook.ops.merge`. What is added up per key needs the
@@ -148,7 +152,7 @@ def look(
     )
     wanted = _wanted(ask)
     _check_part(question, wanted, sink, part, lse)
-    with torch.no_grad():
+    with full_precision(question.query):
         found = statistics.measure(question, wanted, top=_count("top", top), bins=_count("bins", bins), lse=lse)
     return Look({name: found[name] for name in EVERYTHING if name in wanted}, question, lse)
 
@@ -171,7 +175,7 @@ def attention_and_look(
 ) -> tuple[Float[Tensor, "B H T E"], Look]:
     """The output of `attention` and a `Look` at its map, in one go.
 
-    Gradients flow through the output as ever. Without any to carry, both come from one pass.
+    Gradients flow through the output and through the look. Without any to carry, both come from one pass.
 
     >>> import torch
     >>> query, key, value = torch.randn(3, 1, 2, 6, 4)
@@ -183,7 +187,7 @@ def attention_and_look(
     wanted, (value,) = _wanted(ask), autocast(value)
     check_value(question, value)
     carries = share(dropout) > 0 or question.learns_with(value)
-    with torch.no_grad():
+    with full_precision(value):
         found = statistics.measure(
             question, wanted, top=_count("top", top), bins=_count("bins", bins), value=None if carries else value
         )

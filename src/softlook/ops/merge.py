@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from softlook.ops.looking import Look
+from softlook.ops.statistics import least_log
 
 
 def merge_looks(looks: Sequence[Look]) -> Look:
@@ -38,7 +39,10 @@ def merge_looks(looks: Sequence[Look]) -> Look:
 
 
 def merge_outputs(outputs: Sequence[Tensor], lses: Sequence[Tensor]) -> Tensor:
-    """The output over all keys from outputs (B, H, T, E) over parts of them and their `lse` (B, H, T)."""
+    """The output over all keys from outputs (B, H, T, E) over parts of them and their `lse` (B, H, T).
+
+    Gradients flow through both: `look(...).lse` is differentiable, so that merging trains as `attention` itself does.
+    """
     shares, _ = _shares(lses)
     merged = sum((share[..., None] * output.to(share.dtype) for share, output in zip(shares, outputs, strict=True)))
     assert isinstance(merged, Tensor)
@@ -52,13 +56,14 @@ def _per_query(parts: dict[str, list[Tensor]]) -> dict[str, Tensor]:
         scaled = torch.stack([share * part for share, part in zip(shares, parts[name], strict=True)])
         merged[name] = scaled.amax(0) if name == "strongest" else scaled.sum(0)
     if "entropy" in merged:  # which part a query looks at is uncertain too
-        merged["entropy"] = merged["entropy"] - torch.stack([torch.xlogy(share, share) for share in shares]).sum(0)
+        merged["entropy"] = merged["entropy"] - _plogp(parts["lse"], shares, total)
     if "effective_keys" in parts:
         squares = [
             share.square() / keys.clamp(min=1) for share, keys in zip(shares, parts["effective_keys"], strict=True)
         ]
         square = torch.stack(squares).sum(0)
-        merged["effective_keys"] = torch.where(square == 0, square, 1 / square)
+        blind = square == 0
+        merged["effective_keys"] = (1 / square.masked_fill(blind, 1)).masked_fill(blind, 0)
     if "top_weights" in parts:
         weights = [share[..., None] * part for share, part in zip(shares, parts["top_weights"], strict=True)]
         merged["top_weights"], order = torch.cat(weights, -1).topk(weights[0].shape[-1], dim=-1)
@@ -70,8 +75,17 @@ def _per_query(parts: dict[str, list[Tensor]]) -> dict[str, Tensor]:
 def _shares(lses: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
     """What share of each query's weight each part holds, and the log-sum-exp over all parts."""
     total = torch.stack(list(lses)).logsumexp(0)
-    safe = total.masked_fill(total == -torch.inf, 0)
-    return [(lse - safe).exp() for lse in lses], total
+    return [(lse - _finite(total)).exp() for lse in lses], total
+
+
+def _plogp(lses: Sequence[Tensor], shares: Sequence[Tensor], total: Tensor) -> Tensor:
+    """Sum of share * log(share). Shares of 0 add 0, with a gradient of 0."""
+    logs = [(lse - _finite(total)).clamp(min=least_log(total.dtype)) for lse in lses]
+    return torch.stack([share * log for share, log in zip(shares, logs, strict=True)]).sum(0)
+
+
+def _finite(total: Tensor) -> Tensor:
+    return total.masked_fill(total == -torch.inf, 0)
 
 
 _ADDED: dict[str, Callable[[list[Tensor]], Tensor]] = {

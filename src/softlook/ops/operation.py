@@ -7,7 +7,7 @@ from softlook.ops import reference
 from softlook.ops.bias import Bias
 from softlook.ops.dispatch import Backend, Choice, answer, choose
 from softlook.ops.masks.algebra import Mask
-from softlook.ops.question import ask, autocast, check_value
+from softlook.ops.question import ask, autocast, check_value, full_precision
 from softlook.ops.reference import Stage
 from softlook.ops.scores import Score
 
@@ -51,7 +51,8 @@ def attention(
     question = ask(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink, score=score)
     (value,) = autocast(value)
     check_value(question, value)
-    return answer(question, value, share(dropout), backend)
+    with full_precision(value):
+        return answer(question, value, share(dropout), backend)
 
 
 def attention_weights(
@@ -76,7 +77,8 @@ def attention_weights(
     tensor([[[1.0000, 1.0000, 1.0000]]])
     """
     question = ask(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink, score=score)
-    return reference.score_map(question, "softmaxed").to(question.query.dtype)
+    with full_precision(question.query):
+        return reference.score_map(question, "softmaxed").to(question.query.dtype)
 
 
 def attention_scores(
@@ -104,7 +106,8 @@ def attention_scores(
               [0., 3.]]]])
     """
     question = ask(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink, score=score)
-    return reference.score_map(question, stage).to(question.query.dtype)
+    with full_precision(question.query):
+        return reference.score_map(question, stage).to(question.query.dtype)
 
 
 def explain(

@@ -8,8 +8,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from softlook.base.errors import ShapeError
+from softlook.ops import masks
 from softlook.ops.masks import Mask
-from softlook.ops.masks.kinds import Documents
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,4 +52,4 @@ def pack(rows: Sequence[Int[Tensor, " _"]]) -> Packed:
     documents = torch.arange(len(rows)).repeat_interleave(torch.tensor(lengths))
     positions = torch.cat([torch.arange(length) for length in lengths])
     documents, positions = documents.to(device)[None], positions.to(device)[None]
-    return Packed(torch.cat(list(rows))[None], documents, positions, Documents(documents, None), lengths)
+    return Packed(torch.cat(list(rows))[None], documents, positions, masks.documents(documents), lengths)

@@ -33,16 +33,27 @@ class Heat:
         self.sums = empty if "heat_mean" in ask else None
         self.peaks = empty.clone() if "heat_max" in ask else None
 
-    def take(self, weights: Tensor, tile: Tile) -> None:
-        """Add what a strip holds. (b, h, t, s)"""
+    def cells(self, weights: Tensor, tile: Tile) -> dict[str, Tensor]:
+        """What a strip (b, h, t, s) adds to each pooled map that was asked for: (b, h, rows of cells, R)."""
         if not len(tile.columns):
-            return
-        for held, pool, join in ((self.sums, Tensor.sum, Tensor.add_), (self.peaks, Tensor.amax, _largest_)):
-            if held is not None:
-                first, cells = self._rows(weights, tile, pool)
-                cells = self._columns(cells, tile, pool)
+            return {}
+        return {name: self._columns(self._rows(weights, tile, pool), tile, pool) for name, _, pool in self._held()}
+
+    def take(self, parts: dict[str, Tensor], tile: Tile) -> None:
+        """Join the cells of a strip to those of the strips before it."""
+        first = bisect_right(self.row_edges, tile.rows.start) - 1
+        for name, held, pool in self._held():
+            if name in parts:
                 here = held[tile.batch.start : tile.batch.stop, tile.heads.start : tile.heads.stop]
-                join(here[:, :, first : first + cells.shape[2]], cells)
+                here = here[:, :, first : first + parts[name].shape[2]]
+                if pool is Tensor.sum:
+                    here.add_(parts[name])
+                else:
+                    here.copy_(torch.maximum(here.clone(), parts[name]))
+
+    def _held(self) -> list[tuple[str, Tensor, Pool]]:
+        held = [("heat_mean", self.sums, Tensor.sum), ("heat_max", self.peaks, Tensor.amax)]
+        return [(name, maps, pool) for name, maps, pool in held if maps is not None]
 
     def maps(self) -> dict[str, Tensor]:
         """The pooled maps that were asked for. (B, H, R, R)"""
@@ -56,17 +67,17 @@ class Heat:
             found["heat_max"] = self.peaks
         return found
 
-    def _rows(self, weights: Tensor, tile: Tile, pool: Pool) -> tuple[int, Tensor]:
-        """Rows of the strip pooled to rows of cells, (b, h, cells, s), and the first of those."""
+    def _rows(self, weights: Tensor, tile: Tile, pool: Pool) -> Tensor:
+        """Rows of the strip pooled to rows of cells. (b, h, cells, s)"""
         side = _even_side(self.row_edges, tile.rows)
         if side:
-            return tile.rows.start // side, pool(weights.unflatten(2, (-1, side)), 3)
+            return pool(weights.unflatten(2, (-1, side)), 3)
         first = bisect_right(self.row_edges, tile.rows.start) - 1
         last = bisect_left(self.row_edges, tile.rows.stop)
         edges = [
             min(max(e, tile.rows.start), tile.rows.stop) - tile.rows.start for e in self.row_edges[first : last + 1]
         ]
-        return first, torch.stack([pool(weights[:, :, a:b], 2) for a, b in pairwise(edges)], 2)
+        return torch.stack([pool(weights[:, :, a:b], 2) for a, b in pairwise(edges)], 2)
 
     def _columns(self, cells: Tensor, tile: Tile, pool: Pool) -> Tensor:
         """Columns pooled to columns of cells. (b, h, cells, R)"""
@@ -84,10 +95,6 @@ def _even_side(edges: list[int], part: range) -> int:
     """The size of a cell where all are alike and the part begins and ends at their edges; else 0."""
     side, uneven = divmod(edges[-1], len(edges) - 1)
     return 0 if uneven or part.start % side or part.stop % side else side
-
-
-def _largest_(here: Tensor, other: Tensor) -> Tensor:
-    return torch.maximum(here, other, out=here)
 
 
 def edges(length: int, bins: int) -> list[int]:

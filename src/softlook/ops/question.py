@@ -6,6 +6,7 @@ scores -> scale -> soft cap -> bias -> mask -> softmax.
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,9 +15,10 @@ from torch import Tensor
 from softlook.base.errors import DtypeError, ShapeError
 from softlook.base.moving import moved
 from softlook.base.shapes import Tile, span
-from softlook.ops.bias import Bias, as_bias
+from softlook.ops.bias import Bias, as_bias, score_dtype
 from softlook.ops.masks.algebra import Mask, Sizes, as_mask
-from softlook.ops.scores import DotScore, Score, scaled
+from softlook.ops.masks.prepared import on_device
+from softlook.ops.scores import Additive, DotScore, Score, scaled
 
 SCALED_DOT = scaled()
 FEWEST_ROWS = 16
@@ -49,7 +51,7 @@ class Question:
     @property
     def numbers(self) -> torch.dtype:
         """What scores and weights are worked out in."""
-        return torch.float64 if self.query.dtype == torch.float64 else torch.float32
+        return score_dtype(self.query.dtype)
 
     @property
     def tile(self) -> Tile:
@@ -113,7 +115,7 @@ def ask(
     query, key = autocast(query, key)
     check_tensor("query", query)
     check_tensor("key", key, like=query)
-    own_scale, prepared = 1.0, score
+    own_scale, prepared = 1.0, None if score is None else _as_called(score, query)
     if score is None or isinstance(score, DotScore):
         score, prepared = score or SCALED_DOT, None
         own_scale = score.scale(query.shape[3])
@@ -125,7 +127,7 @@ def ask(
         raise ShapeError(f"part=(first, all) places {s} keys from {first_key} on among {S}: they do not fit")
     sizes = (B, H, T, S)
     if mask is not None:
-        mask = moved(as_mask(mask), query.device)
+        mask = on_device(as_mask(mask), query.device)
         mask.check(sizes)
     if bias is not None:
         bias = moved(as_bias(bias), query.device)
@@ -193,18 +195,45 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     The other half precision too: cuDNN's recurrent layers give float16, whatever was asked for.
     """
     kind = tensors[0].device.type
-    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+    if not _is_autocast(kind):
         return tensors
     wanted = torch.get_autocast_dtype(kind)
     casting = (torch.float32, torch.float16, torch.bfloat16)
     return tuple(tensor.to(wanted) if tensor.dtype in casting else tensor for tensor in tensors)
 
 
+def _is_autocast(kind: str) -> bool:
+    """Whether autocast is on for this type of device; the meta device, for one, has none."""
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
+def full_precision(like: Tensor) -> AbstractContextManager[object]:
+    """Inside, torch.autocast rounds no product: `autocast` has cast the inputs already, and scores stay single."""
+    kind = like.device.type
+    return torch.autocast(kind, enabled=False) if _is_autocast(kind) else nullcontext()
+
+
+def _as_called(score: Score, like: Tensor) -> Score:
+    """A score that was handed in, under the autocast it was handed in under: it may hold layers of its own."""
+    kind = like.device.type
+    if isinstance(score, Additive) or not _is_autocast(kind):
+        return score
+    dtype = torch.get_autocast_dtype(kind)
+
+    def cast(query: Tensor, key: Tensor, /) -> Tensor:
+        with torch.autocast(kind, dtype=dtype):
+            return score(query, key)
+
+    return cast
+
+
 def _sink(sink: Tensor | float, heads: int, query: Tensor) -> Tensor:
-    sink = torch.as_tensor(sink, device=query.device)
+    numbers = score_dtype(query.dtype)
+    if not isinstance(sink, Tensor):
+        return query.new_full((heads,), sink, dtype=numbers)  # filled where it is needed: nothing to copy to a GPU
     if sink.shape not in ((), (heads,)):
         raise ShapeError(f"sink wants one score, or one for each of the {heads} heads; {tuple(sink.shape)} came")
-    return sink.to(torch.float64 if query.dtype == torch.float64 else torch.float32).expand(heads)
+    return sink.to(query.device, numbers).expand(heads)
 
 
 def _number(name: str, number: float) -> float:

@@ -62,7 +62,7 @@ class Cosine(DotScore):
     temperature: float
 
     def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.nn.functional.normalize(query, dim=-1), torch.nn.functional.normalize(key, dim=-1)
+        return _direction(query), _direction(key)
 
     def scale(self, width: int) -> float:
         return 1 / self.temperature
@@ -74,9 +74,11 @@ class Distance(DotScore):
 
     def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         # -|q - k|^2 / 2 = q.k - |k|^2 / 2, up to a number per query, which a softmax does not see.
-        one = torch.ones_like(query[..., :1])
-        half_square = key.square().sum(-1, keepdim=True) / 2
-        return torch.cat([query, one], -1), torch.cat([key, -half_square], -1)
+        # Half precision would round |k|^2 / 2 by more than the scores differ: what it rounds off is kept apart.
+        ones = query.new_ones((*query.shape[:-1], 2))
+        half_square = key.to(_at_least_single(key)).square().sum(-1, keepdim=True) / 2
+        rounded = half_square.to(key.dtype)
+        return torch.cat([query, ones], -1), torch.cat([key, -rounded, (rounded - half_square).to(key.dtype)], -1)
 
     def scale(self, width: int) -> float:
         return 1 / self.temperature
@@ -107,7 +109,7 @@ class Additive:
 
     def __call__(self, query: Tensor, key: Tensor, /) -> Tensor:
         # In single precision at least, as dot products are.
-        numbers = torch.float64 if query.dtype == torch.float64 else torch.float32
+        numbers = _at_least_single(query)
         to_query, to_key, vector = (weight.to(numbers) for weight in (self.to_query, self.to_key, self.vector))
         hidden = (query.to(numbers) @ to_query)[..., :, None, :] + (key.to(numbers) @ to_key)[..., None, :, :]
         return hidden.tanh() @ vector
@@ -173,6 +175,15 @@ def additive(
     0.0
     """
     return Additive(to_query, to_key, vector)
+
+
+def _direction(x: Tensor) -> Tensor:
+    """Vectors of length 1. In single precision at least: float16 holds no number small enough to keep 0 from 0 / 0."""
+    return torch.nn.functional.normalize(x.to(_at_least_single(x)), dim=-1).to(x.dtype)
+
+
+def _at_least_single(like: Tensor) -> torch.dtype:
+    return torch.float64 if like.dtype == torch.float64 else torch.float32
 
 
 def _warm(temperature: float) -> float:

@@ -1,12 +1,15 @@
 """Attention through torch's own fused kernels, each chosen where it is at its best."""
 
 import math
+from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
+import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from softlook.base.tracing import is_traced
+from softlook.base.tracing import can_read, is_traced
 from softlook.ops import apart, blocks, cpu, gpu
 from softlook.ops.masks.kinds import Band
 from softlook.ops.masks.prepared import prepared
@@ -18,26 +21,54 @@ LARGE = 1 << 24
 """Entries of a mask that is not worth its memory between two calls."""
 
 
+Steps = Literal["apart", "three steps", "fused kernel", "plain kernel"]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a question goes through torch's kernels. `attend` follows it, and `explain` tells it."""
+
+    steps: Steps
+    built_in: bool
+    """Does the kernel need no mask, or know it by name? Otherwise mask and bias are written out for it."""
+    reason: str
+
+
+def way(question: Question, value: Tensor, dropout: float) -> Way:
+    """The way that suits the question."""
+    query, key, causal = question.query, question.key, question.mask is not None
+    if apart.lengths(question) is not None:
+        return Way("apart", True, "each document goes to torch's kernels on its own")
+    plain = is_plain(question)
+    if not query.is_cuda and cpu.in_three(query, key, value):
+        return Way("three steps", plain and not causal, "so few queries and keys are faster in three plain steps")
+    if not (_is_fused_on_gpu(query) if query.is_cuda else _is_fused_on_cpu(question, value, dropout)):
+        return Way("plain kernel", plain, "torch has no fused kernel for this here, and computes the whole map")
+    if not plain:
+        return Way("fused kernel", False, "mask and bias are written out for torch's fused kernel")
+    if causal:
+        return Way("fused kernel", True, "a causal mask is built into torch's fused kernels")
+    return Way("fused kernel", True, "a plain soft look-up is what torch's fused kernels do best")
+
+
 def attend(question: Question, value: Tensor, dropout: float) -> Tensor:
     """Each query's average of the values. (B, H, T, E)"""
-    runs = apart.lengths(question)
-    if runs is not None:
-        return apart.attend(question, value, runs, partial(attend, dropout=dropout))
+    chosen = way(question, value, dropout)
+    if chosen.steps == "apart":
+        return apart.attend(question, value, partial(attend, dropout=dropout))
     query, key, scale = question.query, question.key, question.scale
-    in_three = not query.is_cuda and cpu.in_three(query, key, value)
-    built_in = is_plain(question) and not (in_three and question.mask is not None)
-    allowed, sees = (None, None) if built_in else _written_out(question)
+    allowed, sees = (None, None) if chosen.built_in else _written_out(question)
     if scale <= 0:  # the kernels look for the largest product before they scale it
         query, scale = query * scale, 1.0
-    if in_three:
+    if chosen.steps == "three steps":
         output = cpu.attend_in_three(query, key, value, allowed, dropout=dropout, scale=scale)
         return output if sees is None else output.masked_fill(~sees, 0)
     D, E = query.shape[3], value.shape[3]
     wide_value = value
     if D != E:
         query, key, wide_value = (_widened(tensor, max(D, E)) for tensor in (query, key, value))
-    causal = question.mask is not None if built_in else False
-    kernel = gpu.attend if query.is_cuda else cpu.attend
+    kernel = gpu.attend if query.is_cuda else cpu.attend_fused if chosen.steps == "fused kernel" else cpu.attend_plainly
+    causal = chosen.built_in and question.mask is not None
     output = kernel(query, key, wide_value, allowed, dropout=dropout, causal=causal, scale=scale)
     if output is None:
         return blocks.attend(question, value, dropout)
@@ -69,15 +100,32 @@ def is_plain(question: Question) -> bool:
     return question.mask == CAUSAL and (T == S or (1 < T < S and gpu.lines_up_the_last(question.query, question.key)))
 
 
-def map_bytes(question: Question) -> int:
-    """What mask and bias take up written out, and a short map itself where it is worked out in steps."""
-    (B, H, T, S), query, key = question.sizes, question.query, question.key
-    if apart.lengths(question) is not None:
+def map_bytes(question: Question, value: Tensor, dropout: float) -> int:
+    """What mask and bias take up written out, and the map itself where it is worked out in steps."""
+    (B, H, T, S), size, chosen = question.sizes, question.query.element_size(), way(question, value, dropout)
+    if chosen.steps == "apart":
         return 0
-    steps = 2 * B * H * T * S if not query.is_cuda and cpu.in_three(query, key, key) else 0
+    steps = 0 if chosen.steps == "fused kernel" else 2 * B * H * T * S
     maps = 1 if isinstance(question.mask, Band) else B
-    written = 0 if is_plain(question) else T * S * (maps if question.bias is None else B * H)
-    return steps * query.element_size() + written * (query.element_size() + 1)
+    written = 0 if chosen.built_in else T * S * (maps if question.bias is None else B * H)
+    return steps * size + written * (size + 1)
+
+
+def _is_fused_on_cpu(question: Question, value: Tensor, dropout: float) -> bool:
+    """torch's one fused kernel for CPUs has no dropout, no gradient for a mask, and wants numbers side by side.
+
+    What follows the computation (a compiler, say) cannot read torch's switch for it: the choice is left to torch.
+    """
+    tensors = (question.query, question.key, value)
+    if not can_read(*tensors):
+        return False
+    even = question.query.shape[3] != value.shape[3] or all(tensor.stride(3) == 1 for tensor in tensors)
+    learned = question.bias is not None and question.bias.learned and torch.is_grad_enabled()
+    return even and not dropout and not learned and torch.backends.cuda.flash_sdp_enabled()
+
+
+def _is_fused_on_gpu(query: Tensor) -> bool:
+    return query.dtype != torch.float64
 
 
 def _written_out(question: Question) -> tuple[Tensor | None, Tensor | None]:
@@ -99,7 +147,8 @@ def _written_out(question: Question) -> tuple[Tensor | None, Tensor | None]:
         seen = ~numbers.isneginf() if mask is None else ~numbers.isneginf() & mask.on(tile)
         numbers = numbers.masked_fill(~seen, 0)
         shade, sees = _shade_and_sees(seen, question, certain=False)
-    numbers = numbers.to(question.query.dtype)
+    # A GPU's kernels want the bias in the dtype of the query; a CPU works in that of the bias.
+    numbers = numbers.to(question.query.dtype if question.query.is_cuda else question.numbers)
     return (numbers if shade is None else numbers + shade).expand(-1, -1, T, -1), sees
 
 
@@ -112,7 +161,7 @@ def _mask_alone(question: Question) -> tuple[Tensor, Tensor | None]:
 
     if is_traced(question.query) or math.prod(sizes[2:]) * sizes[0] > LARGE:
         return make()
-    return prepared(mask, ("shade", sizes, device, question.query.dtype), make)
+    return prepared(mask, "shade", (sizes, device, question.query.dtype), make)
 
 
 def _shade_and_sees(seen: Tensor, question: Question, certain: bool) -> tuple[Tensor, Tensor | None]:

@@ -1,20 +1,22 @@
 """What can be known of a map without ever holding it: one pass over strips of queries.
 
-A strip holds a few queries against all the keys they reach. Its weights are softmaxed once,
-every gauge reads what it needs from them, and the strip is forgotten: O(N) memory, exact.
+A strip holds a few queries against all the keys they reach. Its weights are softmaxed once, every gauge reads
+what it needs from them, and the strip is forgotten: O(N) memory, exact. For a gradient, a strip is recomputed.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from softlook.base.shapes import Tile
 from softlook.ops.pooling import Heat
-from softlook.ops.question import Question
-from softlook.ops.tilework import Scratch, average, kept_from_sink, mixed, tile_weights
+from softlook.ops.question import Question, learns
+from softlook.ops.tilework import SMALL, Scratch, average, kept_from_sink, mixed, tile_weights
 
 ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 25}
 """Entries of the map in hand at a time: what fits a processor's cache, what fills a GPU."""
@@ -33,25 +35,41 @@ class Strip:
     """(b, h, t, s)"""
     strongest: Tensor
     """(b, h, t)"""
+    squares: Tensor | None
+    """(b, h, t): sum of the squared weights before a sink took its share; None without a sink."""
     lse: Tensor
     """(b, h, t), over all keys and the sink, also where the strip holds only a part of them."""
     scores: Tensor
-    """(b, h, t, s), -inf where hidden. `_entropy` and then `_distance` overwrite them."""
+    """(b, h, t, s), -inf where hidden."""
+    spare: Tensor | None
+    """The memory of the scores, where `_entropy` and then `_distance` may overwrite it; None for a gradient."""
     hides: bool
-    """May any of them be -inf?"""
+    """May any of the scores be -inf?"""
 
 
-def strips(question: Question, lse: Tensor | None = None) -> Iterator[Strip]:
-    """The map, strip by strip, each valid until the next is drawn.
+Parts = dict[str, Tensor]
+"""What was read from one strip, by name."""
 
-    `lse` is that of all keys, where the question holds only a part of them.
+
+def read_strips(
+    question: Question, read: Callable[[Strip], Parts], lse: Tensor | None = None, value: Tensor | None = None
+) -> Iterator[tuple[Tile, Parts]]:
+    """What `read` returns for each strip of the map, and the tile it belongs to.
+
+    `lse` is that of all keys, where the question holds only a part of them. Gradients flow back to the question, to
+    `lse` and to the `value` that `read` uses; above `SMALL` entries each strip is recomputed for it.
     """
-    device = question.query.device.type
+    device, learning = question.query.device.type, question.needs_gradient or learns(lse, value)
     at_a_time, rows = (sizes.get(device, sizes["cuda"]) for sizes in (ELEMENTS, ROWS))
-    scratch = Scratch(question)
+    scratch = None if learning else Scratch(question)
+    again = learning and math.prod(question.sizes) > SMALL
     for group in question.tiles(at_a_time, rows):
         for tile in group:
-            yield _strip(question, tile, lse, scratch)
+            reached = tile if question.mask is None else replace(tile, columns=question.mask.reach(tile))
+            work = partial(_read_strip, question, reached, lse, scratch, read)
+            with torch.set_grad_enabled(learning):
+                parts = checkpoint(work, question.query, use_reentrant=False) if again else work(question.query)
+            yield reached, parts
 
 
 def measure(
@@ -75,20 +93,35 @@ def measure(
     if value is not None:
         found["output"] = query.new_zeros((B, H, T, value.shape[3]))
     heat = Heat(question, bins, ask) if ask & {"heat_mean", "heat_max"} else None
-    for strip in strips(question, lse):
-        _read(strip, found, question.first_key)
-        if heat is not None:
-            heat.take(strip.weights, strip.tile)
+
+    def read(strip: Strip) -> Parts:
+        parts = {name: gauge(strip) for name, gauge in PER_QUERY.items() if name in found}
+        if "received" in found:
+            parts["received"] = strip.weights.sum(2)
+        if "top_weights" in found:
+            parts["top_weights"], indices = best(strip.weights, top)
+            indices = indices + strip.tile.columns.start
+            parts["top_indices"] = indices.masked_fill(parts["top_weights"] == 0, -1)
         if value is not None:
-            _rows(found["output"], strip.tile).copy_(average(question, strip.weights, value, strip.tile))
+            parts["output"] = average(question, strip.weights, value, strip.tile)
+        return parts if heat is None else parts | heat.cells(strip.weights, strip.tile)
+
+    for tile, parts in read_strips(question, read, lse, value):
+        _collect(found, parts, tile, question.first_key)
+        if heat is not None:
+            heat.take(parts, tile)
     return found | (heat.maps() if heat is not None else {})
 
 
 def mix(question: Question, lse: Tensor | None, value: Tensor) -> Tensor:
     """The map times `value` (B, G, s, E). (B, H, T, E)"""
     output = value.new_zeros((*question.sizes[:3], value.shape[3]))
-    for strip in strips(question, lse):
-        _rows(output, strip.tile).copy_(mixed(question, strip.weights, value, strip.tile))
+
+    def read(strip: Strip) -> Parts:
+        return {"output": mixed(question, strip.weights, value, strip.tile)}
+
+    for tile, parts in read_strips(question, read, lse, value):
+        _rows(output, tile).copy_(parts["output"])
     return output
 
 
@@ -96,38 +129,51 @@ def spread(question: Question, lse: Tensor | None, amounts: Tensor) -> Tensor:
     """The map, turned over, times `amounts` (B, H, T, E): what each key receives. (B, H, s, E)"""
     B, H, _, _ = question.sizes
     received = amounts.new_zeros((B, H, question.key.shape[2], amounts.shape[3]), dtype=question.numbers)
-    for strip in strips(question, lse):
-        part = _rows(amounts, strip.tile).to(strip.weights.dtype)
-        _columns(received, strip.tile, question.first_key).add_(strip.weights.mT @ part)
+
+    def read(strip: Strip) -> Parts:
+        return {"received": strip.weights.mT @ _rows(amounts, strip.tile).to(strip.weights.dtype)}
+
+    for tile, parts in read_strips(question, read, lse, amounts):
+        _columns(received, tile, question.first_key).add_(parts["received"])
     return received
 
 
-def _strip(question: Question, tile: Tile, lse: Tensor | None, scratch: Scratch) -> Strip:
-    if question.mask is not None:
-        tile = replace(tile, columns=question.mask.reach(tile))
-    look = tile_weights(question, tile, scratch)
-    hides = question.mask is not None or (question.bias is not None and question.bias.may_hide)
+def _read_strip(
+    question: Question,
+    tile: Tile,
+    lse: Tensor | None,
+    scratch: Scratch | None,
+    read: Callable[[Strip], Parts],
+    _: Tensor,
+) -> Parts:
+    return read(_strip(question, tile, lse, scratch))
+
+
+def _strip(question: Question, tile: Tile, lse: Tensor | None, scratch: Scratch | None) -> Strip:
+    weights, strongest, total, scores = tile_weights(question, tile, scratch)
+    squares, kept = None, None
     if lse is not None:
-        total = _rows(lse, tile)
-        kept = (look.lse - total.masked_fill(total == -torch.inf, 0)).exp()
+        part, total = total, _rows(lse, tile)
+        kept = (part - total.masked_fill(total == -torch.inf, 0)).exp()
     elif question.sink is not None:
-        kept, total = kept_from_sink(question, look.lse, tile)
-    else:
-        return Strip(tile, look.weights, look.strongest, look.lse, look.scores, hides)
-    return Strip(tile, look.weights.mul_(kept[..., None]), look.strongest * kept, total, look.scores, hides)
+        squares = _squares(weights)
+        kept, total = kept_from_sink(question, total, tile)
+    if kept is not None:
+        weights = torch.mul(weights, kept[..., None], out=None if scratch is None else weights)
+        strongest = strongest * kept
+    hides = question.mask is not None or (question.bias is not None and question.bias.may_hide)
+    hides = hides or question.score is not None
+    return Strip(tile, weights, strongest, squares, total, scores, None if scratch is None else scores, hides)
 
 
-def _read(strip: Strip, found: dict[str, Tensor], first_key: int) -> None:
-    for name, gauge in PER_QUERY.items():
-        if name in found:
-            _rows(found[name], strip.tile).copy_(gauge(strip))
-    if "received" in found:
-        _columns(found["received"], strip.tile, first_key).add_(strip.weights.sum(2))
-    if "top_weights" in found:
-        weights, indices = best(strip.weights, found["top_weights"].shape[-1])
-        indices = (indices + strip.tile.columns.start).masked_fill(weights == 0, -1)
-        _rows(found["top_weights"], strip.tile)[..., : weights.shape[-1]] = weights
-        _rows(found["top_indices"], strip.tile)[..., : weights.shape[-1]] = indices
+def _collect(found: dict[str, Tensor], parts: Parts, tile: Tile, first_key: int) -> None:
+    """Write what was read from one strip into its place."""
+    for name, part in parts.items():
+        if name == "received":
+            _columns(found[name], tile, first_key).add_(part)
+        elif name in found:
+            here = _rows(found[name], tile)
+            (here[..., : part.shape[-1]] if name.startswith("top_") else here).copy_(part)
 
 
 def best(weights: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -152,23 +198,33 @@ def best(weights: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _entropy(strip: Strip) -> Tensor:
-    lse = strip.lse.clamp(min=torch.finfo(strip.lse.dtype).min)  # nothing seen: every weight is 0, so is the sum
-    logs = strip.scores.sub_(lse[..., None])
+    lse = strip.lse.masked_fill(strip.lse == -torch.inf, 0)  # nothing seen: every weight is 0, so is the sum
+    logs = torch.sub(strip.scores, lse[..., None], out=strip.spare)
     if strip.hides:
-        logs.clamp_(min=torch.finfo(logs.dtype).min)  # 0 times a number, not 0 times -inf
-    return -logs.mul_(strip.weights).sum(-1)
+        logs = torch.clamp(logs, min=least_log(logs.dtype), out=strip.spare)
+    return -torch.mul(logs, strip.weights, out=strip.spare).sum(-1)
+
+
+def least_log(dtype: torch.dtype) -> float:
+    """A logarithm whose exponential is 0: w log w is 0 times this number, never 0 times -inf."""
+    return 2 * math.log(torch.finfo(dtype).tiny)
 
 
 def _effective_keys(strip: Strip) -> Tensor:
-    mass, square = strip.weights.sum(-1), torch.linalg.vector_norm(strip.weights, dim=-1).square()
-    return torch.where(square == 0, square, mass.square() / square)
+    squares = _squares(strip.weights) if strip.squares is None else strip.squares
+    blind = squares == 0
+    return (1 / squares.masked_fill(blind, 1)).clamp(min=1).masked_fill(blind, 0)
+
+
+def _squares(weights: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(weights, dim=-1).square()
 
 
 def _distance(strip: Strip) -> Tensor:
     tile, kind = strip.tile, {"device": strip.weights.device, "dtype": strip.weights.dtype}
     rows = torch.arange(tile.rows.start, tile.rows.stop, **kind) + tile.shift
     gap = rows[:, None] - torch.arange(tile.columns.start, tile.columns.stop, **kind)
-    return torch.mul(strip.weights, gap.abs_(), out=strip.scores).sum(-1)
+    return torch.mul(strip.weights, gap.abs_(), out=strip.spare).sum(-1)
 
 
 PER_QUERY: dict[str, Callable[[Strip], Tensor]] = {

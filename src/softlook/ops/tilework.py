@@ -13,6 +13,9 @@ from softlook.base.tracing import can_read
 from softlook.ops.masks.algebra import Mask
 from softlook.ops.question import Question
 
+SMALL = 1 << 22
+"""Entries of a map that is cheaper to remember for the gradient than to work out again."""
+
 
 class Scratch:
     """Two stretches of memory that tile after tile is worked out in, where no gradient remembers them.
@@ -72,8 +75,12 @@ def tile_weights(question: Question, tile: Tile, scratch: Scratch | None = None)
         nothing = scores.new_zeros(scores.shape[:3])
         return TileWeights(scores, nothing, nothing - torch.inf, scores)
     weights = torch.softmax(scores, -1, out=None if scratch is None else scratch.take(1, scores.shape))
-    top, strongest = scores.amax(-1), weights.amax(-1)
     # The strongest weight is exp(top - lse), so the softmax has the log-sum-exp in it already.
+    if scores.requires_grad:  # one place for both: weights may tie where their scores do not
+        strongest, place = weights.max(-1, keepdim=True)
+        strongest, top = strongest[..., 0], scores.gather(-1, place)[..., 0]
+    else:
+        strongest, top = weights.amax(-1), scores.amax(-1)
     lse = top - strongest.log()
     if sees is not None:
         blind = ~sees

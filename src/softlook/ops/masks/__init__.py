@@ -7,6 +7,8 @@ tensor([[1, 0, 0],
         [1, 1, 0],
         [0, 1, 1]], dtype=torch.int32)
 
+A mask is a value: it copies the tensor or list it is made from, and later writes to that do not change it.
+
 Queries line up with the *last* keys, so a mask means the same with and without a memory of the past:
 
 >>> masks.causal().dense((1, 1, 2, 4))[0, 0].int()
@@ -21,7 +23,7 @@ from torch import Tensor
 
 from softlook.base.errors import MaskError
 from softlook.ops.masks.algebra import Mask as Mask
-from softlook.ops.masks.algebra import as_mask
+from softlook.ops.masks.algebra import own_copy, owned
 from softlook.ops.masks.kinds import Band, Documents, Graph, Padding, Prefix
 
 Lengths = Tensor | Sequence[int]
@@ -116,7 +118,7 @@ def graph(edges: Tensor, *, loops: bool = False) -> Mask:
     if loops:
         edges = torch.cat([edges, edges.unique().expand(2, -1)], 1)
     last_query, last_key = edges.amax(1).tolist()
-    return Graph(edges.unique(dim=1), (last_query + 1, last_key + 1))
+    return Graph(own_copy(edges.unique(dim=1)), (last_query + 1, last_key + 1))
 
 
 def dense(tensor: Tensor) -> Mask:
@@ -125,7 +127,7 @@ def dense(tensor: Tensor) -> Mask:
     >>> dense(torch.tensor([[True, False]])) & causal()
     Both(one=Dense(seen=tensor([[[[ True, False]]]])), other=Band(left=None, right=0))
     """
-    return as_mask(tensor)
+    return owned(tensor)
 
 
 def _whole_numbers(what: str, numbers: Lengths, axes: tuple[int, ...] = (1,)) -> Tensor:
@@ -136,7 +138,7 @@ def _whole_numbers(what: str, numbers: Lengths, axes: tuple[int, ...] = (1,)) ->
         raise MaskError(f"{what} wants whole numbers; {tensor.dtype} came")
     if tensor.ndim not in axes:
         raise MaskError(f"{what} wants a tensor with {' or '.join(map(str, axes))} axes; {tuple(tensor.shape)} came")
-    return tensor.long()
+    return own_copy(tensor.long())
 
 
 def _one_row(ids: Tensor) -> Tensor:

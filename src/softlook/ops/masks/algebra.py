@@ -7,6 +7,7 @@ in it sees, and keys that everybody in it sees.
 """
 
 from dataclasses import dataclass
+from typing import overload
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ Sizes = tuple[int, int, int, int]
 
 
 class Mask:
-    """Where queries may look. True = may look."""
+    """Where queries may look. True = may look. A value: what it was made from may change, it does not."""
 
     def at(self, b: Tensor, h: Tensor, i: Tensor, j: Tensor, shift: int) -> Tensor:
         """May query `i` look at key `j`? Whole numbers of any shapes that broadcast."""
@@ -58,10 +59,10 @@ class Mask:
         """Raise MaskError unless the mask fits a map of these sizes."""
 
     def __and__(self, other: "Mask | Tensor") -> "Mask":
-        return Both(self, as_mask(other))
+        return Both(self, owned(other))
 
     def __or__(self, other: "Mask | Tensor") -> "Mask":
-        return Either(self, as_mask(other))
+        return Either(self, owned(other))
 
     def __invert__(self) -> "Mask":
         return Opposite(self)
@@ -203,8 +204,26 @@ def four_axes(what: str, tensor: Tensor) -> Tensor:
     )
 
 
+def owned(mask: Mask | Tensor) -> Mask:
+    """A mask as it is, a tensor of True and False as a mask that later writes to the tensor do not reach."""
+    return mask if isinstance(mask, Mask) else Dense(own_copy(as_mask(mask).seen))
+
+
+def own_copy(tensor: Tensor) -> Tensor:
+    """A copy that no write to `tensor` reaches, also where inference mode or an expanded axis is in the way."""
+    if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+        once = tensor[tuple(slice(0, 1 if stride == 0 else None) for stride in tensor.stride())]
+        return once.clone().expand(tensor.shape)
+    with torch.inference_mode(False):
+        return own_copy(tensor)
+
+
+@overload
+def as_mask(mask: Tensor) -> Dense: ...
+@overload
+def as_mask(mask: Mask | Tensor) -> Mask: ...
 def as_mask(mask: Mask | Tensor) -> Mask:
-    """A mask as it is, a tensor of True and False as a mask."""
+    """A mask as it is, a tensor of True and False as a mask over the same memory, for one call."""
     if isinstance(mask, Mask):
         return mask
     if not isinstance(mask, Tensor):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from softlook.base.errors import MaskError
 from softlook.base.shapes import Tile
-from softlook.ops.bias import At, Bias, DenseBias
+from softlook.ops.bias import At, Bias, DenseBias, score_dtype
 from softlook.ops.masks.algebra import Sizes
 
 LARGE = 1 << 24
@@ -52,10 +52,10 @@ class Alibi(DistanceBias):
     """(H,)"""
 
     def by_distance(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
-        return -_exact(self.slopes, dtype)[:, None] * distances.abs()
+        return -self.slopes.to(score_dtype(dtype))[:, None] * distances.abs()
 
     def entry(self, queries: int, keys: int) -> At:
-        slopes, shift = self.slopes, keys - queries
+        slopes, shift = self.slopes.float(), keys - queries
         return lambda b, h, i, j: -slopes[h] * (i + shift - j).abs()
 
     def check(self, sizes: Sizes, width: int) -> None:
@@ -73,7 +73,7 @@ class T5(DistanceBias):
     max_distance: int
 
     def by_distance(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
-        return _exact(self.table, dtype)[self.bucket(distances)].T
+        return self.table.to(score_dtype(dtype))[self.bucket(distances)].T
 
     def bucket(self, distances: Tensor) -> Tensor:
         """Near distances have a bucket each, far ones share it in steps that grow; beyond the last, all are one."""
@@ -101,7 +101,7 @@ class T5(DistanceBias):
 def alibi(heads: int | Float[Tensor, " H"]) -> Bias:
     """Minus slope times distance: each head forgets at its own pace. Any number of heads, or slopes of your own.
 
-    >>> alibi(4).slopes
+    >>> alibi(4).slopes.float()
     tensor([0.2500, 0.0625, 0.0156, 0.0039])
     """
     return Alibi(_slopes(heads) if isinstance(heads, int) else heads)
@@ -126,11 +126,7 @@ def _slopes(heads: int) -> Tensor:
     power = 1 << (heads.bit_length() - 1)
     first = [2 ** (-8 * (n + 1) / power) for n in range(power)]
     between = [2 ** (-8 * (n + 1) / (2 * power)) for n in range(0, 2 * power, 2)]
-    return torch.tensor(first + between[: heads - power])
-
-
-def _exact(learned: Tensor, dtype: torch.dtype) -> Tensor:
-    return learned.to(torch.float64 if dtype == torch.float64 else torch.float32)
+    return torch.tensor(first + between[: heads - power], dtype=torch.float64)
 
 
 def _check_heads(what: str, heads: int, sizes: Sizes) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from softlook.base.errors import MaskError
 from softlook.base.shapes import Tile
-from softlook.ops.bias import Bias
+from softlook.ops.bias import Bias, score_dtype
 from softlook.ops.masks.algebra import Sizes
 
 
@@ -20,7 +20,8 @@ class Shaw(Bias):
     """(2 * clip + 1, E)"""
 
     def on(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
-        met = query @ self.keys.to(query.dtype).mT * scale
+        numbers = score_dtype(query.dtype)
+        met = query.to(numbers) @ self.keys.to(numbers).mT * scale
         return met.gather(-1, self._place(tile).expand(*query.shape[:2], -1, -1))
 
     def added_value(self, weights: Tensor, tile: Tile) -> Tensor | None:
@@ -61,14 +62,17 @@ class TransformerXL(Bias):
         heads = slice(tile.heads.start, tile.heads.stop)
         t, s = tile.rows.stop - tile.rows.start, tile.columns.stop - tile.columns.start
         if not t * s:
-            return query.new_zeros(1, 1, t, s)
+            return query.new_zeros((*query.shape[:2], t, s), dtype=score_dtype(query.dtype))
         farthest = tile.rows.stop - 1 + tile.shift - tile.columns.start
         distances = farthest - torch.arange(t + s - 1, device=tile.device)
-        vectors = self.relative[heads, distances.clamp(min=0)]
-        met = (query + self.position[heads, None]) @ vectors.mT * scale
+        query, key, relative, content, position = (
+            tensor.to(score_dtype(query.dtype)) for tensor in (query, key, self.relative, self.content, self.position)
+        )
+        vectors = relative[heads, distances.clamp(min=0)]
+        met = (query + position[heads, None]) @ vectors.mT * scale
         met = met.masked_fill(distances < 0, -torch.inf)  # there is no vector for what lies ahead
         keys = key.repeat_interleave(query.shape[1] // max(key.shape[1], 1), 1)
-        return shift(met) + (keys @ self.content[heads, :, None]).mT * scale
+        return shift(met) + (keys @ content[heads, :, None]).mT * scale
 
     @property
     def may_hide(self) -> bool:

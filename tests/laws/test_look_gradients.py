@@ -1,0 +1,157 @@
+"""Every statistic of a look has the gradient that the whole map gives it; merged parts train like the whole."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from torch import Tensor
+
+from softlook import attention, attention_and_look, look, masks
+from softlook.ops import statistics
+from softlook.ops.looking import EVERYTHING
+from softlook.ops.merge import merge_looks, merge_outputs
+from tests.asking import Case, Made, cases, close, small_tiles
+from tests.laws.test_looks import told_by_the_whole_map
+from tests.memory import LargestTensor
+
+DIFFERENTIABLE = [name for name in EVERYTHING if name != "top_indices"]
+TOP, BINS = 2, 3
+
+
+def gradients(outputs: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+    """Of the outputs, each with a weight of its own; -inf counts for nothing."""
+    if not outputs.requires_grad:  # nobody sees anything
+        return [torch.zeros_like(tensor) for tensor in inputs]
+    outputs = outputs.masked_fill(outputs.isinf(), 0)
+    weight = torch.linspace(-1, 1, outputs.numel(), device=outputs.device, dtype=outputs.dtype).view(outputs.shape)
+    found = torch.autograd.grad(outputs, inputs, weight, allow_unused=True, retain_graph=True)
+    return [torch.zeros_like(i) if g is None else g for i, g in zip(inputs, found, strict=True)]
+
+
+def no_ties(case: Case) -> bool:
+    """Where several weights are equally large, any of them may take the gradient of the largest."""
+    weights = case.weights().sort(-1).values
+    return bool((weights.diff(dim=-1).gt(1e-9) | weights[..., 1:].eq(0)).all())
+
+
+@pytest.mark.parametrize("tiles", ["one tile", "small tiles"])
+@settings(max_examples=20)
+@given(case=cases())
+def test_the_gradient_of_each_statistic_is_that_of_the_whole_map(case: Case, tiles: str) -> None:
+    assume(no_ties(case))
+    inputs = [case.query.requires_grad_(), case.key.requires_grad_()]
+    wanted = told_by_the_whole_map(case, TOP, BINS)
+    with nullcontext() if tiles == "one tile" else small_tiles():
+        seen = look(case.query, case.key, **case.options, ask=DIFFERENTIABLE, top=TOP, bins=BINS)
+        for name in DIFFERENTIABLE:
+            for one, other in zip(gradients(seen.found[name], inputs), gradients(wanted[name], inputs), strict=True):
+                close(one, other, 1e-7)
+
+
+@settings(max_examples=20)
+@given(cases())
+def test_mix_and_spread_carry_the_gradients_of_the_map_and_of_what_they_carry(case: Case) -> None:
+    amounts = case.made.normal(*case.sizes[:3], 2).requires_grad_()
+    case = case.but(query=case.query.requires_grad_(), value=case.value.requires_grad_())
+    repeats = case.sizes[1] // case.key.shape[1]
+    with small_tiles():
+        seen = look(case.query, case.key, **case.options)
+        came = gradients(seen.mix(case.value), [case.query, case.value])
+        came += gradients(seen.spread(amounts), [case.query, amounts])
+    wanted = gradients(case.weights() @ case.value.repeat_interleave(repeats, 1), [case.query, case.value])
+    wanted += gradients(case.weights().mT @ amounts, [case.query, amounts])
+    for one, other in zip(came, wanted, strict=True):
+        close(one, other, 1e-8)
+
+
+@pytest.mark.parametrize("sink", [None, -0.5])
+def test_the_look_beside_an_output_has_the_gradient_of_a_look_alone(sink: float | None) -> None:
+    made = Made(torch.Generator().manual_seed(3), torch.float64)
+    query, key, value = made.normal(1, 2, 4, 3).requires_grad_(), made.normal(1, 2, 5, 3), made.normal(1, 2, 5, 3)
+    beside = attention_and_look(query, key, value, sink=sink, ask="lse")[1].lse
+    alone = look(query, key, sink=sink, ask="lse").lse
+    close(gradients(beside, [query])[0], gradients(alone, [query])[0])
+
+
+SPANS = [(0, 3), (3, 4), (4, 7)]
+
+
+def merged_and_whole(**options: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """Output, then gradients for query, key, value and bias: from parts of the keys, and from all of them."""
+    made = Made(torch.Generator().manual_seed(19), torch.float64)
+    inputs = [made.normal(1, 2, 3, 4), made.normal(1, 1, 7, 4), made.normal(1, 1, 7, 2), made.normal(1, 2, 3, 7)]
+    query, key, value, bias = (tensor.requires_grad_() for tensor in inputs)
+    lses, outputs = [], []
+    for a, b in SPANS:
+        part: dict[str, Any] = {"bias": bias[..., a:b], **options}
+        if "mask" in options:
+            part["mask"] = options["mask"][..., a:b]
+        lses.append(look(query, key[:, :, a:b], ask="lse", **part).lse)
+        outputs.append(attention(query, key[:, :, a:b], value[:, :, a:b], **part))
+    merged = merge_outputs(outputs, lses)
+    whole = attention(query, key, value, bias=bias, **options)
+    leaves = [query, key, value, bias]
+    return [merged, *gradients(merged, leaves)], [whole, *gradients(whole, leaves)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"softcap": 2.0}, {"mask": torch.tensor([[0, 0, 0, 1, 0, 1, 1], [0] * 7, [1] * 7]).bool()}],
+    ids=["plain", "softcap", "a blind query and a blind part"],
+)
+def test_merged_outputs_have_the_gradients_of_the_whole(options: dict[str, Any]) -> None:
+    for one, other in zip(*merged_and_whole(**options), strict=True):
+        close(one, other)
+
+
+def test_merged_statistics_have_the_gradients_of_the_whole() -> None:
+    made = Made(torch.Generator().manual_seed(23), torch.float64)
+    query, key = made.normal(1, 2, 3, 4).requires_grad_(), made.normal(1, 2, 7, 4)
+    names = ("lse", "entropy", "effective_keys", "strongest")
+    mask = torch.ones(3, 7, dtype=torch.bool)
+    mask[0], mask[1, :3] = False, False
+    parts = [look(query, key[:, :, a:b], mask=mask[:, a:b], ask=names) for a, b in SPANS]
+    merged, whole = merge_looks(parts), look(query, key, mask=mask, ask=names)
+    for name in names:
+        close(gradients(merged.found[name], [query])[0], gradients(whole.found[name], [query])[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_a_large_gradient_of_a_statistic_stays_finite_beside_hidden_keys(name: str, dtype: torch.dtype) -> None:
+    query = torch.randn(1, 1, 6, 4, dtype=dtype, requires_grad=True)
+    mask = masks.causal() & masks.dense(torch.tensor([True] * 3 + [False] * 3).repeat(6, 1).T)
+    seen = look(query, query.detach(), mask=mask, ask=(name,), bins=2).found[name]
+    (gradient,) = torch.autograd.grad(1000 * seen.masked_fill(seen.isinf(), 0).sum(), query)
+    assert gradient.isfinite().all()
+
+
+def test_weights_that_tie_where_scores_do_not_leave_the_gradient_right() -> None:
+    near = torch.tensor([0.1, 0.1 + 1e-8, -1.0])
+    key = near.view(1, 1, 3, 1).requires_grad_()
+    lse = look(torch.ones(1, 1, 1, 1), key, scale=1.0, ask="lse").lse
+    (gradient,) = torch.autograd.grad(lse.sum(), key)
+    torch.testing.assert_close(gradient.flatten(), near.softmax(-1))
+
+
+def test_a_gradient_through_a_look_never_holds_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "ELEMENTS", {"cpu": 1 << 13, "cuda": 1 << 13})
+    monkeypatch.setattr(statistics, "SMALL", 0)
+    T, held = 512, []
+    query, key = torch.randn(1, 2, T, 4, requires_grad=True), torch.randn(1, 1, T, 4)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: (held.append(x.numel()), x)[1], lambda x: x):
+        seen = look(query, key, ask=DIFFERENTIABLE, bins=16)
+    assert max(held, default=0) < T * T
+    with LargestTensor() as largest:
+        torch.autograd.grad(torch.stack([part.sum() for part in seen.found.values()]).sum(), query)
+    assert largest.elements <= 2 * 16 * T * 2, f"{largest.elements} numbers at once by {largest.name}"
+
+
+def test_without_a_gradient_to_carry_a_look_carries_none() -> None:
+    query = torch.randn(1, 1, 3, 4, requires_grad=True)
+    with torch.no_grad():
+        assert not look(query, query).lse.requires_grad
+    assert not look(query.detach(), query.detach()).lse.requires_grad
+    assert look(query, query.detach()).entropy.requires_grad
