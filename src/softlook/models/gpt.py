@@ -18,7 +18,8 @@ from softlook.embed.places import LearnedPlaces
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
 from softlook.ops.dropping import Dropout
-from softlook.ops.masks import Mask, causal
+from softlook.ops.masks import Mask
+from softlook.ops.masks.order import decoder_mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +97,12 @@ class GPT(nn.Module):
         positions: Int[Tensor, "*B T"] | None = None,
         memory: Memory | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """`mask` hides more than the future; `positions` are for packed or left-padded rows."""
+        """`mask` hides padding and other documents beside the future, or replaces the causal mask: see `decoder_mask`.
+        `positions` are for packed or left-padded rows."""
         x = self.tokens(ids) + self.places(places(ids, positions, memory))
         if label is not None:
             x = x + self.label(label)
-        x, mask = self.drop(x), causal() if mask is None else causal() & mask
+        x, mask = self.drop(x), decoder_mask(mask)
         for block, kept in zip(self.blocks, memories(memory, len(self.blocks)), strict=True):
             x = block(x, mask=mask, memory=kept)
         return self.head(self.norm(x))

@@ -18,7 +18,9 @@ from softlook.blocks.norms import RMSNorm
 from softlook.blocks.residual import PreNorm
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
-from softlook.ops.masks import Mask, causal, window
+from softlook.ops.masks import Mask
+from softlook.ops.masks.kinds import Band
+from softlook.ops.masks.order import CAUSAL, decoder_mask
 from softlook.ops.positions.frequencies import Scaling, linear, llama3, ntk, yarn
 from softlook.ops.positions.rotary import phases
 
@@ -132,10 +134,11 @@ class Llama(nn.Module):
         positions: Int[Tensor, "*B T"] | None = None,
         memory: Memory | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """`mask` hides more than the future; `positions` are for packed or left-padded rows."""
+        """`mask` hides padding and other documents beside the future, or replaces the causal mask: see `decoder_mask`.
+        Layers with a window keep it. `positions` are for packed or left-padded rows."""
         x, where = self.tokens(ids), places(ids, positions, memory)
         turns = phases(where, self.head_width, base=self.config.base, scaling=self.scaling)
-        masks = {reach: reach if mask is None else reach & mask for reach in self.reaches}  # one for all alike layers
+        masks = {reach: decoder_mask(mask, reach) for reach in self.reaches}  # one for all alike layers
         kept = memories(memory, len(self.blocks))
         for block, reach, own in zip(self.blocks, self.reaches, kept, strict=True):
             x = block(x, mask=masks[reach], phases=turns, memory=own)
@@ -161,10 +164,10 @@ def scaling_of(stretch: Stretch | None) -> Scaling | None:
     return made if stretch.magnitude is None else replace(made, magnitude=stretch.magnitude)
 
 
-def reaches_of(config: LlamaConfig) -> list[Mask]:
+def reaches_of(config: LlamaConfig) -> list[Band]:
     """How far each layer looks back."""
     if config.window is None:
-        return [causal()] * config.depth
+        return [CAUSAL] * config.depth
     if config.window < 1:
         raise ConfigError(f"a window of {config.window} tokens, oneself included, has no room for oneself")
     windowed = range(config.depth) if config.windowed is None else config.windowed
@@ -173,4 +176,4 @@ def reaches_of(config: LlamaConfig) -> list[Mask]:
         raise ConfigError(
             f"there is no layer {strangers[0]} to look through a window; layers are 0 to {config.depth - 1}"
         )
-    return [window(config.window - 1) if layer in windowed else causal() for layer in range(config.depth)]
+    return [Band(config.window - 1, 0) if layer in windowed else CAUSAL for layer in range(config.depth)]
