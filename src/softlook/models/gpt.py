@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from softlook.blocks.attention import Mixing, SelfAttention
 from softlook.blocks.block import Block
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward
 from softlook.blocks.initial import start
-from softlook.blocks.memory import Memory, memories, places
+from softlook.blocks.memory import Memory, check_memory, memories, places
 from softlook.blocks.residual import PreNorm
 from softlook.embed.labels import LabelEmbedding
 from softlook.embed.places import LearnedPlaces
@@ -19,7 +19,7 @@ from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
 from softlook.ops.dropping import Dropout
 from softlook.ops.masks import Mask
-from softlook.ops.masks.order import decoder_mask
+from softlook.ops.masks.order import CAUSAL, decoder_mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +48,8 @@ class GPTConfig:
     """Are words read and said with the same vectors?"""
     labels: int = 0
     """Number of labels that what is said can be conditioned on; 0 for none."""
+    causal: bool = True
+    """Does a token see only those before it? Where not, the model is an encoder, as for text embeddings."""
 
 
 class GPT(nn.Module):
@@ -59,11 +61,12 @@ class GPT(nn.Module):
     torch.Size([1, 3, 10])
     """
 
-    mode: ClassVar = "decoder-only"
+    mode: Literal["decoder-only", "encoder-only"] = "decoder-only"
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config
+        self.mode = "decoder-only" if config.causal else "encoder-only"
         self.tokens = TokenEmbedding(config.vocab, config.dim)
         self.places = LearnedPlaces(config.context, config.dim)
         self.label = LabelEmbedding(config.labels, config.dim)
@@ -99,10 +102,11 @@ class GPT(nn.Module):
     ) -> Float[Tensor, "B T V"]:
         """`mask` hides padding and other documents beside the future, or replaces the causal mask: see `decoder_mask`.
         `positions` are for packed or left-padded rows."""
+        check_memory(memory, causal=self.config.causal)
         x = self.tokens(ids) + self.places(places(ids, positions, memory))
         if label is not None:
             x = x + self.label(label)
-        x, mask = self.drop(x), decoder_mask(mask)
+        x, mask = self.drop(x), decoder_mask(mask, CAUSAL if self.config.causal else None)
         for block, kept in zip(self.blocks, memories(memory, len(self.blocks)), strict=True):
             x = block(x, mask=mask, memory=kept)
         return self.head(self.norm(x))

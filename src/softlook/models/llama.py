@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from softlook.blocks.attention import Mixing, SelfAttention, head_width_of
 from softlook.blocks.block import Block
 from softlook.blocks.feed_forward import GatedFeedForward
 from softlook.blocks.initial import start
-from softlook.blocks.memory import Memory, memories, places
+from softlook.blocks.memory import Memory, check_memory, memories, places
 from softlook.blocks.norms import RMSNorm
 from softlook.blocks.residual import PreNorm
 from softlook.embed.tokens import TokenEmbedding
@@ -81,6 +81,8 @@ class LlamaConfig:
     """Share of the looks dropped while training."""
     head: Literal["words", "states"] = "words"
     """Scores of words, or the normed vectors that they would be made from."""
+    causal: bool = True
+    """Does a token see only those before it? Where not, the model is an encoder, as for text embeddings."""
 
 
 class Llama(nn.Module):
@@ -92,11 +94,12 @@ class Llama(nn.Module):
     torch.Size([1, 3, 10])
     """
 
-    mode: ClassVar = "decoder-only"
+    mode: Literal["decoder-only", "encoder-only"] = "decoder-only"
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
         self.config = config
+        self.mode = "decoder-only" if config.causal else "encoder-only"
         self.head_width = head_width_of(config.dim, config.heads) if config.head_width is None else config.head_width
         if self.head_width % 2:
             raise ConfigError(
@@ -136,6 +139,7 @@ class Llama(nn.Module):
     ) -> Float[Tensor, "B T V"]:
         """`mask` hides padding and other documents beside the future, or replaces the causal mask: see `decoder_mask`.
         Layers with a window keep it. `positions` are for packed or left-padded rows."""
+        check_memory(memory, causal=self.config.causal)
         x, where = self.tokens(ids), places(ids, positions, memory)
         turns = phases(where, self.head_width, base=self.config.base, scaling=self.scaling)
         masks = {reach: decoder_mask(mask, reach) for reach in self.reaches}  # one for all alike layers
@@ -164,10 +168,11 @@ def scaling_of(stretch: Stretch | None) -> Scaling | None:
     return made if stretch.magnitude is None else replace(made, magnitude=stretch.magnitude)
 
 
-def reaches_of(config: LlamaConfig) -> list[Band]:
-    """How far each layer looks back."""
+def reaches_of(config: LlamaConfig) -> list[Band | None]:
+    """How far each layer looks; None for everywhere. Both ways, a window reaches `window` tokens to each side."""
+    far = CAUSAL if config.causal else None
     if config.window is None:
-        return [CAUSAL] * config.depth
+        return [far] * config.depth
     if config.window < 1:
         raise ConfigError(f"a window of {config.window} tokens, oneself included, has no room for oneself")
     windowed = range(config.depth) if config.windowed is None else config.windowed
@@ -176,4 +181,5 @@ def reaches_of(config: LlamaConfig) -> list[Band]:
         raise ConfigError(
             f"there is no layer {strangers[0]} to look through a window; layers are 0 to {config.depth - 1}"
         )
-    return [Band(config.window - 1, 0) if layer in windowed else CAUSAL for layer in range(config.depth)]
+    near = Band(config.window - 1, 0) if config.causal else Band(config.window, config.window)
+    return [near if layer in windowed else far for layer in range(config.depth)]

@@ -70,6 +70,8 @@ def to_ctranslate2(
     """
     if not isinstance(model, GPT | Transformer) or model.config.labels:
         raise WeightsError(f"CTranslate2 is written for GPT and Transformer without labels; a {_called(model)} came")
+    if isinstance(model, GPT) and not model.config.causal:
+        raise WeightsError("CTranslate2 generates text; this GPT looks both ways (causal=False) and cannot")
     check_structure(model)
     if quantization not in (None, *get_args(Quantization)):
         raise WeightsError(f"quantization wants one of {', '.join(get_args(Quantization))}; {quantization!r} came")

@@ -179,8 +179,9 @@ def config_of(architecture: str, sizes: Sizes, tensors: dict[str, Tensor], stret
     width = sizes.attention_key_length or sizes.embedding_length // sizes.attention_head_count
     if (sizes.attention_value_length or width) != width or (sizes.rope_dimension_count or width) != width:
         raise WeightsError("its keys, values and turning parts of a head are not equally wide; softlook's Llama's are")
-    if sizes.expert_count or not sizes.attention_causal or (sizes.attention_sliding_window and architecture != "llama"):
-        raise WeightsError("it has experts, looks ahead, or has a window in some layers; softlook reads no such Llama")
+    window = sizes.attention_sliding_window or None
+    if sizes.expert_count or (window and (architecture != "llama" or not sizes.attention_causal)):
+        raise WeightsError("it has experts, a window in some layers or one ahead; softlook reads no such Llama")
     words = tensors.get("token_embd.weight")
     return LlamaConfig(
         vocab=sizes.vocab_size or (1 if words is None else len(words)),
@@ -194,7 +195,8 @@ def config_of(architecture: str, sizes: Sizes, tensors: dict[str, Tensor], stret
         eps=sizes.attention_layer_norm_rms_epsilon,
         base=sizes.rope_freq_base,
         stretch=stretch,
-        window=sizes.attention_sliding_window or None,
+        window=window,
+        causal=sizes.attention_causal,
         biases=architecture == "qwen2",
         tied="output.weight" not in tensors,
     )

@@ -29,6 +29,7 @@ class GPT2(Closed):
     scale_attn_by_inverse_layer_idx: bool = False
     add_cross_attention: bool = False
     tie_word_embeddings: bool = True
+    is_causal: bool = True
 
 
 def build(theirs: GPT2, head: str) -> GPT:
@@ -48,6 +49,7 @@ def build(theirs: GPT2, head: str) -> GPT:
             dropout=theirs.resid_pdrop,
             eps=theirs.layer_norm_epsilon,
             tied=theirs.tie_word_embeddings,
+            causal=theirs.is_causal,
         )
     )
 
@@ -96,6 +98,7 @@ def describe(model: GPT) -> dict[str, Any]:
         "attn_pdrop": c.dropout,
         "layer_norm_epsilon": c.eps,
         "tie_word_embeddings": c.tied,
+        "is_causal": c.causal,
     }
 
 

@@ -6,13 +6,13 @@ from pydantic import PositiveInt
 from torch import nn
 
 from softlook.models.llama import Llama
-from softlook.ops.masks import causal
 from softlook.weights.families.llama import (
     HARMLESS,
     LlamaLike,
     bare,
     config_of,
     describe_like,
+    has_window,
     ignored,
     rules,
     settle,
@@ -40,7 +40,7 @@ def describe(model: Llama) -> dict[str, Any]:
 def writes(model: nn.Module) -> bool:
     if not isinstance(model, Llama) or model.config.biases:
         return False
-    return len(set(model.reaches)) == 1 and causal() not in model.reaches
+    return has_window(model) and len(set(model.reaches)) == 1
 
 
 FAMILY = Family(
