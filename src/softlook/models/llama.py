@@ -105,6 +105,8 @@ class Llama(nn.Module):
             raise ConfigError(
                 f"rotary positions turn pairs of numbers; a head {self.head_width} wide is not made of pairs"
             )
+        if config.base <= 0 or (config.base == 1 and config.stretch is not None and config.stretch.kind == "yarn"):
+            raise ConfigError(f"rotary positions want a base above 0, and yarn one other than 1; {config.base} came")
         self.scaling, self.reaches = scaling_of(config.stretch), reaches_of(config)
         self.tokens = TokenEmbedding(config.vocab, config.dim)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))

@@ -61,7 +61,7 @@ def language(smoothing: float = 0.0) -> Objective:
 
     def loss(model: nn.Module, batch: Rows) -> Loss:
         if getattr(model, "mode", "") == "encoder-only":
-            raise ConfigError("this model looks both ways, and sees the word it is to predict: make it with causal=True")
+            raise ConfigError("this model looks both ways and sees the word it is to predict: make it causal=True")
         apart = masks.documents(batch.documents)
         return surprise(model(batch.ids, mask=apart, positions=batch.positions), batch.wanted, smoothing)
 

@@ -67,7 +67,7 @@ class Sizes(Closed):
     rope_freq_base: PositiveFloat = 10_000.0
     rope_dimension_count: PositiveInt | None = None
     rope_scale_linear: PositiveFloat = 1.0
-    rope_scaling_type: str = "none"
+    rope_scaling_type: str = "linear"  # as llama.cpp takes a file that does not say
     rope_scaling_factor: PositiveFloat | None = None
     rope_scaling_original_context_length: PositiveInt | None = None
     rope_scaling_attn_factor: FiniteFloat = 1.0
@@ -205,12 +205,15 @@ def config_of(architecture: str, sizes: Sizes, tensors: dict[str, Tensor], stret
 def stretch_of(sizes: Sizes, slowed: Tensor | None, path: Path) -> Stretch | None:
     """How positions are stretched."""
     kind, factor = sizes.rope_scaling_type, sizes.rope_scaling_factor or sizes.rope_scale_linear
-    if slowed is not None:
-        return fitted(slowed, sizes.rope_freq_base, path)
+    factor = 1.0 if kind == "none" else factor  # which llama.cpp then does not look at
     if kind not in ("none", "linear", "yarn") or sizes.rope_scaling_attn_factor != 1:
         raise WeightsError(
             f"{path} stretches its positions as {kind!r:.40}; softlook knows none, linear and plain yarn"
         )
+    if slowed is not None:
+        if factor != 1:
+            raise WeightsError(f"{path} stretches its positions twice, by {TURNS} and as {kind!r:.40}")
+        return fitted(slowed, sizes.rope_freq_base, path)
     if kind == "yarn":
         first = sizes.rope_scaling_original_context_length or sizes.context_length
         return Stretch(kind="yarn", factor=factor, context=first)
