@@ -136,8 +136,13 @@ def has_window(model: Llama) -> bool:
     return any(reach not in (CAUSAL, None) for reach in model.reaches)
 
 
+def is_even(model: Llama) -> bool:
+    """Whether the heads share the model's width evenly, which transformers asks of a Llama, though not of a Mistral."""
+    return model.config.dim % model.config.heads == 0
+
+
 def writes(model: nn.Module) -> bool:
-    return isinstance(model, Llama) and not model.config.biases and not has_window(model)
+    return isinstance(model, Llama) and not model.config.biases and not has_window(model) and is_even(model)
 
 
 def bare(model: Llama) -> bool:

@@ -14,6 +14,7 @@ from softlook.weights.families.llama import (
     describe_like,
     has_window,
     ignored,
+    is_even,
     rules,
     settle,
 )
@@ -34,13 +35,13 @@ def build(theirs: Mistral, head: str) -> Llama:
 
 
 def describe(model: Llama) -> dict[str, Any]:
-    return describe_like(model, "Mistral") | {"sliding_window": model.config.window}
+    return describe_like(model, "Mistral") | {"sliding_window": model.config.window if has_window(model) else None}
 
 
 def writes(model: nn.Module) -> bool:
     if not isinstance(model, Llama) or model.config.biases:
         return False
-    return has_window(model) and len(set(model.reaches)) == 1
+    return len(set(model.reaches)) == 1 if has_window(model) else not is_even(model)
 
 
 FAMILY = Family(
