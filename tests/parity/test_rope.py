@@ -63,3 +63,10 @@ def test_frequencies_are_those_of_hugging_face_over_random_settings(kind: str) -
         assert scaling.magnitude == pytest.approx(magnitude), rope
         compared += 1
     assert compared > COUNT * 0.8
+
+
+def test_an_empty_rope_scaling_says_nothing() -> None:
+    rope: Any = {"rope_type": "linear", "rope_theta": 50.0, "factor": 2.0}
+    said = base_and_stretch(Rotary(rope_parameters=rope))
+    assert base_and_stretch(Rotary(rope_parameters=rope, rope_scaling={})) == said  # pyright: ignore
+    assert said[0] == 50.0
