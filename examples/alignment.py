@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softlook.blocks import Mixing
 from softlook.lens import map_figure
 from softlook.models import RNNSearch
-from softlook.ops.operation import attention_weights
 from softlook.recipes import Translate, translate
 from softlook.recipes.saying import translated
 from softlook.recipes.settings import PairBatch, Tokens, TranslateSizes
@@ -104,9 +105,9 @@ def alignment(model: RNNSearch, tokenizer: TextTokenizer, source: str, target: s
     """How much each word of a translation looked at each word of its source. The last column is the source's end."""
     kept: list[Tensor] = []
 
-    def watch(module: torch.nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        query, key, _, mask, *_ = args
-        kept.append(attention_weights(query, key, mask=mask, score=model.decoder.align.mix.score)[0, 0, 0])
+    def watch(module: Mixing, args: tuple[Any, ...], output: Tensor) -> None:
+        query, key, _, *rest = args
+        kept.append(module.weights(query, key, *rest)[0, 0, 0])
 
     read, said = tokenizer.encode([source, target])
     hook = model.decoder.align.mix.register_forward_hook(watch)

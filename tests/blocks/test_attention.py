@@ -1,13 +1,16 @@
 """Multi-head attention as a layer."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
-from softlook import attention, masks, positions
+from softlook import attention, masks, positions, scores
 from softlook.base.errors import ConfigError
 from softlook.blocks import CrossAttention, Memory, Mixing, SelfAttention
+from tests.models.tiny import TINY
 
 X = torch.randn(2, 7, 12, generator=torch.Generator().manual_seed(0))
 OTHER = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(1))
@@ -104,3 +107,42 @@ def test_sizes_that_do_not_go_together_are_errors() -> None:
         SelfAttention(10, heads=4)
     with pytest.raises(ConfigError, match="6 query heads cannot share 4 key heads: not a multiple"):
         SelfAttention(12, heads=6, kv_heads=4)
+
+
+PARTS: dict[str, Callable[[], Mixing]] = {
+    "plain": Mixing,
+    "scale": lambda: Mixing(scale=1.0),
+    "cosine": lambda: Mixing(score=scores.cosine(0.1)),
+    "sink and soft cap": lambda: Mixing(sink=0.5, softcap=2.0),
+    "all": lambda: Mixing(scale=0.7, sink=-0.3, softcap=1.5, dropout=0.5),
+}
+
+
+@pytest.mark.parametrize("make", PARTS.values(), ids=list(PARTS))
+@pytest.mark.parametrize("bias", [None, torch.randn(1, 3, 7, 7)], ids=["", "bias"])
+def test_the_weights_of_a_mixing_are_those_it_averages_with(
+    make: Callable[[], Mixing], bias: torch.Tensor | None
+) -> None:
+    mix = make().eval()
+    query, key, value = torch.randn(3, 2, 3, 7, 4)
+    weights = mix.weights(query, key, masks.causal(), bias)
+    assert_close(weights @ value, mix(query, key, value, masks.causal(), bias), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["T5", "T5 v1.1", "GPT", "Llama", "Transformer", "TransformerXL", "Bert"])
+def test_a_hook_finds_the_very_map_of_every_layer(name: str) -> None:
+    model, kept = TINY[name].build(), []
+
+    def watch(mix: Mixing, args: tuple, output: torch.Tensor) -> None:
+        query, key, value, *rest = args
+        kept.append((mix.weights(query, key, *rest), value, output))
+
+    for module in model.modules():
+        if isinstance(module, Mixing):
+            module.register_forward_hook(watch)
+    with torch.no_grad():
+        TINY[name].ask(model)
+    assert kept
+    for weights, value, output in kept:
+        value = value.repeat_interleave(output.shape[1] // value.shape[1], 1)
+        assert_close(weights @ value, output, atol=1e-5, rtol=1e-4)

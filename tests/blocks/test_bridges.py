@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from softlook import ShapeError, attention_weights
+from softlook import ShapeError
 from softlook.base.errors import ConfigError
 from softlook.blocks import Mixing, MultiHead, attention_from_convolution, attention_from_linear
 
@@ -27,9 +27,9 @@ def watched(model: nn.Module) -> Iterator[list[Tensor]]:
     """The maps at the boundary, worked out from what goes in there."""
     seen: list[Tensor] = []
 
-    def take(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-        query, key, _, mask = args
-        seen.append(attention_weights(query, key, mask=mask))
+    def take(module: Mixing, args: tuple[Any, ...], output: Tensor) -> None:
+        query, key, _, *rest = args
+        seen.append(module.weights(query, key, *rest))
 
     (mix,) = [m for m in model.modules() if isinstance(m, Mixing)]
     hook = mix.register_forward_hook(take)

@@ -10,7 +10,6 @@ from torch.testing import assert_close
 
 from softlook.blocks import Block, GatedFeedForward, Mixing, PreNorm, SelfAttention, add_lora, look_on
 from softlook.blocks.onlooking import _is_worth_it
-from softlook.ops.operation import attention_weights
 
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -50,7 +49,7 @@ def test_gradients_are_those_of_the_whole_block() -> None:
 def test_one_place_makes_no_key_for_the_others_and_a_hook_still_sees_its_map() -> None:
     made, x, kept = block(), torch.randn(3, 7, 24, dtype=torch.float64), []
     assert _is_worth_it(made.attend, x[:, :1], x)
-    made.attend.mix.register_forward_hook(lambda mix, args, out: kept.append(attention_weights(*args[:2])))
+    made.attend.mix.register_forward_hook(lambda mix, args, out: kept.append(mix.weights(*args[:2])))
     look_on(made, x[:, :1], x)
     made(x)
     assert_close(kept[0], kept[1][:, :, :1])

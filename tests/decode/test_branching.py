@@ -13,7 +13,6 @@ from softlook.decode.branching import Branching
 from softlook.decode.packed import packed
 from softlook.decode.search import Hypothesis
 from softlook.models import GPT, T5, GPTConfig, Llama, LlamaConfig, T5Config, Transformer, TransformerConfig
-from softlook.ops.operation import attention_weights
 
 SOURCE = torch.tensor([[3, 1, 4, 1, 5], [5, 2, 6, 0, 0], [7, 7, 0, 0, 0]])
 PRESENT = torch.arange(5) < torch.tensor([[5], [3], [2]])
@@ -118,9 +117,7 @@ def test_alignments_are_where_the_last_block_looks(name: str, copy: str) -> None
     seen: list[Tensor] = []
     mix: Any = model.get_submodule("decoder.blocks.1.cross.mix")
     hook = mix.register_forward_hook(
-        lambda module, args, out: seen.append(
-            attention_weights(args[0], args[1], mask=args[3], scale=mix.scale)[0].mean(0)
-        )
+        lambda module, args, out: seen.append(module.weights(*args[:2], *args[3:])[0].mean(0))
     )
     for row in range(3):
         for one in found[row]:

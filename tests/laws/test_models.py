@@ -142,3 +142,8 @@ def test_without_positions_an_encoder_sees_a_set(tiny: Tiny) -> None:
         assert_close(two, one, **CLOSE)
     else:  # the first place is asked, and another one stands there now
         assert (one - two).abs().max() > 1e-3
+
+
+@every(list(TINY.values()))
+def test_no_model_holds_an_empty_tensor(tiny: Tiny) -> None:
+    assert [name for name, tensor in tiny.build().state_dict().items() if not tensor.numel()] == []

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
+    AutoModelForCausalLM,
     DynamicCache,
     LlamaConfig,
     LlamaForCausalLM,
@@ -162,6 +163,18 @@ def test_a_model_without_a_head_gives_its_states(kind: Any, config: Any, tmp_pat
         wanted = theirs(IDS).last_hidden_state
         close(ours(IDS), wanted)
         close(back(IDS).last_hidden_state, wanted, 1e-6)
+
+
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize("window", [None, 3])
+def test_heads_that_do_not_share_the_width_evenly_are_written_as_something_that_is_read(
+    window: int | None, biases: bool, tmp_path: Path
+) -> None:
+    sizes: Any = {"vocab": 11, "context": 32, "dim": 22, "depth": 2, "heads": 4, "kv_heads": 2, "head_width": 6}
+    ours = Llama(OurConfig(**sizes, window=window, biases=biases)).eval()
+    back = there_and_back(ours, AutoModelForCausalLM, tmp_path / "ours")
+    with torch.no_grad():
+        close(ours(IDS), back(IDS).logits)
 
 
 def test_a_larger_base_is_written_as_such(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from softlook import attention_weights
 from softlook.blocks import Mixing
 from softlook.weights import from_hugging_face, to_hugging_face
 
@@ -67,8 +66,7 @@ def maps(model: nn.Module) -> Iterator[list[Tensor]]:
 
     def weights(module: Any, args: tuple[Any, ...], output: Tensor) -> Tensor:
         query, key, _, *rest = args
-        mask, bias = (*rest, None, None)[:2]
-        return attention_weights(query, key, mask=mask, bias=bias, scale=module.scale, score=module.score)
+        return module.weights(query, key, *rest)
 
     with seen([m for m in model.modules() if isinstance(m, Mixing)], weights) as kept:
         yield kept

@@ -141,7 +141,9 @@ def test_quantised_weights_come_out_as_the_package_reads_them(kind: Kind, tmp_pa
     assert not torch.equal(found, weight)
 
 
-STRETCHES: dict[str, tuple[dict[str, Any], Stretch]] = {
+STRETCHES: dict[str, tuple[dict[str, Any], Stretch | None]] = {
+    "none, whatever the factor": ({"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 4.0}, None),
+    "not said": ({"llama.rope.scaling.factor": 4.0}, Stretch(kind="linear", factor=4.0)),
     "linear": (
         {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0},
         Stretch(kind="linear", factor=4.0),
@@ -191,6 +193,13 @@ def test_factors_of_one_stretch_nothing(tmp_path: Path) -> None:
     assert from_gguf(path).config.stretch is None
 
 
+def test_a_model_that_looks_both_ways_is_read_so(tmp_path: Path) -> None:
+    model = small(causal=False)
+    again = from_gguf(written(model, tmp_path / "m.gguf", fields={"llama.attention.causal": False}))
+    assert not again.config.causal
+    torch.testing.assert_close(again(IDS), model(IDS), rtol=0, atol=1e-6)
+
+
 def test_a_window_is_read(tmp_path: Path) -> None:
     model = small(window=3)
     again = from_gguf(written(model, tmp_path / "m.gguf", fields={"llama.attention.sliding_window": 3}))
@@ -233,6 +242,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "factors of no Llama 3": (
         {"tensors": {"rope_freqs.weight": torch.linspace(1, 3, 8)}},
         "in a way that no Llama 3 does",
+    ),
+    "stretched twice": (
+        {"fields": {"llama.rope.scaling.factor": 4.0}, "tensors": {"rope_freqs.weight": torch.ones(8)}},
+        "stretches its positions twice",
     ),
     "a part of a model": ({"fields": {"split.count": 3}}, "is one of several parts"),
 }

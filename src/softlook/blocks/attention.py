@@ -9,7 +9,7 @@ from softlook.blocks.sharing import folded, unfolded
 from softlook.ops.bias import Bias
 from softlook.ops.dispatch import Backend
 from softlook.ops.masks import Mask
-from softlook.ops.operation import attention
+from softlook.ops.operation import attention, attention_weights
 from softlook.ops.positions.rotary import Phases, rotary
 from softlook.ops.scores import Score
 
@@ -55,6 +55,33 @@ class Mixing(nn.Module):
             dropout=self.dropout if self.training else 0.0,
             score=self.score,
             backend=self.backend,
+        )
+
+    def weights(
+        self,
+        query: Float[Tensor, "B H T D"],
+        key: Float[Tensor, "B G S _"],
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+    ) -> Float[Tensor, "B H T S"]:
+        """The attention map that a call averages with, before dropout: for hooks, which see what a call was given.
+
+        >>> import torch
+        >>> mix, seen = Mixing(scale=1.0, sink=0.0), []
+        >>> hook = lambda mix, args, output: seen.append(mix.weights(*args[:2], *args[3:]))
+        >>> _ = mix.register_forward_hook(hook)
+        >>> query, key, value = torch.randn(3, 2, 4, 6, 8)
+        >>> torch.testing.assert_close(mix(query, key, value), seen[0] @ value)
+        """
+        return attention_weights(
+            query,
+            key,
+            mask=mask,
+            bias=bias,
+            scale=self.scale,
+            softcap=self.softcap,
+            sink=self.sink,
+            score=self.score,
         )
 
 

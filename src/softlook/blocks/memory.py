@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from softlook.base.errors import ShapeError
+from softlook.base.errors import ConfigError, ShapeError
 
 KeyValue = tuple[Tensor, Tensor]
 """Keys and values of one layer, (B, G, S, D) each."""
@@ -158,6 +158,15 @@ def picked(kept: KeyValue | None, rows: Tensor | None) -> KeyValue | None:
 def check_forgetting(count: int, length: int) -> None:
     if count > length:
         raise ShapeError(f"{count} positions cannot be forgotten: only {length} came by")
+
+
+def check_memory(memory: Memory | None, *, causal: bool) -> None:
+    """Refuse a memory where tokens also see those after them: what was kept of the past would have to change."""
+    if memory is not None and not causal:
+        raise ConfigError(
+            "this model looks both ways (causal=False), so it neither generates text nor takes a memory. "
+            "Give it whole sequences, or use a causal model."
+        )
 
 
 def memories(memory: Memory | None, depth: int) -> list[LayerMemory] | list[None]:

@@ -14,7 +14,6 @@ from softlook.decode.rows import filled
 from softlook.decode.speaking import device_of
 from softlook.decode.text import TextStream
 from softlook.models import RNNSearch
-from softlook.ops.operation import attention_weights
 from softlook.tokens import TextTokenizer
 from softlook.weights.beside import Signs
 
@@ -94,9 +93,8 @@ def _watched(model: Any) -> Iterator[list[Tensor]]:
     kept: list[Tensor] = []
 
     def watch(module: Mixing, args: tuple[Any, ...], output: Tensor) -> None:
-        query, key, _, mask, *bias = args
-        more = {"scale": module.scale, "softcap": module.softcap, "sink": module.sink, "score": module.score}
-        kept.append(attention_weights(query, key, mask=mask, bias=bias[0] if bias else None, **more))
+        query, key, _, *rest = args
+        kept.append(module.weights(query, key, *rest))
 
     hook = mix.register_forward_hook(watch)
     try:

@@ -14,7 +14,6 @@ from softlook.blocks.branches import Branches
 from softlook.blocks.memory import Growing, Memory
 from softlook.decode.lean import LeanCross, LeanSelf
 from softlook.decode.speaking import Continuing, Speaker, Translating
-from softlook.ops.operation import attention_weights
 
 
 class Branching:
@@ -65,9 +64,8 @@ class Looks:
         self.mix, self.last = mix, torch.empty(0)
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-        query, key, _, mask, *_ = args
-        known = {"scale": self.mix.scale, "softcap": self.mix.softcap, "sink": self.mix.sink, "score": self.mix.score}
-        self.last = attention_weights(query, key, mask=mask, **known).mean(1)  # (N, KT, S)
+        query, key, _, *rest = args
+        self.last = self.mix.weights(query, key, *rest).mean(1)  # (N, KT, S)
 
     def of(self, sequences: int, ways: int) -> Float[Tensor, "N K S"]:
         """Of the last word of each way; folded or not, rows stand way by way."""

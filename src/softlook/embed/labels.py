@@ -16,12 +16,12 @@ class LabelEmbedding(nn.Module):
 
     def __init__(self, labels: int, dim: int) -> None:
         super().__init__()
-        self.table = nn.Embedding(labels, dim)
+        self.table = nn.Embedding(labels, dim) if labels else None  # an empty table would be kept in every file
 
     def forward(self, label: Int[Tensor, " B"]) -> Float[Tensor, "B 1 C"]:
-        known = self.table.num_embeddings
-        if not known:
+        if self.table is None:
             raise ShapeError("this model was made without labels. Leave label out, or make it with labels=")
+        known = self.table.num_embeddings
         if label.numel() and can_read(label):
             low, high = (int(bound) for bound in label.aminmax())
             if low < 0 or high >= known:

@@ -21,19 +21,21 @@ class SegmentEmbedding(nn.Module):
 
     def __init__(self, segments: int, dim: int) -> None:
         super().__init__()
-        self.table = nn.Embedding(segments, dim)
+        self.table = nn.Embedding(segments, dim) if segments else None  # an empty table would be kept in every file
 
     def forward(self, x: Float[Tensor, "B T C"], segments: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B T C"]:
-        if segments is not None:
-            self._check(segments)
-            return x + self.table(segments)
-        return x + self.table.weight[0] if self.table.num_embeddings else x
+        if self.table is None:
+            if segments is not None:
+                raise ShapeError("this model was made without segments. Leave segments out, or make it with segments=")
+            return x
+        if segments is None:
+            return x + self.table.weight[0]
+        _check(segments, self.table.num_embeddings)
+        return x + self.table(segments)
 
-    def _check(self, segments: Tensor) -> None:
-        known = self.table.num_embeddings
-        if not known:
-            raise ShapeError("this model was made without segments. Leave segments out, or make it with segments=")
-        if segments.numel() and can_read(segments):
-            low, high = (int(bound) for bound in segments.aminmax())
-            if low < 0 or high >= known:
-                raise ShapeError(f"this model knows segments 0 to {known - 1}; {low} to {high} came")
+
+def _check(segments: Tensor, known: int) -> None:
+    if segments.numel() and can_read(segments):
+        low, high = (int(bound) for bound in segments.aminmax())
+        if low < 0 or high >= known:
+            raise ShapeError(f"this model knows segments 0 to {known - 1}; {low} to {high} came")

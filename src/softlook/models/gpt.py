@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -11,14 +11,15 @@ from softlook.blocks.attention import Mixing, SelfAttention
 from softlook.blocks.block import Block
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward
 from softlook.blocks.initial import start
-from softlook.blocks.memory import Memory, memories, places
+from softlook.blocks.memory import Memory, check_memory, memories, places
 from softlook.blocks.residual import PreNorm
 from softlook.embed.labels import LabelEmbedding
 from softlook.embed.places import LearnedPlaces
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
 from softlook.ops.dropping import Dropout
-from softlook.ops.masks import Mask, causal
+from softlook.ops.masks import Mask
+from softlook.ops.masks.order import CAUSAL, decoder_mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,8 @@ class GPTConfig:
     """Are words read and said with the same vectors?"""
     labels: int = 0
     """Number of labels that what is said can be conditioned on; 0 for none."""
+    causal: bool = True
+    """Does a token see only those before it? Where not, the model is an encoder, as for text embeddings."""
 
 
 class GPT(nn.Module):
@@ -58,11 +61,12 @@ class GPT(nn.Module):
     torch.Size([1, 3, 10])
     """
 
-    mode: ClassVar = "decoder-only"
+    mode: Literal["decoder-only", "encoder-only"] = "decoder-only"
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config
+        self.mode = "decoder-only" if config.causal else "encoder-only"
         self.tokens = TokenEmbedding(config.vocab, config.dim)
         self.places = LearnedPlaces(config.context, config.dim)
         self.label = LabelEmbedding(config.labels, config.dim)
@@ -97,12 +101,14 @@ class GPT(nn.Module):
         memory: Memory | None = None,
         last: int | None = None,
     ) -> Float[Tensor, "B _ V"]:
-        """`mask` hides more than the future; `positions` are for packed or left-padded rows; `last`: the logits of the
-        last so many positions are all that is wanted, and the others are not computed."""
+        """`mask` hides padding and other documents beside the future, or replaces the causal mask: see `decoder_mask`.
+        `positions` are for packed or left-padded rows. `last`: the logits of the last so many positions are all that
+        is wanted, and the others are not computed."""
+        check_memory(memory, causal=self.config.causal)
         x = self.tokens(ids) + self.places(places(ids, positions, memory))
         if label is not None:
             x = x + self.label(label)
-        x, mask = self.drop(x), causal() if mask is None else causal() & mask
+        x, mask = self.drop(x), decoder_mask(mask, CAUSAL if self.config.causal else None)
         for block, kept in zip(self.blocks, memories(memory, len(self.blocks)), strict=True):
             x = block(x, mask=mask, memory=kept)
         return self.head(self.norm(x if last is None else x[:, -last:]))

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -13,12 +13,14 @@ from softlook.blocks.attention import Mixing, SelfAttention, head_width_of
 from softlook.blocks.block import Block
 from softlook.blocks.feed_forward import GatedFeedForward
 from softlook.blocks.initial import start
-from softlook.blocks.memory import Memory, memories, places
+from softlook.blocks.memory import Memory, check_memory, memories, places
 from softlook.blocks.norms import RMSNorm
 from softlook.blocks.residual import PreNorm
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
-from softlook.ops.masks import Mask, causal, window
+from softlook.ops.masks import Mask
+from softlook.ops.masks.kinds import Band
+from softlook.ops.masks.order import CAUSAL, decoder_mask
 from softlook.ops.positions.frequencies import Scaling, linear, llama3, ntk, yarn
 from softlook.ops.positions.rotary import phases
 
@@ -79,6 +81,8 @@ class LlamaConfig:
     """Share of the looks dropped while training."""
     head: Literal["words", "states"] = "words"
     """Scores of words, or the normed vectors that they would be made from."""
+    causal: bool = True
+    """Does a token see only those before it? Where not, the model is an encoder, as for text embeddings."""
 
 
 class Llama(nn.Module):
@@ -90,16 +94,19 @@ class Llama(nn.Module):
     torch.Size([1, 3, 10])
     """
 
-    mode: ClassVar = "decoder-only"
+    mode: Literal["decoder-only", "encoder-only"] = "decoder-only"
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
         self.config = config
+        self.mode = "decoder-only" if config.causal else "encoder-only"
         self.head_width = head_width_of(config.dim, config.heads) if config.head_width is None else config.head_width
         if self.head_width % 2:
             raise ConfigError(
                 f"rotary positions turn pairs of numbers; a head {self.head_width} wide is not made of pairs"
             )
+        if config.base <= 0 or (config.base == 1 and config.stretch is not None and config.stretch.kind == "yarn"):
+            raise ConfigError(f"rotary positions want a base above 0, and yarn one other than 1; {config.base} came")
         self.scaling, self.reaches = scaling_of(config.stretch), reaches_of(config)
         self.tokens = TokenEmbedding(config.vocab, config.dim)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
@@ -133,11 +140,13 @@ class Llama(nn.Module):
         memory: Memory | None = None,
         last: int | None = None,
     ) -> Float[Tensor, "B _ V"]:
-        """`mask` hides more than the future; `positions` are for packed or left-padded rows; `last`: the logits of the
-        last so many positions are all that is wanted, and the others are not computed."""
+        """`mask` hides padding and other documents beside the future, or replaces the causal mask: see `decoder_mask`.
+        Layers with a window keep it. `positions` are for packed or left-padded rows. `last`: the logits of the last so
+        many positions are all that is wanted, and the others are not computed."""
+        check_memory(memory, causal=self.config.causal)
         x, where = self.tokens(ids), places(ids, positions, memory)
         turns = phases(where, self.head_width, base=self.config.base, scaling=self.scaling)
-        masks = {reach: reach if mask is None else reach & mask for reach in self.reaches}  # one for all alike layers
+        masks = {reach: decoder_mask(mask, reach) for reach in self.reaches}  # one for all alike layers
         kept = memories(memory, len(self.blocks))
         for block, reach, own in zip(self.blocks, self.reaches, kept, strict=True):
             x = block(x, mask=masks[reach], phases=turns, memory=own)
@@ -163,10 +172,11 @@ def scaling_of(stretch: Stretch | None) -> Scaling | None:
     return made if stretch.magnitude is None else replace(made, magnitude=stretch.magnitude)
 
 
-def reaches_of(config: LlamaConfig) -> list[Mask]:
-    """How far each layer looks back."""
+def reaches_of(config: LlamaConfig) -> list[Band | None]:
+    """How far each layer looks; None for everywhere. Both ways, a window reaches `window` tokens to each side."""
+    far = CAUSAL if config.causal else None
     if config.window is None:
-        return [causal()] * config.depth
+        return [far] * config.depth
     if config.window < 1:
         raise ConfigError(f"a window of {config.window} tokens, oneself included, has no room for oneself")
     windowed = range(config.depth) if config.windowed is None else config.windowed
@@ -175,4 +185,5 @@ def reaches_of(config: LlamaConfig) -> list[Mask]:
         raise ConfigError(
             f"there is no layer {strangers[0]} to look through a window; layers are 0 to {config.depth - 1}"
         )
-    return [window(config.window - 1) if layer in windowed else causal() for layer in range(config.depth)]
+    near = Band(config.window - 1, 0) if config.causal else Band(config.window, config.window)
+    return [near if layer in windowed else far for layer in range(config.depth)]

@@ -23,7 +23,8 @@ from softlook.embed.places import LearnedPlaces, SinusoidalPlaces
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
 from softlook.ops.dropping import Dropout
-from softlook.ops.masks import Mask, causal
+from softlook.ops.masks import Mask
+from softlook.ops.masks.order import decoder_mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +129,7 @@ class Decoder(nn.Module):
         memory: Memory | None,
     ) -> Float[Tensor, "B T C"]:
         x = self.entrance(ids, places(ids, positions, memory), label)
-        mask = causal() if mask is None else causal() & mask
+        mask = decoder_mask(mask)
         for block, kept in zip(self.blocks, memories(memory, len(self.blocks)), strict=True):
             x = block(x, encoded, mask=mask, other_mask=source_mask, memory=kept)
         return self.norm(x)
@@ -179,9 +180,9 @@ class Transformer(nn.Module):
         label: Int[Tensor, " B"] | None = None,
         memory: Memory | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Scores of what comes next. `mask` hides more than the future, `source_mask` some of the source; with a
-        `memory`, what was made of the target so far, and of the source, is not made again. Where there are fewer
-        sources than targets, as many targets that stand side by side share one."""
+        """Scores of what comes next. `mask` hides padding beside the future, or replaces the causal mask: see
+        `decoder_mask`. `source_mask` hides some of the source. With a `memory`, what was made of the target so far, and
+        of the source, is not made again. Where there are fewer sources than targets, neighbours share one."""
         across = among(source_present, source_mask)
         x = self.decoder(
             target, encoded, mask=mask, source_mask=across, positions=positions, label=label, memory=memory

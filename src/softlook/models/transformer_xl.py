@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from softlook.base.errors import MaskError
 from softlook.blocks.attention import Mixing
 from softlook.blocks.feed_forward import FeedForward
 from softlook.blocks.initial import start
@@ -16,7 +17,8 @@ from softlook.embed.places import SinusoidalPlaces
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
 from softlook.ops.dropping import Dropout
-from softlook.ops.masks import Mask, causal
+from softlook.ops.masks import Mask
+from softlook.ops.masks.order import decoder_mask, never_ahead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +100,8 @@ class TransformerXL(nn.Module):
     def forward(
         self, ids: Int[Tensor, "B T"], *, mask: Mask | Tensor | None = None, memory: SegmentMemory | None = None
     ) -> Float[Tensor, "B T V"]:
-        """`mask` hides more than the future; its keys are what the memory holds and then the segment itself."""
-        x, mask = self.drop(self.tokens(ids)), causal() if mask is None else causal() & mask
+        """`mask` is as in `decoder_mask`, but may not look ahead; its keys are those of the memory and then its own."""
+        x, mask = self.drop(self.tokens(ids)), backward_mask(mask)
         distances = self._distances(ids.shape[1] + (0 if memory is None else memory.held), x)
         for layer, block in enumerate(self.blocks):
             past = None if memory is None else memory.exchange(layer, x)
@@ -112,3 +114,14 @@ class TransformerXL(nn.Module):
         numbers = torch.arange(count, device=like.device)
         vectors = self.places(numbers if farthest is None else numbers.clamp(max=farthest))
         return self.drop(vectors.to(like.dtype))
+
+
+def backward_mask(mask: Mask | Tensor | None) -> Mask | None:
+    """As `decoder_mask`, for a model that has vectors only for distances backwards."""
+    own = decoder_mask(mask)
+    if own is not None and not never_ahead(own):
+        raise MaskError(
+            f"Transformer-XL has no vector for a key ahead of its query, and this mask may show one: {own}. "
+            "Hide the future with causal() & mask, or use a GPT or a Llama."
+        )
+    return own

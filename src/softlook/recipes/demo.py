@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softlook.blocks.attention import Mixing
 from softlook.models import Transformer
-from softlook.ops.operation import attention_weights
 from softlook.recipes.dates import LANGUAGES, Written, learn_from, unseen_dates, unseen_forms
 from softlook.recipes.saying import translated
 from softlook.recipes.settings import Decode, PairBatch, Tokens, Translate, TranslateSizes
@@ -123,9 +123,9 @@ def alignment(reader: Reader, text: str) -> tuple[str, Float[Tensor, "T S"]]:
     said = reader.read([text])[0]
     kept: list[Tensor] = []
 
-    def watch(module: object, args: tuple[Tensor, ...], output: Tensor) -> None:
-        query, key, _, mask, *_ = args
-        kept.append(attention_weights(query, key, mask=mask)[0].mean(0))
+    def watch(module: Mixing, args: tuple[Any, ...], output: Tensor) -> None:
+        query, key, _, *rest = args
+        kept.append(module.weights(query, key, *rest)[0].mean(0))
 
     source, answer = (torch.tensor([row]) for row in tokenizer.encode([text, said]))
     source = torch.cat([source, torch.tensor([[tokenizer.end]])], 1)

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from softlook.blocks.attention import Mixing
 from softlook.models.tab_transformer import TabTransformer
-from softlook.ops.operation import attention_weights
 from softlook.tabular.encoding.rows import Rows
 
 TOGETHER, ROOM = 512, 1 << 27
@@ -26,9 +25,9 @@ def watched(model: nn.Module, *, summary: bool = False) -> Iterator[list[Tensor]
     before_last = len(model.blocks) - 1  # pyright: ignore[reportArgumentType]
 
     def watch(module: Mixing, args: tuple[Any, ...], output: Tensor) -> None:
-        query, key, *_ = args
+        query, key, _, *rest = args
         query = query[:, :, :1] if summary and len(kept) < before_last else query
-        kept.append(attention_weights(query, key, scale=module.scale, softcap=module.softcap, score=module.score))
+        kept.append(module.weights(query, key, *rest))
 
     hooks = [part.register_forward_hook(watch) for part in model.modules() if isinstance(part, Mixing)]
     try:

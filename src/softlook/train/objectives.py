@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from softlook.base.errors import ConfigError
 from softlook.losses import NOTHING
 from softlook.ops import masks
 from softlook.train.examples import Gaps, Labels, Pairs, Rows
@@ -59,6 +60,8 @@ def language(smoothing: float = 0.0) -> Objective:
     """Say what comes next. Documents that share a row do not see each other."""
 
     def loss(model: nn.Module, batch: Rows) -> Loss:
+        if getattr(model, "mode", "") == "encoder-only":
+            raise ConfigError("this model looks both ways and sees the word it is to predict: make it causal=True")
         apart = masks.documents(batch.documents)
         return surprise(model(batch.ids, mask=apart, positions=batch.positions), batch.wanted, smoothing)
 

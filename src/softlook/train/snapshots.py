@@ -6,6 +6,7 @@
 """
 
 import json
+import logging
 import re
 import shutil
 from collections.abc import Callable
@@ -21,15 +22,17 @@ from softlook.train.folder import CHECKPOINTS, TOKENIZER, differences, write_jso
 from softlook.train.learner import DICE, Learner
 from softlook.train.parting import checked, shared_folder, write_parts
 from softlook.train.progress import Progress
-from softlook.weights.checkpoint import describe, name_of
+from softlook.weights.checkpoint import describe
 from softlook.weights.files import SINGLE, write_file
 from softlook.weights.folders import DiskError, new_folder, told
 from softlook.weights.manifest import MANIFEST, Listed, digest, write_manifest
 from softlook.weights.parts import Stored, read_parts
 from softlook.weights.runs import BEST, best_of
 from softlook.weights.schema import read_json
+from softlook.weights.structure import name_of
 from softlook.weights.writing import size_of
 
+log = logging.getLogger("softlook.train")
 PROGRESS = "progress.json"
 NAME = re.compile(r"step-\d{9,}")
 
@@ -166,7 +169,10 @@ def _write_whole(files: dict[str, dict[str, Tensor]], made: Path) -> None:
 def _write_beside(model: nn.Module, tokenizer: Path | None, made: Path) -> None:
     """Which model it is, where softlook knows it, and its words."""
     if name_of(model) is not None:
-        describe(model, made)
+        try:
+            describe(model, made)
+        except WeightsError as fault:
+            log.warning("This checkpoint is for resuming alone, and cannot be loaded without the run's code: %s", fault)
     if tokenizer is not None:
         shutil.copyfile(tokenizer, made / TOKENIZER)
 

@@ -20,6 +20,7 @@ from softlook.weights.manifest import FORMAT, verify, write_manifest
 from softlook.weights.parts import read_parts
 from softlook.weights.runs import best_of
 from softlook.weights.schema import first_fault, read_json
+from softlook.weights.structure import check_structure
 from softlook.weights.tokenizer import copy_tokenizer
 
 CONFIG = "softlook.json"
@@ -63,17 +64,9 @@ def load(path: str | Path) -> nn.Module:
 
 def describe(model: nn.Module, folder: Path) -> None:
     """Write down which model this is, and its config."""
-    name = name_of(model)
-    if name is None:
-        raise WeightsError(f"softlook keeps its own models; {type(model).__name__} is none of {', '.join(MODELS)}")
+    name = check_structure(model)
     content = {"format": FORMAT, "softlook": VERSION, "model": name, "config": asdict(model.config)}  # pyright: ignore[reportArgumentType]
     (folder / CONFIG).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def name_of(model: nn.Module) -> str | None:
-    """The name that checkpoints know a model by; None where they know none."""
-    name = type(model).__name__.removeprefix("FSDP")  # which torch puts there where weights are parted among devices
-    return name if name in MODELS and isinstance(model, MODELS[name].model) else None
 
 
 def _check_folder(folder: Path) -> None:

@@ -17,6 +17,7 @@ from softlook.embed.places import LearnedPlaces, SinusoidalPlaces
 from softlook.models.gpt import GPT
 from softlook.models.transformer import Entrance, Transformer
 from softlook.weights.folders import new_folder
+from softlook.weights.structure import check_structure
 from softlook.weights.tokenizer import copy_tokenizer, read_tokenizer
 
 try:
@@ -69,6 +70,9 @@ def to_ctranslate2(
     """
     if not isinstance(model, GPT | Transformer) or model.config.labels:
         raise WeightsError(f"CTranslate2 is written for GPT and Transformer without labels; a {_called(model)} came")
+    if isinstance(model, GPT) and not model.config.causal:
+        raise WeightsError("CTranslate2 generates text; this GPT looks both ways (causal=False) and cannot")
+    check_structure(model)
     if quantization not in (None, *get_args(Quantization)):
         raise WeightsError(f"quantization wants one of {', '.join(get_args(Quantization))}; {quantization!r} came")
     words = _words(vocabulary, tokenizer, model.config.vocab)

@@ -67,7 +67,7 @@ class Sizes(Closed):
     rope_freq_base: PositiveFloat = 10_000.0
     rope_dimension_count: PositiveInt | None = None
     rope_scale_linear: PositiveFloat = 1.0
-    rope_scaling_type: str = "none"
+    rope_scaling_type: str = "linear"  # as llama.cpp takes a file that does not say
     rope_scaling_factor: PositiveFloat | None = None
     rope_scaling_original_context_length: PositiveInt | None = None
     rope_scaling_attn_factor: FiniteFloat = 1.0
@@ -179,8 +179,9 @@ def config_of(architecture: str, sizes: Sizes, tensors: dict[str, Tensor], stret
     width = sizes.attention_key_length or sizes.embedding_length // sizes.attention_head_count
     if (sizes.attention_value_length or width) != width or (sizes.rope_dimension_count or width) != width:
         raise WeightsError("its keys, values and turning parts of a head are not equally wide; softlook's Llama's are")
-    if sizes.expert_count or not sizes.attention_causal or (sizes.attention_sliding_window and architecture != "llama"):
-        raise WeightsError("it has experts, looks ahead, or has a window in some layers; softlook reads no such Llama")
+    window = sizes.attention_sliding_window or None
+    if sizes.expert_count or (window and (architecture != "llama" or not sizes.attention_causal)):
+        raise WeightsError("it has experts, a window in some layers or one ahead; softlook reads no such Llama")
     words = tensors.get("token_embd.weight")
     return LlamaConfig(
         vocab=sizes.vocab_size or (1 if words is None else len(words)),
@@ -194,7 +195,8 @@ def config_of(architecture: str, sizes: Sizes, tensors: dict[str, Tensor], stret
         eps=sizes.attention_layer_norm_rms_epsilon,
         base=sizes.rope_freq_base,
         stretch=stretch,
-        window=sizes.attention_sliding_window or None,
+        window=window,
+        causal=sizes.attention_causal,
         biases=architecture == "qwen2",
         tied="output.weight" not in tensors,
     )
@@ -203,12 +205,15 @@ def config_of(architecture: str, sizes: Sizes, tensors: dict[str, Tensor], stret
 def stretch_of(sizes: Sizes, slowed: Tensor | None, path: Path) -> Stretch | None:
     """How positions are stretched."""
     kind, factor = sizes.rope_scaling_type, sizes.rope_scaling_factor or sizes.rope_scale_linear
-    if slowed is not None:
-        return fitted(slowed, sizes.rope_freq_base, path)
+    factor = 1.0 if kind == "none" else factor  # which llama.cpp then does not look at
     if kind not in ("none", "linear", "yarn") or sizes.rope_scaling_attn_factor != 1:
         raise WeightsError(
             f"{path} stretches its positions as {kind!r:.40}; softlook knows none, linear and plain yarn"
         )
+    if slowed is not None:
+        if factor != 1:
+            raise WeightsError(f"{path} stretches its positions twice, by {TURNS} and as {kind!r:.40}")
+        return fitted(slowed, sizes.rope_freq_base, path)
     if kind == "yarn":
         first = sizes.rope_scaling_original_context_length or sizes.context_length
         return Stretch(kind="yarn", factor=factor, context=first)

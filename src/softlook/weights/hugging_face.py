@@ -19,6 +19,7 @@ from softlook.weights.folders import new_folder, told
 from softlook.weights.hollow import check_depth, complete, hollow, own_tensors
 from softlook.weights.renaming import Rule, read_into
 from softlook.weights.schema import read_json, validated
+from softlook.weights.structure import check_structure
 from softlook.weights.tokenizer import copy_tokenizer
 from softlook.weights.wrapping import wrap
 
@@ -79,6 +80,7 @@ def to_hugging_face(model: nn.Module, folder: str | Path, *, tokenizer: str | Pa
             f"Hugging Face has no architecture for this {type(model).__name__}. "
             f"It has for {', '.join(family.name for family in FAMILIES)}."
         )
+    check_structure(model)
     rules = family.rules(model)
     if family.bare(model):
         rules = _without(family.prefix, rules)

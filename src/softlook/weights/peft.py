@@ -12,6 +12,7 @@ from softlook.weights.families import FAMILIES
 from softlook.weights.files import write_file
 from softlook.weights.folders import new_folder
 from softlook.weights.renaming import Same
+from softlook.weights.structure import check_structure
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 INSIDE = "base_model.model."
@@ -41,6 +42,7 @@ def to_peft(model: nn.Module, folder: str | Path, *, base: str | Path | None = N
     layers = lora_layers(model)
     if not layers:
         raise WeightsError(f"this {type(model).__name__} has no adapters. Write it with to_hugging_face.")
+    check_structure(model)
     names, architecture = _their_names(model)
     tensors: dict[str, Tensor] = {}
     for name, layer in layers.items():

@@ -23,6 +23,10 @@ class Same:
     theirs: str
     on_its_side: bool = False
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.ours,)
+
     def read(self, theirs: Tensors) -> Tensors:
         return {self.ours: _turned(theirs[self.theirs], self.on_its_side)}
 
@@ -37,6 +41,10 @@ class Stacked:
     ours: tuple[str, ...]
     theirs: str
     on_its_side: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.ours
 
     def read(self, theirs: Tensors) -> Tensors:
         parts = _turned(theirs[self.theirs], self.on_its_side).chunk(len(self.ours))
@@ -53,6 +61,10 @@ class Copy:
     ours: str
     theirs: str
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.ours,)
+
     def read(self, theirs: Tensors) -> Tensors:
         return {self.ours: theirs[self.theirs]}
 
@@ -67,6 +79,10 @@ class Row:
     ours: str
     theirs: str
     axes: int = 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.ours,)
 
     def read(self, theirs: Tensors) -> Tensors:
         return {self.ours: theirs[self.theirs][(0,) * self.axes]}
@@ -97,6 +113,9 @@ def read_into(model: nn.Module, theirs: Tensors, rules: Sequence[Rule], ignored:
         raise WeightsError(f"{where} holds {listed(extra)}, which this architecture has no place for")
     # What we would write is what we expect to read: each rule says it of its own tensor.
     places = {name: place.detach() for name, place in own_tensors(model).items()}
+    empty = sorted(name for rule in rules for name in rule.names if name not in places)
+    if empty:
+        raise WeightsError(f"{where}: by the config, {listed(empty)} would hold no number at all")
     for rule in rules:
         for name, place in rule.write(places).items():
             check_shape(name, place, theirs[name], where)

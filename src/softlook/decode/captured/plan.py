@@ -138,6 +138,8 @@ def plan_of(model: nn.Module, stack: Callable[..., Tensor]) -> Plan:
     make = {GPT: _gpt, Llama: _llama, Transformer: _transformer}.get(type(model))  # pyright: ignore[reportArgumentType]
     if make is None:
         raise NotPlainError(f"a {type(model).__name__} is neither a GPT, a Llama nor a Transformer")
+    if getattr(model, "mode", "") == "encoder-only":
+        raise NotPlainError("it looks both ways, and generates nothing")
     for name, part in model.named_modules():
         if watched(part):
             raise NotPlainError(f"somebody watches {name or 'it'}, and a captured step calls no hooks")

@@ -59,7 +59,8 @@ def yarn(factor: float, *, context: int, fast: float = 32.0, slow: float = 1.0) 
         first = max(math.floor(pair_that_turns(fast)), 0)
         last = min(math.ceil(pair_that_turns(slow)), 2 * half - 1)
         pairs = torch.arange(half, device=frequencies.device, dtype=torch.float32)
-        stretched = ((pairs - first) / max(last - first, 0.001)).clamp(0, 1)
+        # A tiny context may put `last` before `first`; what becomes of it then is Hugging Face's convention.
+        stretched = ((pairs - first) / (last - first or 0.001)).clamp(0, 1)
         return frequencies * (1 - stretched) + frequencies / factor * stretched
 
     return Scaling(stretch, magnitude=0.1 * math.log(factor) + 1 if factor > 1 else 1.0)

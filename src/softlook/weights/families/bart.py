@@ -1,6 +1,6 @@
 """BART. What it shares with Marian is here, and used there."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import nn
@@ -44,6 +44,7 @@ class BartLike(Closed):
     tie_word_embeddings: bool = True
     share_encoder_decoder_embeddings: bool = True
     tie_encoder_decoder: bool = False
+    is_causal: Literal[True] = True
     normalize_before: bool = False
     add_final_layer_norm: bool = False
     add_bias_logits: bool = False

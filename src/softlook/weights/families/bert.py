@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from pydantic import PositiveInt
+from pydantic import NonNegativeFloat, PositiveInt
 from torch import nn
 
 from softlook.base.errors import WeightsError
@@ -43,7 +43,7 @@ class BERT(Closed):
     intermediate_size: PositiveInt = 3072
     hidden_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
-    layer_norm_eps: float = 1e-12
+    layer_norm_eps: NonNegativeFloat = 1e-12
     position_embedding_type: str = "absolute"
     is_decoder: bool = False
     add_cross_attention: bool = False

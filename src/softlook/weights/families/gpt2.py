@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import nn
 
 from softlook.base.errors import WeightsError
@@ -16,19 +17,20 @@ from softlook.weights.schema import Closed
 class GPT2(Closed):
     """Hugging Face's GPT2Config, as far as it changes the numbers."""
 
-    vocab_size: int = 50257
-    n_positions: int = 1024
-    n_embd: int = 768
-    n_layer: int = 12
-    n_head: int = 12
-    n_inner: int | None = None
+    vocab_size: PositiveInt = 50257
+    n_positions: PositiveInt = 1024
+    n_embd: PositiveInt = 768
+    n_layer: PositiveInt = 12
+    n_head: PositiveInt = 12
+    n_inner: PositiveInt | None = None
     activation_function: str = "gelu_new"
-    resid_pdrop: float = 0.1
-    layer_norm_epsilon: float = 1e-5
+    resid_pdrop: NonNegativeFloat = 0.1
+    layer_norm_epsilon: PositiveFloat = 1e-5
     scale_attn_weights: bool = True
     scale_attn_by_inverse_layer_idx: bool = False
     add_cross_attention: bool = False
     tie_word_embeddings: bool = True
+    is_causal: bool = True
 
 
 def build(theirs: GPT2, head: str) -> GPT:
@@ -48,6 +50,7 @@ def build(theirs: GPT2, head: str) -> GPT:
             dropout=theirs.resid_pdrop,
             eps=theirs.layer_norm_epsilon,
             tied=theirs.tie_word_embeddings,
+            causal=theirs.is_causal,
         )
     )
 
@@ -96,6 +99,7 @@ def describe(model: GPT) -> dict[str, Any]:
         "attn_pdrop": c.dropout,
         "layer_norm_epsilon": c.eps,
         "tie_word_embeddings": c.tied,
+        "is_causal": c.causal,
     }
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from softlook.base.errors import WeightsError
 from softlook.models.llama import Llama, LlamaConfig
-from softlook.ops.masks import causal
+from softlook.ops.masks.order import CAUSAL
 from softlook.weights.families.rope import Rotary, base_and_stretch, described
 from softlook.weights.families.tables import tied_as_in_the_file
 from softlook.weights.family import Family
@@ -28,6 +28,7 @@ class LlamaLike(Rotary):
     rms_norm_eps: PositiveFloat = 1e-6
     attention_dropout: NonNegativeFloat = 0.0
     tie_word_embeddings: bool = False
+    is_causal: bool = True
 
 
 class LlamaTheirs(LlamaLike):
@@ -60,6 +61,7 @@ def config_of(theirs: LlamaLike, head: str, **changes: Any) -> LlamaConfig:
         stretch=stretch,
         tied=theirs.tie_word_embeddings,
         dropout=theirs.attention_dropout,
+        causal=theirs.is_causal,
         head=head,  # pyright: ignore[reportArgumentType]  (from the family's own table)
         **changes,
     )
@@ -121,6 +123,7 @@ def describe_like(model: Llama, name: str) -> dict[str, Any]:
         "attention_dropout": c.dropout,
         "rope_parameters": described(c, model.head_width),
         "tie_word_embeddings": c.tied,
+        "is_causal": c.causal,
     }
 
 
@@ -128,8 +131,18 @@ def describe(model: Llama) -> dict[str, Any]:
     return describe_like(model, "Llama") | {"attention_bias": False, "mlp_bias": False}
 
 
+def has_window(model: Llama) -> bool:
+    """Whether some layer looks through a window."""
+    return any(reach not in (CAUSAL, None) for reach in model.reaches)
+
+
+def is_even(model: Llama) -> bool:
+    """Whether the heads share the model's width evenly, which transformers asks of a Llama, though not of a Mistral."""
+    return model.config.dim % model.config.heads == 0
+
+
 def writes(model: nn.Module) -> bool:
-    return isinstance(model, Llama) and not model.config.biases and set(model.reaches) == {causal()}
+    return isinstance(model, Llama) and not model.config.biases and not has_window(model) and is_even(model)
 
 
 def bare(model: Llama) -> bool:

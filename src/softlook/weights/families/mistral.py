@@ -6,14 +6,15 @@ from pydantic import PositiveInt
 from torch import nn
 
 from softlook.models.llama import Llama
-from softlook.ops.masks import causal
 from softlook.weights.families.llama import (
     HARMLESS,
     LlamaLike,
     bare,
     config_of,
     describe_like,
+    has_window,
     ignored,
+    is_even,
     rules,
     settle,
 )
@@ -34,13 +35,13 @@ def build(theirs: Mistral, head: str) -> Llama:
 
 
 def describe(model: Llama) -> dict[str, Any]:
-    return describe_like(model, "Mistral") | {"sliding_window": model.config.window}
+    return describe_like(model, "Mistral") | {"sliding_window": model.config.window if has_window(model) else None}
 
 
 def writes(model: nn.Module) -> bool:
     if not isinstance(model, Llama) or model.config.biases:
         return False
-    return len(set(model.reaches)) == 1 and causal() not in model.reaches
+    return len(set(model.reaches)) == 1 if has_window(model) else not is_even(model)
 
 
 FAMILY = Family(

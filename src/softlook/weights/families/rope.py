@@ -48,7 +48,8 @@ KNOWN = "default, linear, llama3, yarn"
 
 def base_and_stretch(theirs: Rotary) -> tuple[float, Stretch | None]:
     """The base, and how positions are stretched."""
-    rope = theirs.rope_scaling or theirs.rope_parameters or Rope()
+    given = (rope for rope in (theirs.rope_scaling, theirs.rope_parameters) if rope is not None)
+    rope = next((rope for rope in given if rope.model_fields_set), Rope())  # {} says nothing, not that all is default
     if rope.partial_rotary_factor != 1 or theirs.partial_rotary_factor != 1:
         raise WeightsError("this model turns only a part of each head; softlook's Llama turns all of it")
     base = next((base for base in (rope.rope_theta, theirs.rope_theta) if base is not None), 10_000.0)

@@ -1,6 +1,6 @@
 """T5, v1.0 and v1.1. Which words are said with the vectors they are read with, the file itself tells."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import nn
@@ -36,6 +36,7 @@ class Theirs(Closed):
     tie_word_embeddings: bool = True
     scale_decoder_outputs: bool | None = None
     tie_encoder_decoder: bool = False
+    is_causal: Literal[True] = True
 
 
 def settle(config: Theirs, tensors: Tensors) -> tuple[Theirs, Tensors]:
