@@ -62,6 +62,8 @@ class BertConfig:
     """What is asked: vectors of the tokens (states), of the whole (pooled) or of the whole with length one
     (embedding); hidden words, next sentence, or both (pretraining); classes or a choice's score for the whole, tags
     for the tokens, or spans."""
+    tied: bool = True
+    """Do the heads for words use the token embedding backwards? If not, they have a matrix of their own."""
     classes: int = 2
     """Number of classes or tags; with one class, regression."""
     pooling: Literal["first", "mean"] = "first"
@@ -128,7 +130,7 @@ def made_head(config: BertConfig, table: nn.Embedding) -> nn.Module:
         return plain if c.pooler is None else DensePool(plain, c.dim, ACTIVATIONS[c.pooler])
 
     def words() -> nn.Module:
-        return WordHead(table, ACTIVATIONS[c.activation], eps=c.eps)
+        return WordHead(table, ACTIVATIONS[c.activation], eps=c.eps, tied=c.tied)
 
     makers: dict[BertHead, Callable[[], nn.Module]] = {
         "states": States,

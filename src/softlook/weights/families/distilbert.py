@@ -26,6 +26,9 @@ ARCHITECTURES = {
     "DistilBertForTokenClassification": "tags",
     "DistilBertForQuestionAnswering": "spans",
 }
+WORDS = encoders.WordNames(
+    table="distilbert.embeddings.word_embeddings.weight", weight="vocab_projector.weight", bias="vocab_projector.bias"
+)
 EPS = 1e-12
 """Of every norm: their config has no field for it."""
 
@@ -47,7 +50,6 @@ class DistilBERT(Closed):
 
 
 def build(theirs: DistilBERT, head: str) -> Bert:
-    encoders.refuse_untied(head, theirs.tie_word_embeddings)
     config = BertConfig(
         vocab=theirs.vocab_size,
         context=theirs.max_position_embeddings,
@@ -61,7 +63,8 @@ def build(theirs: DistilBERT, head: str) -> Bert:
         eps=EPS,
         pooler="relu",
     )
-    return Bert(encoders.with_head(config, head, encoders.labels(theirs.id2label, theirs.num_labels)))
+    classes = encoders.labels(theirs.id2label, theirs.num_labels)
+    return Bert(encoders.with_head(config, head, classes, tied=theirs.tie_word_embeddings))
 
 
 def found_head(named: str, folder: Path, names: Collection[str]) -> str:
@@ -76,7 +79,7 @@ def rules(model: Bert) -> list[Rule]:
     if words := encoders.place(model, WordHead):
         found += layer(f"{words}.to_hidden", "vocab_transform")
         found += layer(f"{words}.norm", "vocab_layer_norm")
-        found += [Same(f"{words}.to_words.bias", "vocab_projector.bias")]
+        found += WORDS.rules(words, tied=model.config.tied)
     if classes := encoders.place(model, ClassHead, TagHead):
         found += layer(f"{classes}.to_classes", "classifier")
     if ends := encoders.place(model, SpanHead):
@@ -106,7 +109,7 @@ def encoder_rules(model: Bert) -> list[Rule]:
 
 
 def ignored(model: Bert) -> tuple[str, ...]:
-    return (r"(distilbert\.)?embeddings\.position_ids", r"vocab_projector\.weight")
+    return (r"(distilbert\.)?embeddings\.position_ids",)
 
 
 def describe(model: Bert) -> dict[str, Any]:
@@ -121,6 +124,7 @@ def describe(model: Bert) -> dict[str, Any]:
         "hidden_dim": 4 * c.dim if c.hidden is None else c.hidden,
         "activation": to_theirs(c.activation),
         **dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), c.dropout),
+        **encoders.tie(c),
         **encoders.label_names(c),
     }
 
@@ -143,6 +147,7 @@ FAMILY = Family(
     architectures=ARCHITECTURES,
     prefix="distilbert.",
     head=found_head,
+    settle=WORDS.settle,
     build=build,
     rules=rules,
     ignored=ignored,
