@@ -9,6 +9,7 @@ from jaxtyping import Float
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from softlook.heads import class_scores
 from softlook.models import Bert, SkipGram
 from softlook.recipes.classification import Framing
 from softlook.recipes.opened import Opened, Question, questions
@@ -31,6 +32,7 @@ class Judgement:
     pair: str | None
     label: str
     probability: float
+    """Of regression, the number itself."""
     classes: dict[str, float]
     """All of them, the likeliest first."""
 
@@ -38,8 +40,8 @@ class Judgement:
 def classify(run: Opened, texts: Iterable[Asked]) -> list[Judgement]:
     """The class of each text, or pair of texts, in their order. They are held in memory together."""
     asked = questions(texts)
-    chances = read(run.asked_to("classify"), run.model, asked).softmax(-1)
-    return [_judgement(one, row, run.labels) for one, row in zip(asked, chances, strict=True)]
+    scores = class_scores(read(run.asked_to("classify"), run.model, asked), run.model.config.problem)
+    return [_judgement(one, row, run.labels) for one, row in zip(asked, scores, strict=True)]
 
 
 def embed(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from softlook.base.errors import DataError
+from softlook.heads import class_scores
 from softlook.serve import replies
 from softlook.serve.asking import Ask
 from softlook.serve.hall import Seat
@@ -51,7 +52,7 @@ async def classify(asked: ClassificationRequest, request: Request) -> Response:
     ones, others = found[: len(texts)], found[len(texts) :] or [[]] * len(texts)
     asks = [framed(seat.served, one, other) for one, other in zip(ones, others, strict=True)]
     found = await counter.wait(seat, asks, request).numbers()
-    data = [_classes(i, scores, seat.served.labels, asked.top) for i, scores in enumerate(found)]
+    data = [_classes(i, logits, seat.served, asked.top) for i, logits in enumerate(found)]
     return written(replies.Classes(model=asked.model, data=data, usage=_read(asks, seat, counter.metrics)))
 
 
@@ -66,13 +67,11 @@ def framed(served: Served, ids: Sequence[int], other: Sequence[int] = ()) -> Ask
     return Ask((*one, *other, words.separator), second=len(one))
 
 
-def _classes(index: int, scores: torch.Tensor, labels: Sequence[str], top: int) -> replies.ClassItem:
-    if len(scores) == 1:  # one class is a number that is foretold
-        told = [replies.ClassScore(label=labels[0], score=finite(float(scores[0])))]
-    else:
-        best = scores.softmax(-1).topk(min(top, len(labels)))
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        told = [replies.ClassScore(label=labels[int(number)], score=finite(score)) for number, score in pairs]
+def _classes(index: int, logits: torch.Tensor, served: Served, top: int) -> replies.ClassItem:
+    labels = served.labels
+    best = class_scores(logits, served.model.config.problem).topk(min(top, len(labels)))
+    pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    told = [replies.ClassScore(label=labels[int(number)], score=finite(score)) for number, score in pairs]
     return replies.ClassItem(index=index, label=told[0].label, score=told[0].score, scores=told)
 
 

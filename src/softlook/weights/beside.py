@@ -90,7 +90,7 @@ def labels_in(folder: Path, theirs: dict[str, Any], model: nn.Module) -> list[st
     if getattr(config, "head", None) != "classes":
         return []
     count, told = config.classes, theirs.get("id2label")
-    names: Any = [str(number) for number in range(count)]
+    names: Any = [f"LABEL_{number}" if theirs else str(number) for number in range(count)]  # their default, or ours
     if (folder / LABELS).is_file():
         names = read_json(folder / LABELS, 64 * LARGEST_CONFIG).get("labels")
     elif isinstance(told, dict):

@@ -16,7 +16,6 @@ from softlook.weights.families import encoders
 from softlook.weights.families.activations import from_theirs, to_theirs
 from softlook.weights.family import Family
 from softlook.weights.renaming import Rule, Same, layer
-from softlook.weights.schema import Closed
 from softlook.weights.sentence import sentence_head
 
 ARCHITECTURES = {
@@ -38,7 +37,7 @@ WORDS = encoders.WordNames(
 )
 
 
-class BERT(Closed):
+class BERT(encoders.EncoderConfig):
     """Hugging Face's BertConfig, as far as it changes the numbers."""
 
     vocab_size: PositiveInt = 30522
@@ -54,9 +53,6 @@ class BERT(Closed):
     position_embedding_type: str = "absolute"
     is_decoder: bool = False
     add_cross_attention: bool = False
-    tie_word_embeddings: bool = True
-    id2label: dict[str, Any] | None = None
-    num_labels: PositiveInt = 2
 
 
 def build(theirs: BERT, head: str) -> Bert:
@@ -83,8 +79,7 @@ def encoder_config(theirs: BERT, head: str) -> BertConfig:
         dropout=theirs.hidden_dropout_prob,
         eps=theirs.layer_norm_eps,
     )
-    classes = encoders.labels(theirs.id2label, theirs.num_labels)
-    return encoders.with_head(config, head, classes, tied=theirs.tie_word_embeddings)
+    return encoders.with_head(config, head, theirs)
 
 
 def found_head(named: str, folder: Path, names: Collection[str]) -> str:

@@ -15,7 +15,6 @@ from softlook.weights.families import encoders
 from softlook.weights.families.activations import from_theirs, to_theirs
 from softlook.weights.family import Family
 from softlook.weights.renaming import Rule, Same, layer
-from softlook.weights.schema import Closed
 from softlook.weights.sentence import sentence_head
 
 ARCHITECTURES = {
@@ -33,7 +32,7 @@ EPS = 1e-12
 """Of every norm: their config has no field for it."""
 
 
-class DistilBERT(Closed):
+class DistilBERT(encoders.EncoderConfig):
     """Hugging Face's DistilBertConfig, as far as it changes the numbers."""
 
     vocab_size: PositiveInt = 30522
@@ -44,9 +43,6 @@ class DistilBERT(Closed):
     hidden_dim: PositiveInt = 3072
     activation: str = "gelu"
     dropout: float = 0.1
-    tie_word_embeddings: bool = True
-    id2label: dict[str, Any] | None = None
-    num_labels: PositiveInt = 2
 
 
 def build(theirs: DistilBERT, head: str) -> Bert:
@@ -63,8 +59,7 @@ def build(theirs: DistilBERT, head: str) -> Bert:
         eps=EPS,
         pooler="relu",
     )
-    classes = encoders.labels(theirs.id2label, theirs.num_labels)
-    return Bert(encoders.with_head(config, head, classes, tied=theirs.tie_word_embeddings))
+    return Bert(encoders.with_head(config, head, theirs))
 
 
 def found_head(named: str, folder: Path, names: Collection[str]) -> str:

@@ -1,27 +1,51 @@
 """What BERT, RoBERTa and DistilBERT have in common, as softlook's Bert: heads, labels, and vectors of sentences."""
 
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
+from pydantic import PositiveInt
 from torch import nn
 
 from softlook.blocks.feed_forward import ActivationName
+from softlook.heads.classify import Problem
 from softlook.models.bert import Bert, BertConfig, BertHead
 from softlook.weights.families.tables import filled, same
 from softlook.weights.renaming import Copy, Rule, Same, Tensors
+from softlook.weights.schema import Closed
 from softlook.weights.sentence import SENTENCES, Sentence, sentence_files
 
 UNPOOLED = ("states", "words", "tags", "spans")
 SAYS_WORDS = ("words", "pretraining")
+PROBLEMS: dict[str | None, Problem | None] = {
+    None: None,
+    "single_label_classification": "single_label",
+    "multi_label_classification": "multi_label",
+    "regression": "regression",
+}
+"""Hugging Face's names for what logits stand for -> ours."""
 
 
-def with_head(config: BertConfig, head: str, classes: int, *, tied: bool) -> BertConfig:
+class EncoderConfig(Closed):
+    """The fields of config.json that say what the head is, which all of them share."""
+
+    tie_word_embeddings: bool = True
+    id2label: dict[str, Any] | None = None
+    num_labels: PositiveInt = 2
+    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = None
+
+
+def with_head(config: BertConfig, head: str, theirs: EncoderConfig) -> BertConfig:
     """The config of a model with this head, which may be one of sentence-transformers'."""
-    config = replace(config, tied=tied or head not in SAYS_WORDS)
+    config = replace(config, tied=theirs.tie_word_embeddings or head not in SAYS_WORDS)
     if head in SENTENCES:
         made = SENTENCES[head]
         return replace(config, head="embedding" if made.length_one else "pooled", pooling=made.pooling, pooler=None)
-    return replace(config, head=cast(BertHead, head), classes=classes if head in ("classes", "tags") else 2)
+    config = replace(config, head=cast(BertHead, head))
+    if head not in ("classes", "tags"):
+        return config
+    # Hugging Face counts the names of the classes, where they have names.
+    config = replace(config, classes=len(theirs.id2label) if theirs.id2label else theirs.num_labels)
+    return replace(config, problem=PROBLEMS[theirs.problem_type]) if head == "classes" else config
 
 
 @dataclass(frozen=True)
@@ -60,17 +84,14 @@ class WordNames:
         return [Same(f"{ours}.weight", self.weight), *(Copy(f"{ours}.bias", name) for name in biases)]
 
 
-def labels(named: dict[str, Any] | None, count: int) -> int:
-    """How many classes there are: Hugging Face counts their names, where they have names."""
-    return len(named) if named else count
-
-
 def label_names(c: BertConfig) -> dict[str, Any]:
     """Hugging Face keeps the number of classes as a list of names."""
     if c.head not in ("classes", "tags"):
         return {}
     names = [f"LABEL_{i}" for i in range(c.classes)]
+    problem = next(name for name, problem in PROBLEMS.items() if problem == c.problem)
     return {
+        **({} if problem is None else {"problem_type": problem}),
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
     }
