@@ -80,6 +80,7 @@ class Placing:
     run: Opened
     pooling: Pooling | None = None
     unit: bool = False
+    prompt: str | None = None
 
     def tell(self, blocks: Iterator[Block]) -> None:
         """An object of JSON a line."""
@@ -103,4 +104,4 @@ class Placing:
         return Result(path, {"vectors": count, "width": width})
 
     def _vectors(self, block: Block) -> Any:
-        return embed(self.run, block, pooling=self.pooling, unit=self.unit)
+        return embed(self.run, block, pooling=self.pooling, unit=self.unit, prompt=self.prompt)

@@ -23,18 +23,17 @@ except ImportError as fault:
     raise ImportError("to serve, install what a server needs: pip install softlook[serve]") from fault
 
 
-AROUND = 2
-"""Tokens that stand around a text that an encoder reads."""
-
-
 @router.post("/v1/embeddings", response_model=replies.Embeddings, responses=ASKED)
 async def embeddings(asked: EmbeddingRequest, request: Request) -> Response:
     """A vector for each text."""
     counter = counter_of(request)
     seat = counter.hall.seat(asked.model, "embeddings")
-    asks = [framed(seat.served, ids) for ids in await input_ids(seat.served, in_a_list(asked.input), AROUND)]
+    before, inputs = seat.served.sentence.prompt(), in_a_list(asked.input)
+    inputs = [before + one if isinstance(one, str) else one for one in inputs]
+    found = await input_ids(seat.served, inputs, seat.served.frame.around)
+    asks = [framed(seat.served, ids) for ids in found]
     found = await counter.wait(seat, asks, request).numbers()
-    vectors = [vector.tolist() for vector in found]
+    vectors = [vector[: seat.served.sentence.dimensions].tolist() for vector in found]
     packed = vectors if asked.encoding_format == "float" else list(map(_packed, vectors))
     data = [replies.EmbeddingItem(index=i, embedding=vector) for i, vector in enumerate(packed)]
     return written(replies.Embeddings(model=asked.model, data=data, usage=_read(asks, seat, counter.metrics)))
@@ -48,7 +47,7 @@ async def classify(asked: ClassificationRequest, request: Request) -> Response:
     texts, pairs = in_a_list(asked.text), [] if asked.pair is None else in_a_list(asked.pair)
     if pairs and len(pairs) != len(texts):
         raise DataError(f"every text wants a second one of its own; {len(texts)} and {len(pairs)} came")
-    found = await input_ids(seat.served, [*texts, *pairs], AROUND)
+    found = await input_ids(seat.served, [*texts, *pairs], seat.served.frame.around)
     ones, others = found[: len(texts)], found[len(texts) :] or [[]] * len(texts)
     asks = [framed(seat.served, one, other) for one, other in zip(ones, others, strict=True)]
     found = await counter.wait(seat, asks, request).numbers()
@@ -57,14 +56,11 @@ async def classify(asked: ClassificationRequest, request: Request) -> Response:
 
 
 def framed(served: Served, ids: Sequence[int], other: Sequence[int] = ()) -> Ask:
-    """A text, or two, as encoders read them: a global token before, a separator behind each."""
-    words = served.tokenizer
-    one = (words.first, *ids, words.separator)
-    if not other:
-        return Ask(one)
-    if len(one) + len(other) + 1 > served.context:
+    """A text, or two, as encoders read them: with special tokens around."""
+    row = served.frame.join(ids, other)
+    if len(row.ids) > served.context:
         raise DataError(f"these two texts have more tokens together than the {served.context:,} there is room for")
-    return Ask((*one, *other, words.separator), second=len(one))
+    return Ask(tuple(row.ids), second=row.segments.index(1) if 1 in row.segments else None)
 
 
 def _classes(index: int, logits: torch.Tensor, served: Served, top: int) -> replies.ClassItem:
