@@ -10,10 +10,8 @@ from torch import Tensor
 from softlook.decode.rules import Rule, end_at, forbid, forced_prefix, least, no_repeats, repetition_penalty
 from softlook.decode.said import Said, Token
 from softlook.decode.search import Hypothesis
-from softlook.weights.runs import BEST
-from softlook.weights.schema import read_json
+from softlook.weights.runs import BEST, SETTINGS, read_sealed
 
-SETTINGS = "settings.json"
 BEAMS, MOST_BEAMS = 5, 256
 """Beginnings that are kept at once, where nobody says how many; and at most."""
 MOST_WORDS = 10_000
@@ -90,7 +88,7 @@ def habits_in(folder: Path, theirs: Mapping[str, Any]) -> Habits:
     """The habits of what lies in a folder: how a run was tested, or what Hugging Face's files say."""
     if theirs:
         return told_by(theirs)
-    kept = read_json(folder / SETTINGS) if (folder / BEST).is_file() and (folder / SETTINGS).is_file() else {}
+    kept = read_sealed(folder / SETTINGS) if (folder / BEST).is_file() and (folder / SETTINGS).is_file() else {}
     values = kept.get("values")
     values = values if isinstance(values, dict) else {}
     beams = _whole(values, "decode.beams") or BEAMS
