@@ -31,7 +31,8 @@ Ask = Callable[[Path], Any]
 def said(folder: Path, task: str) -> Any:
     """Answers of a run as plain values."""
     if task == "table":
-        return opened_table(folder, device="cpu").estimator.predict(str(folder.parent / "rows.csv")).tolist()
+        estimator: Any = opened_table(folder, device="cpu").estimator
+        return estimator.predict(str(folder.parent / "rows.csv")).tolist()
     run = opened(folder, device="cpu")
     if task == "lm":
         return [one.text for one in generate(run, ["the cat"], Manner(seed=1, longest=8))]
