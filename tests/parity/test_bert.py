@@ -132,7 +132,6 @@ def test_one_class_is_regression_and_reads_as_such(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a decoder": ({"is_decoder": True}, "this model is a decoder"),
     "relative positions": ({"position_embedding_type": "relative_key"}, "'relative_key' positions"),
-    "words said otherwise than read": ({"tie_word_embeddings": False}, "other vectors than it reads"),
     "an unknown bend": ({"hidden_act": "mish"}, "no such activation is known: 'mish'"),
     "no width": ({"hidden_size": 0}, "hidden_size: Input should be greater than 0"),
 }

@@ -69,7 +69,6 @@ def test_what_is_written_is_read_by_hugging_face_with_the_same_answers(kind: str
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "words said otherwise than read": ({"tie_word_embeddings": False}, "other vectors than it reads"),
     "an unknown bend": ({"activation": "mish"}, "no such activation is known: 'mish'"),
 }
 

@@ -93,7 +93,7 @@ def test_for_other_peoples_encoders_their_tokenizer_says_what_stands_around_text
     run = Opened("m", model, strangers_tokenizer(), Signs(), ["no", "yes"], None, torch.device("cpu"))
     one, two, cut = framed(run, [Question("a"), Question("a", "b"), Question("a b a b a b a b")])
     assert list(one.ids) == [1, 3, 2] and list(two.ids) == [1, 3, 2, 2, 4, 2] and len(cut.ids) == 6
-    assert max(two.sides) == max(segments - 1, 0)
+    assert max(two.segments) == 1
     assert len(classify(run, ["a", ("a", "b")])) == 2
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from softlook.losses import NOTHING
-from softlook.train.examples import labelled, padded, pairs, shortened, there
+from softlook.train.examples import Ids, labelled, padded, pairs, shortened, there
 
 ids = st.lists(st.integers(5, 30), max_size=8)
 
@@ -41,11 +41,17 @@ def test_two_texts_fit_together_and_as_much_of_them_as_there_is_room_for(
         assert abs(len(a) - len(b)) <= 1
 
 
+def joined(one: Ids, other: Ids) -> tuple[list[int], list[int]]:
+    """`[CLS] a [SEP] b [SEP]`, with 3 and 4 for the special tokens."""
+    behind = [*other, 4] if other else []
+    return [3, *one, 4, *behind], [0] * (len(one) + 2) + [1] * len(behind)
+
+
 def test_a_pair_is_told_apart_by_its_segments() -> None:
-    batch = labelled([([5, 6], [7], 1), ([8], [], 0)], first=3, separator=4, longest=9)
-    assert batch.ids.tolist() == [[3, 5, 6, 4, 7], [3, 8, 0, 0, 0]]
-    assert batch.segments.tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]
-    assert batch.present.tolist() == [[True] * 5, [True, True, False, False, False]]
+    batch = labelled([([5, 6], [7], 1), ([8], [], 0)], join=joined, room=9)
+    assert batch.ids.tolist() == [[3, 5, 6, 4, 7, 4], [3, 8, 4, 0, 0, 0]]
+    assert batch.segments.tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 0, 0]]
+    assert batch.present.tolist() == [[True] * 6, [True] * 3 + [False] * 3]
     assert torch.equal(batch.wanted, torch.tensor([1, 0]))
 
 

@@ -9,6 +9,7 @@ from softlook.base.errors import ConfigError
 from softlook.losses import NOTHING
 from softlook.models import Bert, BertConfig
 from softlook.train.batches import Rolled, Shuffled, chance
+from softlook.train.examples import Ids
 from softlook.train.masking import FOLLOWS, STRANGER, Hiding, coupled, gaps, hide, neighbours
 from softlook.train.objectives import filling
 from softlook.train.optimizer import make_optimizer
@@ -18,6 +19,12 @@ from tests.train.tiny import FAST, assert_same, assert_same_place, trained
 
 HIDING = Hiding(mask=4, vocab=50, special=(0, 1, 2, 3, 4))
 DOCUMENTS = [[[10 * i + j, 40 + j] for j in range(1, 5)] for i in range(1, 4)]
+
+
+def joined(one: Ids, other: Ids) -> tuple[list[int], list[int]]:
+    """`[CLS] a [SEP] b [SEP]`, with 1 and 2 for the special tokens."""
+    behind = [*other, 2] if other else []
+    return [1, *one, 2, *behind], [0] * (len(one) + 2) + [1] * len(behind)
 
 
 def test_of_the_words_asked_for_eight_in_ten_are_hidden_one_exchanged_and_one_left() -> None:
@@ -86,7 +93,7 @@ def test_one_document_alone_has_no_strangers() -> None:
 
 def batches(seed: int) -> Rolled:
     def change(places: list[tuple[int, int]], dice: torch.Generator) -> object:
-        return gaps(coupled(DOCUMENTS, places, dice), dice, hiding=HIDING, first=1, separator=2, longest=12)
+        return gaps(coupled(DOCUMENTS, places, dice), dice, hiding=HIDING, join=joined, room=9)
 
     return Rolled(Shuffled(neighbours(DOCUMENTS), lambda place: 4, list, most=16, seed=seed), change, seed=seed)
 
@@ -107,9 +114,7 @@ def test_a_run_with_hidden_words_and_sentence_pairs_goes_on_exactly(tmp_path) ->
 
 def test_both_questions_together_are_the_same_however_the_rows_are_parted() -> None:
     own = bert(dropout=0.0).double()
-    batch = gaps(
-        coupled(DOCUMENTS, neighbours(DOCUMENTS), chance(1)), chance(2), hiding=HIDING, first=1, separator=2, longest=12
-    )
+    batch = gaps(coupled(DOCUMENTS, neighbours(DOCUMENTS), chance(1)), chance(2), hiding=HIDING, join=joined, room=9)
     stepper = Stepper(own, filling, make_optimizer(own, FAST), clip=1e9)
     whole, pieces = stepper.step([batch], lr=0.0), stepper.step(parted(batch, 4), lr=0.0)
     assert whole.loss == pytest.approx(pieces.loss, rel=1e-12)

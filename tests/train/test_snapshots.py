@@ -23,6 +23,7 @@ from softlook.train.progress import Progress
 from softlook.train.snapshots import Snapshots
 from softlook.weights import load
 from softlook.weights.folders import DiskError
+from softlook.weights.runs import read_sealed, sealed
 from tests.train.tiny import CPU, FAST, Line, assert_same, distance, look, said, trained, weights
 
 FLIPS, CUTS = 2_000, 500
@@ -279,8 +280,11 @@ def test_a_disk_that_fills_up_is_told_by_whoever_may_not_make_small_disks(
 def test_a_pointer_to_another_checkpoint_is_refused(change: dict[str, str], message: str, tmp_path: Path) -> None:
     trained(tmp_path, steps=2, save_every=1)
     path = tmp_path / "best.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | change), encoding="utf-8")
+    path.write_text(json.dumps(read_sealed(path) | change), encoding="utf-8")  # as earlier versions wrote it, unsealed
     with pytest.raises(WeightsError, match=message):
+        load(tmp_path)
+    path.write_text(json.dumps(sealed({"step": 1}) | change), encoding="utf-8")
+    with pytest.raises(WeightsError, match=r"best.json is not what was saved"):
         load(tmp_path)
 
 

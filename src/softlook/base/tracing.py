@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import maybe_current_level
+from torch.jit import is_tracing  # pyright: ignore[reportPrivateImportUsage]  (documented, only not listed)
 
 PLAIN = (Tensor, nn.Parameter)
 
@@ -17,7 +18,7 @@ def is_traced(*tensors: Tensor) -> bool:
     >>> is_traced(torch.ones(2)), is_traced(torch.ones(2, device="meta"))
     (False, True)
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if torch.compiler.is_compiling() or is_tracing():
         return True
     if maybe_current_level() is not None or torch._C._len_torch_dispatch_stack():
         return True

@@ -116,6 +116,7 @@ def embed(
     to: Annotated[Path | None, Parameter(help="a new .npy, .parquet or .jsonl; stdout where not told")] = None,
     pooling: Annotated[Literal["first", "mean"] | None, Parameter(help="how tokens become one vector")] = None,
     unit: Annotated[bool, Parameter(help="make each vector one long; sentence encoders may do so anyway")] = False,
+    prompt: Annotated[str | None, Parameter(help="name of a sentence encoder's prompt, to put before texts")] = None,
     device: Device = "auto",
 ) -> Result | None:
     """Give texts vectors."""
@@ -123,6 +124,6 @@ def embed(
     from softlook.cli.judging import Placing  # noqa: PLC0415
     from softlook.recipes.answering import opened  # noqa: PLC0415
 
-    placing = Placing(opened(run, device=device).asked_to("embed"), pooling, unit)
+    placing = Placing(opened(run, device=device).asked_to("embed"), pooling, unit, prompt)
     blocks = asked(texts, file, Columns(text))
     return placing.tell(blocks) if to is None else placing.write(blocks, to)

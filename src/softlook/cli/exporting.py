@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import softlook
 from softlook.cli.talk import Result
 from softlook.cli.target import about, free
+from softlook.weights.sentence_settings import sentence_settings
 
 log = logging.getLogger("softlook.cli")
 
@@ -22,7 +24,8 @@ def hf(checkpoint: Path, /, to: Path | None = None) -> Result:
     to
         The new folder: CHECKPOINT-hf in the working folder, where not told. Nothing is overwritten.
     """
-    return _written(checkpoint, free(to, checkpoint, "-hf"), lambda: softlook.weights.to_hugging_face)
+    write = partial(softlook.weights.to_hugging_face, sentence=sentence_settings(checkpoint))
+    return _written(checkpoint, free(to, checkpoint, "-hf"), lambda: write)
 
 
 def onnx(checkpoint: Path, /, to: Path | None = None) -> Result:

@@ -8,6 +8,7 @@ import softlook
 from softlook.base.errors import WeightsError
 from softlook.cli.talk import Result
 from softlook.cli.target import about, free
+from softlook.weights.beside import kept_beside
 from softlook.weights.manifest import digest
 
 log = logging.getLogger("softlook.cli")
@@ -37,7 +38,7 @@ def _from_folder(source: Path, target: Path) -> Result:
     if not words.is_file():
         log.info("%s holds no tokenizer.json: the model comes without its words.", source)
     tokenizer = words if words.is_file() else None
-    softlook.weights.save(read.model, target, tokenizer=tokenizer)
+    softlook.weights.save(read.model, target, tokenizer=tokenizer, beside=kept_beside(source, read.model))
     facts = {"architecture": read.architecture, "head": read.head, "tokenizer": tokenizer is not None}
     return Result(target, facts | about(read.model, log))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from softlook.cli.asking import Block
 from softlook.cli.talk import Result
@@ -13,7 +13,7 @@ from softlook.recipes.answering import Judgement, Opened, classify, embed
 from softlook.recipes.reading import Pooling
 
 DIGITS = 4
-"""Of a probability, as it is shown."""
+"""Of a probability, as it is shown; of a very small or large number, those that count."""
 
 
 def judge(run: Opened, blocks: Iterator[Block], *, all_classes: bool) -> None:
@@ -23,28 +23,54 @@ def judge(run: Opened, blocks: Iterator[Block], *, all_classes: bool) -> None:
         for block in blocks:
             full = iter(classify(run, [one for one in block if one.text.strip()]))
             for one in block:
-                _said(voice, next(full) if one.text.strip() else None, one.text, all_classes)
+                _said(voice, next(full) if one.text.strip() else None, one.text, Shown(all_classes, score_name(run)))
             voice.flush()
             counted.add(len(block))
 
 
-def _said(voice: Voice, made: Judgement | None, text: str, all_classes: bool) -> None:
+@dataclass(frozen=True)
+class Shown:
+    """What is shown of a judgement."""
+
+    all_classes: bool
+    name: Literal["probability", "value"]
+    """What its number is called in JSON."""
+
+
+def score_name(run: Opened) -> Literal["probability", "value"]:
+    return "value" if run.model.config.problem == "regression" else "probability"
+
+
+def _said(voice: Voice, made: Judgement | None, text: str, shown: Shown) -> None:
     if voice.json:
-        voice.object(_content(made, text, all_classes))
+        voice.object(_content(made, text, shown))
     elif made is None:
         voice.line("")
     else:
-        shown = list(made.classes.items()) if all_classes else [(made.label, made.probability)]
-        voice.line(*(cell for label, chance in shown for cell in (label, f"{chance:.{DIGITS}f}")))
+        classes = list(made.classes.items()) if shown.all_classes else [(made.label, made.probability)]
+        voice.line(*(cell for label, score in classes for cell in (label, _written(score))))
 
 
-def _content(made: Judgement | None, text: str, all_classes: bool) -> dict[str, Any]:
+def _written(score: float) -> str:
+    """
+    >>> _written(0.12345), _written(0.0), _written(-2.5), _written(1.2345e-7)
+    ('0.1235', '0.0000', '-2.5000', '1.235e-07')
+    """
+    return f"{score:.{DIGITS}f}" if score == 0 or 1e-3 <= abs(score) < 1e6 else f"{score:.{DIGITS}g}"
+
+
+def _content(made: Judgement | None, text: str, shown: Shown) -> dict[str, Any]:
     if made is None:
-        return {"text": text, "label": None, "probability": None}
+        return {"text": text, "label": None, shown.name: None}
     pair = {} if made.pair is None else {"text_pair": made.pair}
-    content = {"text": text, **pair, "label": made.label, "probability": round(made.probability, 6)}
-    rounded = {label: round(chance, 6) for label, chance in made.classes.items()}
-    return {**content, "classes": rounded} if all_classes else content
+    content = {"text": text, **pair, "label": made.label, shown.name: _rounded(made.probability)}
+    rounded = {label: _rounded(score) for label, score in made.classes.items()}
+    return {**content, "classes": rounded} if shown.all_classes else content
+
+
+def _rounded(score: float) -> float:
+    """Six digits that count: a reranker tells texts apart by very small probabilities too."""
+    return float(f"{score:.6g}")
 
 
 @dataclass(frozen=True)
@@ -54,6 +80,7 @@ class Placing:
     run: Opened
     pooling: Pooling | None = None
     unit: bool = False
+    prompt: str | None = None
 
     def tell(self, blocks: Iterator[Block]) -> None:
         """An object of JSON a line."""
@@ -77,4 +104,4 @@ class Placing:
         return Result(path, {"vectors": count, "width": width})
 
     def _vectors(self, block: Block) -> Any:
-        return embed(self.run, block, pooling=self.pooling, unit=self.unit)
+        return embed(self.run, block, pooling=self.pooling, unit=self.unit, prompt=self.prompt)

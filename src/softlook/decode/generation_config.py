@@ -7,10 +7,8 @@ from typing import Any
 
 from softlook.decode.habits import BEAMS, MOST_BEAMS, MOST_WORDS, Habits
 from softlook.weights.beside import GENERATION
-from softlook.weights.runs import BEST
+from softlook.weights.runs import BEST, SETTINGS, read_sealed
 from softlook.weights.schema import read_json
-
-SETTINGS = "settings.json"
 
 HONOURED = frozenset({
     "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "decoder_start_token_id", "early_stopping",
@@ -63,7 +61,7 @@ def habits_in(folder: Path, theirs: Mapping[str, Any]) -> Habits:
     """
     if theirs:
         return told_by(read_json(folder / GENERATION) if (folder / GENERATION).is_file() else theirs)
-    kept = read_json(folder / SETTINGS) if (folder / BEST).is_file() and (folder / SETTINGS).is_file() else {}
+    kept = read_sealed(folder / SETTINGS) if (folder / BEST).is_file() and (folder / SETTINGS).is_file() else {}
     values = kept.get("values")
     fields = _Fields(values if isinstance(values, dict) else {})
     beams = fields.whole("decode.beams", most=MOST_BEAMS) or BEAMS

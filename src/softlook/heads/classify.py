@@ -3,14 +3,36 @@
 Every head is called as `head(x, present)`, whether or not it asks which tokens are there.
 """
 
+from typing import Literal
+
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from softlook.ops.dropping import Dropout
 
+Problem = Literal["single_label", "multi_label", "regression"]
+"""What the logits of a classifier stand for: classes that exclude each other, classes that do not, or numbers."""
+
+
+def class_scores(logits: Float[Tensor, "*B K"], problem: Problem | None = None) -> Float[Tensor, "*B K"]:
+    """Logits as probabilities, by the conventions of Hugging Face's text-classification pipeline.
+
+    A softmax for classes that exclude each other; a sigmoid for each of several labels, and for a single one; the
+    logits themselves for regression.
+
+    >>> import torch
+    >>> class_scores(torch.tensor([0.0, 0.0])), class_scores(torch.tensor([0.0]))
+    (tensor([0.5000, 0.5000]), tensor([0.5000]))
+    >>> class_scores(torch.tensor([-3.0]), "regression")
+    tensor([-3.])
+    """
+    if problem == "regression":
+        return logits
+    return logits.sigmoid() if problem == "multi_label" or logits.shape[-1] == 1 else logits.softmax(-1)
+
 
 class ClassHead(nn.Module):
-    """A score for each class, from one vector for the sequence. One class is regression: its score is the number.
+    """A score for each class, from one vector for the sequence. One class is a probability or a number.
 
     `pool` may be any of `heads.pooling`, so that the states of any encoder can be classified by their mean or by
     a global unit.

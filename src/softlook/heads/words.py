@@ -10,7 +10,8 @@ from softlook.heads.language import language_head
 
 
 class WordHead(nn.Module):
-    """A score for each word at every place: dense, bend, norm, then the embedding's own matrix used backwards.
+    """A score for each word at every place: dense, bend, norm, then the embedding's own matrix used backwards; or
+    a matrix of its own where it is not `tied`.
 
     >>> import torch
     >>> table = nn.Embedding(10, 8)
@@ -18,11 +19,13 @@ class WordHead(nn.Module):
     torch.Size([2, 5, 10])
     """
 
-    def __init__(self, table: nn.Embedding, act: Callable[[Tensor], Tensor], *, eps: float = 1e-12) -> None:
+    def __init__(
+        self, table: nn.Embedding, act: Callable[[Tensor], Tensor], *, eps: float = 1e-12, tied: bool = True
+    ) -> None:
         super().__init__()
         vocab, dim = table.num_embeddings, table.embedding_dim
         self.to_hidden, self.act, self.norm = nn.Linear(dim, dim), act, nn.LayerNorm(dim, eps)
-        self.to_words = language_head(dim, vocab, tied_to=table, bias=True)
+        self.to_words = language_head(dim, vocab, tied_to=table if tied else None, bias=True)
 
     def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T V"]:
         return self.to_words(self.norm(self.act(self.to_hidden(x))))

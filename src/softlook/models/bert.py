@@ -21,7 +21,7 @@ from softlook.blocks.residual import PostNorm
 from softlook.embed.places import LearnedPlaces
 from softlook.embed.segments import SegmentEmbedding
 from softlook.embed.tokens import TokenEmbedding
-from softlook.heads.classify import ClassHead, SpanHead, States, TagHead
+from softlook.heads.classify import ClassHead, Problem, SpanHead, States, TagHead
 from softlook.heads.pooling import DensePool, FirstPool, LengthOne, MeanPool
 from softlook.heads.words import Pretraining, PretrainingHead, WordHead
 from softlook.ops.dropping import Dropout
@@ -62,8 +62,13 @@ class BertConfig:
     """What is asked: vectors of the tokens (states), of the whole (pooled) or of the whole with length one
     (embedding); hidden words, next sentence, or both (pretraining); classes or a choice's score for the whole, tags
     for the tokens, or spans."""
+    tied: bool = True
+    """Do the heads for words use the token embedding backwards? If not, they have a matrix of their own."""
     classes: int = 2
-    """Number of classes or tags; with one class, regression."""
+    """Number of classes or tags."""
+    problem: Problem | None = None
+    """What the logits of the classes stand for; where it is not given, one class has a probability of its own, and
+    several exclude each other."""
     pooling: Literal["first", "mean"] = "first"
     """How the whole becomes one vector: by its first token, which is a global unit, or by the mean."""
     pooler: ActivationName | None = "tanh"
@@ -128,7 +133,7 @@ def made_head(config: BertConfig, table: nn.Embedding) -> nn.Module:
         return plain if c.pooler is None else DensePool(plain, c.dim, ACTIVATIONS[c.pooler])
 
     def words() -> nn.Module:
-        return WordHead(table, ACTIVATIONS[c.activation], eps=c.eps)
+        return WordHead(table, ACTIVATIONS[c.activation], eps=c.eps, tied=c.tied)
 
     makers: dict[BertHead, Callable[[], nn.Module]] = {
         "states": States,

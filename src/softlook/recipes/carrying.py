@@ -13,7 +13,7 @@ from softlook.recipes.corpus import Corpus
 from softlook.recipes.foretelling import Foretold, foretell
 from softlook.recipes.job import Job, Plan, Trained
 from softlook.recipes.keeping import Keeper, Watched
-from softlook.recipes.remembering import LABELS, SCORES, SETTINGS, lasting, place_of, remembered
+from softlook.recipes.remembering import LABELS, SCORES, SETTINGS, lasting, place_of, remembered, write_settings
 from softlook.recipes.sinks.choice import Sinks, sinks_of, telling
 from softlook.recipes.starting import load_any
 from softlook.recipes.told import Schema, Settled, Told, nested, settle
@@ -21,10 +21,11 @@ from softlook.tokens import TextTokenizer
 from softlook.train.device import choose_device
 from softlook.train.distributed import World, in_company
 from softlook.train.events import EventLog, Finished, Listener, scores_at
-from softlook.train.folder import RunFolder, write_json
+from softlook.train.folder import RunFolder, write_json, write_text
 from softlook.train.loop import fit
 from softlook.train.ranks import is_first
 from softlook.weights import read_tokenizer
+from softlook.weights.runs import read_sealed
 from softlook.weights.schema import read_json
 
 log = logging.getLogger("softlook.recipes")
@@ -52,10 +53,10 @@ def begin(
     settled, tokenizer, plan = found.settled, found.tokenizer, found.plan
     goes_on = folder.open({"task": job.name, **nested(lasting(settled))}, corpus.digest)
     if not folder.tokenizer.exists():
-        tokenizer.tokenizer.save(str(folder.tokenizer))
-    write_json(folder.path / SETTINGS, {"task": job.name, "values": settled.values(), "origins": settled.origins})
+        write_text(folder.tokenizer, tokenizer.tokenizer.to_str(pretty=True))
     if plan.labels:
         write_json(folder.path / LABELS, {"labels": plan.labels})
+    write_settings(folder, job.name, settled)  # last: it has the digests of the others
     log.info(f"{'Going on with' if goes_on else 'Beginning'} {folder.path}")
     return settled, tokenizer, plan
 
@@ -64,7 +65,7 @@ def join(
     job: Job[Schema, Example], asked: Told[Schema], corpus: Corpus[Example], folder: RunFolder
 ) -> Prepared[Schema]:
     """What the first process has settled, for another one."""
-    kept = read_json(folder.path / SETTINGS)
+    kept = read_sealed(folder.path / SETTINGS)
     settled = Settled(asked.schema.model_validate(nested(kept["values"])), kept["origins"])
     tokenizer = TextTokenizer(read_tokenizer(folder.tokenizer))
     torch.manual_seed(settled.settings.training.seed)

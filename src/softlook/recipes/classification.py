@@ -23,10 +23,12 @@ from softlook.recipes.sizing import Chosen, Room, sized
 from softlook.recipes.starting import started, with_head
 from softlook.recipes.told import Told, told
 from softlook.tokens import TextTokenizer
+from softlook.tokens.framing import frame_of
 from softlook.tokens.text import LONGEST
 from softlook.train.batches import Rolled, Shuffled
 from softlook.train.events import Listener
-from softlook.train.examples import Ids, Labels, padded, shortened, there
+from softlook.train.examples import Ids, Labels, shortened
+from softlook.train.examples import labelled as batched
 from softlook.train.objectives import classification, known_segments
 from softlook.train.store import Example, Store
 from softlook.train.tensors import there as on
@@ -185,10 +187,11 @@ def made_model(settings: Classify, tokenizer: TextTokenizer, classes: int) -> An
 
 
 class Framing:
-    """Texts with what stands around them: a global token before, a separator behind each."""
+    """Texts as batches, with special tokens around them, of at most `longest` tokens."""
 
     def __init__(self, tokenizer: TextTokenizer, longest: int) -> None:
-        self.tokenizer, self.longest = tokenizer, longest
+        self.tokenizer, self.longest, self.frame = tokenizer, longest, frame_of(tokenizer)
+        self.room = longest - self.frame.around_pair
 
     def items(self, examples: Sequence[Labelled], names: Sequence[str]) -> list[Item]:
         """Ids of both texts, and the number of the class."""
@@ -197,8 +200,7 @@ class Framing:
         others = self.tokenizer.encode([(example.pair or "")[:LONGEST] for example in examples])
         classes = [numbers.get(example.label, 0) for example in examples]
         return [
-            (*shortened(one, other, self.longest - 3), which)
-            for one, other, which in zip(ones, others, classes, strict=True)
+            (*shortened(one, other, self.room), which) for one, other, which in zip(ones, others, classes, strict=True)
         ]
 
     def rows(self, examples: Iterable[Labelled], names: Sequence[str]) -> Iterator[tuple[Ids, Ids, Ids]]:
@@ -208,12 +210,12 @@ class Framing:
                 yield one, other, [which]
 
     def length(self, item: Item) -> int:
-        return len(item[0]) + len(item[1]) + 2 + bool(item[1])
+        return len(item[0]) + len(item[1]) + (self.frame.around_pair if item[1] else self.frame.around)
 
     def lengths(self, store: Store) -> torch.Tensor:
         """Of everything in a store."""
         one, other = store.lengths(0), store.lengths(1)
-        return one + other + 2 + (other > 0)
+        return one + other + torch.where(other > 0, self.frame.around_pair, self.frame.around)
 
     def stored(self, items: Sequence[Example]) -> Labels:
         """A batch of what lies in a store."""
@@ -221,13 +223,7 @@ class Framing:
 
     def __call__(self, items: Sequence[Item]) -> Labels:
         """A batch."""
-        first, separator = self.tokenizer.first, self.tokenizer.separator
-        ones = [[first, *one, separator] for one, _, _ in items]
-        others = [[*other, separator] if other else [] for _, other, _ in items]
-        rows = [one + other for one, other in zip(ones, others, strict=True)]
-        sides = [[0] * len(one) + [1] * len(other) for one, other in zip(ones, others, strict=True)]
-        wanted = torch.tensor([which for *_, which in items])
-        return Labels(padded(rows, self.tokenizer.pad), there(rows), padded(sides), wanted)
+        return batched(items, join=self.frame.join, room=self.room, pad=self.tokenizer.pad)
 
 
 def covered(share: float, batch: Labels, dice: torch.Generator) -> Labels:

@@ -23,6 +23,7 @@ from softlook.train.device import choose_device
 from softlook.train.folder import TOKENIZER
 from softlook.train.stream import Stream
 from softlook.weights import read_tokenizer
+from softlook.weights.runs import read_sealed, verify_run
 from softlook.weights.schema import read_json
 
 
@@ -68,7 +69,8 @@ def settings_of(run: Path) -> Begun:
     """The settings that a run was made with."""
     if not (run / SETTINGS).is_file():
         raise ConfigError(f"{run} is no run: it holds no {SETTINGS}. `softlook runs` lists them.")
-    kept = read_json(run / SETTINGS)
+    verify_run(run)
+    kept = read_sealed(run / SETTINGS)
     if kept.get("task") not in TASKS:
         raise ConfigError(f"{run / SETTINGS} names the task {kept.get('task')!r:.40}; known are {', '.join(TASKS)}")
     return TASKS[kept["task"]].model_validate(nested(kept["values"]))

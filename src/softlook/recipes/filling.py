@@ -21,6 +21,7 @@ from softlook.recipes.sizing import Chosen, Room, sized
 from softlook.recipes.starting import started, with_head
 from softlook.recipes.told import Told, told
 from softlook.tokens import TextTokenizer
+from softlook.tokens.framing import frame_of
 from softlook.tokens.text import LONGEST
 from softlook.train.batches import Rolled, Shuffled, chance
 from softlook.train.documents import Documents, Neighbours
@@ -128,7 +129,7 @@ def documents_of(part: Part[Text], tokenizer: TextTokenizer, longest: int) -> Do
 
 def sentences_of(part: Part[Text], tokenizer: TextTokenizer, longest: int) -> Iterator[tuple[Ids, Ids]]:
     """Sentences, each with a sign where it begins a document; one that is too long becomes several."""
-    room = longest - 3
+    room = longest - frame_of(tokenizer).around_pair
     for some in in_turn((texts for texts, _, _ in unbroken(part)), lambda texts: sum(len(each.text) for each in texts)):
         cut = [[piece for each in texts for piece in pieces(each.text)] for texts in some]
         coded = iter(tokenizer.encode([piece for document in cut for piece in document]))
@@ -156,8 +157,9 @@ class Asking:
         hiding = Hiding(
             mask=tokenizer.mask, vocab=tokenizer.vocab, special=tokenizer.special, share=settings.batch.hidden
         )
-        frame = {"first": tokenizer.first, "separator": tokenizer.separator, "pad": tokenizer.pad}
-        self.gaps = partial(gaps, hiding=hiding, longest=settings.batch.longest or 128, **frame)
+        frame = frame_of(tokenizer)
+        room = (settings.batch.longest or 128) - frame.around_pair
+        self.gaps = partial(gaps, hiding=hiding, join=frame.join, room=room, pad=tokenizer.pad)
 
     def alone(self, documents: Documents) -> Asked:
         """Each sentence by itself."""
@@ -203,13 +205,14 @@ class Look:
 def samples(documents: Documents, tokenizer: TextTokenizer, device: torch.device, model: nn.Module) -> list[Sample]:
     """A held-out sentence with a hidden word in its middle, and what the model puts there."""
     made: list[Sample] = []
+    frame = frame_of(tokenizer)
     for document in islice(documents, 3):
-        ids = [tokenizer.first, *document[0]]
+        ids = frame.join(document[0]).ids
         place = len(ids) // 2
         hidden, ids[place] = ids[place], tokenizer.mask
         scores: Any = model(torch.tensor([ids], device=device))
         words = (scores if isinstance(scores, torch.Tensor) else scores.words)[0, place].topk(3).indices.tolist()
-        before, after = tokenizer.decode(ids[1:place]), tokenizer.decode(ids[place + 1 :])
+        before, after = tokenizer.decode(ids[:place]), tokenizer.decode(ids[place + 1 :])
         said = ", ".join(tokenizer.decode([word]) for word in words)
         made.append({"text": f"{before} ___ {after}", "said": said, "wanted": tokenizer.decode([hidden])})
     return made

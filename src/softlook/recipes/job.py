@@ -20,7 +20,7 @@ from softlook.train.events import Finished
 from softlook.train.progress import Progress
 from softlook.train.run import Evaluate
 from softlook.train.step import Objective
-from softlook.weights import read_tokenizer
+from softlook.weights.beside import words_in
 
 log = logging.getLogger("softlook.recipes")
 MOST_TEXTS = 500_000
@@ -94,6 +94,6 @@ class Job(ABC, Generic[Schema, Example]):
         tokens = settings.tokens
         given = tokens.file or settings.from_
         if given:
-            return TextTokenizer(read_tokenizer(given))
+            return words_in(given)
         assert tokens.kind is not None and tokens.vocab is not None
         return TextTokenizer(train_tokenizer(self.texts(corpus), kind=tokens.kind, vocab=tokens.vocab))

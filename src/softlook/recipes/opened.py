@@ -27,6 +27,7 @@ from softlook.weights.beside import Signs as Signs
 from softlook.weights.beside import beside
 from softlook.weights.checkpoint import CONFIG as CHECKPOINT
 from softlook.weights.runs import BEST
+from softlook.weights.sentence_settings import SentenceSettings
 from softlook.weights.wrapping import is_own
 
 Ability = Literal["generate", "translate", "classify", "embed"]
@@ -87,6 +88,8 @@ class Opened:
     device: torch.device
     habits: Habits = Habits()
     """How its answers are found where nobody says how."""
+    sentence: SentenceSettings = SentenceSettings()
+    """How texts become vectors, where a sentence encoder says so."""
 
     @property
     def ability(self) -> Ability:
@@ -131,7 +134,7 @@ def opened(run: str | Path, *, device: str = "auto", int8: bool = False) -> Open
     settings = text_settings_of(folder) if (folder / SETTINGS).is_file() else None
     habits = habits_in(folder, found.theirs)
     model = in_bytes(model) if int8 else model.to(here).eval()
-    return Opened(name, model, found.tokenizer, found.signs, found.labels, settings, here, habits)
+    return Opened(name, model, found.tokenizer, found.signs, found.labels, settings, here, habits, found.sentence)
 
 
 def ability_of(model: nn.Module, name: str) -> Ability:

@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from softlook.heads import class_scores
 from softlook.models import Bert, SkipGram
 from softlook.recipes.classification import Framing
 from softlook.recipes.opened import Opened, Question, questions
 from softlook.recipes.starting import with_head
+from softlook.tokens.framing import Framed
 from softlook.tokens.loading import duplicate
 from softlook.tokens.special import UNKNOWN
 from softlook.train.examples import padded, there
@@ -31,6 +33,7 @@ class Judgement:
     pair: str | None
     label: str
     probability: float
+    """Of regression, the number itself."""
     classes: dict[str, float]
     """All of them, the likeliest first."""
 
@@ -38,23 +41,32 @@ class Judgement:
 def classify(run: Opened, texts: Iterable[Asked]) -> list[Judgement]:
     """The class of each text, or pair of texts, in their order. They are held in memory together."""
     asked = questions(texts)
-    chances = read(run.asked_to("classify"), run.model, asked).softmax(-1)
-    return [_judgement(one, row, run.labels) for one, row in zip(asked, chances, strict=True)]
+    scores = class_scores(read(run.asked_to("classify"), run.model, asked), run.model.config.problem)
+    return [_judgement(one, row, run.labels) for one, row in zip(asked, scores, strict=True)]
 
 
 def embed(
-    run: Opened, texts: Iterable[Asked], *, pooling: Pooling | None = None, unit: bool = False
+    run: Opened,
+    texts: Iterable[Asked],
+    *,
+    pooling: Pooling | None = None,
+    unit: bool = False,
+    prompt: str | None = None,
 ) -> Float[Tensor, "N C"]:
     """A vector for each text, in their order.
 
     - `pooling`: how the vectors of tokens become one. Where not told, a sentence encoder does as it was made to, and
       others give the mean.
     - `unit`: make each vector one long, as a sentence encoder may do by itself.
+    - `prompt`: the name of one of a sentence encoder's prompts, to be put before each text; its default where not told.
 
+    Where a folder of sentence-transformers says so, texts are lowercased and cut, and vectors shortened.
     Of word vectors it is the word's; of several words the mean, without those that have none.
     """
-    asked, model = questions(texts), run.asked_to("embed").model
+    asked, model, before = questions(texts), run.asked_to("embed").model, run.sentence.prompt(prompt)
+    asked = [one._replace(text=before + one.text) for one in asked] if before else asked
     vectors = _words(run, asked) if isinstance(model, SkipGram) else read(run, pooled(model, pooling), asked)
+    vectors = vectors[:, : run.sentence.dimensions]
     return nn.functional.normalize(vectors, dim=-1) if unit else vectors
 
 
@@ -68,14 +80,6 @@ def pooled(model: Bert, pooling: Pooling | None) -> Bert:
     device = next(model.parameters()).device
     made = with_head(model, head=head, pooling=pooling or "mean", pooler=None)
     return made.to(device, next(model.parameters()).dtype).eval()
-
-
-class Row(NamedTuple):
-    """What an encoder reads of a question."""
-
-    ids: Sequence[int]
-    sides: Sequence[int]
-    """0 for the first text, 1 for the second."""
 
 
 @torch.no_grad()
@@ -95,35 +99,31 @@ def read(run: Opened, model: Bert, asked: Sequence[Question]) -> Float[Tensor, "
     return torch.cat(found)[torch.tensor(order).argsort()]
 
 
-def framed(run: Opened, asked: Sequence[Question]) -> list[Row]:
+def framed(run: Opened, asked: Sequence[Question]) -> list[Framed]:
     """Texts with their signs, cut to the length that the model was trained for.
 
     A run's are as in its training; for other people's models their tokenizer says what they are.
     """
-    config = run.model.config
-    longest = min(getattr(getattr(run.settings, "batch", None), "longest", None) or config.context, config.context)
+    context = run.model.config.context
+    trained = getattr(getattr(run.settings, "batch", None), "longest", None)
+    longest = min(context, trained or context, run.sentence.max_length or context)
     if run.settings is None and not run.is_ours:
         return _templated(run, asked, longest)
-    framing, tokenizer = Framing(run.tokenizer, longest), run.tokenizer
-    rows = []
-    for one, other, _ in framing.items([one.labelled() for one in asked], []):
-        first = [tokenizer.first, *one, tokenizer.separator]
-        second = [*other, tokenizer.separator] if other else []
-        rows.append(Row([*first, *second], [0] * len(first) + [1] * len(second)))
-    return rows
+    framing = Framing(run.tokenizer, longest)
+    items = framing.items([one.labelled() for one in asked], [])
+    return [framing.frame.join(one, other) for one, other, _ in items]
 
 
-def _templated(run: Opened, asked: Sequence[Question], longest: int) -> list[Row]:
+def _templated(run: Opened, asked: Sequence[Question], longest: int) -> list[Framed]:
     words = duplicate(run.tokenizer.tokenizer)
     words.enable_truncation(longest)
-    last = max(run.model.config.segments - 1, 0)
     texts = [one.text if one.pair is None else (one.text, one.pair) for one in asked]
-    return [Row(coded.ids, [min(side, last) for side in coded.type_ids]) for coded in words.encode_batch(texts)]
+    return [Framed(coded.ids, coded.type_ids) for coded in words.encode_batch(texts)]
 
 
-def _answers(run: Opened, model: Any, rows: Sequence[Row]) -> Tensor:
+def _answers(run: Opened, model: Any, rows: Sequence[Framed]) -> Tensor:
     ids, present = (made([row.ids for row in rows]).to(run.device) for made in (padded, there))
-    sides = padded([row.sides for row in rows]).to(run.device)
+    sides = padded([row.segments for row in rows]).to(run.device)
     return model(ids, present=present, segments=known_segments(model, sides)).float().cpu()
 
 

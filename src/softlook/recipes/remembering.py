@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from softlook.decode.generation_config import SETTINGS as SETTINGS
 from softlook.recipes.corpus import stem_of
 from softlook.recipes.settings import ASIDE
 from softlook.recipes.told import CHOSEN, Settled, Told
-from softlook.train.folder import RunFolder
+from softlook.train.folder import CONFIG, STORY, TOKENIZER, RunFolder, write_json
 from softlook.train.settings import FREE
 from softlook.weights.beside import LABELS as LABELS
-from softlook.weights.schema import read_json
+from softlook.weights.runs import SETTINGS as SETTINGS
+from softlook.weights.runs import digests, read_sealed, sealed, verify_run
 
 SCORES = "scores.json"
 RUNS = Path("runs")
@@ -42,13 +42,20 @@ def remembered(folder: RunFolder, asked: Told[Any]) -> Before | None:
     """What was chosen for a run that goes on. It stays, or the run could not go on."""
     if not folder.exists() or not (folder.path / SETTINGS).is_file():
         return None
-    kept = read_json(folder.path / SETTINGS)
+    verify_run(folder.path)
+    kept = read_sealed(folder.path / SETTINGS)
     chosen = {name: kept["values"][name] for name, origin in kept["origins"].items() if origin == CHOSEN}
     minutes = kept["values"]["training.minutes"]
     again = asked.values.get("training.minutes", minutes) != minutes
     if again:
         chosen = {name: value for name, value in chosen.items() if name not in ("training.steps", "training.minutes")}
     return Before(chosen, again)
+
+
+def write_settings(folder: RunFolder, task: str, settled: Settled[Any]) -> None:
+    """All settings, where each came from, and a digest of every file that the run was begun with."""
+    content = {"task": task, "values": settled.values(), "origins": settled.origins}
+    write_json(folder.path / SETTINGS, sealed(content | digests(folder.path, (CONFIG, STORY, TOKENIZER, LABELS))))
 
 
 def lasting(settled: Settled[Any]) -> dict[str, Any]:

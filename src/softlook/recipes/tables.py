@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from softlook.recipes.keeping import Keeper
-from softlook.recipes.remembering import SCORES, place_of, remembered
+from softlook.recipes.remembering import SCORES, place_of, remembered, write_settings
 from softlook.recipes.report import IMPORTANCES, write_report
 from softlook.recipes.settings import Table
 from softlook.recipes.sinks.choice import Sinks, sinks_of, telling
@@ -23,7 +23,7 @@ from softlook.recipes.tables_foreseeing import Foreseen, rehearsed
 from softlook.recipes.tables_learning import Keeping, Paused, introduced
 from softlook.recipes.tables_page import columns_part
 from softlook.recipes.tables_scores import rows_for_test, scored
-from softlook.recipes.tables_settling import estimator_for, fixed, settled_for, with_found_sizes, write_settings
+from softlook.recipes.tables_settling import estimator_for, fixed, settled_for, with_found_sizes
 from softlook.recipes.told import Settled, Told, nested, settle, told
 from softlook.tabular.baselines import MOST_ROWS
 from softlook.tabular.encoding.reading import Reading
@@ -103,7 +103,7 @@ def begin(asked: Told[Table], data: TableData, folder: RunFolder) -> Settled[Tab
     goes_on = folder.exists()
     if goes_on:
         folder.open(config_of(settled), data.digest)
-        write_settings(folder, settled)
+        write_settings(folder, "table", settled)
     log.info(f"{'Going on with' if goes_on else 'Beginning'} {folder.path}")
     return settled
 
@@ -164,7 +164,7 @@ class Beginning:
         self.keeper = TableKeeper(self.folder.path, sized.rows(), estimator.reading_)
         if not self.folder.exists():
             self.folder.open(config_of(self.settled), self.data.digest)
-            write_settings(self.folder, sized)
+            write_settings(self.folder, "table", sized)
             for sentence in introduced(learner, estimator, self.settled.settings.training):
                 log.info(sentence)
         told = {name: value for name, value, _ in self.settled.rows()}

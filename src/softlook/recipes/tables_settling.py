@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import Any
 
 from softlook.base.errors import ConfigError
-from softlook.recipes.remembering import SETTINGS, lasting
+from softlook.recipes.remembering import lasting
 from softlook.recipes.settings import Table
 from softlook.recipes.tables_data import TableData, class_weights_of, kinds_of, memory_limit_of, orders_of
 from softlook.recipes.told import CHOSEN, Settled, Told, group_of, settle
@@ -12,7 +12,6 @@ from softlook.tabular.classifier import FTTransformerClassifier, TabTransformerC
 from softlook.tabular.defaults import OPEN, OPEN_SHARES, Recipe, chosen
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.regressor import FTTransformerRegressor, TabTransformerRegressor
-from softlook.train.folder import RunFolder, write_json
 
 ESTIMATORS: dict[tuple[str, str], type[TableEstimator]] = {
     ("ft", "classes"): FTTransformerClassifier,
@@ -37,11 +36,6 @@ def settled_for(asked: Told[Table], data: TableData, kept: dict[str, Any]) -> Se
     from_recipe = {name: value for name, value in found.items() if name not in known and value is not None}
     settled = settle(asked, {**chosen, **from_recipe})
     return Settled(settled.settings, {**settled.origins, **dict.fromkeys(from_recipe, f"recipe {settings.recipe}")})
-
-
-def write_settings(folder: RunFolder, settled: Settled[Table]) -> None:
-    """All settings, and where each came from."""
-    write_json(folder.path / SETTINGS, {"task": "table", "values": settled.values(), "origins": settled.origins})
 
 
 def fixed(settled: Settled[Table]) -> dict[str, Any]:

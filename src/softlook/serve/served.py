@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +14,12 @@ from softlook.decode.speaking import context_of
 from softlook.models import Bert
 from softlook.serve.template import ChatTemplate, template_in
 from softlook.tokens import TextTokenizer
+from softlook.tokens.framing import Frame, frame_of
 from softlook.tokens.text import LONGEST
 from softlook.train.device import choose_device
 from softlook.weights.anything import load_any
 from softlook.weights.beside import Signs, beside
+from softlook.weights.sentence_settings import SentenceSettings
 
 Ability = Literal["completions", "chat", "embeddings", "translate", "classify", "tables"]
 PAGES: dict[Ability, str] = {
@@ -47,6 +50,8 @@ class Served:
     labels: list[str] = field(default_factory=list)
     habits: Habits = Habits()
     """How translations are found where a request does not say how."""
+    sentence: SentenceSettings = SentenceSettings()
+    """How texts become vectors, where a sentence encoder says so."""
     template: ChatTemplate | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     widest: int = field(init=False)
@@ -79,7 +84,12 @@ class Served:
     def context(self) -> int:
         """Tokens of a sequence, what is said included; of a translator's source, and of its answer."""
         own = context_of(self.model) if self.mode == "encoder-decoder" else getattr(self.model.config, "context", None)
-        return own or ENDLESS
+        return min(own or ENDLESS, self.sentence.max_length or own or ENDLESS)
+
+    @cached_property
+    def frame(self) -> Frame:
+        """The special tokens around the texts that an encoder reads."""
+        return frame_of(self.tokenizer)
 
     @property
     def ends(self) -> frozenset[int]:
@@ -120,6 +130,7 @@ def load_served(folder: Path, name: str | None = None) -> Served:
         signs=found.signs,
         labels=found.labels,
         habits=habits_in(folder, found.theirs),
+        sentence=found.sentence,
         template=template_in(folder) if getattr(model, "mode", None) == "decoder-only" else None,
         created=created,
     )

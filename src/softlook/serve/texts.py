@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from softlook.base.errors import DataError
+from softlook.heads import class_scores
 from softlook.serve import replies
 from softlook.serve.asking import Ask
 from softlook.serve.hall import Seat
@@ -23,18 +24,16 @@ except ImportError as fault:
     raise ImportError("to serve, install what a server needs: pip install softlook[serve]") from fault
 
 
-AROUND = 2
-"""Tokens that stand around a text that an encoder reads."""
-
-
 @router.post("/v1/embeddings", response_model=replies.Embeddings, responses=ASKED)
 async def embeddings(asked: EmbeddingRequest, request: Request) -> Response:
     """A vector for each text."""
     counter = counter_of(request)
     seat = counter.hall.seat(asked.model, "embeddings")
-    asks = [framed(seat.served, ids) for ids in await input_ids(seat.served, numbered("input", asked.input), AROUND)]
+    before, inputs = seat.served.sentence.prompt(), numbered("input", asked.input)
+    inputs = {path: before + one if isinstance(one, str) else one for path, one in inputs.items()}
+    asks = [framed(seat.served, ids) for ids in await input_ids(seat.served, inputs, seat.served.frame.around)]
     found = await counter.wait(seat, asks, request).numbers()
-    vectors = [vector.tolist() for vector in found]
+    vectors = [vector[: seat.served.sentence.dimensions].tolist() for vector in found]
     if asked.dimensions not in (None, len(vectors[0])):
         expected = f"expected {len(vectors[0])}, the length of this model's vectors"
         raise BadRequestError(f"{expected}, got {asked.dimensions}", "dimensions")
@@ -51,32 +50,27 @@ async def classify(asked: ClassificationRequest, request: Request) -> Response:
     texts, pairs = numbered("text", asked.text), {} if asked.pair is None else numbered("pair", asked.pair)
     if pairs and len(pairs) != len(texts):
         raise DataError(f"every text wants a second one of its own; {len(texts)} and {len(pairs)} came")
-    found = await input_ids(seat.served, {**texts, **pairs}, AROUND)
+    found = await input_ids(seat.served, {**texts, **pairs}, seat.served.frame.around)
     ones, others = found[: len(texts)], found[len(texts) :] or [[]] * len(texts)
     asks = [framed(seat.served, one, other) for one, other in zip(ones, others, strict=True)]
     found = await counter.wait(seat, asks, request).numbers()
-    data = [_classes(i, scores, seat.served.labels, asked.top) for i, scores in enumerate(found)]
+    data = [_classes(i, logits, seat.served, asked.top) for i, logits in enumerate(found)]
     return written(replies.Classes(model=asked.model, data=data, usage=_read(asks, seat, counter.metrics)))
 
 
 def framed(served: Served, ids: Sequence[int], other: Sequence[int] = ()) -> Ask:
-    """A text, or two, as encoders read them: a global token before, a separator behind each."""
-    words = served.tokenizer
-    one = (words.first, *ids, words.separator)
-    if not other:
-        return Ask(one)
-    if len(one) + len(other) + 1 > served.context:
+    """A text, or two, as encoders read them: with special tokens around."""
+    row = served.frame.join(ids, other)
+    if len(row.ids) > served.context:
         raise DataError(f"these two texts have more tokens together than the {served.context:,} there is room for")
-    return Ask((*one, *other, words.separator), second=len(one))
+    return Ask(tuple(row.ids), second=row.segments.index(1) if 1 in row.segments else None)
 
 
-def _classes(index: int, scores: torch.Tensor, labels: Sequence[str], top: int) -> replies.ClassItem:
-    if len(scores) == 1:  # one class is a number that is foretold
-        told = [replies.ClassScore(label=labels[0], score=finite(float(scores[0])))]
-    else:
-        best = scores.softmax(-1).topk(min(top, len(labels)))
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        told = [replies.ClassScore(label=labels[int(number)], score=finite(score)) for number, score in pairs]
+def _classes(index: int, logits: torch.Tensor, served: Served, top: int) -> replies.ClassItem:
+    labels = served.labels
+    best = class_scores(logits, served.model.config.problem).topk(min(top, len(labels)))
+    pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    told = [replies.ClassScore(label=labels[int(number)], score=finite(score)) for number, score in pairs]
     return replies.ClassItem(index=index, label=told[0].label, score=told[0].score, scores=told)
 
 

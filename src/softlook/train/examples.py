@@ -1,7 +1,7 @@
 """Lists of ids into batches of tensors, one small value for each thing that can be learned."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +12,8 @@ from torch import Tensor
 from softlook.losses import NOTHING
 
 Ids = Sequence[int]
+Join = Callable[[Ids, Ids], tuple[list[int], list[int]]]
+"""Ids of a text and of a second one, which may be empty -> both with special tokens around them, and token type ids."""
 
 
 @dataclass(frozen=True)
@@ -101,20 +103,14 @@ def pairs(examples: Sequence[tuple[Ids, Ids]], *, begin: int, end: int, pad: int
     return Pairs(up(sources, pad), there(sources, multiple=multiple), up(said, pad), up(wanted, NOTHING))
 
 
-def labelled(
-    examples: Sequence[tuple[Ids, Ids, int]], *, first: int, separator: int, longest: int, pad: int = 0
-) -> Labels:
-    """A global token, the text, and where there is one, a separator and a second text.
+def labelled(examples: Sequence[tuple[Ids, Ids, int]], *, join: Join, room: int, pad: int = 0) -> Labels:
+    """Texts, alone or in pairs, with special tokens around them; without these, a row has at most `room` tokens.
 
-    >>> labelled([([5, 6], [], 1)], first=3, separator=4, longest=8).ids
-    tensor([[3, 5, 6]])
+    >>> labelled([([5, 6], [], 1)], join=lambda one, other: ([3, *one, 4], [0] * (len(one) + 2)), room=8).ids
+    tensor([[3, 5, 6, 4]])
     """
-    rows, sides = [], []
-    for one, other, _ in examples:
-        one, other = shortened(one, other, longest - 1 - (1 if other else 0))
-        behind = [separator, *other] if other else []
-        rows.append([first, *one, *behind])
-        sides.append([0] * (1 + len(one)) + [1] * len(behind))
+    joined = [join(*shortened(one, other, room)) for one, other, _ in examples]
+    rows, sides = [ids for ids, _ in joined], [segments for _, segments in joined]
     return Labels(padded(rows, pad), there(rows), padded(sides), torch.tensor([label for *_, label in examples]))
 
 

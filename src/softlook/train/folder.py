@@ -108,8 +108,13 @@ class RunFolder:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """A small file, whole or not at all: write, fsync, rename, fsync the folder. Nothing is written twice."""
-    text, partial = json.dumps(content, indent=2) + "\n", path.with_name(f".{path.name}.partial")
+    """A small file, whole or not at all. Nothing is written twice."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """The same for any text: write, fsync, rename, fsync the folder."""
+    partial = path.with_name(f".{path.name}.partial")
     with told("write", path):
         if path.is_file() and path.read_bytes() == text.encode():
             return

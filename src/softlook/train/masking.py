@@ -13,7 +13,7 @@ from torch import Tensor
 
 from softlook.base.errors import ConfigError
 from softlook.losses import NOTHING
-from softlook.train.examples import Gaps, Ids, labelled
+from softlook.train.examples import Gaps, Ids, Join, labelled
 
 FOLLOWS, STRANGER = 0, 1
 """The two answers to: does the second sentence follow the first?"""
@@ -67,18 +67,18 @@ def gaps(
     dice: torch.Generator,
     *,
     hiding: Hiding,
-    first: int,
-    separator: int,
-    longest: int,
+    join: Join,
+    room: int,
     pad: int = 0,
 ) -> Gaps:
     """One text or two, whether the second follows (NOTHING where it is not asked), and some words hidden.
 
     >>> hiding = Hiding(mask=4, vocab=10, special=(0, 1, 2, 3, 4))
-    >>> gaps([([7, 8], [], NOTHING)], torch.Generator().manual_seed(0), hiding=hiding, first=1, separator=2, longest=8)
-    Gaps(ids=tensor([[1, 7, 4]]), present=..., wanted=tensor([[-100, -100,    8]]), follows=tensor([-100]))
+    >>> join = lambda one, other: ([1, *one, 2], [0] * (len(one) + 2))
+    >>> gaps([([7, 8], [], NOTHING)], torch.Generator().manual_seed(0), hiding=hiding, join=join, room=8)
+    Gaps(ids=tensor([[1, 7, 4, 2]]), present=..., wanted=tensor([[-100, -100,    8, -100]]), follows=tensor([-100]))
     """
-    texts = labelled(examples, first=first, separator=separator, longest=longest, pad=pad)
+    texts = labelled(examples, join=join, room=room, pad=pad)
     ids, wanted = hide(texts.ids, texts.present, hiding, dice)
     return Gaps(ids, texts.present, texts.segments, wanted, texts.wanted)
 

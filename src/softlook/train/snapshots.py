@@ -27,7 +27,7 @@ from softlook.weights.files import SINGLE, write_file
 from softlook.weights.folders import DiskError, new_folder, told
 from softlook.weights.manifest import MANIFEST, Listed, digest, write_manifest
 from softlook.weights.parts import Stored, read_parts
-from softlook.weights.runs import BEST, best_of
+from softlook.weights.runs import BEST, best_of, sealed
 from softlook.weights.schema import read_json
 from softlook.weights.structure import name_of
 from softlook.weights.writing import size_of
@@ -104,7 +104,7 @@ class Snapshots:
         content = {"checkpoint": f"{CHECKPOINTS}/{path.name}", "step": step, "loss": loss}
         with told("read", path):
             content["manifest"] = digest(path / MANIFEST)
-        write_json(self.run / BEST, content)
+        write_json(self.run / BEST, sealed(content))
 
     def _tidy(self, wanted: set[Path]) -> None:
         for old in self.all():

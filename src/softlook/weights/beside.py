@@ -4,7 +4,7 @@ Runs and checkpoints of softlook's have the signs of their training. Folders of 
 config.json, in generation_config.json, and in what the tokenizer puts around a text.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from softlook.base.errors import DataError, WeightsError
 from softlook.tokens import TextTokenizer
 from softlook.weights.runs import BEST, best_of
 from softlook.weights.schema import LARGEST_CONFIG, read_json
+from softlook.weights.sentence_settings import OWN as SENTENCE
+from softlook.weights.sentence_settings import SentenceSettings, lowercased, sentence_settings
 from softlook.weights.tokenizer import NAME as TOKENIZER
 from softlook.weights.tokenizer import read_tokenizer
 from softlook.weights.wrapping import is_own
@@ -43,13 +45,15 @@ class Beside:
     """Names of the classes, where the model knows some."""
     theirs: dict[str, Any] = field(default_factory=dict)
     """What Hugging Face's files say, as it stands there; each value is checked where it is used."""
+    sentence: SentenceSettings = SentenceSettings()
 
 
 def beside(folder: Path, model: nn.Module) -> Beside:
     """What lies in a model's folder: that of a run, of a checkpoint, or of a model of Hugging Face's."""
     theirs = {} if (folder / BEST).is_file() else theirs_in(folder)
     tokenizer = tokenizer_in(folder)
-    return Beside(tokenizer, signs_of(tokenizer, theirs, model), labels_in(folder, theirs, model), theirs)
+    signs, labels = signs_of(tokenizer, theirs, model), labels_in(folder, theirs, model)
+    return Beside(tokenizer, signs, labels, theirs, sentence_settings(folder))
 
 
 def tokenizer_in(folder: Path) -> TextTokenizer:
@@ -57,7 +61,13 @@ def tokenizer_in(folder: Path) -> TextTokenizer:
     home = next((home for home in (folder, best_of(folder)) if (home / TOKENIZER).is_file()), None)
     if home is None:
         raise WeightsError(f"{folder} holds no {TOKENIZER}, and texts are asked. Put the model's own into it.")
-    return TextTokenizer(read_tokenizer(home))
+    return words_in(home)
+
+
+def words_in(path: Path) -> TextTokenizer:
+    """The tokenizer of a file, or of a folder whose settings may want texts lowercased."""
+    words = read_tokenizer(path)
+    return TextTokenizer(lowercased(words) if sentence_settings(path).lowercase else words)
 
 
 def theirs_in(folder: Path) -> dict[str, Any]:
@@ -90,7 +100,7 @@ def labels_in(folder: Path, theirs: dict[str, Any], model: nn.Module) -> list[st
     if getattr(config, "head", None) != "classes":
         return []
     count, told = config.classes, theirs.get("id2label")
-    names: Any = [str(number) for number in range(count)]
+    names: Any = [f"LABEL_{number}" if theirs else str(number) for number in range(count)]  # their default, or ours
     if (folder / LABELS).is_file():
         names = read_json(folder / LABELS, 64 * LARGEST_CONFIG).get("labels")
     elif isinstance(told, dict):
@@ -98,6 +108,13 @@ def labels_in(folder: Path, theirs: dict[str, Any], model: nn.Module) -> list[st
     if not isinstance(names, list) or len(names) != count or not all(isinstance(one, str) for one in names):
         raise WeightsError(f"{folder} names other classes than its model has: {names!r:.80}")
     return names
+
+
+def kept_beside(folder: Path, model: nn.Module) -> dict[str, Any]:
+    """What a checkpoint is to keep of a folder of Hugging Face's beside weights and tokenizer: file name -> content."""
+    labels, sentence = labels_in(folder, theirs_in(folder), model), sentence_settings(folder)
+    found: dict[str, Any] = {LABELS: {"labels": labels}} if labels else {}
+    return found if sentence == SentenceSettings() else found | {SENTENCE: asdict(sentence)}
 
 
 def _ids(told: Any) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """softlook's own checkpoints: a folder with the config, the weights, and a digest of each file, checked on load."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,17 @@ from softlook.weights.tokenizer import copy_tokenizer
 CONFIG = "softlook.json"
 
 
-def save(model: nn.Module, path: str | Path, *, tokenizer: str | Path | None = None) -> Path:
-    """Write a model as a new folder; `tokenizer` is a tokenizer.json to keep beside it. Nothing is overwritten.
+def save(
+    model: nn.Module,
+    path: str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    beside: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a model as a new folder. Nothing is overwritten.
+
+    - `tokenizer`: a tokenizer.json to keep beside it.
+    - `beside`: what else to keep, as JSON: file name -> content.
 
     >>> import tempfile
     >>> from softlook.models import GPT, GPTConfig
@@ -42,6 +51,8 @@ def save(model: nn.Module, path: str | Path, *, tokenizer: str | Path | None = N
         write_file(plain_tensors(model, own_tensors(model)), made / SINGLE)
         if tokenizer is not None:
             copy_tokenizer(Path(tokenizer), made)
+        for name, content in (beside or {}).items():
+            (made / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         write_manifest(made)
     return Path(path)
 

@@ -19,6 +19,8 @@ from softlook.weights.folders import new_folder, told
 from softlook.weights.hollow import check_depth, complete, hollow, own_tensors
 from softlook.weights.renaming import Rule, read_into
 from softlook.weights.schema import read_json, validated
+from softlook.weights.sentence import MODULES
+from softlook.weights.sentence_settings import SentenceSettings
 from softlook.weights.structure import check_structure
 from softlook.weights.tokenizer import copy_tokenizer
 from softlook.weights.wrapping import wrap
@@ -72,8 +74,18 @@ def read_folder(folder: str | Path) -> Read:
     return Read(complete(model, make).eval(), family.name, head)
 
 
-def to_hugging_face(model: nn.Module, folder: str | Path, *, tokenizer: str | Path | None = None) -> Path:
-    """Write a model as a new folder that Hugging Face's `from_pretrained` reads; `tokenizer` is a tokenizer.json."""
+def to_hugging_face(
+    model: nn.Module,
+    folder: str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    sentence: SentenceSettings | None = None,
+) -> Path:
+    """Write a model as a new folder that Hugging Face's `from_pretrained` reads.
+
+    - `tokenizer`: a tokenizer.json to put beside it.
+    - `sentence`: how texts become vectors, where the folder becomes one of sentence-transformers'.
+    """
     family = next((family for family in FAMILIES if family.writes(model)), None)
     if family is None:
         raise WeightsError(
@@ -89,12 +101,15 @@ def to_hugging_face(model: nn.Module, folder: str | Path, *, tokenizer: str | Pa
         theirs |= rule.write(ours)
     kind = str(next(model.parameters()).dtype).removeprefix("torch.")
     config = {"model_type": family.model_type, "dtype": kind, **family.describe(model)}
+    beside = family.beside(model)
+    if sentence is not None and MODULES in beside:
+        beside |= sentence.files(model.config.context)  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
     with new_folder(Path(folder)) as made:
         write_file(theirs, made / SINGLE)
         if tokenizer is not None:
             copy_tokenizer(Path(tokenizer), made)
             config |= wrap(made, getattr(model, "mode", ""))
-        for name, content in {CONFIG: config, **family.beside(model)}.items():
+        for name, content in {CONFIG: config, **beside}.items():
             if not (made / name).parent.is_dir():
                 (made / name).parent.mkdir()
             (made / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

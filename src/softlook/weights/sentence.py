@@ -31,11 +31,12 @@ class Pooling(Closed):
     pooling_mode_mean_sqrt_len_tokens: bool = False
     pooling_mode_weightedmean_tokens: bool = False
     pooling_mode_lasttoken: bool = False
+    include_prompt: bool = True
 
     def modes(self) -> list[str]:
         if self.pooling_mode is not None:
             return [self.pooling_mode] if isinstance(self.pooling_mode, str) else self.pooling_mode
-        flags = self.model_dump(exclude={"pooling_mode"})
+        flags = self.model_dump(exclude={"pooling_mode", "include_prompt"})
         return [name.removeprefix("pooling_mode_").removesuffix("_token") for name, on in flags.items() if on]
 
 
@@ -67,7 +68,7 @@ def sentence_head(folder: Path) -> str | None:
             f"{folder / MODULES} lists {', '.join(kinds)!r:.200}; of sentence-transformers, softlook reads a "
             "Transformer in the folder itself, a Pooling, and a Normalize or none"
         )
-    made = Sentence(_pooling(folder, modules[1].path), length_one="Normalize" in kinds)
+    made = Sentence(_pooled(folder, modules[1].path), length_one="Normalize" in kinds)
     return next(name for name, sentence in SENTENCES.items() if sentence == made)
 
 
@@ -95,12 +96,23 @@ def _modules(path: Path) -> list[Module]:
         raise WeightsError(f"{path} is no list of modules: {fault.errors()[0]['msg']:.200}") from None
 
 
-def _pooling(folder: Path, name: str) -> Literal["first", "mean"]:
+def _pooling(folder: Path, name: str) -> Pooling:
     if Path(name).name != name:  # it may not lead out of its folder
         raise WeightsError(f"{folder / MODULES} names {name!r:.80}, which is not a folder beside it")
     path = folder / name / "config.json"
-    aside = frozenset({"word_embedding_dimension", "embedding_dimension", "include_prompt"})
-    modes = [mode.removesuffix("_tokens") for mode in validated(Pooling, read_json(path), aside, path).modes()]
+    aside = frozenset({"word_embedding_dimension", "embedding_dimension"})
+    return validated(Pooling, read_json(path), aside, path)
+
+
+def includes_prompt(folder: Path) -> bool:
+    """Do the tokens of a prompt count in the pooling of such a folder?"""
+    pooling = next((module for module in _modules(folder / MODULES) if module.type.endswith("Pooling")), None)
+    return pooling is None or _pooling(folder, pooling.path).include_prompt
+
+
+def _pooled(folder: Path, name: str) -> Literal["first", "mean"]:
+    modes = [mode.removesuffix("_tokens") for mode in _pooling(folder, name).modes()]
+    path = folder / name / "config.json"
     if len(modes) != 1 or modes[0] not in POOLS:
         raise WeightsError(f"{path} pools by {', '.join(modes)!r:.80}; softlook knows one of {', '.join(POOLS)}")
     return POOLS[modes[0]]

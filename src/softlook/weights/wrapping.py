@@ -6,10 +6,10 @@ softlook puts signs around a text where it is read; other programs leave that to
 import json
 from pathlib import Path
 
-from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
 from softlook.tokens.special import BEGIN, CLASS, END, MASK, PAD, SEPARATOR, SPECIAL, UNKNOWN
+from softlook.tokens.special import is_own as is_own
 from softlook.weights.tokenizer import NAME, read_tokenizer
 
 SETTINGS = "tokenizer_config.json"
@@ -29,11 +29,6 @@ NAMES = {
     "sep_token": SEPARATOR,
 }
 """The signs by the names that Hugging Face has for them."""
-
-
-def is_own(tokenizer: Tokenizer) -> bool:
-    """Did softlook make this tokenizer? Then its signs have known numbers."""
-    return all(tokenizer.token_to_id(token) == id for id, token in enumerate(SPECIAL))
 
 
 def wrap(folder: Path, mode: str) -> dict[str, int]:

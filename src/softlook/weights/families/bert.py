@@ -16,7 +16,6 @@ from softlook.weights.families import encoders
 from softlook.weights.families.activations import from_theirs, to_theirs
 from softlook.weights.family import Family
 from softlook.weights.renaming import Rule, Same, layer
-from softlook.weights.schema import Closed
 from softlook.weights.sentence import sentence_head
 
 ARCHITECTURES = {
@@ -30,8 +29,15 @@ ARCHITECTURES = {
     "BertForQuestionAnswering": "spans",
 }
 
+WORDS = encoders.WordNames(
+    table="bert.embeddings.word_embeddings.weight",
+    weight="cls.predictions.decoder.weight",
+    bias="cls.predictions.bias",
+    bias_copy="cls.predictions.decoder.bias",
+)
 
-class BERT(Closed):
+
+class BERT(encoders.EncoderConfig):
     """Hugging Face's BertConfig, as far as it changes the numbers."""
 
     vocab_size: PositiveInt = 30522
@@ -47,9 +53,6 @@ class BERT(Closed):
     position_embedding_type: str = "absolute"
     is_decoder: bool = False
     add_cross_attention: bool = False
-    tie_word_embeddings: bool = True
-    id2label: dict[str, Any] | None = None
-    num_labels: PositiveInt = 2
 
 
 def build(theirs: BERT, head: str) -> Bert:
@@ -64,7 +67,6 @@ def encoder_config(theirs: BERT, head: str) -> BertConfig:
         raise WeightsError(
             f"this model has {theirs.position_embedding_type!r:.40} positions; softlook's Bert has absolute ones only"
         )
-    encoders.refuse_untied(head, theirs.tie_word_embeddings)
     config = BertConfig(
         vocab=theirs.vocab_size,
         context=theirs.max_position_embeddings,
@@ -77,7 +79,7 @@ def encoder_config(theirs: BERT, head: str) -> BertConfig:
         dropout=theirs.hidden_dropout_prob,
         eps=theirs.layer_norm_eps,
     )
-    return encoders.with_head(config, head, encoders.labels(theirs.id2label, theirs.num_labels))
+    return encoders.with_head(config, head, theirs)
 
 
 def found_head(named: str, folder: Path, names: Collection[str]) -> str:
@@ -94,7 +96,7 @@ def rules(model: Bert) -> list[Rule]:
     if words := encoders.place(model, WordHead):
         found += layer(f"{words}.to_hidden", "cls.predictions.transform.dense")
         found += layer(f"{words}.norm", "cls.predictions.transform.LayerNorm")
-        found += [Same(f"{words}.to_words.bias", "cls.predictions.bias")]
+        found += WORDS.rules(words, tied=model.config.tied)
     if classes := encoders.place(model, ClassHead, TagHead):
         pair = model.config.head in ("next", "pretraining")
         found += layer(f"{classes}.to_classes", "cls.seq_relationship" if pair else "classifier")
@@ -126,7 +128,7 @@ def encoder_rules(model: Bert, prefix: str) -> list[Rule]:
 
 
 def ignored(model: Bert) -> tuple[str, ...]:
-    aside = (r"(bert\.)?embeddings\.position_ids", r"cls\.predictions\.decoder\.(weight|bias)")
+    aside = (r"(bert\.)?embeddings\.position_ids",)
     if model.config.head == "words":
         aside += (r"cls\.seq_relationship\.(weight|bias)",)  # BERT's own checkpoints keep it
     return aside if encoders.place(model, DensePool) else (*aside, r"(bert\.)?pooler\.dense\.(weight|bias)")
@@ -156,6 +158,7 @@ def encoder_description(model: Bert) -> dict[str, Any]:
         "hidden_dropout_prob": c.dropout,
         "attention_probs_dropout_prob": c.dropout,
         "layer_norm_eps": c.eps,
+        **encoders.tie(c),
         **encoders.label_names(c),
     }
 
@@ -179,6 +182,7 @@ FAMILY = Family(
     prefix="bert.",
     modern=modern,
     head=found_head,
+    settle=WORDS.settle,
     build=build,
     rules=rules,
     ignored=ignored,

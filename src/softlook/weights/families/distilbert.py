@@ -15,7 +15,6 @@ from softlook.weights.families import encoders
 from softlook.weights.families.activations import from_theirs, to_theirs
 from softlook.weights.family import Family
 from softlook.weights.renaming import Rule, Same, layer
-from softlook.weights.schema import Closed
 from softlook.weights.sentence import sentence_head
 
 ARCHITECTURES = {
@@ -26,11 +25,14 @@ ARCHITECTURES = {
     "DistilBertForTokenClassification": "tags",
     "DistilBertForQuestionAnswering": "spans",
 }
+WORDS = encoders.WordNames(
+    table="distilbert.embeddings.word_embeddings.weight", weight="vocab_projector.weight", bias="vocab_projector.bias"
+)
 EPS = 1e-12
 """Of every norm: their config has no field for it."""
 
 
-class DistilBERT(Closed):
+class DistilBERT(encoders.EncoderConfig):
     """Hugging Face's DistilBertConfig, as far as it changes the numbers."""
 
     vocab_size: PositiveInt = 30522
@@ -41,13 +43,9 @@ class DistilBERT(Closed):
     hidden_dim: PositiveInt = 3072
     activation: str = "gelu"
     dropout: float = 0.1
-    tie_word_embeddings: bool = True
-    id2label: dict[str, Any] | None = None
-    num_labels: PositiveInt = 2
 
 
 def build(theirs: DistilBERT, head: str) -> Bert:
-    encoders.refuse_untied(head, theirs.tie_word_embeddings)
     config = BertConfig(
         vocab=theirs.vocab_size,
         context=theirs.max_position_embeddings,
@@ -61,7 +59,7 @@ def build(theirs: DistilBERT, head: str) -> Bert:
         eps=EPS,
         pooler="relu",
     )
-    return Bert(encoders.with_head(config, head, encoders.labels(theirs.id2label, theirs.num_labels)))
+    return Bert(encoders.with_head(config, head, theirs))
 
 
 def found_head(named: str, folder: Path, names: Collection[str]) -> str:
@@ -76,7 +74,7 @@ def rules(model: Bert) -> list[Rule]:
     if words := encoders.place(model, WordHead):
         found += layer(f"{words}.to_hidden", "vocab_transform")
         found += layer(f"{words}.norm", "vocab_layer_norm")
-        found += [Same(f"{words}.to_words.bias", "vocab_projector.bias")]
+        found += WORDS.rules(words, tied=model.config.tied)
     if classes := encoders.place(model, ClassHead, TagHead):
         found += layer(f"{classes}.to_classes", "classifier")
     if ends := encoders.place(model, SpanHead):
@@ -106,7 +104,7 @@ def encoder_rules(model: Bert) -> list[Rule]:
 
 
 def ignored(model: Bert) -> tuple[str, ...]:
-    return (r"(distilbert\.)?embeddings\.position_ids", r"vocab_projector\.weight")
+    return (r"(distilbert\.)?embeddings\.position_ids",)
 
 
 def describe(model: Bert) -> dict[str, Any]:
@@ -121,6 +119,7 @@ def describe(model: Bert) -> dict[str, Any]:
         "hidden_dim": 4 * c.dim if c.hidden is None else c.hidden,
         "activation": to_theirs(c.activation),
         **dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), c.dropout),
+        **encoders.tie(c),
         **encoders.label_names(c),
     }
 
@@ -143,6 +142,7 @@ FAMILY = Family(
     architectures=ARCHITECTURES,
     prefix="distilbert.",
     head=found_head,
+    settle=WORDS.settle,
     build=build,
     rules=rules,
     ignored=ignored,

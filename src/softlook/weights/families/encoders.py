@@ -1,34 +1,87 @@
 """What BERT, RoBERTa and DistilBERT have in common, as softlook's Bert: heads, labels, and vectors of sentences."""
 
-from dataclasses import replace
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
+from pydantic import PositiveInt
 from torch import nn
 
-from softlook.base.errors import WeightsError
 from softlook.blocks.feed_forward import ActivationName
+from softlook.heads.classify import Problem
 from softlook.models.bert import Bert, BertConfig, BertHead
+from softlook.weights.families.tables import filled, same
+from softlook.weights.renaming import Copy, Rule, Same, Tensors
+from softlook.weights.schema import Closed
 from softlook.weights.sentence import SENTENCES, Sentence, sentence_files
 
 UNPOOLED = ("states", "words", "tags", "spans")
+SAYS_WORDS = ("words", "pretraining")
+PROBLEMS: dict[str | None, Problem | None] = {
+    None: None,
+    "single_label_classification": "single_label",
+    "multi_label_classification": "multi_label",
+    "regression": "regression",
+}
+"""Hugging Face's names for what logits stand for -> ours."""
 
 
-def with_head(config: BertConfig, head: str, classes: int) -> BertConfig:
+class EncoderConfig(Closed):
+    """The fields of config.json that say what the head is, which all of them share."""
+
+    tie_word_embeddings: bool = True
+    id2label: dict[str, Any] | None = None
+    num_labels: PositiveInt = 2
+    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = None
+
+
+def with_head(config: BertConfig, head: str, theirs: EncoderConfig) -> BertConfig:
     """The config of a model with this head, which may be one of sentence-transformers'."""
+    config = replace(config, tied=theirs.tie_word_embeddings or head not in SAYS_WORDS)
     if head in SENTENCES:
         made = SENTENCES[head]
         return replace(config, head="embedding" if made.length_one else "pooled", pooling=made.pooling, pooler=None)
-    return replace(config, head=cast(BertHead, head), classes=classes if head in ("classes", "tags") else 2)
+    config = replace(config, head=cast(BertHead, head))
+    if head not in ("classes", "tags"):
+        return config
+    # Hugging Face counts the names of the classes, where they have names.
+    config = replace(config, classes=len(theirs.id2label) if theirs.id2label else theirs.num_labels)
+    return replace(config, problem=PROBLEMS[theirs.problem_type]) if head == "classes" else config
 
 
-def refuse_untied(head: str, tied: bool) -> None:
-    if not tied and head in ("words", "pretraining"):
-        raise WeightsError("this model says words with other vectors than it reads them with; softlook's Bert does not")
+@dataclass(frozen=True)
+class WordNames:
+    """Hugging Face's names for the last layer of a head for words."""
 
+    table: str
+    """The token embedding."""
+    weight: str
+    bias: str
+    bias_copy: str | None = None
+    """A second name of the bias, which counts where both are there and differ: the layer itself has it."""
 
-def labels(named: dict[str, Any] | None, count: int) -> int:
-    """How many classes there are: Hugging Face counts their names, where they have names."""
-    return len(named) if named else count
+    def settle(self, config: Any, tensors: Tensors) -> tuple[Any, Tensors]:
+        """Whether the head is tied is decided by the tensors, as Hugging Face does: a head that is in the file and
+        differs from the embedding is used, and a tied tensor may be there under any of its names."""
+        tensors = self._one_bias(tensors)
+        if not config.tie_word_embeddings:
+            return config, tensors
+        tensors = filled(tensors, self.table, self.weight)
+        if self.table in tensors and not same(tensors, self.table, self.weight):
+            return config.model_copy(update={"tie_word_embeddings": False}), tensors
+        return config, {name: tensor for name, tensor in tensors.items() if name not in (self.weight, self.bias_copy)}
+
+    def _one_bias(self, tensors: Tensors) -> Tensors:
+        names = [name for name in (self.bias_copy, self.bias) if name is not None]
+        kept = next((tensors[name] for name in names if name in tensors), None)
+        return tensors if kept is None else tensors | dict.fromkeys(names, kept)
+
+    def rules(self, head: str, *, tied: bool) -> list[Rule]:
+        """For our head of this name."""
+        ours = f"{head}.to_words"
+        if tied:
+            return [Same(f"{ours}.bias", self.bias)]
+        biases = [name for name in (self.bias, self.bias_copy) if name is not None]
+        return [Same(f"{ours}.weight", self.weight), *(Copy(f"{ours}.bias", name) for name in biases)]
 
 
 def label_names(c: BertConfig) -> dict[str, Any]:
@@ -36,10 +89,17 @@ def label_names(c: BertConfig) -> dict[str, Any]:
     if c.head not in ("classes", "tags"):
         return {}
     names = [f"LABEL_{i}" for i in range(c.classes)]
+    problem = next(name for name, problem in PROBLEMS.items() if problem == c.problem)
     return {
+        **({} if problem is None else {"problem_type": problem}),
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
     }
+
+
+def tie(c: BertConfig) -> dict[str, Any]:
+    """Whether the head for words is tied, where there is one."""
+    return {"tie_word_embeddings": c.tied} if c.head in SAYS_WORDS else {}
 
 
 def architecture(model: Bert, architectures: dict[str, str]) -> str:

@@ -13,7 +13,7 @@ from softlook.heads.words import WordHead
 from softlook.models.bert import Bert
 from softlook.weights.families import bert, encoders
 from softlook.weights.family import Family
-from softlook.weights.renaming import Rule, Same, layer
+from softlook.weights.renaming import Rule, layer
 
 ARCHITECTURES = {
     "RobertaModel": "pooled",
@@ -23,6 +23,13 @@ ARCHITECTURES = {
     "RobertaForTokenClassification": "tags",
     "RobertaForQuestionAnswering": "spans",
 }
+
+WORDS = encoders.WordNames(
+    table="roberta.embeddings.word_embeddings.weight",
+    weight="lm_head.decoder.weight",
+    bias="lm_head.bias",
+    bias_copy="lm_head.decoder.bias",
+)
 
 
 class Roberta(bert.BERT):
@@ -53,7 +60,7 @@ def rules(model: Bert) -> list[Rule]:
     if words := encoders.place(model, WordHead):
         found += layer(f"{words}.to_hidden", "lm_head.dense")
         found += layer(f"{words}.norm", "lm_head.layer_norm")
-        found += [Same(f"{words}.to_words.bias", "lm_head.bias")]
+        found += WORDS.rules(words, tied=model.config.tied)
     if classes := encoders.place(model, ClassHead, TagHead):
         found += layer(f"{classes}.to_classes", "classifier.out_proj" if in_two_steps else "classifier")
     if ends := encoders.place(model, SpanHead):
@@ -62,7 +69,7 @@ def rules(model: Bert) -> list[Rule]:
 
 
 def ignored(model: Bert) -> tuple[str, ...]:
-    aside = (r"(roberta\.)?embeddings\.position_ids", r"lm_head\.decoder\.(weight|bias)")
+    aside = (r"(roberta\.)?embeddings\.position_ids",)
     used = model.config.head in ("pooled", "choices") and encoders.place(model, DensePool)
     return aside if used else (*aside, r"(roberta\.)?pooler\.dense\.(weight|bias)")
 
@@ -94,6 +101,7 @@ FAMILY = Family(
     architectures=ARCHITECTURES,
     prefix="roberta.",
     head=bert.found_head,
+    settle=WORDS.settle,
     build=build,
     rules=rules,
     ignored=ignored,

@@ -1,0 +1,331 @@
+"""Random small folders of Hugging Face's for every family that softlook reads, with transformers as the truth.
+
+A field of a config class gets a random value by its name, or by its kind: a family with the usual names is covered as
+soon as it is in the registry. `GENERATORS` holds what a family needs beside that. To count what is right, refused and
+wrong: `python -m tests.parity.random_folders 2000`.
+"""
+
+import logging
+import random
+import sys
+import tempfile
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from softlook.base.errors import WeightsError
+from softlook.weights import from_hugging_face
+from softlook.weights.families import FAMILIES
+from softlook.weights.family import Family
+from tests.parity.encoders import answers, ask
+
+Dice = random.Random
+LARGEST = 2_000_000
+"""Parameters of a model that is still small; a family whose config has sizes of other names needs a generator."""
+TOLERANCES = {torch.float64: 1e-5, torch.float32: 2e-4}
+"""Even in double precision, some steps of theirs are worked out in single."""
+ACTIVATIONS = (
+    "gelu",
+    "gelu_new",
+    "gelu_pytorch_tanh",
+    "gelu_fast",
+    "gelu_python",
+    "quick_gelu",
+    "relu",
+    "relu2",
+    "silu",
+)
+PROBLEMS = (None, "single_label_classification", "multi_label_classification", "regression")
+ASIDE = {
+    *("transformers_version", "architectures", "output_hidden_states", "return_dict", "dtype", "id2label", "label2id"),
+    *("is_encoder_decoder", "use_cache", "initializer_range", "initializer_factor", "init_std", "problem_type"),
+    *("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id", "encoder_stride"),
+}
+"""Fields that say nothing of the numbers, or would break transformers itself."""
+
+
+def sizes(dice: Dice) -> dict[str, Any]:
+    """Sizes that go together, under all the names that configs have for them."""
+    heads, width = dice.choice([1, 2, 4]), dice.choice([2, 4, 6, 8])
+    dim, hidden, depth, context = heads * width, dice.randint(1, 40), dice.randint(1, 3), dice.randint(16, 40)
+    shared = dice.choice([number for number in (1, 2, 4) if heads % number == 0])
+    return {
+        **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim"), dim),
+        **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"), depth),
+        **dict.fromkeys(("num_decoder_layers", "decoder_layers"), dice.choice([depth, dice.randint(1, 3)])),
+        **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads"), heads),
+        "decoder_attention_heads": dice.choice([*[heads] * 7, 1]),
+        **dict.fromkeys(("intermediate_size", "hidden_dim", "d_ff", "encoder_ffn_dim"), hidden),
+        "decoder_ffn_dim": dice.choice([*[hidden] * 7, hidden + 1]),
+        "n_inner": dice.choice([None, hidden]),
+        "num_key_value_heads": shared,
+        "head_dim": dice.choice([None, width, 2 * dice.randint(1, 5)]),
+        "d_kv": dice.choice([width, dice.randint(1, 9)]),
+        **dict.fromkeys(("max_position_embeddings", "n_positions"), context),
+        "vocab_size": dice.randint(12, 40),
+        "type_vocab_size": dice.randint(1, 3),
+        "relative_attention_num_buckets": 2 * dice.randint(2, 8),
+        "relative_attention_max_distance": dice.randint(9, 40),
+        "sliding_window": dice.choice([None, dice.randint(1, 9), 100]),
+        "max_window_layers": dice.randint(0, 3),
+        "layer_types": dice.choice(
+            [None, [dice.choice(["full_attention", "sliding_attention"]) for _ in range(depth)]]
+        ),
+        "image_size": dice.choice([8, 12]),
+        "patch_size": dice.choice([2, 4]),
+        "num_channels": dice.randint(1, 3),
+        "pooler_output_size": dice.choice([None, None, dim, dim + 1]),
+        "pooler_act": dice.choice(["tanh", "tanh", "relu"]),
+        "chunk_size_feed_forward": dice.choice([0, 0, 1]),
+        "pretraining_tp": 1,
+        "pad_token_id": dice.choice([0, 1, 1, 3]),
+        "summary_type": "cls_index",
+        "feed_forward_proj": dice.choice(["relu", "gated-gelu", "gated-silu", "gelu", "silu"]),
+        "rope_parameters": rope(dice, context),
+    }
+
+
+def rope(dice: Dice, context: int) -> dict[str, Any] | None:
+    """Rotary settings of every kind that transformers knows for plain decoders."""
+    kind = dice.choice([None, "default", "linear", "dynamic", "yarn", "llama3"])
+    if kind is None:
+        return None
+    found: dict[str, Any] = {"rope_type": kind, "rope_theta": dice.choice([100.0, 1e4, 5e5])}
+    if kind == "default":
+        return found | dice.choice([{}, {}, {"partial_rotary_factor": 0.5}])
+    found["factor"] = dice.choice([1.5, 4.0, 8.0])
+    first = dice.choice([context, max(context // 2, 4)])
+    if kind == "llama3":
+        return found | {
+            "low_freq_factor": dice.choice([1.0, 2.0]),
+            "high_freq_factor": dice.choice([4.0, 8.0]),
+            "original_max_position_embeddings": first,
+        }
+    if kind == "yarn":
+        found |= dice.choice([{}, {"original_max_position_embeddings": first}])
+        found |= dice.choice(
+            [{}, {"beta_fast": 16.0, "beta_slow": 2.0}, {"attention_factor": 0.7}, {"truncate": False}]
+        )
+        found |= dice.choice([{}, {"mscale": 0.7, "mscale_all_dim": 1.3}])
+    return found
+
+
+def any_value(dice: Dice, name: str, default: Any) -> Any:
+    """A value for a field of which nothing but its name and default is known."""
+    if isinstance(default, bool):
+        return dice.random() < 0.15 if not default else dice.random() < 0.85
+    if "dropout" in name or name.endswith(("pdrop", "layerdrop", "dropout_prob")):
+        return dice.choice([0.0, 0.1, 0.5])
+    if "eps" in name:
+        return dice.choice([1e-12, 1e-6, 1e-5, 1e-2])
+    if "activation" in name or name.endswith(("_act", "act_fn")):
+        return dice.choice([default, default, dice.choice(ACTIVATIONS)]) if default else default
+    return default
+
+
+Changes = Callable[[Dice, dict[str, Any]], dict[str, Any]]
+GENERATORS: dict[str, Changes] = {
+    "marian": lambda dice, known: {
+        "decoder_vocab_size": dice.choice([None, known["vocab_size"], known["vocab_size"] + 3]),
+        "pad_token_id": known["vocab_size"] - 1,
+        "decoder_start_token_id": 1,
+    },
+    "distilbert": lambda dice, known: {"sinusoidal_pos_embds": dice.random() < 0.3},
+}
+"""model_type -> what its config has beside the usual fields."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What was drawn."""
+
+    family: Family
+    kind: str
+    """Their class."""
+    config: dict[str, Any]
+    double: bool
+
+
+def drawn(dice: Dice, family: Family) -> Folder:
+    """A random class of a family, and a random config for it."""
+    config_class: Any = CONFIG_MAPPING[family.model_type]
+    known = sizes(dice)
+    found: dict[str, Any] = {}
+    for field in fields(config_class):
+        default = None if field.default is MISSING else field.default
+        if field.name in known:
+            found[field.name] = known[field.name]
+        elif field.name not in ASIDE and field.init:
+            found[field.name] = any_value(dice, field.name, default)
+    found |= GENERATORS.get(family.model_type, lambda dice, known: {})(dice, found)
+    kinds = [kind for kind, head in family.architectures.items() if head != "words" or _says_words(kind)]
+    labels = dice.randint(1, 5)
+    problem = dice.choice(PROBLEMS)
+    found |= {"num_labels": labels}
+    found |= {"problem_type": problem} if problem != "single_label_classification" or labels > 1 else {}
+    return Folder(family, dice.choice(kinds), found, dice.random() < 0.5)
+
+
+def _says_words(kind: str) -> bool:
+    """Has their class logits? A bare model is read with a tied head, which it does not have itself."""
+    return "For" in kind or (hasattr(transformers, kind) and getattr(transformers, kind).can_generate())
+
+
+def made(folder: Folder) -> Any:
+    """Their model with random weights; None where transformers itself does not take the config."""
+    kind: Any = getattr(transformers, folder.kind)
+    try:
+        config = kind.config_class(**folder.config)
+        with torch.device("meta"):
+            if sum(one.numel() for one in kind(config).parameters()) > LARGEST:
+                return None
+        model = kind(config).eval()
+    except Exception:  # whatever it says, it is no folder
+        return None
+    with torch.no_grad():
+        for parameter in filter(lambda one: one.requires_grad, model.parameters()):
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+        for name, buffer in model.named_buffers():
+            if name == "final_logits_bias":
+                buffer.normal_()
+    return model.double() if folder.double else model
+
+
+def inputs(dice: Dice, theirs: Any, mode: str) -> dict[str, Tensor]:
+    """What both are asked."""
+    config = theirs.config
+    if "pixel" in theirs.main_input_name:
+        size = config.image_size
+        return {"pixels": torch.randn(2, config.num_channels, size, size)}
+    pad = config.pad_token_id or 0
+    vocab = config.vocab_size
+    longest = min(getattr(config, "max_position_embeddings", 99) - 6, 14)
+
+    def ids(length: int) -> Tensor:
+        drawn = torch.tensor([[dice.randrange(vocab) for _ in range(length)] for _ in range(2)])
+        return torch.where(drawn == pad, (pad + 1) % vocab, drawn)
+
+    length = dice.randint(1, longest)
+    found = {"ids": ids(length)}
+    if mode == "encoder-decoder":
+        found["target"] = ids(dice.randint(1, longest)) % min(
+            vocab, getattr(config, "decoder_vocab_size", None) or vocab
+        )
+    if mode != "decoder-only" and dice.random() < 0.5:
+        found["present"] = torch.arange(length) < torch.tensor([[length], [dice.randint(1, length)]])
+        found["ids"] = found["ids"].masked_fill(~found["present"], pad)
+    return found
+
+
+def their_answers(theirs: Any, head: str, asked: dict[str, Tensor], mode: str) -> tuple[Tensor, ...]:
+    if "pixels" in asked:
+        said = theirs(asked["pixels"].to(theirs.dtype))
+        return (
+            said.logits if head == "classes" else said.pooler_output if head == "pooled" else said.last_hidden_state,
+        )
+    more = {"attention_mask": asked["present"].long()} if "present" in asked else {}
+    if mode == "encoder-only":
+        return ask(theirs, head, asked["ids"], **more)[0]
+    if mode == "encoder-decoder":
+        return (theirs(asked["ids"], decoder_input_ids=asked["target"], **more).logits,)
+    said = theirs(asked["ids"])
+    return (said.last_hidden_state if head == "states" else said.logits,)
+
+
+def our_answers(ours: nn.Module, asked: dict[str, Tensor], mode: str) -> tuple[Tensor, ...]:
+    if "pixels" in asked:
+        return answers(ours(asked["pixels"].to(next(ours.parameters()).dtype)))
+    if mode == "encoder-decoder":
+        return answers(ours(asked["ids"], asked["target"], source_present=asked.get("present")))
+    more = {"present": asked["present"]} if "present" in asked else {}
+    return answers(ours(asked["ids"], **more))
+
+
+def distance(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], present: Tensor | None) -> float:
+    """The largest difference, against the largest number there is; where there is no token, nothing is compared."""
+    found = 0.0
+    for one, other in zip(ours, theirs, strict=True):
+        if one.shape != other.shape:
+            return float("inf")
+        if present is not None and one.ndim == 3 and one.shape[:2] == present.shape:
+            one, other = one[present], other[present]
+        gap = ((one - other).abs().max() / other.abs().max().clamp(min=1e-9)).item()
+        found = max(found, gap if gap == gap else float("inf"))
+    return found
+
+
+def verdict(folder: Folder, dice: Dice, path: Path) -> str | None:
+    """ "right", "refused: ...", "wrong: ..."; None where transformers takes no such config."""
+    torch.manual_seed(dice.randrange(1 << 30))
+    theirs = made(folder)
+    if theirs is None:
+        return None
+    theirs.save_pretrained(path)
+    try:
+        ours: Any = from_hugging_face(path)
+    except WeightsError as fault:
+        return f"refused: {str(fault).replace(str(path), '')}"
+    except Exception:
+        return f"wrong: {traceback.format_exc()}"
+    mode, head = getattr(ours, "mode", ""), getattr(ours.config, "head", "words")
+    asked = inputs(dice, theirs, mode)
+    with torch.no_grad():
+        try:
+            wanted = their_answers(theirs, head, asked, mode)
+        except (IndexError, RuntimeError, ValueError):
+            return None
+        try:
+            found = our_answers(ours, asked, mode)
+        except Exception:
+            return f"wrong: {traceback.format_exc()}"
+    gap = distance(found, wanted, asked.get("present"))
+    limit = TOLERANCES[torch.float64 if folder.double else torch.float32]
+    return "right" if gap <= limit else f"wrong: {gap:.1e} apart"
+
+
+def verdicts(count: int, seed: int) -> list[tuple[Folder, str]]:
+    """So many folders, the families in turn."""
+    dice, found = Dice(seed), []
+    level = logging.getLogger("transformers").level
+    logging.getLogger("transformers").setLevel(logging.CRITICAL)
+    transformers.utils.logging.disable_progress_bar()
+    number = tries = 0
+    try:
+        while len(found) < count and tries < 5 * count:
+            family, tries = FAMILIES[number % len(FAMILIES)], tries + 1
+            folder = drawn(dice, family)
+            with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                said = verdict(folder, dice, Path(place))
+            if said is not None:
+                found.append((folder, said))
+            if said is not None or dice.random() < 0.2:  # a family of which none can be made is passed over in the end
+                number += 1
+    finally:
+        logging.getLogger("transformers").setLevel(level)
+        transformers.utils.logging.enable_progress_bar()
+    return found
+
+
+def counts(found: list[tuple[Folder, str]]) -> Counter[str]:
+    return Counter(said.partition(":")[0] for _, said in found)
+
+
+if __name__ == "__main__":
+    results = verdicts(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    for folder, said in results:
+        if said.startswith("wrong"):
+            sys.stdout.write(f"{folder.kind} {folder.config}\n  {said}\n")
+    by_family = Counter((folder.family.name, said.partition(":")[0]) for folder, said in results)
+    sys.stdout.write(f"{dict(sorted(by_family.items()))}\n{dict(counts(results))}\n")
+    reasons = Counter(said[:90] for _, said in results if said.startswith("refused"))
+    sys.stdout.write("\n".join(f"{number:5} {said}" for said, number in reasons.most_common()) + "\n")
