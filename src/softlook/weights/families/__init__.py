@@ -13,6 +13,8 @@ FAMILIES: tuple[Family, ...] = (
     mistral.FAMILY,
     qwen2.FAMILY,
     roberta.FAMILY,
+    roberta.XLM_ROBERTA,
+    roberta.CAMEMBERT,
     t5.FAMILY,
     vit.FAMILY,
 )

@@ -1,4 +1,4 @@
-"""RoBERTa: BERT's encoder, with positions that start behind the padding's, and heads of its own."""
+"""RoBERTa, XLM-RoBERTa and CamemBERT: BERT with positions that start behind the padding, and other heads."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,14 +15,16 @@ from softlook.weights.families import bert, encoders
 from softlook.weights.family import Family
 from softlook.weights.renaming import Rule, layer
 
-ARCHITECTURES = {
-    "RobertaModel": "pooled",
-    "RobertaForMaskedLM": "words",
-    "RobertaForSequenceClassification": "classes",
-    "RobertaForMultipleChoice": "choices",
-    "RobertaForTokenClassification": "tags",
-    "RobertaForQuestionAnswering": "spans",
+CLASSES = {
+    "Model": "pooled",
+    "ForMaskedLM": "words",
+    "ForSequenceClassification": "classes",
+    "ForMultipleChoice": "choices",
+    "ForTokenClassification": "tags",
+    "ForQuestionAnswering": "spans",
 }
+"""How the names of their classes end -> the head."""
+ARCHITECTURES = {f"Roberta{name}": head for name, head in CLASSES.items()}
 
 WORDS = encoders.WordNames(
     table="roberta.embeddings.word_embeddings.weight",
@@ -37,6 +39,12 @@ class Roberta(bert.BERT):
 
     vocab_size: PositiveInt = 50265
     pad_token_id: NonNegativeInt = 1
+
+
+class SmallerVocabulary(Roberta):
+    """XLMRobertaConfig and CamembertConfig: RoBERTa's with another default."""
+
+    vocab_size: PositiveInt = 30522
 
 
 def build(theirs: Roberta, head: str) -> Bert:
@@ -109,4 +117,18 @@ FAMILY = Family(
     bare=encoders.bare,
     describe=describe,
     beside=encoders.beside,
+)
+XLM_ROBERTA = replace(
+    FAMILY,
+    name="XLM-RoBERTa",
+    model_type="xlm-roberta",
+    schema=SmallerVocabulary,
+    architectures={f"XLMRoberta{name}": head for name, head in CLASSES.items()},
+    writes=lambda model: False,  # the same tensors and numbers: written as RoBERTa
+)
+CAMEMBERT = replace(
+    XLM_ROBERTA,
+    name="CamemBERT",
+    model_type="camembert",
+    architectures={f"Camembert{name}": head for name, head in CLASSES.items()},
 )
