@@ -1,6 +1,7 @@
 """BERT: an encoder-only Transformer. Every token looks both ways; what is asked of the result is the head's affair.
 
-RoBERTa is a BERT whose positions start at 2, DistilBERT one without segments.
+RoBERTa is a BERT whose positions start at 2, DistilBERT one without segments, MPNet one that also feels distances, and
+ELECTRA one whose embedding may be narrower than its blocks.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from softlook.base.errors import ConfigError
 from softlook.blocks.attention import Mixing, SelfAttention
 from softlook.blocks.block import Block
+from softlook.blocks.distances import Distances
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward
 from softlook.blocks.initial import start
 from softlook.blocks.memory import places
@@ -44,6 +46,8 @@ class BertConfig:
     """Rows at the start of the position table that are passed over; 2 in RoBERTa."""
     segments: int = 2
     """Number of segments that a token may belong to; 0 for none, as in DistilBERT."""
+    buckets: int = 0
+    """Number of distances told apart by a learned bias on the scores of all blocks; 0 for no such bias, 32 in MPNet."""
     dim: int = 768
     """Width of the vectors between blocks."""
     depth: int = 12
@@ -91,6 +95,7 @@ class Bert(nn.Module):
         self.segments = SegmentEmbedding(config.segments, config.dim)
         self.norm = nn.LayerNorm(config.dim, config.eps)
         self.drop = Dropout(config.dropout)
+        self.distances = Distances(config.buckets, config.heads) if config.buckets else None
         self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
         self.head = made_head(config, self.tokens.table)
         start(self)
@@ -115,9 +120,9 @@ class Bert(nn.Module):
         """`present` is True where there is a token; `mask` and `positions` are for packed or left-padded rows."""
         x = self.tokens(ids) + self.places(places(ids, positions, None))
         x = self.drop(self.norm(self.segments(x, segments)))
-        mask = among(present, mask)
+        mask, bias = among(present, mask), None if self.distances is None else self.distances(x)
         for block in self.blocks:
-            x = block(x, mask=mask)
+            x = block(x, mask=mask, bias=bias)
         return self.head(x, present)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from softlook.blocks.attention import CrossAttention, Mixing, SelfAttention
 from softlook.blocks.block import Block, DecoderBlock
+from softlook.blocks.distances import Distances
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward, GatedFeedForward
 from softlook.blocks.memory import Memory, memories
 from softlook.blocks.norms import RMSNorm
@@ -16,10 +17,8 @@ from softlook.blocks.present import among
 from softlook.blocks.residual import PreNorm
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
-from softlook.ops.bias import Bias
 from softlook.ops.dropping import Dropout
 from softlook.ops.masks import Mask, causal
-from softlook.ops.positions.biases import t5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,28 +57,12 @@ class T5Config:
     """Is what the head sees divided by the root of `dim`, as in v1.0?"""
 
 
-class Distances(nn.Module):
-    """One learned number for each head and distance, the same for all layers of a stack, which add it to their scores.
-
-    What it gives is written out once for all of them.
-    """
-
-    def __init__(self, config: T5Config, *, bidirectional: bool) -> None:
-        super().__init__()
-        self.table = nn.Embedding(config.buckets, config.heads)
-        self.max_distance, self.bidirectional = config.max_distance, bidirectional
-
-    def forward(self, x: Float[Tensor, "B T C"], past: int = 0) -> Bias:
-        bias = t5(self.table.weight, bidirectional=self.bidirectional, max_distance=self.max_distance)
-        return bias.for_layers(self.table.embedding_dim, x.shape[1], past + x.shape[1], x)
-
-
 class Encoder(nn.Module):
     """Every word looks at every other, again and again."""
 
     def __init__(self, config: T5Config) -> None:
         super().__init__()
-        self.distances = Distances(config, bidirectional=True)
+        self.distances = distances(config, bidirectional=True)
         self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.depth))
         self.norm, self.drop = RMSNorm(config.dim, config.eps), Dropout(config.dropout)
 
@@ -95,7 +78,7 @@ class Decoder(nn.Module):
 
     def __init__(self, config: T5Config) -> None:
         super().__init__()
-        self.distances = Distances(config, bidirectional=False)
+        self.distances = distances(config, bidirectional=False)
         depth = config.depth if config.decoder_depth is None else config.decoder_depth
         self.blocks = nn.ModuleList(decoder_block(config) for _ in range(depth))
         self.norm, self.drop = RMSNorm(config.dim, config.eps), Dropout(config.dropout)
@@ -176,6 +159,11 @@ class T5(nn.Module):
         """Read, then say. Whoever says one word at a time calls `encode` once and `decode` for each."""
         encoded = self.encode(source, present=source_present)
         return self.decode(target, encoded, source_present=source_present, mask=target_mask, memory=memory)
+
+
+def distances(config: T5Config, *, bidirectional: bool) -> Distances:
+    """The bias by distance of one stack."""
+    return Distances(config.buckets, config.heads, max_distance=config.max_distance, bidirectional=bidirectional)
 
 
 def encoder_block(config: T5Config) -> Block:

@@ -1,6 +1,19 @@
 """The architectures of Hugging Face's that softlook reads and writes, one file each."""
 
-from softlook.weights.families import bart, bert, distilbert, gpt2, llama, marian, mistral, qwen2, roberta, t5, vit
+from softlook.weights.families import (
+    bart,
+    bert,
+    distilbert,
+    gpt2,
+    llama,
+    marian,
+    mistral,
+    mpnet,
+    qwen2,
+    roberta,
+    t5,
+    vit,
+)
 from softlook.weights.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -11,6 +24,7 @@ FAMILIES: tuple[Family, ...] = (
     llama.FAMILY,
     marian.FAMILY,
     mistral.FAMILY,
+    mpnet.FAMILY,
     qwen2.FAMILY,
     roberta.FAMILY,
     roberta.XLM_ROBERTA,

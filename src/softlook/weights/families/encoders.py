@@ -1,10 +1,11 @@
-"""What BERT, RoBERTa and DistilBERT have in common, as softlook's Bert: heads, labels, and vectors of sentences."""
+"""What BERT and its relatives have in common, as softlook's Bert: heads, labels, and vectors of sentences."""
 
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from torch import nn
 
+from softlook.base.errors import WeightsError
 from softlook.blocks.feed_forward import ActivationName
 from softlook.models.bert import Bert, BertConfig, BertHead
 from softlook.weights.families.tables import filled, same
@@ -58,6 +59,20 @@ class WordNames:
             return [Same(f"{ours}.bias", self.bias)]
         biases = [name for name in (self.bias, self.bias_copy) if name is not None]
         return [Same(f"{ours}.weight", self.weight), *(Copy(f"{ours}.bias", name) for name in biases)]
+
+
+def check_gelu(inside: str, head: str, name: str) -> None:
+    """Of models whose head for words has a GELU, whatever the layers have."""
+    if head == "words" and inside != "gelu":
+        raise WeightsError(
+            f"this {name} bends with {inside!r:.40} inside and with gelu in its head for words; "
+            "softlook's Bert has one bend for both"
+        )
+
+
+def absolute(c: BertConfig) -> bool:
+    """Does the model know positions by its embedding alone?"""
+    return not c.buckets
 
 
 def labels(named: dict[str, Any] | None, count: int) -> int:

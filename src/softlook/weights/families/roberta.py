@@ -10,7 +10,7 @@ from softlook.base.errors import WeightsError
 from softlook.heads.classify import ClassHead, SpanHead, TagHead
 from softlook.heads.pooling import DensePool
 from softlook.heads.words import WordHead
-from softlook.models.bert import Bert
+from softlook.models.bert import Bert, BertConfig
 from softlook.weights.families import bert, encoders
 from softlook.weights.family import Family
 from softlook.weights.renaming import Rule, layer
@@ -26,12 +26,19 @@ CLASSES = {
 """How the names of their classes end -> the head."""
 ARCHITECTURES = {f"Roberta{name}": head for name, head in CLASSES.items()}
 
-WORDS = encoders.WordNames(
-    table="roberta.embeddings.word_embeddings.weight",
-    weight="lm_head.decoder.weight",
-    bias="lm_head.bias",
-    bias_copy="lm_head.decoder.bias",
-)
+
+def word_names(prefix: str) -> encoders.WordNames:
+    """The last layer of a head for words, as RoBERTa and MPNet name it."""
+    return encoders.WordNames(
+        table=f"{prefix}embeddings.word_embeddings.weight",
+        weight="lm_head.decoder.weight",
+        bias="lm_head.bias",
+        bias_copy="lm_head.decoder.bias",
+    )
+
+
+PREFIX = "roberta."
+WORDS = word_names(PREFIX)
 
 
 class Roberta(bert.BERT):
@@ -48,11 +55,7 @@ class SmallerVocabulary(Roberta):
 
 
 def build(theirs: Roberta, head: str) -> Bert:
-    if head == "words" and theirs.hidden_act != "gelu":
-        raise WeightsError(
-            f"this RoBERTa bends with {theirs.hidden_act!r:.40} inside and with gelu in its head for words; "
-            "softlook's Bert has one bend for both"
-        )
+    encoders.check_gelu(theirs.hidden_act, head, "RoBERTa")
     offset = theirs.pad_token_id + 1  # the rows up to the padding's own are never a token's
     if theirs.max_position_embeddings <= offset:
         raise WeightsError(f"{theirs.max_position_embeddings} positions leave none behind the padding's, {offset - 1}")
@@ -61,14 +64,19 @@ def build(theirs: Roberta, head: str) -> Bert:
 
 
 def rules(model: Bert) -> list[Rule]:
-    found = bert.encoder_rules(model, "roberta.")
+    return [*bert.encoder_rules(model, PREFIX), *head_rules(model, PREFIX)]
+
+
+def head_rules(model: Bert, prefix: str) -> list[Rule]:
+    """Everything above the encoder, as RoBERTa and MPNet name it."""
+    found: list[Rule] = []
     in_two_steps = model.config.head == "classes"  # their head for classes has a pooler of its own inside
     if pool := encoders.place(model, DensePool):
-        found += layer(f"{pool}.to_pooled", "classifier.dense" if in_two_steps else "roberta.pooler.dense")
+        found += layer(f"{pool}.to_pooled", "classifier.dense" if in_two_steps else f"{prefix}pooler.dense")
     if words := encoders.place(model, WordHead):
         found += layer(f"{words}.to_hidden", "lm_head.dense")
         found += layer(f"{words}.norm", "lm_head.layer_norm")
-        found += WORDS.rules(words, tied=model.config.tied)
+        found += word_names(prefix).rules(words, tied=model.config.tied)
     if classes := encoders.place(model, ClassHead, TagHead):
         found += layer(f"{classes}.to_classes", "classifier.out_proj" if in_two_steps else "classifier")
     if ends := encoders.place(model, SpanHead):
@@ -77,9 +85,9 @@ def rules(model: Bert) -> list[Rule]:
 
 
 def ignored(model: Bert) -> tuple[str, ...]:
-    aside = (r"(roberta\.)?embeddings\.position_ids",)
+    aside = (r"(\w+\.)?embeddings\.position_ids",)
     used = model.config.head in ("pooled", "choices") and encoders.place(model, DensePool)
-    return aside if used else (*aside, r"(roberta\.)?pooler\.dense\.(weight|bias)")
+    return aside if used else (*aside, r"(\w+\.)?pooler\.dense\.(weight|bias)")
 
 
 def describe(model: Bert) -> dict[str, Any]:
@@ -95,7 +103,11 @@ def describe(model: Bert) -> dict[str, Any]:
 def writes(model: nn.Module) -> bool:
     if not isinstance(model, Bert) or not model.config.offset or not model.config.segments:
         return False
-    c = model.config
+    return encoders.absolute(model.config) and has_head(model.config)
+
+
+def has_head(c: BertConfig) -> bool:
+    """Has RoBERTa such a head, or MPNet?"""
     if c.head in ("next", "pretraining") or (c.head == "words" and c.activation != "gelu"):
         return False
     return encoders.pools_alike(c, "tanh")
@@ -107,7 +119,7 @@ FAMILY = Family(
     schema=Roberta,
     harmless=frozenset({"attention_probs_dropout_prob", "classifier_dropout"}),
     architectures=ARCHITECTURES,
-    prefix="roberta.",
+    prefix=PREFIX,
     head=bert.found_head,
     settle=WORDS.settle,
     build=build,
