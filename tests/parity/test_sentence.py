@@ -51,7 +51,11 @@ def encoder(kind: str, folder: Path) -> Path:
     """A small encoder and a tokenizer of twelve words."""
     model: Any = getattr(transformers, kind)
     sizes = {"vocab_size": len(WORDS), "max_position_embeddings": 16, **SIZES[kind]}
-    saved(model(model.config_class(**sizes)), folder)
+    return tokenizer(kind, saved(model(model.config_class(**sizes)), folder))
+
+
+def tokenizer(kind: str, folder: Path) -> Path:
+    """The tokenizer of a kind of encoder, put into its folder."""
     words = unigram() if kind in UNIGRAM else word_level()
     ends: Any = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair=None, special_tokens=[("[CLS]", 0), ("[SEP]", 2)]

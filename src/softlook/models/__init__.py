@@ -17,6 +17,8 @@ from softlook.models.skip_gram import SkipGram as SkipGram
 from softlook.models.skip_gram import SkipGramConfig as SkipGramConfig
 from softlook.models.t5 import T5 as T5
 from softlook.models.t5 import T5Config as T5Config
+from softlook.models.t5 import T5Encoder as T5Encoder
+from softlook.models.t5 import T5EncoderConfig as T5EncoderConfig
 from softlook.models.tab_transformer import TabTransformer as TabTransformer
 from softlook.models.tab_transformer import TabTransformerConfig as TabTransformerConfig
 from softlook.models.table_transformer import TableTransformer as TableTransformer

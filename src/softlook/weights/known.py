@@ -25,6 +25,7 @@ MODELS: dict[str, Known] = {
     "RNNSearch": Known(models.RNNSearch, models.RNNSearchConfig),
     "SkipGram": Known(models.SkipGram, models.SkipGramConfig),
     "T5": Known(models.T5, models.T5Config),
+    "T5Encoder": Known(models.T5Encoder, models.T5EncoderConfig),
     "TabTransformer": Known(models.TabTransformer, models.TabTransformerConfig),
     "TableTransformer": Known(models.TableTransformer, models.TableTransformerConfig),
     "Transformer": Known(models.Transformer, models.TransformerConfig),

@@ -12,7 +12,7 @@ from softlook.weights.families.tables import filled, same
 from softlook.weights.renaming import Copy, Rule, Same, Tensors
 from softlook.weights.sentence import SENTENCES, Sentence, sentence_files
 
-UNPOOLED = ("states", "words", "tags", "spans")
+UNPOOLED = ("states", "words", "replaced", "tags", "spans")
 SAYS_WORDS = ("words", "pretraining")
 
 
@@ -20,9 +20,16 @@ def with_head(config: BertConfig, head: str, classes: int, *, tied: bool) -> Ber
     """The config of a model with this head, which may be one of sentence-transformers'."""
     config = replace(config, tied=tied or head not in SAYS_WORDS)
     if head in SENTENCES:
-        made = SENTENCES[head]
-        return replace(config, head="embedding" if made.length_one else "pooled", pooling=made.pooling, pooler=None)
+        return replace(config, pooler=None, **plain_head(head))
     return replace(config, head=cast(BertHead, head), classes=classes if head in ("classes", "tags") else 2)
+
+
+def plain_head(head: str) -> dict[str, Any]:
+    """What a config says of a head that gives vectors, with no dense layer behind the pool."""
+    if head not in SENTENCES:
+        return {"head": head}
+    made = SENTENCES[head]
+    return {"head": "embedding" if made.length_one else "pooled", "pooling": made.pooling}
 
 
 @dataclass(frozen=True)
@@ -70,9 +77,9 @@ def check_gelu(inside: str, head: str, name: str) -> None:
         )
 
 
-def absolute(c: BertConfig) -> bool:
-    """Does the model know positions by its embedding alone?"""
-    return not c.buckets
+def plain(c: BertConfig) -> bool:
+    """Has the model nothing that only MPNet or ELECTRA has?"""
+    return not c.buckets and c.embedding in (None, c.dim) and c.head != "replaced"
 
 
 def labels(named: dict[str, Any] | None, count: int) -> int:

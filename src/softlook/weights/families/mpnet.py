@@ -80,7 +80,8 @@ def writes(model: nn.Module) -> bool:
     if not isinstance(model, Bert):
         return False
     c = model.config
-    return (c.buckets, c.offset, c.segments) == (BUCKETS, OFFSET, 0) and roberta.has_head(c)
+    mine = (c.buckets, c.offset, c.segments) == (BUCKETS, OFFSET, 0)
+    return mine and encoders.plain(replace(c, buckets=0)) and roberta.has_head(c)
 
 
 FAMILY = Family(

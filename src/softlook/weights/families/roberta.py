@@ -103,7 +103,7 @@ def describe(model: Bert) -> dict[str, Any]:
 def writes(model: nn.Module) -> bool:
     if not isinstance(model, Bert) or not model.config.offset or not model.config.segments:
         return False
-    return encoders.absolute(model.config) and has_head(model.config)
+    return encoders.plain(model.config) and has_head(model.config)
 
 
 def has_head(c: BertConfig) -> bool:
