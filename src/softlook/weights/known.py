@@ -19,9 +19,11 @@ class Known:
 MODELS: dict[str, Known] = {
     "Bert": Known(models.Bert, models.BertConfig),
     "ConvolutionalLM": Known(models.ConvolutionalLM, models.ConvolutionalLMConfig),
+    "Deberta": Known(models.Deberta, models.DebertaConfig),
     "FTTransformer": Known(models.FTTransformer, models.FTTransformerConfig),
     "GPT": Known(models.GPT, models.GPTConfig),
     "Llama": Known(models.Llama, models.LlamaConfig),
+    "ModernBert": Known(models.ModernBert, models.ModernBertConfig),
     "RNNSearch": Known(models.RNNSearch, models.RNNSearchConfig),
     "SkipGram": Known(models.SkipGram, models.SkipGramConfig),
     "T5": Known(models.T5, models.T5Config),

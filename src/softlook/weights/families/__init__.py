@@ -3,6 +3,7 @@
 from softlook.weights.families import (
     bart,
     bert,
+    deberta,
     distilbert,
     electra,
     gpt2,
@@ -10,6 +11,7 @@ from softlook.weights.families import (
     marian,
     mbart,
     mistral,
+    modern_bert,
     mpnet,
     qwen2,
     roberta,
@@ -21,6 +23,7 @@ from softlook.weights.family import Family
 FAMILIES: tuple[Family, ...] = (
     bart.FAMILY,
     bert.FAMILY,
+    deberta.FAMILY,
     distilbert.FAMILY,
     electra.FAMILY,
     gpt2.FAMILY,
@@ -30,6 +33,7 @@ FAMILIES: tuple[Family, ...] = (
     mbart.PEGASUS,
     mbart.M2M100,
     mistral.FAMILY,
+    modern_bert.FAMILY,
     mpnet.FAMILY,
     qwen2.FAMILY,
     roberta.FAMILY,

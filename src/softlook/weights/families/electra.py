@@ -56,7 +56,7 @@ def build(theirs: Electra, head: str) -> Bert:
         )
     config = bert.encoder_config(theirs, head)
     narrow = None if theirs.embedding_size == theirs.hidden_size else theirs.embedding_size
-    return Bert(replace(config, embedding=narrow, pooler="gelu" if head in ("classes", "choices") else config.pooler))
+    return Bert(replace(config, embedding=narrow, pooler=None if config.pooler is None else "gelu"))
 
 
 def found_head(named: str, folder: Path, names: Collection[str]) -> str:

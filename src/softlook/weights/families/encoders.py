@@ -8,10 +8,13 @@ from torch import nn
 from softlook.base.errors import WeightsError
 from softlook.blocks.feed_forward import ActivationName
 from softlook.models.bert import Bert, BertConfig, BertHead
+from softlook.models.deberta import Deberta, DebertaConfig
+from softlook.models.modern_bert import ModernBertConfig
 from softlook.weights.families.tables import filled, same
 from softlook.weights.renaming import Copy, Rule, Same, Tensors
 from softlook.weights.sentence import SENTENCES, Sentence, sentence_files
 
+Config = BertConfig | DebertaConfig | ModernBertConfig
 UNPOOLED = ("states", "words", "replaced", "tags", "spans")
 SAYS_WORDS = ("words", "pretraining")
 
@@ -87,7 +90,7 @@ def labels(named: dict[str, Any] | None, count: int) -> int:
     return len(named) if named else count
 
 
-def label_names(c: BertConfig) -> dict[str, Any]:
+def label_names(c: Config) -> dict[str, Any]:
     """Hugging Face keeps the number of classes as a list of names."""
     if c.head not in ("classes", "tags"):
         return {}
@@ -98,15 +101,15 @@ def label_names(c: BertConfig) -> dict[str, Any]:
     }
 
 
-def tie(c: BertConfig) -> dict[str, Any]:
+def tie(c: Config) -> dict[str, Any]:
     """Whether the head for words is tied, where there is one."""
     return {"tie_word_embeddings": c.tied} if c.head in SAYS_WORDS else {}
 
 
-def architecture(model: Bert, architectures: dict[str, str]) -> str:
+def architecture(model: nn.Module, architectures: dict[str, str]) -> str:
     """Their class for our head; the bare model where there is no head."""
-    bare = next(iter(architectures))
-    return next((name for name, head in architectures.items() if head == model.config.head), bare)
+    bare, config = next(iter(architectures)), cast(Config, model.config)
+    return next((name for name, head in architectures.items() if head == config.head), bare)
 
 
 def place(model: nn.Module, *kinds: type[nn.Module]) -> str | None:
@@ -114,11 +117,11 @@ def place(model: nn.Module, *kinds: type[nn.Module]) -> str | None:
     return next((name for name, module in model.named_modules() if isinstance(module, kinds)), None)
 
 
-def bare(model: Bert) -> bool:
+def bare(model: Any) -> bool:
     return model.config.head in ("states", "pooled", "embedding")
 
 
-def beside(model: Bert) -> dict[str, Any]:
+def beside(model: Bert | Deberta) -> dict[str, Any]:
     """What makes the folder one of sentence-transformers', where the model gives plain vectors of sentences."""
     c = model.config
     if c.head not in ("pooled", "embedding") or c.pooler is not None:
