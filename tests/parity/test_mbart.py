@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from softlook.base.errors import WeightsError
-from softlook.decode.habits import told_by
+from softlook.decode.habits import Habits
 from softlook.models import Transformer, TransformerConfig
 from softlook.recipes.saying import candidates
 from softlook.weights import from_hugging_face, load, save, to_hugging_face
@@ -68,8 +68,7 @@ def test_generation_with_a_forced_first_token_is_that_of_hugging_face(kind: str,
     ours, theirs = both(small(kind), tmp_path)
     settings = {"num_beams": beams, "max_length": 12, "forced_bos_token_id": 7, "forced_eos_token_id": None}
     wanted = theirs.generate(SOURCE, **settings, do_sample=False)
-    habits = told_by({**settings, "length_penalty": 1.0})
-    found = candidates(ours, SOURCE.tolist(), begin=2, end=2, beams=beams, habits=habits)
+    found = candidates(ours, SOURCE.tolist(), begin=2, end=2, beams=beams, habits=Habits(first=7, longest=11))
     for row, hypotheses in zip(wanted.tolist(), found, strict=True):
         said = [id for id in row[1:] if id != 10]
         assert hypotheses[0].ids == (said[:-1] if said[-1] == 2 else said)

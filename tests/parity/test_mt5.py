@@ -13,7 +13,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from transformers import MT5Config, MT5ForConditionalGeneration, T5EncoderModel, T5ForConditionalGeneration
 
 from softlook.base.errors import WeightsError
-from softlook.decode.habits import told_by
+from softlook.decode.habits import Habits
 from softlook.models import T5Encoder
 from softlook.recipes.saying import candidates
 from softlook.weights import from_hugging_face, load, save, to_hugging_face
@@ -68,7 +68,7 @@ def test_generation_of_mt5_is_that_of_hugging_face(beams: int, tmp_path: Path) -
     ours, theirs = both(small("MT5ForConditionalGeneration"), tmp_path)
     settings = {"num_beams": beams, "max_length": 12}
     wanted = theirs.generate(SOURCE, **settings, do_sample=False)
-    found = candidates(ours, SOURCE.tolist(), begin=0, end=1, beams=beams, habits=told_by(settings))
+    found = candidates(ours, SOURCE.tolist(), begin=0, end=1, beams=beams, habits=Habits(longest=11))
     for row, hypotheses in zip(wanted.tolist(), found, strict=True):
         said = row[1:]
         assert hypotheses[0].ids == (said[: said.index(1)] if 1 in said else said)
