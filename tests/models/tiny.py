@@ -143,6 +143,35 @@ ALL = (
     Tiny("Bert for both", models.Bert, models.BertConfig(**BERT, head="pretraining"), pair),
     Tiny("Bert for classes", models.Bert, models.BertConfig(**BERT, head="classes", classes=3, pooling="mean"), pair),
     Tiny("Bert for sentences", models.Bert, models.BertConfig(**BERT, head="embedding", pooler=None), pair),
+    Tiny("Bert feels distances", models.Bert, models.BertConfig(**BERT, segments=0, offset=2, buckets=8), read),
+    Tiny("Bert widens", models.Bert, models.BertConfig(**BERT, embedding=6, head="replaced"), pair),
+    Tiny("Deberta", models.Deberta, models.DebertaConfig(**BERT, reach=8, buckets=4), read),
+    Tiny(
+        "Deberta with a convolution",
+        models.Deberta,
+        models.DebertaConfig(
+            **BERT,
+            reach=5,
+            buckets=0,
+            shared=False,
+            absolute=True,
+            segments=2,
+            embedding=6,
+            convolution=models.Convolution(),
+            head="classes",
+        ),
+        pair,
+    ),
+    Tiny("ModernBert", models.ModernBert, models.ModernBertConfig(**BERT, hidden=24, window=2), read),
+    Tiny(
+        "ModernBert for classes",
+        models.ModernBert,
+        models.ModernBertConfig(
+            **BERT, hidden=24, window=1, local=(0,), norm_biases=True, attention_biases=True, head="classes"
+        ),
+        read,
+    ),
+    Tiny("T5Encoder", models.T5Encoder, models.T5EncoderConfig(**SMALL, head_width=8, hidden=32), read),
     Tiny(
         "Llama",
         models.Llama,

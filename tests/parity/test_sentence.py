@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers, around BERT, RoBERTa and DistilBERT: one vector for each sentence."""
+"""Folders of sentence-transformers, around BERT and its relatives: one vector for each sentence."""
 
 import json
 from pathlib import Path
@@ -22,17 +22,41 @@ BERT: dict[str, Any] = {"num_hidden_layers": 2, "num_attention_heads": 4, "inter
 SIZES: dict[str, dict[str, Any]] = {
     "BertModel": {**BERT, "hidden_size": 24, "pad_token_id": 1},
     "RobertaModel": {**BERT, "hidden_size": 24, "pad_token_id": 1, "type_vocab_size": 1},
+    "XLMRobertaModel": {**BERT, "hidden_size": 24, "pad_token_id": 1, "type_vocab_size": 1},
+    "MPNetModel": {**BERT, "hidden_size": 24, "pad_token_id": 1},
     "DistilBertModel": {"dim": 24, "n_layers": 2, "n_heads": 4, "hidden_dim": 40, "pad_token_id": 1},
 }
+
+UNIGRAM = ("XLMRobertaModel",)
+
+
+def word_level() -> Tokenizer:
+    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
+    return made
+
+
+def unigram() -> Tokenizer:
+    """Pieces and their scores, as SentencePiece's models are converted."""
+    pieces = [
+        (word if word.startswith("[") else f"\N{LOWER ONE EIGHTH BLOCK}{word}", -float(i))
+        for i, word in enumerate(WORDS)
+    ]
+    made = Tokenizer(models.Unigram(pieces, unk_id=WORDS.index("[UNK]"), byte_fallback=False))
+    made.pre_tokenizer = pre_tokenizers.Metaspace()  # pyright: ignore[reportAttributeAccessIssue]
+    return made
 
 
 def encoder(kind: str, folder: Path) -> Path:
     """A small encoder and a tokenizer of twelve words."""
     model: Any = getattr(transformers, kind)
     sizes = {"vocab_size": len(WORDS), "max_position_embeddings": 16, **SIZES[kind]}
-    saved(model(model.config_class(**sizes)), folder)
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
+    return tokenizer(kind, saved(model(model.config_class(**sizes)), folder))
+
+
+def tokenizer(kind: str, folder: Path) -> Path:
+    """The tokenizer of a kind of encoder, put into its folder."""
+    words = unigram() if kind in UNIGRAM else word_level()
     ends: Any = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair=None, special_tokens=[("[CLS]", 0), ("[SEP]", 2)]
     )
@@ -68,7 +92,10 @@ def test_sentence_vectors_are_those_of_sentence_transformers(
     written = to_hugging_face(ours, tmp_path / "ours", tokenizer=tmp_path / "theirs")
     back = SentenceTransformer(str(written), device="cpu", local_files_only=True)
     assert [type(part) for part in back] == [type(part) for part in theirs]
-    assert (back[1].pooling_mode, back.max_seq_length) == (pooling, 16 - 2 * (kind == "RobertaModel"))  # pyright: ignore
+    assert (back[1].pooling_mode, back.max_seq_length) == (
+        pooling,
+        16 - 2 * (kind not in ("BertModel", "DistilBertModel")),
+    )  # pyright: ignore
     close(ours_of(written), wanted, 1e-6)
 
 

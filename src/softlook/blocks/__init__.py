@@ -22,6 +22,9 @@ from softlook.blocks.columns import column_blocks as column_blocks
 from softlook.blocks.convolution import CausalConvolution as CausalConvolution
 from softlook.blocks.convolution import ConvolutionStack as ConvolutionStack
 from softlook.blocks.convolution import GatedConvolution as GatedConvolution
+from softlook.blocks.disentangled import DisentangledAttention as DisentangledAttention
+from softlook.blocks.disentangled import RelativePositions as RelativePositions
+from softlook.blocks.distances import Distances as Distances
 from softlook.blocks.feed_forward import ACTIVATIONS as ACTIVATIONS
 from softlook.blocks.feed_forward import FeedForward as FeedForward
 from softlook.blocks.feed_forward import GatedFeedForward as GatedFeedForward

@@ -76,15 +76,22 @@ def translate(
     alignments: Annotated[bool, Parameter(help="add which word comes from which: source-target, from 0")] = False,
     pieces: Annotated[bool, Parameter(help="the same for the model's own tokens instead of words")] = False,
     score: Annotated[Path | None, Parameter(help="a file of right translations: BLEU and chrF by sacreBLEU")] = None,
+    source_language: Annotated[
+        str | None, Parameter(help="of a model of many: its token, as en_XX or eng_Latn")
+    ] = None,
+    target_language: Annotated[
+        str | None, Parameter(help="of a model of many: its token, as fr_XX or fra_Latn")
+    ] = None,
     device: Device = "auto",
     int8: Int8 = False,
 ) -> None:
     """Say texts in other words."""
     from softlook.cli.asking import asked  # noqa: PLC0415
     from softlook.cli.telling import Rendering  # noqa: PLC0415
-    from softlook.recipes.answering import opened  # noqa: PLC0415
+    from softlook.recipes.answering import between, opened  # noqa: PLC0415
 
     model = opened(run, device=device, int8=int8).asked_to("translate")
+    model = between(model, source_language, target_language)
     Rendering(model, beams, penalty, n_best, alignments, pieces, score).tell(asked(texts, file))
 
 

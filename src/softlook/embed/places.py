@@ -36,15 +36,17 @@ class LearnedPlaces(nn.Module):
 class SinusoidalPlaces(nn.Module):
     """Sines and cosines of overlaid frequencies: nothing is learned, and there is no end.
 
+    Wavelengths grow from 2π up to, but not including, 2π times `base`. `offset` is the number of the first position.
+
     >>> SinusoidalPlaces(4)(torch.arange(2))
     tensor([[0.0000, 1.0000, 0.0000, 1.0000],
             [0.8415, 0.5403, 0.0100, 0.9999]])
     """
 
-    def __init__(self, dim: int, *, layout: Layout = "interleaved") -> None:
+    def __init__(self, dim: int, *, layout: Layout = "interleaved", base: float = 10_000.0, offset: int = 0) -> None:
         super().__init__()
-        self.dim = dim
+        self.dim, self.base, self.offset = dim, base, offset
         self.layout: Layout = layout
 
     def forward(self, places: Int[Tensor, "*places"]) -> Float[Tensor, "*places C"]:
-        return sinusoidal(places, self.dim, layout=self.layout)
+        return sinusoidal(places + self.offset, self.dim, base=self.base, layout=self.layout)

@@ -2,6 +2,7 @@
 
 from softlook.heads.beside import Beside as Beside
 from softlook.heads.classify import ClassHead as ClassHead
+from softlook.heads.classify import ReplacedHead as ReplacedHead
 from softlook.heads.classify import SpanHead as SpanHead
 from softlook.heads.classify import States as States
 from softlook.heads.classify import TagHead as TagHead

@@ -3,6 +3,7 @@
 Every head is called as `head(x, present)`, whether or not it asks which tokens are there.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 from jaxtyping import Bool, Float
@@ -82,6 +83,22 @@ class SpanHead(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T 2"]:
         return self.to_ends(self.drop(x))
+
+
+class ReplacedHead(nn.Module):
+    """One score for every token: above 0 where it was replaced, as ELECTRA's discriminator is trained to say.
+
+    >>> import torch
+    >>> ReplacedHead(8, torch.relu)(torch.randn(2, 5, 8)).shape
+    torch.Size([2, 5])
+    """
+
+    def __init__(self, dim: int, act: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.to_hidden, self.act, self.to_score = nn.Linear(dim, dim), act, nn.Linear(dim, 1)
+
+    def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T"]:
+        return self.to_score(self.act(self.to_hidden(x)))[..., 0]
 
 
 class States(nn.Module):

@@ -1,10 +1,14 @@
 """One vector for a whole sequence. A pool is called as `pool(x, present)`: vectors, and which of them are tokens."""
 
 from collections.abc import Callable
+from typing import Literal
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from softlook.base.errors import ConfigError
+from softlook.heads.classify import States
 
 
 class MeanPool(nn.Module):
@@ -70,3 +74,24 @@ class LengthOne(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B C"]:
         return F.normalize(self.pool(x, present), dim=-1)
+
+
+PoolName = Literal["first", "mean"]
+
+
+def pool_of(name: PoolName) -> nn.Module:
+    """The pool that a config names, which has nothing to learn."""
+    return {"first": FirstPool, "mean": MeanPool}[name]()
+
+
+def pooled_head(head: str, pooling: PoolName) -> nn.Module:
+    """Vectors of the tokens ("states"), one for the whole ("pooled"), or one with length one ("embedding").
+
+    >>> type(pooled_head("embedding", "mean")).__name__
+    'LengthOne'
+    """
+    if head not in ("states", "pooled", "embedding"):
+        raise ConfigError(f"this model has no head {head!r}; it has states, pooled, embedding")
+    if head == "states":
+        return States()
+    return pool_of(pooling) if head == "pooled" else LengthOne(pool_of(pooling))

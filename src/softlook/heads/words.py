@@ -11,7 +11,7 @@ from softlook.heads.language import language_head
 
 class WordHead(nn.Module):
     """A score for each word at every place: dense, bend, norm, then the embedding's own matrix used backwards; or
-    a matrix of its own where it is not `tied`.
+    a matrix of its own where it is not `tied`. `dim` is the width of the vectors, where it is not the embedding's.
 
     >>> import torch
     >>> table = nn.Embedding(10, 8)
@@ -20,12 +20,19 @@ class WordHead(nn.Module):
     """
 
     def __init__(
-        self, table: nn.Embedding, act: Callable[[Tensor], Tensor], *, eps: float = 1e-12, tied: bool = True
+        self,
+        table: nn.Embedding,
+        act: Callable[[Tensor], Tensor],
+        *,
+        dim: int | None = None,
+        eps: float = 1e-12,
+        tied: bool = True,
     ) -> None:
         super().__init__()
-        vocab, dim = table.num_embeddings, table.embedding_dim
-        self.to_hidden, self.act, self.norm = nn.Linear(dim, dim), act, nn.LayerNorm(dim, eps)
-        self.to_words = language_head(dim, vocab, tied_to=table if tied else None, bias=True)
+        vocab, width = table.num_embeddings, table.embedding_dim
+        self.to_hidden, self.act = nn.Linear(width if dim is None else dim, width), act
+        self.norm = nn.LayerNorm(width, eps)
+        self.to_words = language_head(width, vocab, tied_to=table if tied else None, bias=True)
 
     def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B T V"]:
         return self.to_words(self.norm(self.act(self.to_hidden(x))))

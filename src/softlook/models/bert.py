@@ -1,6 +1,7 @@
 """BERT: an encoder-only Transformer. Every token looks both ways; what is asked of the result is the head's affair.
 
-RoBERTa is a BERT whose positions start at 2, DistilBERT one without segments.
+RoBERTa is a BERT whose positions start at 2, DistilBERT one without segments, MPNet one that also feels distances, and
+ELECTRA one whose embedding may be narrower than its blocks.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from softlook.base.errors import ConfigError
 from softlook.blocks.attention import Mixing, SelfAttention
 from softlook.blocks.block import Block
+from softlook.blocks.distances import Distances
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward
 from softlook.blocks.initial import start
 from softlook.blocks.memory import places
@@ -21,14 +23,14 @@ from softlook.blocks.residual import PostNorm
 from softlook.embed.places import LearnedPlaces
 from softlook.embed.segments import SegmentEmbedding
 from softlook.embed.tokens import TokenEmbedding
-from softlook.heads.classify import ClassHead, Problem, SpanHead, States, TagHead
+from softlook.heads.classify import ClassHead, Problem, ReplacedHead, SpanHead, States, TagHead
 from softlook.heads.pooling import DensePool, FirstPool, LengthOne, MeanPool
 from softlook.heads.words import Pretraining, PretrainingHead, WordHead
 from softlook.ops.dropping import Dropout
 from softlook.ops.masks import Mask
 
 BertHead = Literal[
-    "states", "pooled", "embedding", "words", "next", "pretraining", "classes", "choices", "tags", "spans"
+    "states", "pooled", "embedding", "words", "next", "pretraining", "replaced", "classes", "choices", "tags", "spans"
 ]
 
 
@@ -44,8 +46,12 @@ class BertConfig:
     """Rows at the start of the position table that are passed over; 2 in RoBERTa."""
     segments: int = 2
     """Number of segments that a token may belong to; 0 for none, as in DistilBERT."""
+    buckets: int = 0
+    """Number of distances told apart by a learned bias on the scores of all blocks; 0 for no such bias, 32 in MPNet."""
     dim: int = 768
     """Width of the vectors between blocks."""
+    embedding: int | None = None
+    """Width of the embedding, where it is not `dim`; a layer then widens it, as in ELECTRA."""
     depth: int = 12
     """Number of blocks."""
     heads: int = 12
@@ -60,8 +66,8 @@ class BertConfig:
     """Added to the variance in layer norms."""
     head: BertHead = "words"
     """What is asked: vectors of the tokens (states), of the whole (pooled) or of the whole with length one
-    (embedding); hidden words, next sentence, or both (pretraining); classes or a choice's score for the whole, tags
-    for the tokens, or spans."""
+    (embedding); hidden words, next sentence, or both (pretraining); which tokens were replaced; classes or a choice's
+    score for the whole, tags for the tokens, or spans."""
     tied: bool = True
     """Do the heads for words use the token embedding backwards? If not, they have a matrix of their own."""
     classes: int = 2
@@ -89,11 +95,14 @@ class Bert(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config
-        self.tokens = TokenEmbedding(config.vocab, config.dim)
-        self.places = LearnedPlaces(config.context, config.dim, offset=config.offset)
-        self.segments = SegmentEmbedding(config.segments, config.dim)
-        self.norm = nn.LayerNorm(config.dim, config.eps)
+        width = config.dim if config.embedding is None else config.embedding
+        self.tokens = TokenEmbedding(config.vocab, width)
+        self.places = LearnedPlaces(config.context, width, offset=config.offset)
+        self.segments = SegmentEmbedding(config.segments, width)
+        self.norm = nn.LayerNorm(width, config.eps)
         self.drop = Dropout(config.dropout)
+        self.widen = nn.Identity() if width == config.dim else nn.Linear(width, config.dim)
+        self.distances = Distances(config.buckets, config.heads) if config.buckets else None
         self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
         self.head = made_head(config, self.tokens.table)
         start(self)
@@ -117,10 +126,10 @@ class Bert(nn.Module):
     ) -> Float[Tensor, "B *scores"] | Pretraining:
         """`present` is True where there is a token; `mask` and `positions` are for packed or left-padded rows."""
         x = self.tokens(ids) + self.places(places(ids, positions, None))
-        x = self.drop(self.norm(self.segments(x, segments)))
-        mask = among(present, mask)
+        x = self.widen(self.drop(self.norm(self.segments(x, segments))))
+        mask, bias = among(present, mask), None if self.distances is None else self.distances(x)
         for block in self.blocks:
-            x = block(x, mask=mask)
+            x = block(x, mask=mask, bias=bias)
         return self.head(x, present)
 
 
@@ -133,7 +142,7 @@ def made_head(config: BertConfig, table: nn.Embedding) -> nn.Module:
         return plain if c.pooler is None else DensePool(plain, c.dim, ACTIVATIONS[c.pooler])
 
     def words() -> nn.Module:
-        return WordHead(table, ACTIVATIONS[c.activation], eps=c.eps, tied=c.tied)
+        return WordHead(table, ACTIVATIONS[c.activation], dim=c.dim, eps=c.eps, tied=c.tied)
 
     makers: dict[BertHead, Callable[[], nn.Module]] = {
         "states": States,
@@ -142,6 +151,7 @@ def made_head(config: BertConfig, table: nn.Embedding) -> nn.Module:
         "words": words,
         "next": lambda: ClassHead(pool(), c.dim, 2),
         "pretraining": lambda: PretrainingHead(words(), ClassHead(pool(), c.dim, 2)),
+        "replaced": lambda: ReplacedHead(c.dim, ACTIVATIONS[c.activation]),
         "classes": lambda: ClassHead(pool(), c.dim, c.classes, dropout=c.dropout),
         "choices": lambda: ClassHead(pool(), c.dim, 1, dropout=c.dropout),
         "tags": lambda: TagHead(c.dim, c.classes, dropout=c.dropout),

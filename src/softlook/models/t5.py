@@ -1,14 +1,18 @@
-"""T5: an encoder-decoder that knows positions only as distances, and no biases anywhere else."""
+"""T5: an encoder-decoder that knows positions only as distances, and no biases anywhere else; and its encoder alone.
+
+mT5 is a T5 v1.1 for many languages.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from softlook.blocks.attention import CrossAttention, Mixing, SelfAttention
 from softlook.blocks.block import Block, DecoderBlock
+from softlook.blocks.distances import Distances
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward, GatedFeedForward
 from softlook.blocks.memory import Memory, memories
 from softlook.blocks.norms import RMSNorm
@@ -16,16 +20,15 @@ from softlook.blocks.present import among
 from softlook.blocks.residual import PreNorm
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.language import language_head
-from softlook.ops.bias import Bias
+from softlook.heads.pooling import pooled_head
 from softlook.ops.dropping import Dropout
 from softlook.ops.masks import Mask
 from softlook.ops.masks.order import decoder_mask
-from softlook.ops.positions.biases import t5
 
 
 @dataclass(frozen=True, kw_only=True)
-class T5Config:
-    """The sizes of a T5. The defaults are those of the first small one; v1.1 is gated, neither tied nor scaled."""
+class T5Sizes:
+    """The sizes of a T5 that its encoder alone has too. The defaults are those of the first small one."""
 
     vocab: int = 32128
     """Number of token ids."""
@@ -33,8 +36,6 @@ class T5Config:
     """Width of the vectors between blocks."""
     depth: int = 6
     """Number of blocks in the encoder."""
-    decoder_depth: int | None = None
-    """Number of blocks in the decoder; as many as in the encoder where not told."""
     heads: int = 8
     """Heads in each attention."""
     head_width: int = 64
@@ -53,34 +54,40 @@ class T5Config:
     """Share dropped at both ends of a stack, inside each layer and before each addition, while training."""
     eps: float = 1e-6
     """Added to the mean square in norms."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class T5Config(T5Sizes):
+    """The sizes of a T5. The defaults are those of the first small one; v1.1 is gated, neither tied nor scaled."""
+
+    decoder_depth: int | None = None
+    """Number of blocks in the decoder; as many as in the encoder where not told."""
     tied: bool = True
     """Are words read and said with the same vectors?"""
     scaled: bool = True
     """Is what the head sees divided by the root of `dim`, as in v1.0?"""
 
 
-class Distances(nn.Module):
-    """One learned number for each head and distance, the same for all layers of a stack, which add it to their scores.
+@dataclass(frozen=True, kw_only=True)
+class T5EncoderConfig(T5Sizes):
+    """The sizes of a T5's encoder alone, and what is asked of it."""
 
-    What it gives is written out once for all of them.
-    """
-
-    def __init__(self, config: T5Config, *, bidirectional: bool) -> None:
-        super().__init__()
-        self.table = nn.Embedding(config.buckets, config.heads)
-        self.max_distance, self.bidirectional = config.max_distance, bidirectional
-
-    def forward(self, x: Float[Tensor, "B T C"], past: int = 0) -> Bias:
-        bias = t5(self.table.weight, bidirectional=self.bidirectional, max_distance=self.max_distance)
-        return bias.for_layers(self.table.embedding_dim, x.shape[1], past + x.shape[1], x)
+    context: int = 512
+    """The longest sequence it is meant for. There is no table that ends there."""
+    head: Literal["states", "pooled", "embedding"] = "states"
+    """What is asked: vectors of the tokens, of the whole, or of the whole with length one."""
+    pooling: Literal["first", "mean"] = "mean"
+    """How the whole becomes one vector."""
+    segments: ClassVar[int] = 0
+    """It does not tell the texts of a pair apart."""
 
 
 class Encoder(nn.Module):
     """Every word looks at every other, again and again."""
 
-    def __init__(self, config: T5Config) -> None:
+    def __init__(self, config: T5Sizes) -> None:
         super().__init__()
-        self.distances = Distances(config, bidirectional=True)
+        self.distances = distances(config, bidirectional=True)
         self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.depth))
         self.norm, self.drop = RMSNorm(config.dim, config.eps), Dropout(config.dropout)
 
@@ -96,7 +103,7 @@ class Decoder(nn.Module):
 
     def __init__(self, config: T5Config) -> None:
         super().__init__()
-        self.distances = Distances(config, bidirectional=False)
+        self.distances = distances(config, bidirectional=False)
         depth = config.depth if config.decoder_depth is None else config.decoder_depth
         self.blocks = nn.ModuleList(decoder_block(config) for _ in range(depth))
         self.norm, self.drop = RMSNorm(config.dim, config.eps), Dropout(config.dropout)
@@ -179,7 +186,42 @@ class T5(nn.Module):
         return self.decode(target, encoded, source_present=source_present, mask=target_mask, memory=memory)
 
 
-def encoder_block(config: T5Config) -> Block:
+class T5Encoder(nn.Module):
+    """Ids in, out vectors of the tokens, or one for the whole.
+
+    >>> import torch
+    >>> model = T5Encoder(T5EncoderConfig(vocab=10, dim=16, depth=2, heads=2, head_width=8, hidden=32, head="pooled"))
+    >>> model(torch.tensor([[3, 1, 4, 1]])).shape
+    torch.Size([1, 16])
+    """
+
+    mode: ClassVar = "encoder-only"
+
+    def __init__(self, config: T5EncoderConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        self.tokens, self.encoder = TokenEmbedding(c.vocab, c.dim), Encoder(c)
+        self.head = pooled_head(c.head, c.pooling)
+        start_as_t5(self, c)
+
+    def forward(
+        self,
+        ids: Int[Tensor, "B T"],
+        *,
+        segments: None = None,
+        present: Bool[Tensor, "B T"] | None = None,
+        mask: Mask | Tensor | None = None,
+    ) -> Float[Tensor, "B *states"]:
+        """`present` is True where there is a token; `mask` is for packed rows. There are no segments."""
+        return self.head(self.encoder(self.tokens(ids), among(present, mask)), present)
+
+
+def distances(config: T5Sizes, *, bidirectional: bool) -> Distances:
+    """The bias by distance of one stack."""
+    return Distances(config.buckets, config.heads, max_distance=config.max_distance, bidirectional=bidirectional)
+
+
+def encoder_block(config: T5Sizes) -> Block:
     return Block(attention(SelfAttention, config), feed(config), around(config))
 
 
@@ -188,24 +230,24 @@ def decoder_block(config: T5Config) -> DecoderBlock:
     return DecoderBlock(*looks, feed(config), around(config))
 
 
-def attention(kind: type[nn.Module], config: T5Config) -> nn.Module:
+def attention(kind: type[nn.Module], config: T5Sizes) -> nn.Module:
     """Self- or cross-attention. The scores are not divided by the root of the width: the queries begin smaller."""
     mix = Mixing(scale=1.0, dropout=config.dropout)
     return kind(config.dim, config.heads, head_width=config.head_width, bias=False, mix=mix)
 
 
-def feed(config: T5Config) -> nn.Module:
+def feed(config: T5Sizes) -> nn.Module:
     """A feed-forward layer, gated in v1.1."""
     kind = GatedFeedForward if config.gated else FeedForward
     return kind(config.dim, config.hidden, ACTIVATIONS[config.activation], bias=False, dropout=config.dropout)
 
 
-def around(config: T5Config) -> Callable[[], nn.Module]:
+def around(config: T5Sizes) -> Callable[[], nn.Module]:
     """Makes the residual arrangement of one layer."""
     return lambda: PreNorm(RMSNorm(config.dim, config.eps), config.dropout)
 
 
-def start_as_t5(model: nn.Module, config: T5Config) -> None:
+def start_as_t5(model: nn.Module, config: T5Sizes) -> None:
     """Normal weights that keep the variance from layer to layer, and words and their scores with a variance of one."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
@@ -213,5 +255,7 @@ def start_as_t5(model: nn.Module, config: T5Config) -> None:
             nn.init.normal_(module.weight, std=(module.in_features * smaller) ** -0.5)
         if isinstance(module, Distances):
             nn.init.normal_(module.table.weight, std=config.dim**-0.5)
-    for table in (model.get_parameter("head.weight"), model.get_parameter("tokens.table.weight")):
-        nn.init.normal_(table)
+    own = dict(model.named_parameters(remove_duplicate=False))
+    for table in ("head.weight", "tokens.table.weight"):
+        if table in own:
+            nn.init.normal_(own[table])

@@ -1,6 +1,6 @@
 """The Transformer: an encoder that reads a sentence, and a decoder that says another about it.
 
-One config covers the paper's own, Marian's translation models and BART.
+One config covers the paper's own, Marian's translation models, BART, mBART, Pegasus and M2M-100.
 """
 
 from collections.abc import Callable
@@ -53,10 +53,11 @@ class TransformerConfig:
     """Share dropped after the embedding, inside attention and before each addition, while training."""
     norm: Literal["post", "pre"] = "post"
     """Norms behind each addition, as published, or before each layer, with one more to close each stack."""
-    places: Literal["sinusoidal", "sinusoidal_half", "learned"] = "sinusoidal"
-    """Positions: sines and cosines in turn, as published; first all sines, as Marian has them; or learned."""
+    places: Literal["sinusoidal", "sinusoidal_half", "sinusoidal_tensor2tensor", "learned"] = "sinusoidal"
+    """Positions: sines and cosines in turn, as published; first all sines, as Marian has them; or with the slowest
+    frequency at exactly 1/10000, as tensor2tensor and M2M-100 have them; or learned."""
     offset: int = 0
-    """Rows at the start of the learned positions that stand for none; BART has 2."""
+    """Positions before that of the first token, which stand for none; BART and M2M-100 have 2."""
     scaled: bool = True
     """Are the tokens' vectors multiplied with the root of `dim`?"""
     embedding_norm: bool = False
@@ -246,9 +247,14 @@ def closing(config: TransformerConfig) -> nn.Module:
 
 def made_places(config: TransformerConfig) -> nn.Module:
     """The positions that the config names."""
+    pairs = config.dim // 2
+    slower = 10_000.0 ** (pairs / max(pairs - 1, 1))  # with this base, the last of the pairs is at 1/10000
     kinds: dict[str, Callable[[], nn.Module]] = {
-        "sinusoidal": lambda: SinusoidalPlaces(config.dim),
-        "sinusoidal_half": lambda: SinusoidalPlaces(config.dim, layout="half"),
+        "sinusoidal": lambda: SinusoidalPlaces(config.dim, offset=config.offset),
+        "sinusoidal_half": lambda: SinusoidalPlaces(config.dim, layout="half", offset=config.offset),
+        "sinusoidal_tensor2tensor": lambda: SinusoidalPlaces(
+            config.dim, layout="half", base=slower, offset=config.offset
+        ),
         "learned": lambda: LearnedPlaces(config.context, config.dim, offset=config.offset),
     }
     if config.places not in kinds:

@@ -6,6 +6,7 @@ from softlook.recipes.continuing import Continued as Continued
 from softlook.recipes.continuing import Manner as Manner
 from softlook.recipes.continuing import generate as generate
 from softlook.recipes.continuing import stream as stream
+from softlook.recipes.languages import between as between
 from softlook.recipes.opened import Opened as Opened
 from softlook.recipes.opened import Question as Question
 from softlook.recipes.opened import opened as opened

@@ -11,7 +11,7 @@ from torch import nn
 
 from softlook.base.errors import DataError
 from softlook.data import Examples, Labelled, labelled
-from softlook.models import Bert, BertConfig
+from softlook.models import Bert, BertConfig, Deberta, ModernBert
 from softlook.recipes.adapting import adapted, tuning_rate
 from softlook.recipes.carrying import carry_out
 from softlook.recipes.corpus import MOST_LOOKED_AT, Corpus, read_corpus
@@ -161,7 +161,7 @@ def read_labelled(asked: Told[Classify], files: Files) -> Examples[Labelled]:
 def made_model(settings: Classify, tokenizer: TextTokenizer, classes: int) -> Any:
     """An encoder with a head for these classes: new, or on top of weights one starts from."""
     if settings.from_ is not None:
-        encoder = started(settings.from_, Bert, "be taught to classify", vocab=tokenizer.vocab)
+        encoder = started(settings.from_, Bert | Deberta | ModernBert, "be taught to classify", vocab=tokenizer.vocab)
         pooling = settings.pooling or encoder.config.pooling
         model = with_head(
             encoder, head="classes", classes=classes, pooling=pooling, dropout=settings.size.dropout or 0.0

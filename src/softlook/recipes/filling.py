@@ -10,7 +10,7 @@ from torch import nn
 
 from softlook.data import Examples, Text, sentences
 from softlook.losses import NOTHING
-from softlook.models import Bert, BertConfig
+from softlook.models import Bert, BertConfig, Deberta, ModernBert
 from softlook.recipes.adapting import adapted, tuning_rate
 from softlook.recipes.carrying import carry_out
 from softlook.recipes.corpus import Corpus, Part, read_corpus, unbroken
@@ -104,7 +104,8 @@ def made_model(settings: Fill, tokenizer: TextTokenizer) -> nn.Module:
     """An encoder with a head for words, and one for pairs where they are asked for."""
     head = "pretraining" if settings.pairs else "words"
     if settings.from_ is not None:
-        encoder = started(settings.from_, Bert, "be taught to find hidden words", vocab=tokenizer.vocab)
+        kinds = Bert if settings.pairs else Bert | Deberta | ModernBert
+        encoder = started(settings.from_, kinds, "be taught to find hidden words", vocab=tokenizer.vocab)
         return adapted(with_head(encoder, head=head), settings.lora, before=encoder)
     size = settings.size
     assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None

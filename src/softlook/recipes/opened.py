@@ -15,7 +15,7 @@ from softlook.decode import int8 as in_bytes
 from softlook.decode.alignment import pieces
 from softlook.decode.generation_config import habits_in
 from softlook.decode.habits import Habits
-from softlook.models import Bert, FTTransformer, SkipGram, TableTransformer, TabTransformer
+from softlook.models import FTTransformer, SkipGram, TableTransformer, TabTransformer, TextEncoder
 from softlook.recipes.evaluation import text_settings_of
 from softlook.recipes.remembering import SETTINGS
 from softlook.recipes.settings import Task
@@ -99,7 +99,7 @@ class Opened:
     def asked_to(self, wanted: Ability) -> "Opened":
         """Itself, if it is for this. An encoder gives vectors too, whatever it was made for."""
         own = self.ability
-        if wanted != own and not (wanted == "embed" and isinstance(self.model, Bert)):
+        if wanted != own and not (wanted == "embed" and isinstance(self.model, TextEncoder)):
             raise ConfigError(f"{self.name} {DOES[own]}, and does not {wanted}. Try: softlook {own} {self.name}")
         return self
 
@@ -144,7 +144,7 @@ def ability_of(model: nn.Module, name: str) -> Ability:
         return "translate"
     if mode == "decoder-only" and head == "words":
         return "generate"
-    if isinstance(model, Bert):
+    if isinstance(model, TextEncoder):
         return "classify" if head == "classes" else "embed"
     if isinstance(model, SkipGram):
         return "embed"

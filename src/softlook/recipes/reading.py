@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from softlook.heads import class_scores
-from softlook.models import Bert, SkipGram
+from softlook.models import SkipGram, TextEncoder
 from softlook.recipes.classification import Framing
 from softlook.recipes.opened import Opened, Question, questions
 from softlook.recipes.starting import with_head
@@ -70,20 +70,21 @@ def embed(
     return nn.functional.normalize(vectors, dim=-1) if unit else vectors
 
 
-def pooled(model: Bert, pooling: Pooling | None) -> Bert:
+def pooled(model: Any, pooling: Pooling | None) -> Any:
     """The same encoder with one vector as its answer."""
     config = model.config
-    is_sentence = config.head in ("pooled", "embedding") and config.pooler is None
+    dense = {"pooler": None} if hasattr(config, "pooler") else {}  # some have no dense layer behind the pool anyway
+    is_sentence = config.head in ("pooled", "embedding") and getattr(config, "pooler", None) is None
     if is_sentence and pooling in (None, config.pooling):
         return model
     head = config.head if is_sentence else "pooled"
     device = next(model.parameters()).device
-    made = with_head(model, head=head, pooling=pooling or "mean", pooler=None)
+    made = with_head(model, head=head, pooling=pooling or "mean", **dense)
     return made.to(device, next(model.parameters()).dtype).eval()
 
 
 @torch.no_grad()
-def read(run: Opened, model: Bert, asked: Sequence[Question]) -> Float[Tensor, "N C"]:
+def read(run: Opened, model: TextEncoder, asked: Sequence[Question]) -> Float[Tensor, "N C"]:
     """What the head says of each text, those of about the same length together."""
     rows = framed(run, asked)
     order = sorted(range(len(rows)), key=lambda number: len(rows[number].ids))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from softlook.base.errors import DataError
-from softlook.models import GPT, Bert, Llama
+from softlook.models import GPT, Llama, TextEncoder
 from softlook.serve.continuing import ContinuingDesk
 from softlook.serve.desks import Desk
 from softlook.serve.engine import Engine
@@ -88,7 +88,7 @@ def desk_for(served: Served | ServedTable, limits: Limits) -> Desk:
     if isinstance(served, ServedTable):
         return TableDesk(served.table, rows=ROWS * limits.rows)
     model = served.model
-    if isinstance(model, Bert):
+    if isinstance(model, TextEncoder):
         return ReadingDesk(model, _states(model) if model.config.head == "states" else _plain(model), rows=limits.rows)
     places = max(
         int(limits.memory * 2**30 / bytes_per_place(model) / 2), 1
@@ -106,14 +106,14 @@ def bytes_per_place(model: Any) -> int:
     return max(int(both * dim * depth * shared * next(model.parameters()).element_size()), 1)
 
 
-def _plain(model: Bert) -> Any:
+def _plain(model: TextEncoder) -> Any:
     def ask(ids: Tensor, present: Tensor, second: Tensor) -> Tensor:
         return model(ids, present=present, segments=known_segments(model, second))  # pyright: ignore[reportReturnType]
 
     return ask
 
 
-def _states(model: Bert) -> Any:
+def _states(model: TextEncoder) -> Any:
     """The mean of the tokens' vectors, with length one."""
     plain = _plain(model)
 

@@ -11,7 +11,7 @@ from softlook.base.errors import ConfigError, DataError
 from softlook.decode.generation_config import habits_in
 from softlook.decode.habits import Habits
 from softlook.decode.speaking import context_of
-from softlook.models import Bert
+from softlook.models import TextEncoder
 from softlook.serve.template import ChatTemplate, template_in
 from softlook.tokens import TextTokenizer
 from softlook.tokens.framing import Frame, frame_of
@@ -76,7 +76,7 @@ class Served:
             return ("completions", "chat") if self.template is not None else ("completions",)
         if self.mode == "encoder-decoder":
             return ("translate",)
-        if isinstance(self.model, Bert):
+        if isinstance(self.model, TextEncoder):
             return ("classify",) if head == "classes" else ("embeddings",) if head in EMBEDS else ()
         return ()
 

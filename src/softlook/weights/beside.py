@@ -4,6 +4,7 @@ Runs and checkpoints of softlook's have the signs of their training. Folders of 
 config.json, in generation_config.json, and in what the tokenizer puts around a text.
 """
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,13 +86,27 @@ def signs_of(tokenizer: TextTokenizer, theirs: dict[str, Any], model: nn.Module)
     ends = _ids(theirs.get("eos_token_id")) or _perhaps(tokenizer, "end")
     start = _ids(theirs.get("decoder_start_token_id" if translates else "bos_token_id"))
     begin = start or _perhaps(tokenizer, "begin") or _perhaps(tokenizer, "pad")
-    around = [] if own else tokenizer.tokenizer.encode("", add_special_tokens=True).ids
-    before, after = (tuple(id for id in around if (id in ends) is last) for last in (False, True))
+    before, after = ((), ()) if own else around_text(tokenizer, ends)
     if own and not translates:
         before = (tokenizer.begin,)
-    if not around and translates:
+    if not before and not after and translates:
         after = ends[:1]  # a tokenizer that says nothing: translators of every kind learned to read up to an end
     return Signs(before, after, begin[:1], ends)
+
+
+def around_text(tokenizer: TextTokenizer, ends: Collection[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The special tokens that the tokenizer itself puts before a text and behind it; in mBART and M2M-100 a language is
+    among them, which may stand behind the end. Where it makes nothing of a text, ends stand behind."""
+    coded = tokenizer.tokenizer.encode("a", add_special_tokens=True)
+    added = [
+        (id, bool(special))
+        for id, special, there in zip(coded.ids, coded.special_tokens_mask, coded.attention_mask, strict=True)
+        if there  # and is not padding
+    ]
+    inside = [place for place, (_, special) in enumerate(added) if not special]
+    if not inside:
+        return tuple(id for id, _ in added if id not in ends), tuple(id for id, _ in added if id in ends)
+    return tuple(id for id, _ in added[: inside[0]]), tuple(id for id, _ in added[inside[-1] + 1 :])
 
 
 def labels_in(folder: Path, theirs: dict[str, Any], model: nn.Module) -> list[str]:

@@ -1,12 +1,15 @@
-"""BART. What it shares with Marian is here, and used there."""
+"""BART. What it shares with Marian, mBART, Pegasus and M2M-100 is here, and used there."""
 
+import re
 from typing import Any, Literal
 
+import torch
 from pydantic import NonNegativeFloat, PositiveInt
 from torch import nn
 
 from softlook.base.errors import WeightsError
 from softlook.models.transformer import Transformer, TransformerConfig
+from softlook.ops.positions.tables import sinusoidal
 from softlook.weights.families.activations import from_theirs, to_theirs
 from softlook.weights.families.tables import Tables, filled, same
 from softlook.weights.family import Family
@@ -18,6 +21,8 @@ TABLES = Tables(
     "model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"
 )
 BIAS = "final_logits_bias"
+PLACES = r"(model\.)?(encoder|decoder)\.embed_positions\.weights?"
+"""Positions that are computed, and may lie in a file all the same."""
 ASIDE = """
     activation_dropout attention_dropout classif_dropout classifier_dropout decoder_layerdrop encoder_layerdrop
     extra_pos_embeddings force_bos_token_to_be_generated init_std
@@ -26,7 +31,7 @@ HARMLESS = frozenset(ASIDE.split())
 
 
 class BartLike(Closed):
-    """The fields that BART and Marian share."""
+    """The fields that BART and its relatives share."""
 
     vocab_size: PositiveInt
     max_position_embeddings: PositiveInt = 1024
@@ -45,8 +50,8 @@ class BartLike(Closed):
     share_encoder_decoder_embeddings: bool = True
     tie_encoder_decoder: bool = False
     is_causal: Literal[True] = True
-    normalize_before: bool = False
-    add_final_layer_norm: bool = False
+    normalize_before: bool | None = None
+    add_final_layer_norm: bool | None = None
     add_bias_logits: bool = False
 
 
@@ -58,8 +63,9 @@ class Bart(BartLike):
     static_position_embeddings: bool = False
 
 
-def check(theirs: BartLike) -> None:
-    """What softlook's Transformer cannot express is an error, not a guess."""
+def check(theirs: BartLike, norm: str) -> None:
+    """What softlook's Transformer cannot express is an error, not a guess. `norm` says where Hugging Face's code has
+    the norms, whatever the config says."""
     pairs = {
         "heads": (theirs.encoder_attention_heads, theirs.decoder_attention_heads),
         "as hidden width": (theirs.encoder_ffn_dim, theirs.decoder_ffn_dim),
@@ -75,14 +81,19 @@ def check(theirs: BartLike) -> None:
             f"encoder_layers says {theirs.encoder_layers} and num_hidden_layers, which is the same, "
             f"{theirs.num_hidden_layers}"
         )
-    for field in ("tie_encoder_decoder", "normalize_before", "add_final_layer_norm", "add_bias_logits"):
-        if getattr(theirs, field):
-            raise WeightsError(f"{field} is true, and Hugging Face's own code for this architecture has it no more")
+    before = norm == "pre"
+    fixed = {"tie_encoder_decoder": False, "add_bias_logits": False}
+    for field, value in (fixed | {"normalize_before": before, "add_final_layer_norm": before}).items():
+        told = getattr(theirs, field)
+        if told not in (None, value):
+            raise WeightsError(
+                f"{field} is {str(told).lower()}, and Hugging Face's own code for this architecture does not have it so"
+            )
 
 
 def config_of(theirs: BartLike, **changes: Any) -> TransformerConfig:
-    """What both have in common, in our words."""
-    check(theirs)
+    """What all have in common, in our words."""
+    check(theirs, changes.get("norm", "post"))
     return TransformerConfig(
         vocab=theirs.vocab_size,
         context=theirs.max_position_embeddings,
@@ -94,9 +105,8 @@ def config_of(theirs: BartLike, **changes: Any) -> TransformerConfig:
         activation=from_theirs(theirs.activation_function),
         dropout=theirs.dropout,
         scaled=theirs.scale_embedding,
-        head_bias=True,
         tied=theirs.tie_word_embeddings,
-        **changes,
+        **{"head_bias": True, **changes},
     )
 
 
@@ -154,9 +164,11 @@ def table_rules(model: Transformer) -> dict[str, Rule]:
 
 
 def rules_like(model: Transformer) -> list[Rule]:
-    """What both have in common: the blocks, and the words' own scores."""
+    """What all have in common: the blocks, the norms that close each stack, and the words' own scores."""
     found: list[Rule] = [Row("head.bias", BIAS)] if model.config.head_bias else []
     for stack, blocks in (("encoder", model.encoder.blocks), ("decoder", model.decoder.blocks)):
+        if model.config.norm == "pre":
+            found += layer(f"{stack}.norm", f"{PREFIX}{stack}.layer_norm")
         for i in range(len(blocks)):
             ours, theirs = f"{stack}.blocks.{i}", f"{PREFIX}{stack}.layers.{i}"
             found += [
@@ -178,7 +190,12 @@ def attention_rules(ours: str, theirs: str) -> list[Rule]:
 
 
 def rules(model: Transformer) -> list[Rule]:
-    found = [*table_rules(model).values(), *rules_like(model)]
+    return [*table_rules(model).values(), *rules_like(model), *place_rules()]
+
+
+def place_rules() -> list[Rule]:
+    """Learned positions, and the norm behind them."""
+    found: list[Rule] = []
     for stack in ("encoder", "decoder"):
         found += layer(f"{stack}.entrance.places.table", f"{PREFIX}{stack}.embed_positions", "weight")
         found += layer(f"{stack}.entrance.norm", f"{PREFIX}{stack}.layernorm_embedding")
@@ -186,7 +203,7 @@ def rules(model: Transformer) -> list[Rule]:
 
 
 def describe_like(model: Transformer) -> dict[str, Any]:
-    """What both have in common, in their words."""
+    """What all have in common, in their words."""
     c = model.config
     hidden = 4 * c.dim if c.hidden is None else c.hidden
     return {
@@ -215,9 +232,18 @@ def describe(model: Transformer) -> dict[str, Any]:
     }
 
 
-def writes_like(model: nn.Module) -> bool:
-    """Is it a Transformer that either of them could be?"""
-    return isinstance(model, Transformer) and model.config.norm == "post" and not model.config.labels
+def writes_like(model: nn.Module, norm: str = "post") -> bool:
+    """Is it a Transformer that could be one of them, with its norms there?"""
+    return isinstance(model, Transformer) and model.config.norm == norm and not model.config.labels
+
+
+def check_places(model_width: int, tensors: Tensors) -> None:
+    """Positions of sines that lie in the file are those that the model computes by itself."""
+    for name, table in tensors.items():
+        if re.fullmatch(PLACES, name) and table.ndim == 2:
+            wanted = sinusoidal(len(table), model_width, layout="half")
+            if table.shape != wanted.shape or not torch.allclose(table.float(), wanted, atol=1e-2):
+                raise WeightsError(f"{name} holds other positions than the sines and cosines of this architecture")
 
 
 def writes(model: nn.Module) -> bool:

@@ -166,7 +166,7 @@ def encoder_description(model: Bert) -> dict[str, Any]:
 def writes(model: nn.Module) -> bool:
     if not isinstance(model, Bert) or model.config.offset or not model.config.segments:
         return False
-    return encoders.pools_alike(model.config, "tanh")
+    return encoders.plain(model.config) and encoders.pools_alike(model.config, "tanh")
 
 
 ASIDE = """

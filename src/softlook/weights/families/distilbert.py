@@ -130,7 +130,7 @@ def writes(model: nn.Module) -> bool:
     c = model.config
     if c.head in ("next", "pretraining") or (c.head == "pooled" and c.pooler is not None):
         return False
-    return encoders.pools_alike(c, "relu")
+    return encoders.plain(c) and encoders.pools_alike(c, "relu")
 
 
 ASIDE = "attention_dropout qa_dropout seq_classif_dropout sinusoidal_pos_embds tie_weights_"

@@ -1,4 +1,4 @@
-"""What BERT, RoBERTa and DistilBERT have in common, as softlook's Bert: heads, labels, and vectors of sentences."""
+"""What BERT and its relatives have in common, as softlook's Bert: heads, labels, and vectors of sentences."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
@@ -6,15 +6,19 @@ from typing import Any, Literal, cast
 from pydantic import PositiveInt
 from torch import nn
 
+from softlook.base.errors import WeightsError
 from softlook.blocks.feed_forward import ActivationName
 from softlook.heads.classify import Problem
 from softlook.models.bert import Bert, BertConfig, BertHead
+from softlook.models.deberta import Deberta, DebertaConfig
+from softlook.models.modern_bert import ModernBertConfig
 from softlook.weights.families.tables import filled, same
 from softlook.weights.renaming import Copy, Rule, Same, Tensors
 from softlook.weights.schema import Closed
 from softlook.weights.sentence import SENTENCES, Sentence, sentence_files
 
-UNPOOLED = ("states", "words", "tags", "spans")
+Config = BertConfig | DebertaConfig | ModernBertConfig
+UNPOOLED = ("states", "words", "replaced", "tags", "spans")
 SAYS_WORDS = ("words", "pretraining")
 PROBLEMS: dict[str | None, Problem | None] = {
     None: None,
@@ -38,14 +42,24 @@ def with_head(config: BertConfig, head: str, theirs: EncoderConfig) -> BertConfi
     """The config of a model with this head, which may be one of sentence-transformers'."""
     config = replace(config, tied=theirs.tie_word_embeddings or head not in SAYS_WORDS)
     if head in SENTENCES:
-        made = SENTENCES[head]
-        return replace(config, head="embedding" if made.length_one else "pooled", pooling=made.pooling, pooler=None)
-    config = replace(config, head=cast(BertHead, head))
+        return replace(config, pooler=None, **plain_head(head))
+    return replace(config, head=cast(BertHead, head), **class_fields(theirs, head))
+
+
+def class_fields(theirs: EncoderConfig, head: str) -> dict[str, Any]:
+    """The number of classes or tags, where the head has them, and what their logits stand for."""
     if head not in ("classes", "tags"):
-        return config
-    # Hugging Face counts the names of the classes, where they have names.
-    config = replace(config, classes=len(theirs.id2label) if theirs.id2label else theirs.num_labels)
-    return replace(config, problem=PROBLEMS[theirs.problem_type]) if head == "classes" else config
+        return {}
+    problem = {"problem": PROBLEMS[theirs.problem_type]} if head == "classes" else {}
+    return {"classes": labels(theirs.id2label, theirs.num_labels), **problem}
+
+
+def plain_head(head: str) -> dict[str, Any]:
+    """What a config says of a head that gives vectors, with no dense layer behind the pool."""
+    if head not in SENTENCES:
+        return {"head": head}
+    made = SENTENCES[head]
+    return {"head": "embedding" if made.length_one else "pooled", "pooling": made.pooling}
 
 
 @dataclass(frozen=True)
@@ -84,7 +98,26 @@ class WordNames:
         return [Same(f"{ours}.weight", self.weight), *(Copy(f"{ours}.bias", name) for name in biases)]
 
 
-def label_names(c: BertConfig) -> dict[str, Any]:
+def check_gelu(inside: str, head: str, name: str) -> None:
+    """Of models whose head for words has a GELU, whatever the layers have."""
+    if head == "words" and inside != "gelu":
+        raise WeightsError(
+            f"this {name} bends with {inside!r:.40} inside and with gelu in its head for words; "
+            "softlook's Bert has one bend for both"
+        )
+
+
+def plain(c: BertConfig) -> bool:
+    """Has the model nothing that only MPNet or ELECTRA has?"""
+    return not c.buckets and c.embedding in (None, c.dim) and c.head != "replaced"
+
+
+def labels(named: dict[str, Any] | None, count: int) -> int:
+    """How many classes there are: Hugging Face counts their names, where they have names."""
+    return len(named) if named else count
+
+
+def label_names(c: Config) -> dict[str, Any]:
     """Hugging Face keeps the number of classes as a list of names."""
     if c.head not in ("classes", "tags"):
         return {}
@@ -97,15 +130,15 @@ def label_names(c: BertConfig) -> dict[str, Any]:
     }
 
 
-def tie(c: BertConfig) -> dict[str, Any]:
+def tie(c: Config) -> dict[str, Any]:
     """Whether the head for words is tied, where there is one."""
     return {"tie_word_embeddings": c.tied} if c.head in SAYS_WORDS else {}
 
 
-def architecture(model: Bert, architectures: dict[str, str]) -> str:
+def architecture(model: nn.Module, architectures: dict[str, str]) -> str:
     """Their class for our head; the bare model where there is no head."""
-    bare = next(iter(architectures))
-    return next((name for name, head in architectures.items() if head == model.config.head), bare)
+    bare, config = next(iter(architectures)), cast(Config, model.config)
+    return next((name for name, head in architectures.items() if head == config.head), bare)
 
 
 def place(model: nn.Module, *kinds: type[nn.Module]) -> str | None:
@@ -113,11 +146,11 @@ def place(model: nn.Module, *kinds: type[nn.Module]) -> str | None:
     return next((name for name, module in model.named_modules() if isinstance(module, kinds)), None)
 
 
-def bare(model: Bert) -> bool:
+def bare(model: Any) -> bool:
     return model.config.head in ("states", "pooled", "embedding")
 
 
-def beside(model: Bert) -> dict[str, Any]:
+def beside(model: Bert | Deberta) -> dict[str, Any]:
     """What makes the folder one of sentence-transformers', where the model gives plain vectors of sentences."""
     c = model.config
     if c.head not in ("pooled", "embedding") or c.pooler is not None:

@@ -34,6 +34,7 @@ def build(theirs: Marian, head: str) -> Transformer:
 
 
 def settle(config: Marian, tensors: Tensors) -> tuple[Any, Tensors]:
+    bart.check_places(config.d_model, tensors)
     if config.share_encoder_decoder_embeddings:
         config = config.model_copy(update={"decoder_vocab_size": config.vocab_size})  # the other number is not used
     config, tensors, tables = bart.settle_like(config, tensors)
@@ -70,7 +71,7 @@ def describe(model: Transformer) -> dict[str, Any]:
 def writes(model: nn.Module) -> bool:
     if not isinstance(model, Transformer) or not bart.writes_like(model):
         return False
-    return model.config.places == "sinusoidal_half" and not model.config.embedding_norm
+    return model.config.places == "sinusoidal_half" and not model.config.embedding_norm and not model.config.offset
 
 
 FAMILY = Family(
@@ -83,7 +84,7 @@ FAMILY = Family(
     settle=settle,
     build=build,
     rules=rules,
-    ignored=lambda model: (r"(model\.)?(encoder|decoder)\.embed_positions\.weight",),
+    ignored=lambda model: (bart.PLACES,),
     writes=writes,
     describe=describe,
 )

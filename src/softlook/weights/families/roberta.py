@@ -1,4 +1,4 @@
-"""RoBERTa: BERT's encoder, with positions that start behind the padding's, and heads of its own."""
+"""RoBERTa, XLM-RoBERTa and CamemBERT: BERT with positions that start behind the padding, and other heads."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,26 +10,35 @@ from softlook.base.errors import WeightsError
 from softlook.heads.classify import ClassHead, SpanHead, TagHead
 from softlook.heads.pooling import DensePool
 from softlook.heads.words import WordHead
-from softlook.models.bert import Bert
+from softlook.models.bert import Bert, BertConfig
 from softlook.weights.families import bert, encoders
 from softlook.weights.family import Family
 from softlook.weights.renaming import Rule, layer
 
-ARCHITECTURES = {
-    "RobertaModel": "pooled",
-    "RobertaForMaskedLM": "words",
-    "RobertaForSequenceClassification": "classes",
-    "RobertaForMultipleChoice": "choices",
-    "RobertaForTokenClassification": "tags",
-    "RobertaForQuestionAnswering": "spans",
+CLASSES = {
+    "Model": "pooled",
+    "ForMaskedLM": "words",
+    "ForSequenceClassification": "classes",
+    "ForMultipleChoice": "choices",
+    "ForTokenClassification": "tags",
+    "ForQuestionAnswering": "spans",
 }
+"""How the names of their classes end -> the head."""
+ARCHITECTURES = {f"Roberta{name}": head for name, head in CLASSES.items()}
 
-WORDS = encoders.WordNames(
-    table="roberta.embeddings.word_embeddings.weight",
-    weight="lm_head.decoder.weight",
-    bias="lm_head.bias",
-    bias_copy="lm_head.decoder.bias",
-)
+
+def word_names(prefix: str) -> encoders.WordNames:
+    """The last layer of a head for words, as RoBERTa and MPNet name it."""
+    return encoders.WordNames(
+        table=f"{prefix}embeddings.word_embeddings.weight",
+        weight="lm_head.decoder.weight",
+        bias="lm_head.bias",
+        bias_copy="lm_head.decoder.bias",
+    )
+
+
+PREFIX = "roberta."
+WORDS = word_names(PREFIX)
 
 
 class Roberta(bert.BERT):
@@ -39,12 +48,14 @@ class Roberta(bert.BERT):
     pad_token_id: NonNegativeInt = 1
 
 
+class SmallerVocabulary(Roberta):
+    """XLMRobertaConfig and CamembertConfig: RoBERTa's with another default."""
+
+    vocab_size: PositiveInt = 30522
+
+
 def build(theirs: Roberta, head: str) -> Bert:
-    if head == "words" and theirs.hidden_act != "gelu":
-        raise WeightsError(
-            f"this RoBERTa bends with {theirs.hidden_act!r:.40} inside and with gelu in its head for words; "
-            "softlook's Bert has one bend for both"
-        )
+    encoders.check_gelu(theirs.hidden_act, head, "RoBERTa")
     offset = theirs.pad_token_id + 1  # the rows up to the padding's own are never a token's
     if theirs.max_position_embeddings <= offset:
         raise WeightsError(f"{theirs.max_position_embeddings} positions leave none behind the padding's, {offset - 1}")
@@ -53,14 +64,19 @@ def build(theirs: Roberta, head: str) -> Bert:
 
 
 def rules(model: Bert) -> list[Rule]:
-    found = bert.encoder_rules(model, "roberta.")
+    return [*bert.encoder_rules(model, PREFIX), *head_rules(model, PREFIX)]
+
+
+def head_rules(model: Bert, prefix: str) -> list[Rule]:
+    """Everything above the encoder, as RoBERTa and MPNet name it."""
+    found: list[Rule] = []
     in_two_steps = model.config.head == "classes"  # their head for classes has a pooler of its own inside
     if pool := encoders.place(model, DensePool):
-        found += layer(f"{pool}.to_pooled", "classifier.dense" if in_two_steps else "roberta.pooler.dense")
+        found += layer(f"{pool}.to_pooled", "classifier.dense" if in_two_steps else f"{prefix}pooler.dense")
     if words := encoders.place(model, WordHead):
         found += layer(f"{words}.to_hidden", "lm_head.dense")
         found += layer(f"{words}.norm", "lm_head.layer_norm")
-        found += WORDS.rules(words, tied=model.config.tied)
+        found += word_names(prefix).rules(words, tied=model.config.tied)
     if classes := encoders.place(model, ClassHead, TagHead):
         found += layer(f"{classes}.to_classes", "classifier.out_proj" if in_two_steps else "classifier")
     if ends := encoders.place(model, SpanHead):
@@ -69,9 +85,9 @@ def rules(model: Bert) -> list[Rule]:
 
 
 def ignored(model: Bert) -> tuple[str, ...]:
-    aside = (r"(roberta\.)?embeddings\.position_ids",)
+    aside = (r"(\w+\.)?embeddings\.position_ids",)
     used = model.config.head in ("pooled", "choices") and encoders.place(model, DensePool)
-    return aside if used else (*aside, r"(roberta\.)?pooler\.dense\.(weight|bias)")
+    return aside if used else (*aside, r"(\w+\.)?pooler\.dense\.(weight|bias)")
 
 
 def describe(model: Bert) -> dict[str, Any]:
@@ -87,7 +103,11 @@ def describe(model: Bert) -> dict[str, Any]:
 def writes(model: nn.Module) -> bool:
     if not isinstance(model, Bert) or not model.config.offset or not model.config.segments:
         return False
-    c = model.config
+    return encoders.plain(model.config) and has_head(model.config)
+
+
+def has_head(c: BertConfig) -> bool:
+    """Has RoBERTa such a head, or MPNet?"""
     if c.head in ("next", "pretraining") or (c.head == "words" and c.activation != "gelu"):
         return False
     return encoders.pools_alike(c, "tanh")
@@ -99,7 +119,7 @@ FAMILY = Family(
     schema=Roberta,
     harmless=frozenset({"attention_probs_dropout_prob", "classifier_dropout"}),
     architectures=ARCHITECTURES,
-    prefix="roberta.",
+    prefix=PREFIX,
     head=bert.found_head,
     settle=WORDS.settle,
     build=build,
@@ -109,4 +129,18 @@ FAMILY = Family(
     bare=encoders.bare,
     describe=describe,
     beside=encoders.beside,
+)
+XLM_ROBERTA = replace(
+    FAMILY,
+    name="XLM-RoBERTa",
+    model_type="xlm-roberta",
+    schema=SmallerVocabulary,
+    architectures={f"XLMRoberta{name}": head for name, head in CLASSES.items()},
+    writes=lambda model: False,  # the same tensors and numbers: written as RoBERTa
+)
+CAMEMBERT = replace(
+    XLM_ROBERTA,
+    name="CamemBERT",
+    model_type="camembert",
+    architectures={f"Camembert{name}": head for name, head in CLASSES.items()},
 )

@@ -1,17 +1,23 @@
-"""T5, v1.0 and v1.1. Which words are said with the vectors they are read with, the file itself tells."""
+"""T5, v1.0 and v1.1, mT5, and their encoders alone. Which words are said with the vectors they are read with, the file
+itself tells."""
 
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import nn
 
 from softlook.base.errors import WeightsError
-from softlook.models.t5 import T5, T5Config
+from softlook.models.t5 import T5, T5Config, T5Encoder, T5EncoderConfig
+from softlook.weights.families import encoders
 from softlook.weights.families.activations import from_theirs, to_theirs
 from softlook.weights.families.tables import Tables, filled, same
 from softlook.weights.family import Family
 from softlook.weights.renaming import Rule, Same, Tensors, layer
 from softlook.weights.schema import Closed
+from softlook.weights.sentence import Sentence, sentence_files, sentence_head
 
 TABLES = Tables("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
 
@@ -37,6 +43,22 @@ class Theirs(Closed):
     scale_decoder_outputs: bool | None = None
     tie_encoder_decoder: bool = False
     is_causal: Literal[True] = True
+    n_positions: PositiveInt = 512
+
+
+class Multilingual(Theirs):
+    """Hugging Face's MT5Config, as far as it changes the numbers."""
+
+    vocab_size: PositiveInt = 250112
+    d_ff: PositiveInt = 1024
+    num_layers: PositiveInt = 8
+    num_heads: PositiveInt = 6
+    feed_forward_proj: str = "gated-gelu"
+
+
+def settle_multilingual(config: Multilingual, tensors: Tensors) -> tuple[Theirs, Tensors]:
+    """What the head sees is never scaled, whatever the config says."""
+    return settle(config.model_copy(update={"scale_decoder_outputs": False}), tensors)
 
 
 def settle(config: Theirs, tensors: Tensors) -> tuple[Theirs, Tensors]:
@@ -55,29 +77,33 @@ def settle(config: Theirs, tensors: Tensors) -> tuple[Theirs, Tensors]:
     return config, {name: tensor for name, tensor in tensors.items() if name not in copies}
 
 
-def build(theirs: Theirs, head: str) -> T5:
+def build(theirs: Theirs, head: str) -> T5 | T5Encoder:
     if theirs.tie_encoder_decoder:
         raise WeightsError("this T5's decoder is its encoder (tie_encoder_decoder); softlook's has two stacks")
     gated, activation = feed_of(theirs)
-    return T5(
-        T5Config(
-            vocab=theirs.vocab_size,
-            dim=theirs.d_model,
-            depth=theirs.num_layers,
-            decoder_depth=theirs.num_decoder_layers,
-            heads=theirs.num_heads,
-            head_width=theirs.d_kv,
-            hidden=theirs.d_ff,
-            activation=from_theirs(activation),
-            gated=gated,
-            buckets=theirs.relative_attention_num_buckets,
-            max_distance=theirs.relative_attention_max_distance,
-            dropout=theirs.dropout_rate,
-            eps=theirs.layer_norm_epsilon,
-            tied=theirs.tie_word_embeddings,
-            scaled=theirs.scale_decoder_outputs is not False,
-        )
-    )
+    sizes: dict[str, Any] = {
+        "vocab": theirs.vocab_size,
+        "dim": theirs.d_model,
+        "depth": theirs.num_layers,
+        "heads": theirs.num_heads,
+        "head_width": theirs.d_kv,
+        "hidden": theirs.d_ff,
+        "activation": from_theirs(activation),
+        "gated": gated,
+        "buckets": theirs.relative_attention_num_buckets,
+        "max_distance": theirs.relative_attention_max_distance,
+        "dropout": theirs.dropout_rate,
+        "eps": theirs.layer_norm_epsilon,
+    }
+    if head != "words":
+        return T5Encoder(T5EncoderConfig(**sizes, context=theirs.n_positions, **encoders.plain_head(head)))
+    scaled, tied = theirs.scale_decoder_outputs is not False, theirs.tie_word_embeddings
+    return T5(T5Config(**sizes, decoder_depth=theirs.num_decoder_layers, tied=tied, scaled=scaled))
+
+
+def found_head(named: str, folder: Path, names: Collection[str]) -> str:
+    """An encoder may have been saved with sentence-transformers."""
+    return sentence_head(folder) or named if named == "states" else named
 
 
 def feed_of(theirs: Theirs) -> tuple[bool, str]:
@@ -96,11 +122,13 @@ def feed_of(theirs: Theirs) -> tuple[bool, str]:
     return gated, activation
 
 
-def rules(model: T5) -> list[Rule]:
+def rules(model: T5 | T5Encoder) -> list[Rule]:
     found: list[Rule] = [Same("tokens.table.weight", TABLES.shared)]
-    if not model.config.tied:
-        found += layer("head", "lm_head", "weight")
-    for stack, blocks in (("encoder", model.encoder.blocks), ("decoder", model.decoder.blocks)):
+    stacks = {"encoder": model.encoder.blocks}
+    if isinstance(model, T5):
+        stacks["decoder"] = model.decoder.blocks
+        found += [] if model.config.tied else layer("head", "lm_head", "weight")
+    for stack, blocks in stacks.items():
         found.append(Same(f"{stack}.norm.weight", f"{stack}.final_layer_norm.weight"))
         distances = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         found.append(Same(f"{stack}.distances.table.weight", distances))
@@ -126,24 +154,35 @@ def attention_names(ours: str, theirs: str) -> dict[str, str]:
     return {f"{ours}.{our}": f"{theirs}.{their}" for our, their in names.items()}
 
 
-def describe(model: T5) -> dict[str, Any]:
+def ignored(model: T5 | T5Encoder) -> tuple[str, ...]:
+    if isinstance(model, T5Encoder):  # the file of a whole T5 may be read for its encoder
+        return (r"decoder\..*", r"lm_head\.weight")
+    return (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
+
+
+def describe(model: T5 | T5Encoder) -> dict[str, Any]:
     c = model.config
     activation = to_theirs(c.activation)
     gate = "gelu" if activation == "gelu_new" else activation
-    return {
-        "architectures": ["T5ForConditionalGeneration"],
+    sizes = {
         "vocab_size": c.vocab,
         "d_model": c.dim,
         "d_kv": c.head_width,
         "d_ff": c.hidden,
         "num_layers": len(model.encoder.blocks),
-        "num_decoder_layers": len(model.decoder.blocks),
         "num_heads": c.heads,
         "relative_attention_num_buckets": c.buckets,
         "relative_attention_max_distance": c.max_distance,
         "dropout_rate": c.dropout,
         "layer_norm_epsilon": c.eps,
         "feed_forward_proj": f"gated-{gate}" if c.gated else activation,
+    }
+    if isinstance(c, T5EncoderConfig):
+        return {"architectures": ["T5EncoderModel"], **sizes, "n_positions": c.context, "is_encoder_decoder": False}
+    return {
+        "architectures": ["T5ForConditionalGeneration"],
+        **sizes,
+        "num_decoder_layers": len(model.decoder.blocks) if isinstance(model, T5) else 0,
         "tie_word_embeddings": c.tied and c.scaled,
         "scale_decoder_outputs": c.scaled,
         "decoder_start_token_id": 0,
@@ -151,21 +190,44 @@ def describe(model: T5) -> dict[str, Any]:
     }
 
 
+def beside(model: T5 | T5Encoder) -> dict[str, Any]:
+    """What makes the folder one of sentence-transformers', where the model gives plain vectors of sentences."""
+    c = model.config
+    if not isinstance(c, T5EncoderConfig) or c.head == "states":
+        return {}
+    return sentence_files(Sentence(c.pooling, length_one=c.head == "embedding"), c.dim, c.context)
+
+
 def writes(model: nn.Module) -> bool:
     """They have no name for a gate that is bent by the exact GELU."""
-    return isinstance(model, T5) and not (model.config.gated and model.config.activation == "gelu")
+    return isinstance(model, T5 | T5Encoder) and not (model.config.gated and model.config.activation == "gelu")
 
 
 FAMILY = Family(
     name="T5",
     model_type="t5",
     schema=Theirs,
-    harmless=frozenset({"classifier_dropout", "initializer_factor", "n_positions"}),
-    architectures={"T5ForConditionalGeneration": "words", "T5WithLMHeadModel": "words"},
+    harmless=frozenset({"classifier_dropout", "initializer_factor"}),
+    architectures={
+        "T5ForConditionalGeneration": "words",
+        "T5WithLMHeadModel": "words",
+        "T5EncoderModel": "states",
+    },
+    head=found_head,
     settle=settle,
     build=build,
     rules=rules,
-    ignored=lambda model: (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
+    ignored=ignored,
     writes=writes,
     describe=describe,
+    beside=beside,
+)
+MT5 = replace(
+    FAMILY,
+    name="mT5",
+    model_type="mt5",
+    schema=Multilingual,
+    architectures={"MT5ForConditionalGeneration": "words", "MT5EncoderModel": "states"},
+    settle=settle_multilingual,
+    writes=lambda model: False,  # the same tensors and numbers: written as T5
 )

@@ -1,0 +1,153 @@
+"""mBART, Pegasus and M2M-100 of Hugging Face's, read and written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from softlook.base.errors import WeightsError
+from softlook.decode.habits import Habits
+from softlook.models import Transformer, TransformerConfig
+from softlook.recipes.saying import candidates
+from softlook.weights import from_hugging_face, load, save, to_hugging_face
+from tests.parity.pairs import SOURCE, both, compare, compare_again, compare_gradients, compare_steps
+from tests.parity.weights import saved, there_and_back
+
+SIZES = {"vocab_size": 11, "max_position_embeddings": 16, "d_model": 24, "encoder_layers": 2, "decoder_layers": 3}
+WIDTHS = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40}
+TOKENS = {"pad_token_id": 10, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+KINDS = ("MBart", "Pegasus", "M2M100")
+VARIANTS: dict[str, dict[str, Any]] = {
+    "as published": {},
+    "untied": {"tie_word_embeddings": False},
+    "scaled otherwise, another activation": {"activation_function": "swish"},
+}
+SINES = frozenset(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
+CASES = [(kind, variant) for kind in KINDS for variant in VARIANTS]
+
+
+def small(kind: str, **changes: Any) -> Any:
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")
+    if "activation_function" in changes:
+        changes["scale_embedding"] = kind != "M2M100"  # the opposite of what is their default
+    return model(model.config_class(**{**SIZES, **WIDTHS, **TOKENS, **changes}))
+
+
+@pytest.mark.parametrize(("kind", "variant"), CASES)
+def test_logits_hidden_states_and_maps_are_those_of_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
+    compare(*both(small(kind, **VARIANTS[variant]), tmp_path), closing=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_those_of_hugging_face(kind: str, tmp_path: Path) -> None:
+    ours, theirs = both(small(kind), tmp_path)
+    pairs = {
+        "encoder.entrance.tokens.table.weight": "model.shared.weight",
+        "encoder.blocks.0.attend.to_query.weight": "model.encoder.layers.0.self_attn.q_proj.weight",
+        "decoder.blocks.2.cross.to_value.weight": "model.decoder.layers.2.encoder_attn.v_proj.weight",
+        "encoder.norm.weight": "model.encoder.layer_norm.weight",
+        "decoder.norm.bias": "model.decoder.layer_norm.bias",
+    }
+    compare_gradients(ours, theirs, pairs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_decoding_with_a_memory_is_that_of_hugging_face(kind: str, tmp_path: Path) -> None:
+    compare_steps(*both(small(kind), tmp_path))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("beams", [1, 3])
+def test_generation_with_a_forced_first_token_is_that_of_hugging_face(kind: str, beams: int, tmp_path: Path) -> None:
+    """As a target language is chosen: the first token after the start is forced."""
+    ours, theirs = both(small(kind), tmp_path)
+    settings = {"num_beams": beams, "max_length": 12, "forced_bos_token_id": 7, "forced_eos_token_id": None}
+    wanted = theirs.generate(SOURCE, **settings, do_sample=False)
+    found = candidates(ours, SOURCE.tolist(), begin=2, end=2, beams=beams, habits=Habits(first=7, longest=11))
+    for row, hypotheses in zip(wanted.tolist(), found, strict=True):
+        said = [id for id in row[1:] if id != 10]
+        assert hypotheses[0].ids == (said[:-1] if said[-1] == 2 else said)
+        assert hypotheses[0].ids[0] == 7
+
+
+@pytest.mark.parametrize(("kind", "variant"), CASES)
+def test_what_is_written_is_read_by_hugging_face_with_the_same_logits(kind: str, variant: str, tmp_path: Path) -> None:
+    ours, theirs = both(small(kind, **VARIANTS[variant]), tmp_path / "theirs")
+    again: Any = load(save(ours, tmp_path / "kept"))
+    back = there_and_back(again, type(theirs), tmp_path / "ours", SINES if kind == "Pegasus" else frozenset())
+    assert back.config.model_type == theirs.config.model_type
+    compare_again(back, theirs)
+
+
+OLD: dict[str, dict[str, Any]] = {
+    "MBart": {"normalize_embedding": True, "static_position_embeddings": False},
+    "Pegasus": {"normalize_embedding": False, "static_position_embeddings": True, "extra_pos_embeddings": 1},
+    "M2M100": {},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_config_as_published_with_fields_of_other_times_is_read(kind: str, tmp_path: Path) -> None:
+    ours, _ = both(small(kind), tmp_path)
+    old = {"add_bias_logits": False, "add_final_layer_norm": True, "normalize_before": True, "num_hidden_layers": 2}
+    change(tmp_path, **old, **OLD[kind], classif_dropout=0.0, max_length=200, num_beams=5)
+    again: Any = from_hugging_face(tmp_path)
+    assert again.config == ours.config
+
+
+def test_positions_in_the_file_that_are_not_the_formulas_are_refused(tmp_path: Path) -> None:
+    saved(small("Pegasus"), tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    save_file({**tensors, "model.encoder.embed_positions.weight": torch.randn(16, 24)}, file, {"format": "pt"})
+    with pytest.raises(WeightsError, match="holds other positions than the sines and cosines"):
+        from_hugging_face(tmp_path)
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "norms elsewhere": ("MBart", {"normalize_before": False}, "normalize_before is false"),
+    "no closing norm": ("Pegasus", {"add_final_layer_norm": False}, "add_final_layer_norm is false"),
+    "one stack": ("M2M100", {"tie_encoder_decoder": True}, "tie_encoder_decoder is true"),
+    "no norm behind the embedding": ("MBart", {"normalize_embedding": False}, "normalize_embedding should be true"),
+    "learned positions": ("Pegasus", {"static_position_embeddings": False}, "static_position_embeddings true"),
+    "a start without a position": ("M2M100", {"decoder_start_token_id": 10}, "both 10"),
+    "other heads": ("MBart", {"decoder_attention_heads": 2}, "4 heads in its encoder and 2 in its decoder"),
+    "another class": ("MBart", {"architectures": ["MBartForCausalLM"]}, "of mBART, softlook knows MBartForCond"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_we_cannot_express_is_refused(what: str, tmp_path: Path) -> None:
+    kind, changes, message = REFUSED[what]
+    saved(small(kind), tmp_path)
+    change(tmp_path, **changes)
+    with pytest.raises(WeightsError, match=message):
+        from_hugging_face(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"places": "learned", "offset": 2},
+        {"places": "learned", "embedding_norm": True},
+        {"places": "sinusoidal_half", "offset": 2},
+        {"places": "sinusoidal_half", "target_vocab": 12},
+        {"places": "sinusoidal_tensor2tensor"},
+        {"places": "sinusoidal_tensor2tensor", "offset": 2, "head_bias": True},
+        {"places": "sinusoidal"},
+    ],
+)
+def test_what_none_of_them_is_is_not_written(changes: dict[str, Any], tmp_path: Path) -> None:
+    model = Transformer(TransformerConfig(**{"vocab": 11, "dim": 24, "depth": 1, "heads": 4, "norm": "pre", **changes}))
+    with pytest.raises(WeightsError, match="no architecture for this Transformer"):
+        to_hugging_face(model, tmp_path / "ours")
+
+
+def change(folder: Path, **fields: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
