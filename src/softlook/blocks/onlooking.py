@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from softlook.blocks.attention import Mixing, MultiHead
+from softlook.blocks.attention import Mixing, MultiHead, SelfAttention
 from softlook.blocks.block import Block
 
 
@@ -31,7 +31,7 @@ def look_on(block: Block, own: Float[Tensor, "B T C"], others: Float[Tensor, "B 
 
 
 def _as_ever(attend: MultiHead, own: Tensor, others: Tensor) -> Tensor:
-    query, (key, value) = attend.split(attend.to_query(own)), attend.keys_values(others)
+    query, (key, value) = attend.queries(own), attend.keys_values(others)
     return attend.join(attend.mix(query, key, value))
 
 
@@ -63,7 +63,7 @@ def _is_worth_it(attend: nn.Module, own: Tensor, others: Tensor) -> bool:
         own.device.type != "cpu"
         or torch.compiler.is_compiling()
         or not own.shape[1]
-        or not isinstance(attend, MultiHead)
+        or type(attend) is not SelfAttention
     ):
         return False
     layers, mix, (T, C), S = (attend.to_key, attend.to_value), attend.mix, own.shape[1:], others.shape[1]

@@ -1,5 +1,6 @@
 """Ids in, scores out: one screen each, made of the same few blocks."""
 
+from softlook.embed.rotary import Stretch as Stretch
 from softlook.models.bert import Bert as Bert
 from softlook.models.bert import BertConfig as BertConfig
 from softlook.models.causal_convolution import ConvolutionalLM as ConvolutionalLM
@@ -10,7 +11,6 @@ from softlook.models.gpt import GPT as GPT
 from softlook.models.gpt import GPTConfig as GPTConfig
 from softlook.models.llama import Llama as Llama
 from softlook.models.llama import LlamaConfig as LlamaConfig
-from softlook.models.llama import Stretch as Stretch
 from softlook.models.rnn_search import RNNSearch as RNNSearch
 from softlook.models.rnn_search import RNNSearchConfig as RNNSearchConfig
 from softlook.models.skip_gram import SkipGram as SkipGram

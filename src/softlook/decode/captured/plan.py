@@ -144,7 +144,9 @@ def _llama(model: Any, stack: Callable[..., Tensor]) -> Plan:
     if model.config.window is not None:
         raise NotPlainError("some layers look through a window")
     if model.config.head != "words":
-        raise NotPlainError("it says vectors, not words")
+        raise NotPlainError("it gives vectors or classes, not words")
+    if model.rotary_width != model.head_width:
+        raise NotPlainError("only a part of each head is rotated")
     table, width, base, scaling = _weight(model.tokens.table), model.head_width, model.config.base, model.scaling
 
     def turns(count: int) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,19 @@
 """The architectures of Hugging Face's that softlook reads and writes, one file each."""
 
-from softlook.weights.families import bart, bert, distilbert, gpt2, llama, marian, mistral, qwen2, roberta, t5, vit
+from softlook.weights.families import (
+    bart,
+    bert,
+    distilbert,
+    gpt2,
+    llama,
+    marian,
+    mistral,
+    qwen2,
+    qwen3,
+    roberta,
+    t5,
+    vit,
+)
 from softlook.weights.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -12,6 +25,7 @@ FAMILIES: tuple[Family, ...] = (
     marian.FAMILY,
     mistral.FAMILY,
     qwen2.FAMILY,
+    qwen3.FAMILY,
     roberta.FAMILY,
     t5.FAMILY,
     vit.FAMILY,

@@ -1,6 +1,6 @@
-"""Llama. What it shares with Mistral and Qwen2 is here, and used there."""
+"""Llama. What it shares with Mistral, Qwen, Gemma and Phi-3 is here, and used there."""
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import nn
@@ -8,6 +8,8 @@ from torch import nn
 from softlook.base.errors import WeightsError
 from softlook.models.llama import Llama, LlamaConfig
 from softlook.ops.masks import causal
+from softlook.weights.families.activations import from_theirs, to_theirs
+from softlook.weights.families.encoders import label_names, labels
 from softlook.weights.families.rope import Rotary, base_and_stretch, described
 from softlook.weights.families.tables import tied_as_in_the_file
 from softlook.weights.family import Family
@@ -15,7 +17,7 @@ from softlook.weights.renaming import Rule, Same, layer
 
 
 class LlamaLike(Rotary):
-    """The fields that Llama, Mistral and Qwen2 share."""
+    """The fields that all of them share."""
 
     vocab_size: PositiveInt = 32000
     hidden_size: PositiveInt = 4096
@@ -28,6 +30,9 @@ class LlamaLike(Rotary):
     rms_norm_eps: PositiveFloat = 1e-6
     attention_dropout: NonNegativeFloat = 0.0
     tie_word_embeddings: bool = False
+    id2label: dict[str, Any] | None = None
+    num_labels: PositiveInt = 2
+    pad_token_id: int | None = None
 
 
 class LlamaTheirs(LlamaLike):
@@ -42,33 +47,44 @@ HARMLESS = frozenset({"is_llama_config", "pretraining_tp", "rope_interleaved"})
 
 
 def config_of(theirs: LlamaLike, head: str, **changes: Any) -> LlamaConfig:
-    """What all three have in common, in our words."""
-    if theirs.hidden_act not in ("silu", "swish"):
-        raise WeightsError(f"softlook's Llama bends with silu; this one bends with {theirs.hidden_act!r:.40}")
+    """What all of them have in common, in our words."""
     base, stretch = base_and_stretch(theirs)
-    return LlamaConfig(
-        vocab=theirs.vocab_size,
-        context=theirs.max_position_embeddings,
-        dim=theirs.hidden_size,
-        depth=theirs.num_hidden_layers,
-        heads=theirs.num_attention_heads,
-        kv_heads=theirs.num_key_value_heads,
-        head_width=theirs.head_dim,
-        hidden=theirs.intermediate_size,
-        eps=theirs.rms_norm_eps,
-        base=base,
-        stretch=stretch,
-        tied=theirs.tie_word_embeddings,
-        dropout=theirs.attention_dropout,
-        head=head,  # pyright: ignore[reportArgumentType]  (from the family's own table)
-        **changes,
-    )
+    if head == "classes":
+        changes |= {"classes": labels(theirs.id2label, theirs.num_labels), "pad": theirs.pad_token_id}
+    shared: dict[str, Any] = {
+        "vocab": theirs.vocab_size,
+        "context": theirs.max_position_embeddings,
+        "dim": theirs.hidden_size,
+        "depth": theirs.num_hidden_layers,
+        "heads": theirs.num_attention_heads,
+        "kv_heads": theirs.num_key_value_heads,
+        "head_width": theirs.head_dim,
+        "hidden": theirs.intermediate_size,
+        "activation": from_theirs(theirs.hidden_act),
+        "eps": theirs.rms_norm_eps,
+        "base": base,
+        "stretch": stretch,
+        "tied": theirs.tie_word_embeddings,
+        "dropout": theirs.attention_dropout,
+        "head": head,
+    }
+    return LlamaConfig(**shared | changes)
 
 
 def build(theirs: LlamaTheirs, head: str) -> Llama:
     if theirs.attention_bias or theirs.mlp_bias:
         raise WeightsError("this Llama has biases in its attention or feed-forward layers; softlook's has none")
     return Llama(config_of(theirs, head))
+
+
+PRE_NORM = {"around_attend.norm": "input_layernorm", "around_feed.norm": "post_attention_layernorm"}
+SANDWICH = {
+    "around_attend.norm": "input_layernorm",
+    "around_attend.closing": "post_attention_layernorm",
+    "around_feed.norm": "pre_feedforward_layernorm",
+    "around_feed.closing": "post_feedforward_layernorm",
+}
+QK_NORM = {"attend.query_norm": "self_attn.q_norm", "attend.key_norm": "self_attn.k_norm"}
 
 
 def rules(model: Llama) -> list[Rule]:
@@ -79,11 +95,13 @@ def rules(model: Llama) -> list[Rule]:
     ]
     if config.head == "words" and not config.tied:
         found += layer("head", "lm_head", "weight")
+    if config.head == "classes":
+        found += layer("head.to_classes", "score", "weight")
     for i in range(config.depth):
         ours, theirs = f"blocks.{i}", f"model.layers.{i}"
         names = {
-            "around_attend.norm": "input_layernorm",
-            "around_feed.norm": "post_attention_layernorm",
+            **(SANDWICH if config.sandwich_norm else PRE_NORM),
+            **(QK_NORM if config.qk_norm else {}),
             "attend.to_out": "self_attn.o_proj",
             "feed.to_gate": "mlp.gate_proj",
             "feed.to_hidden": "mlp.up_proj",
@@ -99,15 +117,15 @@ def rules(model: Llama) -> list[Rule]:
 
 def ignored(model: Llama) -> tuple[str, ...]:
     turns = (r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",)
-    no_head_of_its_own = model.config.tied or model.config.head == "states"
+    no_head_of_its_own = model.config.tied or model.config.head != "words"
     return (*turns, r"lm_head\.weight") if no_head_of_its_own else turns
 
 
 def describe_like(model: Llama, name: str) -> dict[str, Any]:
-    """What all three have in common, in their words."""
-    c = model.config
+    """What all of them have in common, in their words."""
+    c: Any = model.config
     return {
-        "architectures": [f"{name}ForCausalLM" if c.head == "words" else f"{name}Model"],
+        "architectures": [kind for kind, head in architectures(name).items() if head == c.head],
         "vocab_size": c.vocab,
         "max_position_embeddings": c.context,
         "hidden_size": c.dim,
@@ -116,12 +134,28 @@ def describe_like(model: Llama, name: str) -> dict[str, Any]:
         "num_attention_heads": c.heads,
         "num_key_value_heads": c.heads if c.kv_heads is None else c.kv_heads,
         "head_dim": model.head_width,
-        "hidden_act": "silu",
+        "hidden_act": to_theirs(c.activation),
         "rms_norm_eps": c.eps,
         "attention_dropout": c.dropout,
         "rope_parameters": described(c, model.head_width),
         "tie_word_embeddings": c.tied,
+        **({"pad_token_id": c.pad} if c.head == "classes" else {}),
+        **label_names(c),
     }
+
+
+PARTS = """
+    attention_logit_softcap attention_scale biases final_logit_softcap local_base partial_rotary_factor qk_norm
+    sandwich_norm scaled_embeddings zero_centered_norm
+"""
+
+
+def has_only(model: nn.Module, *parts: str) -> TypeGuard[Llama]:
+    """Is it a Llama, and are these the only parts in which it differs from the first one?"""
+    if not isinstance(model, Llama):
+        return False
+    plain = LlamaConfig()
+    return all(getattr(model.config, part) == getattr(plain, part) for part in {*PARTS.split()} - {*parts})
 
 
 def describe(model: Llama) -> dict[str, Any]:
@@ -129,11 +163,16 @@ def describe(model: Llama) -> dict[str, Any]:
 
 
 def writes(model: nn.Module) -> bool:
-    return isinstance(model, Llama) and not model.config.biases and set(model.reaches) == {causal()}
+    return has_only(model) and set(model.reaches) == {causal()}
 
 
 def bare(model: Llama) -> bool:
     return model.config.head == "states"
+
+
+def architectures(name: str) -> dict[str, str]:
+    """Their classes, and the head that each puts on."""
+    return {f"{name}ForCausalLM": "words", f"{name}Model": "states", f"{name}ForSequenceClassification": "classes"}
 
 
 FAMILY = Family(
@@ -141,7 +180,7 @@ FAMILY = Family(
     model_type="llama",
     schema=LlamaTheirs,
     harmless=HARMLESS,
-    architectures={"LlamaForCausalLM": "words", "LlamaModel": "states"},
+    architectures=architectures("Llama"),
     prefix="model.",
     settle=settle,
     build=build,

@@ -10,9 +10,11 @@ from softlook.ops.masks import causal
 from softlook.weights.families.llama import (
     HARMLESS,
     LlamaLike,
+    architectures,
     bare,
     config_of,
     describe_like,
+    has_only,
     ignored,
     rules,
     settle,
@@ -38,9 +40,7 @@ def describe(model: Llama) -> dict[str, Any]:
 
 
 def writes(model: nn.Module) -> bool:
-    if not isinstance(model, Llama) or model.config.biases:
-        return False
-    return len(set(model.reaches)) == 1 and causal() not in model.reaches
+    return has_only(model) and len(set(model.reaches)) == 1 and causal() not in model.reaches
 
 
 FAMILY = Family(
@@ -48,7 +48,7 @@ FAMILY = Family(
     model_type="mistral",
     schema=Mistral,
     harmless=HARMLESS,
-    architectures={"MistralForCausalLM": "words", "MistralModel": "states"},
+    architectures=architectures("Mistral"),
     prefix="model.",
     settle=settle,
     build=build,

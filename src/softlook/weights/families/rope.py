@@ -6,7 +6,8 @@ from typing import Any
 from pydantic import ConfigDict, FiniteFloat, PositiveFloat, PositiveInt
 
 from softlook.base.errors import WeightsError
-from softlook.models.llama import LlamaConfig, Stretch
+from softlook.embed.rotary import Stretch
+from softlook.models.llama import LlamaConfig
 from softlook.weights.schema import Closed
 
 

@@ -1,0 +1,91 @@
+"""Small decoders of Hugging Face's, one for each thing that sets their architectures apart."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3ForSequenceClassification,
+    Qwen3Model,
+)
+
+VOCAB, END, PAD = 23, 2, 0
+IDS = torch.tensor([[5, 3, 8, 1, 9, 2, 7, 7, 4], [4, 4, 10, 6, 1, 3, 2, 20, 5]])
+LENGTHS = torch.tensor([9, 5])
+TOKENS: dict[str, Any] = {"eos_token_id": END, "pad_token_id": PAD, "bos_token_id": 1}
+LLAMA_LIKE: dict[str, Any] = {
+    **TOKENS,
+    "vocab_size": VOCAB,
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """The classes of one architecture, and the sizes of a small model of it."""
+
+    config: Callable[..., PreTrainedConfig]
+    words: Any
+    states: Any
+    classes: Any
+    sizes: dict[str, Any]
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What a config may say that changes the numbers."""
+    refused: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
+    """What it may say that softlook has no place for, and the error that says so."""
+
+
+SOME_LAYERS = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 2}
+EVERY_OTHER = ["sliding_attention", "full_attention", "sliding_attention"]
+YARN = {"rope_type": "yarn", "rope_theta": 50.0, "factor": 4.0, "original_max_position_embeddings": 8}
+
+FAMILIES: dict[str, Family] = {
+    "qwen3": Family(
+        Qwen3Config,
+        Qwen3ForCausalLM,
+        Qwen3Model,
+        Qwen3ForSequenceClassification,
+        {**LLAMA_LIKE, "head_dim": 8},
+        {
+            "plain": {},
+            "tied, with wide heads": {"tie_word_embeddings": True, "head_dim": 10, "rms_norm_eps": 1e-3},
+            "a window in some layers": SOME_LAYERS,
+            "a window in every other": {**SOME_LAYERS, "layer_types": EVERY_OTHER},
+            "yarn": {"rope_parameters": YARN},
+            "another activation": {"hidden_act": "gelu"},
+        },
+        {
+            "biases": ({"attention_bias": True}, "attention_bias: Input should be False; True came"),
+            "both directions": ({"is_causal": False}, "is_causal: Input should be True; False came"),
+            "too few layers": ({"layer_types": ["full_attention"]}, "layer_types should name 3 layers, and names 1"),
+        },
+    ),
+}
+VARIANTS = [(name, variant) for name, family in FAMILIES.items() for variant in family.variants]
+REFUSED = [(name, variant) for name, family in FAMILIES.items() for variant in family.refused]
+
+
+def small(name: str, variant: str = "plain", kind: str = "words", **changes: Any) -> Any:
+    """A small model of theirs, with random weights."""
+    family = FAMILIES[name]
+    torch.manual_seed(0)
+    config = family.config(**{**family.sizes, **family.variants[variant], **changes})
+    model: PreTrainedModel = getattr(family, kind)._from_config(config, attn_implementation="eager").eval()
+    return model
+
+
+def left_padded() -> tuple[Tensor, Tensor]:
+    """Where there are tokens, and the positions they have."""
+    present = torch.arange(9) >= 9 - LENGTHS[:, None]
+    return present, (present.cumsum(1) - 1).clamp(min=0)
