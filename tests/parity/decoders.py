@@ -7,6 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma2ForSequenceClassification,
+    Gemma2Model,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    Gemma3TextForSequenceClassification,
+    Gemma3TextModel,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen3Config,
@@ -50,6 +58,13 @@ SOME_LAYERS = {"use_sliding_window": True, "sliding_window": 3, "max_window_laye
 EVERY_OTHER = ["sliding_attention", "full_attention", "sliding_attention"]
 YARN = {"rope_type": "yarn", "rope_theta": 50.0, "factor": 4.0, "original_max_position_embeddings": 8}
 
+LAST_TWO = ["full_attention", "sliding_attention", "sliding_attention"]
+BASES = {
+    "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 200.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 20.0},
+}
+GEMMA = {**LLAMA_LIKE, "head_dim": 8, "query_pre_attn_scalar": 10}
+
 FAMILIES: dict[str, Family] = {
     "qwen3": Family(
         Qwen3Config,
@@ -69,6 +84,51 @@ FAMILIES: dict[str, Family] = {
             "biases": ({"attention_bias": True}, "attention_bias: Input should be False; True came"),
             "both directions": ({"is_causal": False}, "is_causal: Input should be True; False came"),
             "too few layers": ({"layer_types": ["full_attention"]}, "layer_types should name 3 layers, and names 1"),
+        },
+    ),
+    "gemma2": Family(
+        Gemma2Config,
+        Gemma2ForCausalLM,
+        Gemma2Model,
+        Gemma2ForSequenceClassification,
+        GEMMA,
+        {
+            "plain": {"sliding_window": 3, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+            "without caps or windows": {
+                "attn_logit_softcapping": None,
+                "final_logit_softcapping": None,
+                "layer_types": ["full_attention"] * 3,
+            },
+            "untied, windows elsewhere": {"tie_word_embeddings": False, "sliding_window": 2, "layer_types": LAST_TWO},
+            "yarn and another activation": {"rope_parameters": YARN, "hidden_activation": "relu"},
+        },
+        {
+            "biases": ({"attention_bias": True}, "attention_bias: Input should be False; True came"),
+            "both directions": ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+            "no activation": ({"hidden_activation": None}, "hidden_activation is null"),
+            "no window": ({"sliding_window": None}, "does not say how wide it is"),
+        },
+    ),
+    "gemma3": Family(
+        Gemma3TextConfig,
+        Gemma3ForCausalLM,
+        Gemma3TextModel,
+        Gemma3TextForSequenceClassification,
+        GEMMA,
+        {
+            "plain": {"sliding_window": 3, "layer_types": EVERY_OTHER},
+            "capped at last": {"sliding_window": 4, "final_logit_softcapping": 3.0, "num_hidden_layers": 7},
+            "other bases": {"sliding_window": 3, "layer_types": EVERY_OTHER, "rope_parameters": BASES},
+            "untied, no windows": {"tie_word_embeddings": False, "layer_types": ["full_attention"] * 3},
+        },
+        {
+            "a soft cap": ({"attn_logit_softcapping": 3.0}, "attn_logit_softcapping: Input should be null; 3.0 came"),
+            "both directions": ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+            "one rope for all": ({"rope_parameters": YARN}, "rope_parameters.rope_type: Extra inputs"),
+            "stretched windows": (
+                {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}},
+                "stretches the positions of its layers with a window",
+            ),
         },
     ),
 }
