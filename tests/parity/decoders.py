@@ -15,6 +15,10 @@ from transformers import (
     Gemma3TextConfig,
     Gemma3TextForSequenceClassification,
     Gemma3TextModel,
+    Phi3Config,
+    Phi3ForCausalLM,
+    Phi3ForSequenceClassification,
+    Phi3Model,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen3Config,
@@ -64,6 +68,8 @@ BASES = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 20.0},
 }
 GEMMA = {**LLAMA_LIKE, "head_dim": 8, "query_pre_attn_scalar": 10}
+
+HALF = {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}}
 
 FAMILIES: dict[str, Family] = {
     "qwen3": Family(
@@ -129,6 +135,27 @@ FAMILIES: dict[str, Family] = {
                 {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}},
                 "stretches the positions of its layers with a window",
             ),
+        },
+    ),
+    "phi3": Family(
+        Phi3Config,
+        Phi3ForCausalLM,
+        Phi3Model,
+        Phi3ForSequenceClassification,
+        {**LLAMA_LIKE, "hidden_size": 32},
+        {
+            "plain": {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.75}},
+            "a Llama": {"rms_norm_eps": 1e-3},
+            "a Mistral": {"sliding_window": 3},
+            "a window, tied": {**HALF, "sliding_window": 3, "tie_word_embeddings": True, "num_key_value_heads": 1},
+        },
+        {
+            "longrope": (
+                {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}},
+                "stretches its positions as 'longrope', by other factors for short texts",
+            ),
+            "its older name": ({"rope_scaling": {"type": "su", "short_factor": [1.0], "long_factor": [2.0]}}, "'su'"),
+            "a third of a head": ({"rope_parameters": {"partial_rotary_factor": 0.4}}, "is not made of pairs"),
         },
     ),
 }

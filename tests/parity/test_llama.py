@@ -199,7 +199,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "dynamic": ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "as 'dynamic'.*knows default, linear"),
     "yarn, not rounded": ({"rope_parameters": {"rope_type": "yarn", "truncate": False, **YARN}}, "truncate=False"),
     "no factor": ({"rope_parameters": {"rope_type": "linear"}}, "as 'linear', with factor=None"),
-    "a part of each head": ({"partial_rotary_factor": 0.5}, "turns only a part of each head"),
+    "a part of each head": ({"partial_rotary_factor": 0.5}, "rotates only a part of each head"),
     "something unheard of": (
         {"rope_parameters": {"rope_type": "default", "mrope_section": [1, 2]}},
         "rope_parameters.mrope_section: Extra inputs are not permitted",

@@ -32,14 +32,16 @@ class Same:
 
 @dataclass(frozen=True)
 class Stacked:
-    """Several of ours, equally large, stand one below the other in one of theirs."""
+    """Several of ours stand one below the other in one of theirs: equally large, or of these `sizes`."""
 
     ours: tuple[str, ...]
     theirs: str
     on_its_side: bool = False
+    sizes: tuple[int, ...] | None = None
 
     def read(self, theirs: Tensors) -> Tensors:
-        parts = _turned(theirs[self.theirs], self.on_its_side).chunk(len(self.ours))
+        whole = _turned(theirs[self.theirs], self.on_its_side)
+        parts = whole.chunk(len(self.ours)) if self.sizes is None else whole.split(self.sizes)
         return dict(zip(self.ours, parts, strict=True))
 
     def write(self, ours: Tensors) -> Tensors:

@@ -45,7 +45,7 @@ class Gemma3(GemmaLike):
 def build(theirs: Gemma3, head: str) -> Llama:
     rope = theirs.rope_parameters or RopeByLayer()
     near, far = rope.sliding_attention or Rope(), rope.full_attention or Rope()
-    if (near.rope_type or near.type or "default") != "default" or near.partial_rotary_factor != 1:
+    if (near.rope_type or near.type or "default") != "default" or near.partial_rotary_factor not in (None, 1):
         raise WeightsError(
             "this Gemma 3 stretches the positions of its layers with a window, or rotates a part of each head there; "
             "softlook's Llama does neither"

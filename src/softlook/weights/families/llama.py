@@ -10,7 +10,7 @@ from softlook.models.llama import Llama, LlamaConfig
 from softlook.ops.masks import causal
 from softlook.weights.families.activations import from_theirs, to_theirs
 from softlook.weights.families.encoders import label_names, labels
-from softlook.weights.families.rope import Rotary, base_and_stretch, described
+from softlook.weights.families.rope import Rotary, base_and_stretch, described, rotated_part
 from softlook.weights.families.tables import tied_as_in_the_file
 from softlook.weights.family import Family
 from softlook.weights.renaming import Rule, Same, layer
@@ -49,6 +49,8 @@ HARMLESS = frozenset({"is_llama_config", "pretraining_tp", "rope_interleaved"})
 def config_of(theirs: LlamaLike, head: str, **changes: Any) -> LlamaConfig:
     """What all of them have in common, in our words."""
     base, stretch = base_and_stretch(theirs)
+    if "partial_rotary_factor" not in changes and rotated_part(theirs) != 1:
+        raise WeightsError("this model rotates only a part of each head; this architecture of Hugging Face's does not")
     if head == "classes":
         changes |= {"classes": labels(theirs.id2label, theirs.num_labels), "pad": theirs.pad_token_id}
     shared: dict[str, Any] = {

@@ -29,7 +29,9 @@ class Rope(Closed):
     mscale: FiniteFloat | None = None
     mscale_all_dim: FiniteFloat | None = None
     truncate: bool = True
-    partial_rotary_factor: FiniteFloat = 1.0
+    partial_rotary_factor: PositiveFloat | None = None
+    short_factor: list[FiniteFloat] | None = None
+    long_factor: list[FiniteFloat] | None = None
     finetuned: bool | None = None  # a note on how it was trained
 
 
@@ -41,7 +43,7 @@ class Rotary(Closed):
     rope_parameters: Rope | None = None
     rope_scaling: Rope | None = None
     rope_theta: PositiveFloat | None = None
-    partial_rotary_factor: FiniteFloat = 1.0
+    partial_rotary_factor: PositiveFloat | None = None
 
 
 KNOWN = "default, linear, llama3, yarn"
@@ -50,10 +52,15 @@ KNOWN = "default, linear, llama3, yarn"
 def base_and_stretch(theirs: Rotary) -> tuple[float, Stretch | None]:
     """The base, and how positions are stretched."""
     rope = theirs.rope_scaling or theirs.rope_parameters or Rope()
-    if rope.partial_rotary_factor != 1 or theirs.partial_rotary_factor != 1:
-        raise WeightsError("this model turns only a part of each head; softlook's Llama turns all of it")
     base = next((base for base in (rope.rope_theta, theirs.rope_theta) if base is not None), 10_000.0)
     return base, _stretch(rope, theirs)
+
+
+def rotated_part(theirs: Rotary, otherwise: float = 1.0) -> float:
+    """The share of each head that is rotated."""
+    rope = theirs.rope_scaling or theirs.rope_parameters or Rope()
+    told = (rope.partial_rotary_factor, theirs.partial_rotary_factor)
+    return next((factor for factor in told if factor is not None), otherwise)
 
 
 def _stretch(rope: Rope, theirs: Rotary) -> Stretch | None:
