@@ -7,6 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    BloomForSequenceClassification,
+    BloomModel,
     Gemma2Config,
     Gemma2ForCausalLM,
     Gemma2ForSequenceClassification,
@@ -15,6 +19,14 @@ from transformers import (
     Gemma3TextConfig,
     Gemma3TextForSequenceClassification,
     Gemma3TextModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    GPTNeoXForSequenceClassification,
+    GPTNeoXModel,
+    OPTConfig,
+    OPTForCausalLM,
+    OPTForSequenceClassification,
+    OPTModel,
     Phi3Config,
     Phi3ForCausalLM,
     Phi3ForSequenceClassification,
@@ -70,6 +82,15 @@ BASES = {
 GEMMA = {**LLAMA_LIKE, "head_dim": 8, "query_pre_attn_scalar": 10}
 
 HALF = {"rope_parameters": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}}
+
+GPT_LIKE: dict[str, Any] = {
+    **TOKENS,
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+}
+BLOOM = {**TOKENS, "vocab_size": VOCAB, "hidden_size": 24, "n_layer": 3, "n_head": 4}
 
 FAMILIES: dict[str, Family] = {
     "qwen3": Family(
@@ -156,6 +177,72 @@ FAMILIES: dict[str, Family] = {
             ),
             "its older name": ({"rope_scaling": {"type": "su", "short_factor": [1.0], "long_factor": [2.0]}}, "'su'"),
             "a third of a head": ({"rope_parameters": {"partial_rotary_factor": 0.4}}, "is not made of pairs"),
+        },
+    ),
+    "gpt_neox": Family(
+        GPTNeoXConfig,
+        GPTNeoXForCausalLM,
+        GPTNeoXModel,
+        GPTNeoXForSequenceClassification,
+        {**GPT_LIKE, "intermediate_size": 40, "max_position_embeddings": 32},
+        {
+            "plain": {},
+            "one after the other, tied": {"use_parallel_residual": False, "tie_word_embeddings": True},
+            "rotated as a whole": {"rope_parameters": {**YARN, "partial_rotary_factor": 1.0}, "hidden_act": "relu"},
+            "half rotated, stretched": {
+                "rope_parameters": {
+                    "rope_type": "linear",
+                    "factor": 3.0,
+                    "rope_theta": 50.0,
+                    "partial_rotary_factor": 0.5,
+                },
+                "layer_norm_eps": 1e-3,
+            },
+        },
+        {
+            "no biases": ({"attention_bias": False}, "attention_bias: Input should be True; False came"),
+            "both directions": ({"is_causal": False}, "is_causal: Input should be True; False came"),
+            "an odd part": ({"rope_parameters": {"partial_rotary_factor": 0.4}}, "is not made of pairs"),
+            "dynamic": ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "as 'dynamic'"),
+        },
+    ),
+    "opt": Family(
+        OPTConfig,
+        OPTForCausalLM,
+        OPTModel,
+        OPTForSequenceClassification,
+        {**GPT_LIKE, "ffn_dim": 40, "max_position_embeddings": 32},
+        {
+            "plain": {},
+            "untied, another activation": {"tie_word_embeddings": False, "activation_function": "gelu"},
+            "norms behind, narrow words": {"do_layer_norm_before": False, "word_embed_proj_dim": 12},
+            "norms behind": {"do_layer_norm_before": False, "_remove_final_layer_norm": True},
+            "wide words, untied": {"word_embed_proj_dim": 40, "tie_word_embeddings": False},
+        },
+        {
+            "no biases": ({"enable_bias": False}, "enable_bias: Input should be True; False came"),
+            "no weights in norms": ({"layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine"),
+            "no norm at last": ({"_remove_final_layer_norm": True}, "has no norm behind its last layer"),
+        },
+    ),
+    "bloom": Family(
+        BloomConfig,
+        BloomForCausalLM,
+        BloomModel,
+        BloomForSequenceClassification,
+        BLOOM,
+        {
+            "plain": {},
+            "three heads, untied": {"n_head": 3, "tie_word_embeddings": False, "layer_norm_epsilon": 1e-3},
+            "twelve heads": {"n_head": 12},
+        },
+        {
+            "residuals behind norms": (
+                {"apply_residual_connection_post_layernorm": True},
+                "apply_residual_connection_post_layernorm: Input should be False; True came",
+            ),
+            "without biases": ({"slow_but_exact": True, "pretraining_tp": 2}, "leaves out biases"),
+            "two sizes": ({"n_embed": 32}, "n_embed and hidden_size are two names of one size; 32 and 24 came"),
         },
     ),
 }

@@ -15,6 +15,7 @@ from softlook.blocks.attention import SelfAttention as SelfAttention
 from softlook.blocks.block import Block as Block
 from softlook.blocks.block import DecoderBlock as DecoderBlock
 from softlook.blocks.block import ParallelBlock as ParallelBlock
+from softlook.blocks.block import ParallelResidualBlock as ParallelResidualBlock
 from softlook.blocks.branches import Branches as Branches
 from softlook.blocks.bridges import attention_from_convolution as attention_from_convolution
 from softlook.blocks.bridges import attention_from_linear as attention_from_linear

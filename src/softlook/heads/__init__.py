@@ -5,6 +5,7 @@ from softlook.heads.classify import ClassHead as ClassHead
 from softlook.heads.classify import SpanHead as SpanHead
 from softlook.heads.classify import States as States
 from softlook.heads.classify import TagHead as TagHead
+from softlook.heads.decoder import decoder_head as decoder_head
 from softlook.heads.language import CappedHead as CappedHead
 from softlook.heads.language import language_head as language_head
 from softlook.heads.pooling import DensePool as DensePool

@@ -4,7 +4,7 @@ feed-forward layers."""
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -21,9 +21,8 @@ from softlook.blocks.qk_norm import QKNormAttention
 from softlook.blocks.residual import PreNorm, Sandwich
 from softlook.embed.rotary import Stretch, rotary_width_of, scaling_of
 from softlook.embed.tokens import TokenEmbedding
-from softlook.heads.classify import ClassHead
-from softlook.heads.language import language_head
-from softlook.heads.pooling import LastPool, readable
+from softlook.heads.decoder import DecoderHead, decoder_head
+from softlook.heads.pooling import readable
 from softlook.ops.masks import Mask, causal, window
 from softlook.ops.positions.rotary import phases
 
@@ -84,7 +83,7 @@ class LlamaConfig:
     """Are words read and said with the same vectors?"""
     dropout: float = 0.0
     """Share of the looks dropped while training."""
-    head: Literal["words", "states", "classes"] = "words"
+    head: DecoderHead = "words"
     """Scores of words, the normed vectors that they would be made from, or scores of classes for the whole."""
     classes: int = 2
     """Number of classes; with one class, regression."""
@@ -113,7 +112,14 @@ class Llama(nn.Module):
         self.tokens = TokenEmbedding(config.vocab, config.dim, scaled=scaled, rounded=scaled)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
         self.norm = self._norm(config.dim)
-        self.head = self._head()
+        self.head = decoder_head(
+            config.head,
+            config.dim,
+            config.vocab,
+            classes=config.classes,
+            tied_to=self.tokens.table if config.tied else None,
+            softcap=config.final_logit_softcap,
+        )
         self._start()
 
     def _norm(self, width: int) -> nn.Module:
@@ -130,15 +136,6 @@ class Llama(nn.Module):
             return Sandwich(norm(c.dim), norm(c.dim)) if c.sandwich_norm else PreNorm(norm(c.dim))
 
         return Block(kind(c.dim, c.heads, mix=look, **sizes), feed, around)
-
-    def _head(self) -> nn.Module:
-        c = self.config
-        if c.head == "states":
-            return nn.Identity()
-        if c.head == "classes":
-            return ClassHead(LastPool(), c.dim, c.classes, bias=False)
-        tied_to = self.tokens.table if c.tied else None
-        return language_head(c.dim, c.vocab, tied_to=tied_to, softcap=c.final_logit_softcap)
 
     def _start(self) -> None:
         start(self)

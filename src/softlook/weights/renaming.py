@@ -49,6 +49,23 @@ class Stacked:
 
 
 @dataclass(frozen=True)
+class Interleaved:
+    """Several of ours in one of theirs, head by head: the first head of each, then the second of each."""
+
+    ours: tuple[str, ...]
+    theirs: str
+    heads: int
+
+    def read(self, theirs: Tensors) -> Tensors:
+        parts = theirs[self.theirs].unflatten(0, (self.heads, len(self.ours), -1)).unbind(1)
+        return {name: part.flatten(0, 1) for name, part in zip(self.ours, parts, strict=True)}
+
+    def write(self, ours: Tensors) -> Tensors:
+        parts = [ours[name].unflatten(0, (self.heads, -1)) for name in self.ours]
+        return {self.theirs: torch.stack(parts, 1).flatten(0, 2)}
+
+
+@dataclass(frozen=True)
 class Copy:
     """One of ours is several of theirs, this one among them: each gets numbers of its own, as a file wants it."""
 
@@ -77,7 +94,7 @@ class Row:
         return {self.theirs: ours[self.ours][(None,) * self.axes]}
 
 
-Rule = Same | Stacked | Copy | Row
+Rule = Same | Stacked | Interleaved | Copy | Row
 
 
 def layer(ours: str, theirs: str, *kinds: str, on_its_side: bool = False) -> list[Rule]:

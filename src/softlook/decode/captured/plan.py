@@ -18,6 +18,7 @@ from softlook.blocks.feed_forward import FeedForward, GatedFeedForward, gelu_tan
 from softlook.blocks.norms import RMSNorm
 from softlook.blocks.residual import PostNorm, PreNorm
 from softlook.decode.lean import scale_of, watched
+from softlook.embed.places import LearnedPlaces
 from softlook.models import GPT, Llama, Transformer
 from softlook.ops.positions.rotary import phases
 
@@ -129,14 +130,21 @@ def plan_of(model: nn.Module, stack: Callable[..., Tensor] = lambda *weights: to
 
 
 def _gpt(model: Any, stack: Callable[..., Tensor]) -> Plan:
-    table = _weight(model.places.table)
+    if model.config.head != "words":
+        raise NotPlainError("it gives vectors or classes, not words")
+    if type(model.places) is not LearnedPlaces:
+        raise NotPlainError(f"its positions are {model.config.positions}, not learned")
+    if any(type(part) is not nn.Identity for part in (model.project_in, model.project_out)):
+        raise NotPlainError("its words have vectors of another width than its blocks")
+    table = _weight(model.places.table)[model.places.offset :]
 
     def places(count: int) -> Tensor:
         return table[:count]
 
+    first, last = (None if type(norm) is nn.Identity else _norm(norm) for norm in (model.embedding_norm, model.norm))
     return Plan(
-        _weight(model.tokens.table), model.tokens.scale, places, lambda count: None, None,
-        _layers(model.blocks, stack), _norm(model.norm), _sum(stack, model.head),
+        _weight(model.tokens.table), model.tokens.scale, places, lambda count: None, first,
+        _layers(model.blocks, stack), last, _sum(stack, model.head),
     )  # fmt: skip
 
 

@@ -1,19 +1,39 @@
-"""GPT-2. Its linear layers are stored on their side, and query, key and value in one piece."""
+"""GPT-2. Its linear layers are stored on their side, and query, key and value in one piece.
 
-from typing import Any
+What GPT-NeoX, OPT and Bloom share with it is here, and used there.
+"""
 
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from pydantic import PositiveInt
 from torch import nn
 
 from softlook.base.errors import WeightsError
 from softlook.models.gpt import GPT, GPTConfig
 from softlook.weights.families.activations import from_theirs, to_theirs
+from softlook.weights.families.encoders import label_names, labels
 from softlook.weights.families.tables import tied_as_in_the_file
 from softlook.weights.family import Family
 from softlook.weights.renaming import Rule, Same, Stacked, layer
 from softlook.weights.schema import Closed
 
+ARCHITECTURES = {
+    "GPT2LMHeadModel": "words",
+    "GPT2Model": "words",
+    "GPT2ForSequenceClassification": "classes",
+}
 
-class GPT2(Closed):
+
+class GPTLike(Closed):
+    """The fields that all of them share."""
+
+    id2label: dict[str, Any] | None = None
+    num_labels: PositiveInt = 2
+    pad_token_id: int | None = None
+
+
+class GPT2(GPTLike):
     """Hugging Face's GPT2Config, as far as it changes the numbers."""
 
     vocab_size: int = 50257
@@ -48,8 +68,44 @@ def build(theirs: GPT2, head: str) -> GPT:
             dropout=theirs.resid_pdrop,
             eps=theirs.layer_norm_epsilon,
             tied=theirs.tie_word_embeddings,
+            **head_of(theirs, head),
         )
     )
+
+
+def head_of(theirs: GPTLike, head: str) -> dict[str, Any]:
+    """The head of a model, in our words."""
+    if head != "classes":
+        return {"head": head}
+    return {"head": head, "classes": labels(theirs.id2label, theirs.num_labels), "pad": theirs.pad_token_id}
+
+
+def head_rules(model: GPT) -> list[Rule]:
+    """The head of a model, as all of them name it."""
+    if model.config.head == "words" and not model.config.tied:
+        return layer("head", "lm_head", "weight")
+    return layer("head.to_classes", "score", "weight") if model.config.head == "classes" else []
+
+
+def describe_head(model: GPT, architectures: Mapping[str, str]) -> dict[str, Any]:
+    """The head of a model, in their words."""
+    c: Any = model.config
+    padding = {"pad_token_id": c.pad} if c.head == "classes" else {}
+    kind = next(kind for kind, head in architectures.items() if head == c.head)
+    return {"architectures": [kind], "tie_word_embeddings": c.tied, **padding, **label_names(c)}
+
+
+PARTS = """
+    embedding_norm embedding_width labels norm parallel partial_rotary_factor position_offset positions stretch
+"""
+
+
+def is_gpt(model: nn.Module, *free: str, **parts: Any) -> TypeGuard[GPT]:
+    """Is it a GPT, are these its parts, and is it but for the `free` ones GPT-2 beside?"""
+    if not isinstance(model, GPT):
+        return False
+    wanted = {part: parts.get(part, getattr(GPTConfig(), part)) for part in PARTS.split() if part not in free}
+    return all(getattr(model.config, part) == value for part, value in wanted.items())
 
 
 def rules(model: GPT) -> list[Rule]:
@@ -58,8 +114,7 @@ def rules(model: GPT) -> list[Rule]:
         Same("places.table.weight", "transformer.wpe.weight"),
         *layer("norm", "transformer.ln_f"),
     ]
-    if not model.config.tied:
-        found += layer("head", "lm_head", "weight")
+    found += head_rules(model)
     for i in range(model.config.depth):
         ours, theirs = f"blocks.{i}", f"transformer.h.{i}"
         found += [
@@ -77,13 +132,18 @@ def rules(model: GPT) -> list[Rule]:
 
 def ignored(model: GPT) -> tuple[str, ...]:
     masks = (r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",)
-    return (*masks, r"lm_head\.weight") if model.config.tied else masks
+    return (*masks, *unused_head(model))
+
+
+def unused_head(model: GPT) -> tuple[str, ...]:
+    """A head for words that is the table itself, or that nobody asks."""
+    return (r"lm_head\.weight",) if model.config.tied or model.config.head != "words" else ()
 
 
 def describe(model: GPT) -> dict[str, Any]:
     c = model.config
     return {
-        "architectures": ["GPT2LMHeadModel"],
+        **describe_head(model, ARCHITECTURES),
         "vocab_size": c.vocab,
         "n_positions": c.context,
         "n_embd": c.dim,
@@ -95,12 +155,11 @@ def describe(model: GPT) -> dict[str, Any]:
         "embd_pdrop": c.dropout,
         "attn_pdrop": c.dropout,
         "layer_norm_epsilon": c.eps,
-        "tie_word_embeddings": c.tied,
     }
 
 
 def writes(model: nn.Module) -> bool:
-    return isinstance(model, GPT) and not model.config.labels
+    return is_gpt(model) and model.config.head != "states"
 
 
 FAMILY = Family(
@@ -108,7 +167,7 @@ FAMILY = Family(
     model_type="gpt2",
     schema=GPT2,
     harmless=frozenset({"embd_pdrop", "attn_pdrop", "initializer_range", "n_ctx", "reorder_and_upcast_attn"}),
-    architectures={"GPT2LMHeadModel": "words", "GPT2Model": "words"},
+    architectures=ARCHITECTURES,
     prefix="transformer.",
     settle=tied_as_in_the_file("transformer.wte.weight", "lm_head.weight"),
     build=build,

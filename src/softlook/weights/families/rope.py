@@ -7,6 +7,7 @@ from pydantic import ConfigDict, FiniteFloat, PositiveFloat, PositiveInt
 
 from softlook.base.errors import WeightsError
 from softlook.embed.rotary import Stretch
+from softlook.models.gpt import GPTConfig
 from softlook.models.llama import LlamaConfig
 from softlook.weights.schema import Closed
 
@@ -101,13 +102,13 @@ def _magnitude(rope: Rope, factor: float) -> float | None:
     return grown(rope.mscale) / grown(rope.mscale_all_dim) if rope.mscale and rope.mscale_all_dim else None
 
 
-def described(config: LlamaConfig, head_width: int) -> dict[str, Any]:
-    """`rope_parameters` for a config of ours."""
+def described(config: LlamaConfig | GPTConfig, width: int) -> dict[str, Any]:
+    """`rope_parameters` for a config of ours, of whose heads so much is rotated."""
     stretch = config.stretch
     if stretch is None:
         return {"rope_type": "default", "rope_theta": config.base}
     if stretch.kind == "ntk":  # a larger base is all it is
-        base = config.base * stretch.factor ** (head_width / max(head_width - 2, 1))
+        base = config.base * stretch.factor ** (width / max(width - 2, 1))
         return {"rope_type": "default", "rope_theta": base}
     found = {"rope_type": stretch.kind, "rope_theta": config.base, "factor": stretch.factor}
     if stretch.kind == "llama3":
