@@ -14,7 +14,7 @@ DecoderHead = Literal["words", "states", "classes"]
 
 
 def decoder_head(
-    head: DecoderHead,
+    head: str,
     dim: int,
     vocab: int,
     *,

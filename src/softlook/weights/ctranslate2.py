@@ -75,9 +75,7 @@ def to_ctranslate2(
     words = _words(vocabulary, tokenizer, model.config.vocab)
     if isinstance(model, GPT):
         if not is_gpt(model) or model.config.head != "words":
-            raise WeightsError(
-                "CTranslate2 is written for GPTs with the parts and the head of GPT-2; this has others"
-            )
+            raise WeightsError("CTranslate2 is written for GPTs with the parts and the head of GPT-2; this has others")
         spec = _gpt(model)
         _check_tokens(words, start, end, unknown)
         spec.register_vocabulary(words)
