@@ -8,7 +8,17 @@ from torch import nn
 from torch.nn import functional as F
 from torch.testing import assert_close
 
-from softlook.blocks import Block, GatedFeedForward, Mixing, PreNorm, SelfAttention, add_lora, look_on
+from softlook.blocks import (
+    Block,
+    GatedFeedForward,
+    Mixing,
+    PreNorm,
+    QKNormAttention,
+    RMSNorm,
+    SelfAttention,
+    add_lora,
+    look_on,
+)
 from softlook.blocks.onlooking import _is_worth_it
 
 CASES: dict[str, dict[str, Any]] = {
@@ -77,3 +87,10 @@ def test_a_rows_bits_do_not_depend_on_its_place_among_others(places: int) -> Non
     assert _is_worth_it(made.attend, x[:, :places], x)
     found = look_on(made, x[:, :places], x)
     assert bool((found == found[:1]).all())
+
+
+def test_normalised_queries_and_keys_are_looked_at_the_usual_way() -> None:
+    made, x = block(), torch.randn(3, 7, 24, dtype=torch.float64)
+    made.attend = QKNormAttention(24, heads=4, norm=RMSNorm).double()
+    assert not _is_worth_it(made.attend, x[:, :1], x)
+    assert_close(look_on(made, x[:, :1], x), made(x)[:, :1])

@@ -55,3 +55,11 @@ def test_a_label_that_is_not_known_is_an_error() -> None:
         LabelEmbedding(3, 4)(torch.tensor([3, 1]))
     with pytest.raises(ShapeError, match="made without labels. Leave label out, or make it with labels="):
         LabelEmbedding(0, 4)(torch.tensor([0]))
+
+
+def test_a_rounded_scale_is_the_root_of_the_width_in_the_precision_of_the_weights() -> None:
+    table = TokenEmbedding(3, 3072, scaled=True, rounded=True).bfloat16()
+    assert table.scale == 55.5  # and not 55.4256
+    ids = torch.tensor([[1]])
+    assert table(ids).equal(table.table(ids) * torch.tensor(55.5, dtype=torch.bfloat16))
+    assert TokenEmbedding(3, 3072, scaled=True).bfloat16().scale == pytest.approx(3072**0.5)

@@ -1,12 +1,14 @@
 """GPT: what it starts from, and what it is told beside the ids."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 from softlook import ShapeError
+from softlook.base.errors import ConfigError
 from softlook.models import GPT, GPTConfig
 
 SMALL = GPTConfig(vocab=10, context=8, dim=16, depth=2, heads=2, dropout=0.0, labels=3)
@@ -57,3 +59,23 @@ def test_a_label_that_the_model_was_not_made_for_is_an_error() -> None:
 def test_a_sequence_longer_than_the_context_is_an_error() -> None:
     with pytest.raises(ShapeError, match="knows positions 0 to 7; 0 to 8 came"):
         GPT(SMALL)(torch.zeros(1, 9, dtype=torch.long))
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi"])
+def test_positions_that_are_not_added_know_distances_alone(positions: Any) -> None:
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(vocab=10, context=8, dim=16, depth=2, heads=2, dropout=0.0, positions=positions)).eval()
+    assert model.places is None
+    assert_close(model(IDS, positions=torch.arange(4) + 100), model(IDS), rtol=1e-3, atol=1e-3)
+    assert not torch.allclose(model(IDS)[:, -1], model(IDS[:, [1, 0, 2, 3]])[:, -1], atol=1e-6)
+
+
+def test_parallel_residuals_add_what_both_layers_make_of_the_same_vector() -> None:
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(vocab=10, context=8, dim=16, depth=1, heads=2, dropout=0.0, parallel=True)).eval()
+    block: Any = model.blocks[0]
+    x = torch.randn(2, 4, 16)
+    looked, fed = block.attend(block.around_attend.norm(x)), block.feed(block.around_feed.norm(x))
+    assert_close(block(x), x + looked + fed)
+    with pytest.raises(ConfigError, match="in parallel have their norms before them"):
+        GPT(GPTConfig(parallel=True, norm="post"))

@@ -52,6 +52,7 @@ Kind = tuple[type[PreTrainedModel], type[Any], dict[str, Any]]
 LLAMAS: dict[str, dict[str, Any]] = {
     "llama": {},
     "llama, tied, with wide heads": {"tie_word_embeddings": True, "head_dim": 10},
+    "llama with GELU": {"hidden_act": "gelu"},
     "llama, one key head": {"num_key_value_heads": 1, "rms_norm_eps": 1e-3},
     "llama, another base": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
     "llama, linear": {"rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 100.0}},
@@ -207,11 +208,11 @@ def test_older_files_say_the_same_in_other_words(name: str, tmp_path: Path) -> N
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "biases": ({"attention_bias": True}, "this Llama has biases"),
     "biases inside": ({"mlp_bias": True}, "this Llama has biases"),
-    "another bend": ({"hidden_act": "gelu"}, "bends with silu; this one bends with 'gelu'"),
+    "an unknown activation": ({"hidden_act": "laplace"}, "no such activation is known: 'laplace'"),
     "dynamic": ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "as 'dynamic'.*knows default, linear"),
     "yarn, not rounded": ({"rope_parameters": {"rope_type": "yarn", "truncate": False, **YARN}}, "truncate=False"),
     "no factor": ({"rope_parameters": {"rope_type": "linear"}}, "as 'linear', with factor=None"),
-    "a part of each head": ({"partial_rotary_factor": 0.5}, "turns only a part of each head"),
+    "a part of each head": ({"partial_rotary_factor": 0.5}, "rotates only a part of each head"),
     "something unheard of": (
         {"rope_parameters": {"rope_type": "default", "mrope_section": [1, 2]}},
         "rope_parameters.mrope_section: Extra inputs are not permitted",
@@ -232,7 +233,7 @@ def test_a_qwen2_that_does_not_say_what_its_layers_are_is_refused(tmp_path: Path
     folder = saved(small("qwen2, a window in some layers"), tmp_path / "theirs")
     with pytest.raises(WeightsError, match="layer_types should name 3 layers, and names 1"):
         from_hugging_face(changed(folder, layer_types=["full_attention"]))
-    with pytest.raises(WeightsError, match="not how wide it is"):
+    with pytest.raises(WeightsError, match="does not say how wide it is"):
         from_hugging_face(changed(folder, layer_types=["sliding_attention"] * 3, use_sliding_window=False))
 
 

@@ -216,6 +216,10 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no such token": (gpt, {"end": "<eos>"}, "'<eos>' is no token of this vocabulary. Say which one is meant"),
     "no target words": (lambda: transformer(target_vocab=13), {}, "13 tokens for the target: give target_vocabulary="),
     "one vocabulary": (transformer, {"target_vocabulary": OTHERS}, "one vocabulary for both sides"),
+    "other positions": (lambda: gpt(positions="alibi"), {}, "parts and the head of GPT-2"),
+    "parallel residuals": (lambda: gpt(parallel=True), {}, "parts and the head of GPT-2"),
+    "words of another width": (lambda: gpt(embedding_width=12), {}, "parts and the head of GPT-2"),
+    "classes": (lambda: gpt(head="classes"), {}, "parts and the head of GPT-2"),
     "no such precision": (gpt, {"quantization": "int4"}, "quantization wants one of int8, .*; 'int4' came"),
 }
 

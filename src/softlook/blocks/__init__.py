@@ -15,6 +15,7 @@ from softlook.blocks.attention import SelfAttention as SelfAttention
 from softlook.blocks.block import Block as Block
 from softlook.blocks.block import DecoderBlock as DecoderBlock
 from softlook.blocks.block import ParallelBlock as ParallelBlock
+from softlook.blocks.block import ParallelResidualBlock as ParallelResidualBlock
 from softlook.blocks.branches import Branches as Branches
 from softlook.blocks.bridges import attention_from_convolution as attention_from_convolution
 from softlook.blocks.bridges import attention_from_linear as attention_from_linear
@@ -38,6 +39,7 @@ from softlook.blocks.memory import Growing as Growing
 from softlook.blocks.memory import LayerMemory as LayerMemory
 from softlook.blocks.memory import Memory as Memory
 from softlook.blocks.norms import RMSNorm as RMSNorm
+from softlook.blocks.norms import ZeroCenteredRMSNorm as ZeroCenteredRMSNorm
 from softlook.blocks.onlooking import look_on as look_on
 from softlook.blocks.persistent import AllAttention as AllAttention
 from softlook.blocks.persistent import AllAttentionBlock as AllAttentionBlock
@@ -45,6 +47,7 @@ from softlook.blocks.product_key import ProductKeyMemory as ProductKeyMemory
 from softlook.blocks.product_key import Usage as Usage
 from softlook.blocks.product_key import usage as usage
 from softlook.blocks.product_key import watch_usage as watch_usage
+from softlook.blocks.qk_norm import QKNormAttention as QKNormAttention
 from softlook.blocks.recurrent import BahdanauDecoder as BahdanauDecoder
 from softlook.blocks.recurrent import LuongDecoder as LuongDecoder
 from softlook.blocks.recurrent import RecurrentEncoder as RecurrentEncoder

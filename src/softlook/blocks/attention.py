@@ -126,6 +126,10 @@ class MultiHead(nn.Module):
         """The heads' answers side by side, and back to the model's width."""
         return self.to_out(mixed.transpose(1, 2).flatten(-2))
 
+    def queries(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B H T D"]:
+        """What `x` looks for."""
+        return self.split(self.to_query(x))
+
     def keys_values(self, x: Float[Tensor, "B S C"]) -> tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S D"]]:
         """What can be looked up in `x`."""
         return self.split(self.to_key(x)), self.split(self.to_value(x))
@@ -150,7 +154,7 @@ class SelfAttention(MultiHead):
         phases: Phases | None = None,
         memory: LayerMemory | None = None,
     ) -> Float[Tensor, "B T C"]:
-        query, (key, value) = self.split(self.to_query(x)), self.keys_values(x)
+        query, (key, value) = self.queries(x), self.keys_values(x)
         if phases is not None:
             query, key = rotary(query, phases), rotary(key, phases)
         if memory is not None:
@@ -178,7 +182,7 @@ class CrossAttention(MultiHead):
         bias: Bias | Tensor | None = None,
         memory: LayerMemory | None = None,
     ) -> Float[Tensor, "B T C"]:
-        query = self.split(self.to_query(x))
+        query = self.queries(x)
         key, value = self.keys_values(other) if memory is None else memory.recall(lambda: self.keys_values(other))
         if len(key) == len(query):
             return self.join(self.mix(query, key, value, mask, bias))

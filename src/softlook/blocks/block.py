@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from softlook.blocks.memory import LayerMemory
+from softlook.blocks.residual import PreNorm
 from softlook.ops.bias import Bias
 from softlook.ops.masks import Mask
 from softlook.ops.positions.rotary import Phases
@@ -93,3 +94,31 @@ class ParallelBlock(nn.Module):
     ) -> Float[Tensor, "B T C"]:
         look = partial(self.attend, mask=mask, bias=bias, phases=phases, memory=memory)
         return self.around(x, lambda normed: look(normed) + self.feed(normed))
+
+
+class ParallelResidualBlock(nn.Module):
+    """x + attend(norm(x)) + feed(another norm(x)): attention and feed-forward side by side, as in GPT-NeoX.
+
+    >>> import torch
+    >>> from softlook.blocks import FeedForward, PreNorm, SelfAttention
+    >>> around = lambda: PreNorm(nn.LayerNorm(16))
+    >>> ParallelResidualBlock(SelfAttention(16, heads=4), FeedForward(16), around)(torch.randn(2, 5, 16)).shape
+    torch.Size([2, 5, 16])
+    """
+
+    def __init__(self, attend: nn.Module, feed: nn.Module, around: Callable[[], PreNorm]) -> None:
+        super().__init__()
+        self.attend, self.around_attend = attend, around()
+        self.feed, self.around_feed = feed, around()
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T C"],
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        phases: Phases | None = None,
+        memory: LayerMemory | None = None,
+    ) -> Float[Tensor, "B T C"]:
+        look = partial(self.attend, mask=mask, bias=bias, phases=phases, memory=memory)
+        return self.around_attend(x, look) + self.around_feed.branch(x, self.feed)

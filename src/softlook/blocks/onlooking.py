@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from softlook.base.tracing import can_read
-from softlook.blocks.attention import Mixing, MultiHead
+from softlook.blocks.attention import Mixing, MultiHead, SelfAttention
 from softlook.blocks.block import Block
 
 
@@ -32,7 +32,7 @@ def look_on(block: Block, own: Float[Tensor, "B T C"], others: Float[Tensor, "B 
 
 
 def _as_ever(attend: MultiHead, own: Tensor, others: Tensor) -> Tensor:
-    query, (key, value) = attend.split(attend.to_query(own)), attend.keys_values(others)
+    query, (key, value) = attend.queries(own), attend.keys_values(others)
     return attend.join(attend.mix(query, key, value))
 
 
@@ -60,7 +60,7 @@ def _from_afar(attend: MultiHead, own: Tensor, others: Tensor) -> Tensor:
 
 def _is_worth_it(attend: nn.Module, own: Tensor, others: Tensor) -> bool:
     """On a CPU, where fewer products are less time; few onlookers; and nothing between queries and keys but a dot."""
-    if not can_read(own) or not own.shape[1] or not isinstance(attend, MultiHead):
+    if not can_read(own) or not own.shape[1] or type(attend) is not SelfAttention:
         return False
     layers, mix, (T, C), S = (attend.to_key, attend.to_value), attend.mix, own.shape[1:], others.shape[1]
     plain = type(mix) is Mixing and mix.scale is None and mix.score is None and mix.sink is None

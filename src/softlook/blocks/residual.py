@@ -31,8 +31,12 @@ class PreNorm(nn.Module):
         super().__init__()
         self.norm, self.drop = norm, Dropout(dropout)
 
+    def branch(self, x: Float[Tensor, "B T C"], layer: Layer) -> Float[Tensor, "B T C"]:
+        """What is added to x."""
+        return self.drop(layer(self.norm(x)))
+
     def forward(self, x: Float[Tensor, "B T C"], layer: Layer) -> Float[Tensor, "B T C"]:
-        return x + self.drop(layer(self.norm(x)))
+        return x + self.branch(x, layer)
 
 
 class Sandwich(nn.Module):

@@ -110,6 +110,11 @@ def speaker_for(
     mode = getattr(model, "mode", None)
     if mode not in ("decoder-only", "encoder-decoder"):
         raise ConfigError(f"a {type(model).__name__} does not say one word after the other; a decoder does")
+    head = getattr(getattr(model, "config", None), "head", "words")
+    if head != "words":
+        raise ConfigError(
+            f"this {type(model).__name__} answers with {head}; only a model with a head for words generates"
+        )
     if (mode == "encoder-decoder") != (source is not None):
         wanted = "wants a source to say in other words" if source is None else "reads no source: put it in the prompt"
         raise ConfigError(f"a {type(model).__name__} {wanted}")

@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -12,19 +13,31 @@ from softlook.base.tracing import can_read
 class TokenEmbedding(nn.Module):
     """One vector for each token; multiplied with the root of the width where `scaled`, as Vaswani et al. do.
 
+    With `rounded`, that root is first rounded to the precision of the weights, as Gemma does.
+
     >>> TokenEmbedding(10, 4)(torch.tensor([[3, 1, 4]])).shape
     torch.Size([1, 3, 4])
     """
 
-    def __init__(self, vocab: int, dim: int, *, scaled: bool = False) -> None:
+    def __init__(self, vocab: int, dim: int, *, scaled: bool = False, rounded: bool = False) -> None:
         super().__init__()
         self.table = nn.Embedding(vocab, dim)
-        self.scale = math.sqrt(dim) if scaled else 1.0
+        self.root, self.rounded = math.sqrt(dim) if scaled else 1.0, rounded
+
+    @property
+    def scale(self) -> float:
+        """What the vectors are multiplied with."""
+        return self._rounded().item() if self.rounded else self.root
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T C"]:
         self._check(ids)
         vectors = self.table(ids)
-        return vectors if self.scale == 1.0 else vectors * self.scale
+        if self.root == 1.0:
+            return vectors
+        return vectors * (self._rounded() if self.rounded else self.root)
+
+    def _rounded(self) -> Tensor:
+        return torch.tensor(self.root, dtype=self.table.weight.dtype, device="cpu")
 
     def _check(self, ids: Tensor) -> None:
         """On a GPU this would make the host wait for the device, and in a graph it has no place."""

@@ -44,9 +44,9 @@ class ClassHead(nn.Module):
     torch.Size([2, 3])
     """
 
-    def __init__(self, pool: nn.Module, dim: int, classes: int, *, dropout: float = 0.0) -> None:
+    def __init__(self, pool: nn.Module, dim: int, classes: int, *, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
-        self.pool, self.drop, self.to_classes = pool, Dropout(dropout), nn.Linear(dim, classes)
+        self.pool, self.drop, self.to_classes = pool, Dropout(dropout), nn.Linear(dim, classes, bias=bias)
 
     def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B K"]:
         return self.to_classes(self.drop(self.pool(x, present)))

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Literal
 
-from jaxtyping import Bool, Float
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -42,6 +43,36 @@ class FirstPool(nn.Module):
             return x[:, 0]
         first = present.int().argmax(1)  # of equals, argmax takes the first
         return x.gather(1, first[:, None, None].expand(-1, 1, x.shape[-1]))[:, 0]
+
+
+class LastPool(nn.Module):
+    """The last token that is there: in a decoder, the one that has seen all the others.
+
+    >>> import torch
+    >>> x = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])
+    >>> LastPool()(x), LastPool()(x, torch.tensor([[True, False]]))
+    (tensor([[3., 4.]]), tensor([[1., 2.]]))
+    """
+
+    def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B C"]:
+        if present is None:
+            return x[:, -1]
+        places = torch.arange(present.shape[1], device=present.device)
+        last = (places * present).argmax(1)  # the first token where none is there
+        return x.gather(1, last[:, None, None].expand(-1, 1, x.shape[-1]))[:, 0]
+
+
+def readable(
+    ids: Int[Tensor, "B T"], present: Bool[Tensor, "B T"] | None, pad: int | None
+) -> Bool[Tensor, "B T"] | None:
+    """Which tokens a pool may read: those that are there, and whose id is not that of padding; None for all.
+
+    >>> readable(torch.tensor([[5, 0, 0]]), None, 0)
+    tensor([[ True, False, False]])
+    """
+    if pad is None:
+        return present
+    return ids != pad if present is None else present & (ids != pad)
 
 
 class DensePool(nn.Module):

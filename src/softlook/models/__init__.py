@@ -1,5 +1,6 @@
 """Ids in, scores out: one screen each, made of the same few blocks."""
 
+from softlook.embed.rotary import Stretch as Stretch
 from softlook.models.bert import Bert as Bert
 from softlook.models.bert import BertConfig as BertConfig
 from softlook.models.causal_convolution import ConvolutionalLM as ConvolutionalLM
@@ -13,7 +14,6 @@ from softlook.models.gpt import GPT as GPT
 from softlook.models.gpt import GPTConfig as GPTConfig
 from softlook.models.llama import Llama as Llama
 from softlook.models.llama import LlamaConfig as LlamaConfig
-from softlook.models.llama import Stretch as Stretch
 from softlook.models.modern_bert import ModernBert as ModernBert
 from softlook.models.modern_bert import ModernBertConfig as ModernBertConfig
 from softlook.models.rnn_search import RNNSearch as RNNSearch

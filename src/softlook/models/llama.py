@@ -1,46 +1,33 @@
-"""Llama, and with it Mistral and Qwen2: a decoder-only Transformer with rotary positions and gated feed-forward."""
+"""Llama, and with it Mistral, Qwen, Gemma and Phi-3: a decoder-only Transformer with rotary positions and gated
+feed-forward layers."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from softlook.base.errors import ConfigError
 from softlook.blocks.attention import Mixing, SelfAttention, head_width_of
 from softlook.blocks.block import Block
-from softlook.blocks.feed_forward import GatedFeedForward
+from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, GatedFeedForward
 from softlook.blocks.initial import start
 from softlook.blocks.memory import Memory, check_memory, memories, places
-from softlook.blocks.norms import RMSNorm
-from softlook.blocks.residual import PreNorm
+from softlook.blocks.norms import RMSNorm, ZeroCenteredRMSNorm
+from softlook.blocks.present import among
+from softlook.blocks.qk_norm import QKNormAttention
+from softlook.blocks.residual import PreNorm, Sandwich
+from softlook.embed.rotary import Stretch, rotary_width_of, scaling_of
 from softlook.embed.tokens import TokenEmbedding
-from softlook.heads.language import language_head
+from softlook.heads.classify import Problem
+from softlook.heads.decoder import DecoderHead, decoder_head
+from softlook.heads.pooling import readable
 from softlook.ops.masks import Mask
 from softlook.ops.masks.kinds import Band
 from softlook.ops.masks.order import CAUSAL, decoder_mask
-from softlook.ops.positions.frequencies import Scaling, linear, llama3, ntk, yarn
 from softlook.ops.positions.rotary import phases
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stretch:
-    """How positions are stretched beyond the length that a model was first trained for."""
-
-    kind: Literal["linear", "ntk", "llama3", "yarn"]
-    """All positions alike, by a larger base, or fast and slow pairs apart, in one of two ways."""
-    factor: float
-    """How many times longer."""
-    context: int | None = None
-    """The length first trained for; only "llama3" and "yarn" ask."""
-    low: float = 1.0
-    """Pairs that turn fewer times than this in that length are stretched in full; likewise."""
-    high: float | None = None
-    """Pairs that turn more often than this stay; 4 ("llama3") or 32 ("yarn") where not told."""
-    magnitude: float | None = None
-    """What the phases are multiplied with; where not told 1, or in "yarn" what follows from the factor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +50,30 @@ class LlamaConfig:
     """Width of one head; `dim` shared out among them where not told."""
     hidden: int | None = None
     """Width inside the feed-forward layers; 8/3 of `dim` where not told."""
+    activation: ActivationName = "silu"
+    """The activation of the gates inside the feed-forward layers."""
     eps: float = 1e-5
     """Added to the mean square in norms."""
+    zero_centered_norm: bool = False
+    """Do norms scale by 1 + weight, as in Gemma?"""
+    sandwich_norm: bool = False
+    """Does a norm stand behind each layer as well, before it is added, as in Gemma?"""
+    qk_norm: bool = False
+    """Are queries and keys normalised per head, as in Qwen3 and Gemma 3?"""
+    attention_scale: float | None = None
+    """What the attention scores are multiplied with; one over the root of the head's width where not told."""
+    attention_logit_softcap: float | None = None
+    """The soft cap of the attention scores, if there is one."""
+    final_logit_softcap: float | None = None
+    """The soft cap of the scores of words, if there is one."""
+    scaled_embeddings: bool = False
+    """Are token vectors multiplied with the root of `dim`, in the precision of the weights, as in Gemma?"""
     base: float = 100_000.0
     """The slowest pair of a head turns about once in this many positions, times 2π."""
+    local_base: float | None = None
+    """The base of the layers with a window, whose positions are never stretched; that of all layers where not told."""
+    partial_rotary_factor: float = 1.0
+    """Share of each head that is rotated; the rest has no position."""
     stretch: Stretch | None = None
     """How positions are stretched beyond the first trained length, if they are."""
     window: int | None = None
@@ -79,8 +86,15 @@ class LlamaConfig:
     """Are words read and said with the same vectors?"""
     dropout: float = 0.0
     """Share of the looks dropped while training."""
-    head: Literal["words", "states"] = "words"
-    """Scores of words, or the normed vectors that they would be made from."""
+    head: DecoderHead = "words"
+    """Scores of words, the normed vectors that they would be made from, or scores of classes for the whole."""
+    classes: int = 2
+    """Number of classes."""
+    problem: Problem | None = None
+    """What the logits of the classes stand for; where it is not given, one class has a probability of its own, and
+    several exclude each other."""
+    pad: int | None = None
+    """The id of padding: classes are read off the last token that has another id."""
     causal: bool = True
     """Does a token see only those before it? Where not, the model is an encoder, as for text embeddings."""
 
@@ -101,29 +115,38 @@ class Llama(nn.Module):
         self.config = config
         self.mode = "decoder-only" if config.causal else "encoder-only"
         self.head_width = head_width_of(config.dim, config.heads) if config.head_width is None else config.head_width
-        if self.head_width % 2:
-            raise ConfigError(
-                f"rotary positions turn pairs of numbers; a head {self.head_width} wide is not made of pairs"
-            )
+        self.rotary_width = rotary_width_of(self.head_width, config.partial_rotary_factor)
         if config.base <= 0 or (config.base == 1 and config.stretch is not None and config.stretch.kind == "yarn"):
             raise ConfigError(f"rotary positions want a base above 0, and yarn one other than 1; {config.base} came")
         self.scaling, self.reaches = scaling_of(config.stretch), reaches_of(config)
-        self.tokens = TokenEmbedding(config.vocab, config.dim)
+        scaled = config.scaled_embeddings
+        self.tokens = TokenEmbedding(config.vocab, config.dim, scaled=scaled, rounded=scaled)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
-        self.norm = RMSNorm(config.dim, config.eps)
-        tied_to = self.tokens.table if config.tied else None
-        words = config.head == "words"
-        self.head = language_head(config.dim, config.vocab, tied_to=tied_to) if words else nn.Identity()
+        self.norm = self._norm(config.dim)
+        self.head = decoder_head(
+            config.head,
+            config.dim,
+            config.vocab,
+            classes=config.classes,
+            tied_to=self.tokens.table if config.tied else None,
+            softcap=config.final_logit_softcap,
+        )
         self._start()
 
+    def _norm(self, width: int) -> nn.Module:
+        return (ZeroCenteredRMSNorm if self.config.zero_centered_norm else RMSNorm)(width, self.config.eps)
+
     def _block(self) -> Block:
-        c = self.config
-        look = Mixing(dropout=c.dropout)
-        attend = SelfAttention(
-            c.dim, c.heads, kv_heads=c.kv_heads, head_width=self.head_width, bias=c.biases, out_bias=False, mix=look
-        )
-        feed = GatedFeedForward(c.dim, c.dim * 8 // 3 if c.hidden is None else c.hidden, F.silu)
-        return Block(attend, feed, lambda: PreNorm(RMSNorm(c.dim, c.eps)))
+        c, norm = self.config, self._norm
+        sizes = {"kv_heads": c.kv_heads, "head_width": self.head_width, "bias": c.biases, "out_bias": False}
+        look = Mixing(scale=c.attention_scale, softcap=c.attention_logit_softcap, dropout=c.dropout)
+        kind = partial(QKNormAttention, norm=norm) if c.qk_norm else SelfAttention
+        feed = GatedFeedForward(c.dim, c.dim * 8 // 3 if c.hidden is None else c.hidden, ACTIVATIONS[c.activation])
+
+        def around() -> nn.Module:
+            return Sandwich(norm(c.dim), norm(c.dim)) if c.sandwich_norm else PreNorm(norm(c.dim))
+
+        return Block(kind(c.dim, c.heads, mix=look, **sizes), feed, around)
 
     def _start(self) -> None:
         start(self)
@@ -135,41 +158,25 @@ class Llama(nn.Module):
         self,
         ids: Int[Tensor, "B T"],
         *,
+        present: Bool[Tensor, "B T"] | None = None,
         mask: Mask | Tensor | None = None,
         positions: Int[Tensor, "*B T"] | None = None,
         memory: Memory | None = None,
         last: int | None = None,
-    ) -> Float[Tensor, "B _ V"]:
-        """`mask` hides padding and other documents beside the future, or replaces the causal mask: see `decoder_mask`.
-        Layers with a window keep it. `positions` are for packed or left-padded rows. `last`: the logits of the last so
-        many positions are all that is wanted, and the others are not computed."""
+    ) -> Float[Tensor, "B *scores"]:
+        """`present` is True where there is a token. `mask` hides other documents beside the future, or replaces the
+        causal mask: see `decoder_mask`. Layers with a window keep it. `positions` are for packed or left-padded rows.
+        `last`: the logits of the last so many positions are all that is wanted, and the others are not computed."""
         check_memory(memory, causal=self.config.causal)
-        x, where = self.tokens(ids), places(ids, positions, memory)
-        turns = phases(where, self.head_width, base=self.config.base, scaling=self.scaling)
+        x, where, mask = self.tokens(ids), places(ids, positions, memory), among(present, mask)
         masks = {reach: decoder_mask(mask, reach) for reach in self.reaches}  # one for all alike layers
+        far = phases(where, self.rotary_width, base=self.config.base, scaling=self.scaling)
+        near = far if self.config.local_base is None else phases(where, self.rotary_width, base=self.config.local_base)
         kept = memories(memory, len(self.blocks))
         for block, reach, own in zip(self.blocks, self.reaches, kept, strict=True):
-            x = block(x, mask=masks[reach], phases=turns, memory=own)
-        return self.head(self.norm(x if last is None else x[:, -last:]))
-
-
-def scaling_of(stretch: Stretch | None) -> Scaling | None:
-    """What is done to the frequencies."""
-    if stretch is None:
-        return None
-    factor, context, low = stretch.factor, stretch.context, stretch.low
-    high = {"llama3": 4.0}.get(stretch.kind, 32.0) if stretch.high is None else stretch.high
-    if factor <= 0 or not 0 < low < high:
-        raise ConfigError(f"a stretch wants factor > 0 and 0 < low < high; {factor=}, {low=}, {high=} came")
-    if stretch.kind in ("linear", "ntk"):
-        made = {"linear": linear, "ntk": ntk}[stretch.kind](factor)
-    elif context is None:
-        raise ConfigError(f"to stretch positions as {stretch.kind!r}, say for which context it was first trained")
-    elif stretch.kind == "llama3":
-        made = llama3(factor, context=context, low=low, high=high)
-    else:
-        made = yarn(factor, context=context, slow=low, fast=high)
-    return made if stretch.magnitude is None else replace(made, magnitude=stretch.magnitude)
+            x = block(x, mask=masks[reach], phases=far if reach in (CAUSAL, None) else near, memory=own)
+        x = self.norm(x if last is None else x[:, -last:])
+        return self.head(x, readable(ids, present, self.config.pad)) if self.config.head == "classes" else self.head(x)
 
 
 def reaches_of(config: LlamaConfig) -> list[Band | None]:

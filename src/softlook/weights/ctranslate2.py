@@ -16,6 +16,7 @@ from softlook.blocks.feed_forward import ActivationName
 from softlook.embed.places import LearnedPlaces, SinusoidalPlaces
 from softlook.models.gpt import GPT
 from softlook.models.transformer import Entrance, Transformer
+from softlook.weights.families.gpt2 import is_gpt
 from softlook.weights.folders import new_folder
 from softlook.weights.structure import check_structure
 from softlook.weights.tokenizer import copy_tokenizer, read_tokenizer
@@ -77,6 +78,8 @@ def to_ctranslate2(
         raise WeightsError(f"quantization wants one of {', '.join(get_args(Quantization))}; {quantization!r} came")
     words = _words(vocabulary, tokenizer, model.config.vocab)
     if isinstance(model, GPT):
+        if not is_gpt(model) or model.config.head != "words":
+            raise WeightsError("CTranslate2 is written for GPTs with the parts and the head of GPT-2; this has others")
         spec = _gpt(model)
         _check_tokens(words, start, end, unknown)
         spec.register_vocabulary(words)
@@ -103,9 +106,10 @@ def _gpt(model: GPT) -> Any:
     decoder = spec.decoder
     decoder.scale_embeddings = False
     decoder.embeddings.weight = _numbers(model.tokens.table.weight)
-    decoder.position_encodings.encodings = _positions(model.places, c.context)
+    parts: Any = model
+    decoder.position_encodings.encodings = _positions(parts.places, c.context)
     _stack(decoder, model.blocks, model.norm)
-    _linear(decoder.projection, model.head)
+    _linear(decoder.projection, parts.head)
     spec.config.layer_norm_epsilon = c.eps
     return spec
 

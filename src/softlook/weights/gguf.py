@@ -11,7 +11,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from softlook.base.errors import WeightsError
-from softlook.models.llama import Llama, LlamaConfig, Stretch
+from softlook.embed.rotary import Stretch
+from softlook.models.llama import Llama, LlamaConfig
 from softlook.ops.positions.frequencies import llama3
 from softlook.weights.byte_level import Parts, put_together
 from softlook.weights.folders import told

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from softlook.base.errors import WeightsError
 from softlook.blocks.attention import Mixing
+from softlook.models import GPTConfig, LlamaConfig
 from softlook.ops.dispatch import Backend
 from softlook.weights.folders import new_folder
 from softlook.weights.loops import looped
@@ -47,10 +48,15 @@ class Input:
     """Does a model with this config take it?"""
 
 
+def _reads_padding(config: Any) -> bool:
+    """A decoder's scores of words do not depend on what stands behind them; its classes do."""
+    return not isinstance(config, GPTConfig | LlamaConfig) or config.head == "classes"
+
+
 INPUTS = {
     "ids": Input(("batch", "length")),
     "segments": Input(("batch", "length"), asked=lambda config: config.segments > 0),
-    "present": Input(("batch", "length"), torch.bool),
+    "present": Input(("batch", "length"), torch.bool, asked=_reads_padding),
     "source": Input(("batch", "source_length")),
     "target": Input(("batch", "target_length")),
     "source_present": Input(("batch", "source_length"), torch.bool),

@@ -36,22 +36,45 @@ class Same:
 
 @dataclass(frozen=True)
 class Stacked:
-    """Several of ours, equally large, stand one below the other in one of theirs."""
+    """Several of ours stand one below the other in one of theirs: equally large, or of these `sizes`."""
 
     ours: tuple[str, ...]
     theirs: str
     on_its_side: bool = False
+    sizes: tuple[int, ...] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         return self.ours
 
     def read(self, theirs: Tensors) -> Tensors:
-        parts = _turned(theirs[self.theirs], self.on_its_side).chunk(len(self.ours))
+        whole = _turned(theirs[self.theirs], self.on_its_side)
+        parts = whole.chunk(len(self.ours)) if self.sizes is None else whole.split(self.sizes)
         return dict(zip(self.ours, parts, strict=True))
 
     def write(self, ours: Tensors) -> Tensors:
         return {self.theirs: _turned(torch.cat([ours[name] for name in self.ours]), self.on_its_side)}
+
+
+@dataclass(frozen=True)
+class Interleaved:
+    """Several of ours in one of theirs, head by head: the first head of each, then the second of each."""
+
+    ours: tuple[str, ...]
+    theirs: str
+    heads: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.ours
+
+    def read(self, theirs: Tensors) -> Tensors:
+        parts = theirs[self.theirs].unflatten(0, (self.heads, len(self.ours), -1)).unbind(1)
+        return {name: part.flatten(0, 1) for name, part in zip(self.ours, parts, strict=True)}
+
+    def write(self, ours: Tensors) -> Tensors:
+        parts = [ours[name].unflatten(0, (self.heads, -1)) for name in self.ours]
+        return {self.theirs: torch.stack(parts, 1).flatten(0, 2)}
 
 
 @dataclass(frozen=True)
@@ -91,7 +114,7 @@ class Row:
         return {self.theirs: ours[self.ours][(None,) * self.axes]}
 
 
-Rule = Same | Stacked | Copy | Row
+Rule = Same | Stacked | Interleaved | Copy | Row
 
 
 def layer(ours: str, theirs: str, *kinds: str, on_its_side: bool = False) -> list[Rule]:

@@ -147,14 +147,21 @@ def plan_of(model: nn.Module, stack: Callable[..., Tensor]) -> Plan:
 
 
 def _gpt(model: Any, stack: Callable[..., Tensor]) -> Plan:
-    table = _weight(model.places.table)
+    if model.config.head != "words":
+        raise NotPlainError("it gives vectors or classes, not words")
+    if type(model.places) is not LearnedPlaces:
+        raise NotPlainError(f"its positions are {model.config.positions}, not learned")
+    if any(type(part) is not nn.Identity for part in (model.project_in, model.project_out)):
+        raise NotPlainError("its words have vectors of another width than its blocks")
+    table = _weight(model.places.table)[model.places.offset :]
 
     def places(count: int) -> Tensor:
         return table[:count]
 
+    first, last = (None if type(norm) is nn.Identity else _norm(norm) for norm in (model.embedding_norm, model.norm))
     return Plan(
-        _weight(model.tokens.table), model.tokens.scale, places, lambda count: None, None,
-        _layers(model.blocks, stack), _norm(model.norm), _sum(stack, model.head),
+        _weight(model.tokens.table), model.tokens.scale, places, lambda count: None, first,
+        _layers(model.blocks, stack), last, _sum(stack, model.head),
     )  # fmt: skip
 
 
@@ -162,7 +169,9 @@ def _llama(model: Any, stack: Callable[..., Tensor]) -> Plan:
     if model.config.window is not None:
         raise NotPlainError("some layers look through a window")
     if model.config.head != "words":
-        raise NotPlainError("it says vectors, not words")
+        raise NotPlainError("it gives vectors or classes, not words")
+    if model.rotary_width != model.head_width:
+        raise NotPlainError("only a part of each head is rotated")
     table, width, base, scaling = _weight(model.tokens.table), model.head_width, model.config.base, model.scaling
 
     def turns(count: int) -> tuple[Tensor, Tensor]:

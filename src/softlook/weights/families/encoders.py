@@ -29,13 +29,18 @@ PROBLEMS: dict[str | None, Problem | None] = {
 """Hugging Face's names for what logits stand for -> ours."""
 
 
-class EncoderConfig(Closed):
-    """The fields of config.json that say what the head is, which all of them share."""
+class ClassConfig(Closed):
+    """The fields of config.json that say what classes there are, and what their logits stand for."""
 
-    tie_word_embeddings: bool = True
     id2label: dict[str, Any] | None = None
     num_labels: PositiveInt = 2
     problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = None
+
+
+class EncoderConfig(ClassConfig):
+    """The fields of config.json that say what the head is, which all encoders share."""
+
+    tie_word_embeddings: bool = True
 
 
 def with_head(config: BertConfig, head: str, theirs: EncoderConfig) -> BertConfig:
@@ -46,7 +51,7 @@ def with_head(config: BertConfig, head: str, theirs: EncoderConfig) -> BertConfi
     return replace(config, head=cast(BertHead, head), **class_fields(theirs, head))
 
 
-def class_fields(theirs: EncoderConfig, head: str) -> dict[str, Any]:
+def class_fields(theirs: ClassConfig, head: str) -> dict[str, Any]:
     """The number of classes or tags, where the head has them, and what their logits stand for."""
     if head not in ("classes", "tags"):
         return {}

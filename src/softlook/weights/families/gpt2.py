@@ -1,6 +1,10 @@
-"""GPT-2. Its linear layers are stored on their side, and query, key and value in one piece."""
+"""GPT-2. Its linear layers are stored on their side, and query, key and value in one piece.
 
-from typing import Any
+What GPT-NeoX, OPT and Bloom share with it is here, and used there.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeGuard
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import nn
@@ -8,13 +12,25 @@ from torch import nn
 from softlook.base.errors import WeightsError
 from softlook.models.gpt import GPT, GPTConfig
 from softlook.weights.families.activations import from_theirs, to_theirs
+from softlook.weights.families.encoders import ClassConfig, class_fields, label_names
 from softlook.weights.families.tables import tied_as_in_the_file
 from softlook.weights.family import Family
 from softlook.weights.renaming import Rule, Same, Stacked, layer
-from softlook.weights.schema import Closed
+
+ARCHITECTURES = {
+    "GPT2LMHeadModel": "words",
+    "GPT2Model": "words",
+    "GPT2ForSequenceClassification": "classes",
+}
 
 
-class GPT2(Closed):
+class GPTLike(ClassConfig):
+    """The fields that all of them share."""
+
+    pad_token_id: int | None = None
+
+
+class GPT2(GPTLike):
     """Hugging Face's GPT2Config, as far as it changes the numbers."""
 
     vocab_size: PositiveInt = 50257
@@ -51,8 +67,44 @@ def build(theirs: GPT2, head: str) -> GPT:
             eps=theirs.layer_norm_epsilon,
             tied=theirs.tie_word_embeddings,
             causal=theirs.is_causal,
+            **head_of(theirs, head),
         )
     )
+
+
+def head_of(theirs: GPTLike, head: str) -> dict[str, Any]:
+    """The head of a model, in our words."""
+    if head != "classes":
+        return {"head": head}
+    return {"head": head, "pad": theirs.pad_token_id, **class_fields(theirs, head)}
+
+
+def head_rules(model: GPT) -> list[Rule]:
+    """The head of a model, as all of them name it."""
+    if model.config.head == "words" and not model.config.tied:
+        return layer("head", "lm_head", "weight")
+    return layer("head.to_classes", "score", "weight") if model.config.head == "classes" else []
+
+
+def describe_head(model: GPT, architectures: Mapping[str, str]) -> dict[str, Any]:
+    """The head of a model, in their words."""
+    c: Any = model.config
+    padding = {"pad_token_id": c.pad} if c.head == "classes" else {}
+    kind = next(kind for kind, head in architectures.items() if head == c.head)
+    return {"architectures": [kind], "tie_word_embeddings": c.tied, **padding, **label_names(c)}
+
+
+PARTS = """
+    causal embedding_norm embedding_width labels norm parallel partial_rotary_factor position_offset positions stretch
+"""
+
+
+def is_gpt(model: nn.Module, *free: str, **parts: Any) -> TypeGuard[GPT]:
+    """Is it a GPT, are these its parts, and is it but for the `free` ones GPT-2 beside?"""
+    if not isinstance(model, GPT):
+        return False
+    wanted = {part: parts.get(part, getattr(GPTConfig(), part)) for part in PARTS.split() if part not in free}
+    return all(getattr(model.config, part) == value for part, value in wanted.items())
 
 
 def rules(model: GPT) -> list[Rule]:
@@ -61,8 +113,7 @@ def rules(model: GPT) -> list[Rule]:
         Same("places.table.weight", "transformer.wpe.weight"),
         *layer("norm", "transformer.ln_f"),
     ]
-    if not model.config.tied:
-        found += layer("head", "lm_head", "weight")
+    found += head_rules(model)
     for i in range(model.config.depth):
         ours, theirs = f"blocks.{i}", f"transformer.h.{i}"
         found += [
@@ -80,13 +131,18 @@ def rules(model: GPT) -> list[Rule]:
 
 def ignored(model: GPT) -> tuple[str, ...]:
     masks = (r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",)
-    return (*masks, r"lm_head\.weight") if model.config.tied else masks
+    return (*masks, *unused_head(model))
+
+
+def unused_head(model: GPT) -> tuple[str, ...]:
+    """A head for words that is the table itself, or that nobody asks."""
+    return (r"lm_head\.weight",) if model.config.tied or model.config.head != "words" else ()
 
 
 def describe(model: GPT) -> dict[str, Any]:
     c = model.config
     return {
-        "architectures": ["GPT2LMHeadModel"],
+        **describe_head(model, ARCHITECTURES),
         "vocab_size": c.vocab,
         "n_positions": c.context,
         "n_embd": c.dim,
@@ -98,13 +154,12 @@ def describe(model: GPT) -> dict[str, Any]:
         "embd_pdrop": c.dropout,
         "attn_pdrop": c.dropout,
         "layer_norm_epsilon": c.eps,
-        "tie_word_embeddings": c.tied,
         "is_causal": c.causal,
     }
 
 
 def writes(model: nn.Module) -> bool:
-    return isinstance(model, GPT) and not model.config.labels
+    return is_gpt(model, "causal") and model.config.head != "states"
 
 
 FAMILY = Family(
@@ -112,7 +167,7 @@ FAMILY = Family(
     model_type="gpt2",
     schema=GPT2,
     harmless=frozenset({"embd_pdrop", "attn_pdrop", "initializer_range", "n_ctx", "reorder_and_upcast_attn"}),
-    architectures={"GPT2LMHeadModel": "words", "GPT2Model": "words"},
+    architectures=ARCHITECTURES,
     prefix="transformer.",
     settle=tied_as_in_the_file("transformer.wte.weight", "lm_head.weight"),
     build=build,

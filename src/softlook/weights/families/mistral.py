@@ -9,9 +9,11 @@ from softlook.models.llama import Llama
 from softlook.weights.families.llama import (
     HARMLESS,
     LlamaLike,
+    architectures,
     bare,
     config_of,
     describe_like,
+    has_only,
     has_window,
     ignored,
     is_even,
@@ -39,7 +41,7 @@ def describe(model: Llama) -> dict[str, Any]:
 
 
 def writes(model: nn.Module) -> bool:
-    if not isinstance(model, Llama) or model.config.biases:
+    if not has_only(model, "causal"):
         return False
     return len(set(model.reaches)) == 1 if has_window(model) else not is_even(model)
 
@@ -49,7 +51,7 @@ FAMILY = Family(
     model_type="mistral",
     schema=Mistral,
     harmless=HARMLESS,
-    architectures={"MistralForCausalLM": "words", "MistralModel": "states"},
+    architectures=architectures("Mistral"),
     prefix="model.",
     settle=settle,
     build=build,

@@ -6,7 +6,9 @@ from typing import Any
 from pydantic import ConfigDict, FiniteFloat, PositiveFloat, PositiveInt
 
 from softlook.base.errors import WeightsError
-from softlook.models.llama import LlamaConfig, Stretch
+from softlook.embed.rotary import Stretch
+from softlook.models.gpt import GPTConfig
+from softlook.models.llama import LlamaConfig
 from softlook.weights.schema import Closed
 
 
@@ -28,7 +30,9 @@ class Rope(Closed):
     mscale: FiniteFloat | None = None
     mscale_all_dim: FiniteFloat | None = None
     truncate: bool = True
-    partial_rotary_factor: FiniteFloat = 1.0
+    partial_rotary_factor: PositiveFloat | None = None
+    short_factor: list[FiniteFloat] | None = None
+    long_factor: list[FiniteFloat] | None = None
     finetuned: bool | None = None  # a note on how it was trained
 
 
@@ -40,7 +44,7 @@ class Rotary(Closed):
     rope_parameters: Rope | None = None
     rope_scaling: Rope | None = None
     rope_theta: PositiveFloat | None = None
-    partial_rotary_factor: FiniteFloat = 1.0
+    partial_rotary_factor: PositiveFloat | None = None
 
 
 KNOWN = "default, linear, llama3, yarn"
@@ -48,12 +52,22 @@ KNOWN = "default, linear, llama3, yarn"
 
 def base_and_stretch(theirs: Rotary) -> tuple[float, Stretch | None]:
     """The base, and how positions are stretched."""
-    given = (rope for rope in (theirs.rope_scaling, theirs.rope_parameters) if rope is not None)
-    rope = next((rope for rope in given if rope.model_fields_set), Rope())  # {} says nothing, not that all is default
-    if rope.partial_rotary_factor != 1 or theirs.partial_rotary_factor != 1:
-        raise WeightsError("this model turns only a part of each head; softlook's Llama turns all of it")
+    rope = _given(theirs)
     base = next((base for base in (rope.rope_theta, theirs.rope_theta) if base is not None), 10_000.0)
     return base, _stretch(rope, theirs)
+
+
+def rotated_part(theirs: Rotary, otherwise: float = 1.0) -> float:
+    """The share of each head that is rotated."""
+    rope = _given(theirs)
+    told = (rope.partial_rotary_factor, theirs.partial_rotary_factor)
+    return next((factor for factor in told if factor is not None), otherwise)
+
+
+def _given(theirs: Rotary) -> Rope:
+    """What the config says of positions, under its older or newer name; {} says nothing, not that all is default."""
+    given = (rope for rope in (theirs.rope_scaling, theirs.rope_parameters) if rope is not None)
+    return next((rope for rope in given if rope.model_fields_set), Rope())
 
 
 def _stretch(rope: Rope, theirs: Rotary) -> Stretch | None:
@@ -94,13 +108,13 @@ def _magnitude(rope: Rope, factor: float) -> float | None:
     return grown(rope.mscale) / grown(rope.mscale_all_dim) if rope.mscale and rope.mscale_all_dim else None
 
 
-def described(config: LlamaConfig, head_width: int) -> dict[str, Any]:
-    """`rope_parameters` for a config of ours."""
+def described(config: LlamaConfig | GPTConfig, width: int) -> dict[str, Any]:
+    """`rope_parameters` for a config of ours, of whose heads so much is rotated."""
     stretch = config.stretch
     if stretch is None:
         return {"rope_type": "default", "rope_theta": config.base}
     if stretch.kind == "ntk":  # a larger base is all it is
-        base = config.base * stretch.factor ** (head_width / max(head_width - 2, 1))
+        base = config.base * stretch.factor ** (width / max(width - 2, 1))
         return {"rope_type": "default", "rope_theta": base}
     found = {"rope_type": stretch.kind, "rope_theta": config.base, "factor": stretch.factor}
     if stretch.kind == "llama3":
