@@ -226,7 +226,11 @@ def test_learned_positions_end_and_sinusoidal_ones_do_not() -> None:
     ("field", "wrong", "message"),
     [
         ("norm", "sandwich", "norm wants one of post, pre; 'sandwich' came"),
-        ("places", "rotary", "places wants one of sinusoidal, sinusoidal_half, learned; 'rotary' came"),
+        (
+            "places",
+            "rotary",
+            "places wants one of sinusoidal, sinusoidal_half, sinusoidal_tensor2tensor, learned; 'rotary' came",
+        ),
         ("heads", 5, "5 heads cannot share a width of 24 evenly"),
     ],
 )
