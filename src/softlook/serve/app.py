@@ -14,6 +14,7 @@ from softlook.serve.guards import Body, Names, SafeHeaders, Token
 from softlook.serve.hall import Hall, UnknownModelError
 from softlook.serve.metrics import Counting, Metrics
 from softlook.serve.pages import Counter, router
+from softlook.serve.recovery import ModelError, OutOfMemoryError
 from softlook.serve.waiting import GoneError
 
 try:
@@ -113,6 +114,11 @@ def _broken(request: Any, fault: Any) -> JSONResponse:
     return refused(503, str(fault), kind="server_error")
 
 
+def _failed(request: Any, fault: Any) -> JSONResponse:
+    log.error("answered with 500: %s", fault)
+    return refused(500, str(fault), kind="server_error")
+
+
 def _gone(request: Any, fault: Any) -> JSONResponse:
     return refused(408, "the client has gone")
 
@@ -128,8 +134,10 @@ FAULTS: dict[Any, Any] = {
     UnknownModelError: lambda request, fault: refused(404, str(fault), kind="not_found_error", code="model_not_found"),
     DataError: lambda request, fault: refused(400, str(fault)),
     ConfigError: lambda request, fault: refused(400, str(fault)),
-    ShapeError: _broken,
-    WeightsError: _broken,
+    ShapeError: _failed,
+    WeightsError: _failed,
+    ModelError: _failed,
+    OutOfMemoryError: _broken,
     BusyError: _busy,
     BrokenError: _broken,
     GoneError: _gone,
