@@ -11,6 +11,7 @@ from typing import Protocol
 
 import torch
 
+from softlook.base.errors import WeightsError
 from softlook.serve.asking import Ask, Listener, Piece, Ticket
 from softlook.serve.desks import Desk
 from softlook.serve.recovery import ModelError, explained
@@ -259,7 +260,7 @@ class Engine:
 
     def _judge(self, over: Sequence[Ticket]) -> None:
         """Are all answers failures of late?"""
-        failed = [ticket.fault for ticket in over if isinstance(ticket.fault, ModelError)]
+        failed = [ticket.fault for ticket in over if isinstance(ticket.fault, ModelError | WeightsError)]
         if len(failed) < len(over):
             self._in_a_row, self.fault = 0, None
         self._in_a_row += len(failed)

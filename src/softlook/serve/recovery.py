@@ -66,7 +66,7 @@ class Outcome:
     """What a turn met with."""
 
     faults: int = 0
-    """Steps that failed."""
+    """Steps that failed for another reason than a request or the weights."""
     exhausted: bool = False
     """Did one of them run out of memory?"""
     postponed: list[Ticket] = field(default_factory=list)
@@ -86,7 +86,8 @@ def advance(group: Group, outcome: Outcome, *, alone: bool) -> Sequence[Group]:
     left = [ticket for ticket in group.tickets if not (ticket.over or ticket.cancelled)]
     group.release()
     exhausted = _is_out_of_memory(fault)
-    outcome.faults, outcome.exhausted = outcome.faults + 1, outcome.exhausted or exhausted
+    outcome.faults += not isinstance(fault, OF_THE_REQUEST)
+    outcome.exhausted = outcome.exhausted or exhausted
     _forget(fault, len(left))
     if len(left) > 1:
         half = (len(left) + 1) // 2
@@ -114,7 +115,8 @@ def _is_out_of_memory(fault: BaseException) -> bool:
 
 def _forget(fault: BaseException, requests: int) -> None:
     """Log a fault, and let go of the tensors that its traceback holds."""
-    log.error("a step of %d requests failed with %s", requests, type(fault).__name__, exc_info=fault)
+    level = logging.INFO if isinstance(fault, OF_THE_REQUEST) else logging.ERROR
+    log.log(level, "a step of %d requests failed with %s", requests, type(fault).__name__, exc_info=fault)
     traceback.clear_frames(fault.__traceback__)
     fault.__traceback__ = None
     if _is_out_of_memory(fault):

@@ -79,8 +79,13 @@ class ServedTable:
 class RowGroup:
     """Rows of requests that are answered together, all in the same way."""
 
-    def __init__(self, table: Table, tickets: Sequence[Ticket]) -> None:
-        self.table, self.tickets = table, list(tickets)
+    def __init__(self, table: Table, tickets: Sequence[Ticket], *, is_open: bool = True) -> None:
+        """Others may join one that is open; not one that is tried again after a fault."""
+        self.table, self.tickets, self.is_open = table, list(tickets), is_open
+
+    def takes(self, ticket: Ticket) -> bool:
+        """May this one be answered together with those that are here?"""
+        return self.is_open and all(one.ask.looks is ticket.ask.looks for one in self.tickets)
 
     def turn(self) -> "list[RowGroup]":
         """All of them."""
@@ -94,7 +99,7 @@ class RowGroup:
         return []
 
     def restart(self, tickets: Sequence[Ticket]) -> "RowGroup":
-        return RowGroup(self.table, tickets)
+        return RowGroup(self.table, tickets, is_open=False)
 
     def release(self) -> None:
         self.tickets = []
@@ -115,8 +120,12 @@ class TableDesk(GroupedDesk):
         return not others or count_of([*others, ticket]) <= self.room // (1 + ticket.ask.is_long)
 
     def join(self, tickets: Sequence[Ticket]) -> None:
-        kinds = [[ticket for ticket in tickets if ticket.ask.looks is looks] for looks in (False, True)]
-        self.groups += [RowGroup(self.table, alike) for alike in kinds if alike]
+        for ticket in tickets:
+            found = next((one for one in self.groups if isinstance(one, RowGroup) and one.takes(ticket)), None)
+            if found is None:
+                self.groups.append(RowGroup(self.table, [ticket]))
+            else:
+                found.tickets.append(ticket)
 
     def used(self) -> int:
         return count_of(self.tickets)
