@@ -9,7 +9,7 @@ from torch import Tensor
 from softlook.decode import Token
 from softlook.serve.asking import Ticket
 from softlook.serve.choosing import choose
-from softlook.serve.recovery import Group, Outcome, advance, explained
+from softlook.serve.recovery import Group, Outcome, advance, explained, release_memory
 
 log = logging.getLogger("softlook.serve")
 REGAIN = 1024
@@ -83,6 +83,7 @@ class GroupedDesk:
     def _budget(self, outcome: Outcome) -> None:
         """After running out of memory fewer requests come in, and gradually more again."""
         if outcome.exhausted:
+            release_memory()
             self.room = max(min(self.room, self.used()) * 3 // 4, 1)
         elif self.room < self.places:
             self.room = min(self.room + self.places // REGAIN + 1, self.places)

@@ -113,13 +113,16 @@ def _is_out_of_memory(fault: BaseException) -> bool:
     return isinstance(fault, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(fault)
 
 
+def release_memory() -> None:
+    """Give what is not used any more back to the GPU. On a CPU it is free as soon as nobody refers to it."""
+    if torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
 def _forget(fault: BaseException, requests: int) -> None:
     """Log a fault, and let go of the tensors that its traceback holds."""
     level = logging.INFO if isinstance(fault, OF_THE_REQUEST) else logging.ERROR
     log.log(level, "a step of %d requests failed with %s", requests, type(fault).__name__, exc_info=fault)
     traceback.clear_frames(fault.__traceback__)
     fault.__traceback__ = None
-    if _is_out_of_memory(fault):
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
