@@ -177,7 +177,7 @@ def test_a_stream_whose_first_send_fails_is_not_generated(bench: Bench, monkeypa
 
 
 def one(bench: Bench, dice: random.Random, kind: str, step: str, fault: str) -> None:
-    if fault == "nan" and step != "step":
+    if fault == "nan" and (step != "step" or kind == "explained"):  # NaN: a column that is never looked at
         return
     passes = dice.randint(1, 3 if step == "join" else 8)
     bench.try_fault(kind, f"{KINDS[kind][0]} {step}", fault, passes, others(kind, dice))
