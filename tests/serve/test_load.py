@@ -208,6 +208,16 @@ def test_a_server_that_ends_finishes_what_it_can_and_waits_for_no_more(monkeypat
         client.close()
 
 
+def test_a_server_with_no_request_in_flight_ends_whoever_is_connected() -> None:
+    with listening(Hall([served("gpt", speaker())])) as address:
+        client = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: local")  # the rest never comes
+        assert httpx.get(f"{address}/healthz", timeout=30).status_code == 200
+        began = time.monotonic()
+    assert time.monotonic() - began < running.FLUSH + 2
+    client.close()
+
+
 def test_a_client_that_sends_slowly_is_given_up_and_others_are_served() -> None:
     hall = Hall([served("gpt", speaker())], Limits(reading=0.5))
     with listening(hall) as address:

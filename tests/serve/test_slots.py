@@ -72,6 +72,25 @@ def step(model: torch.nn.Module, slots: Slots, rows: list[list[int]]) -> torch.T
     return model(last, memory=slots, mask=mask, positions=lengths[:, None] - 1)[:, -1]
 
 
+def test_what_a_row_leaves_behind_does_not_reach_the_next(model: torch.nn.Module) -> None:
+    """A masked value is multiplied with 0, and 0 times NaN is NaN."""
+    slots, rows = Slots(), list[list[int]]()
+    with torch.no_grad():
+        join(model, slots, rows, [9, 3, 9])
+        for slot in slots.slots:
+            for kept in slot.both:
+                kept[[0, 2], :, slots.end - 9 : slots.end] = torch.nan
+        for row in (2, 0):
+            slots.leave(row)
+            rows[row] = rows[-1]
+            rows.pop()
+        for lengths in ([2, 4], [9]):  # first narrow, and then a row that makes all of them wider
+            join(model, slots, rows, lengths)
+            scores = step(model, slots, rows)
+            alone = torch.stack([model(torch.tensor([row]))[0, -1] for row in rows])
+            torch.testing.assert_close(scores, alone, rtol=1e-3, atol=1e-4)
+
+
 def test_the_last_to_leave_turns_off_the_light(model: torch.nn.Module) -> None:
     slots, rows = Slots(), list[list[int]]()
     with torch.no_grad():

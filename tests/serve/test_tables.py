@@ -1,6 +1,7 @@
 """Rows of tables, asked over HTTP: the answers are the estimator's own, whoever else asks."""
 
 import asyncio
+import copy
 import json
 import random
 import socket
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import torch
 from starlette.testclient import TestClient
 
 from softlook.base.errors import ConfigError
@@ -323,10 +325,17 @@ def test_a_desk_takes_no_more_than_it_has_room_for() -> None:
 def test_a_model_that_breaks_is_said_and_goes_on() -> None:
     hall = Hall([ServedTable("pretended", Pretended())])
     client = TestClient(make_app(hall), base_url="http://localhost", raise_server_exceptions=False)
-    assert post(client, "pretended", rows=[{"x": 13}]).status_code == 503
+    assert post(client, "pretended", rows=[{"x": 13}]).status_code == 500
     assert answer(client, model="pretended", rows=[{"x": 1}])["predictions"] == [2.0]
     assert hall.seats["pretended"].engine.counts.faults == 1
     hall.close()
+
+
+def test_a_model_is_copied_to_double_precision_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, copies = tables()[0].table, []
+    monkeypatch.setattr(copy, "deepcopy", lambda one: copies.append(one))
+    parts = table.read({name: [None] * 40 for name in table.columns}, 40)
+    assert torch.equal(table.answer(parts), table.answer(parts)) and not copies
 
 
 def test_a_client_that_leaves_stops_costing_within_a_second() -> None:

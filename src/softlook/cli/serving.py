@@ -31,7 +31,9 @@ def serve(
     device: Annotated[str, Parameter(help="auto: cuda, then mps, then cpu")] = "auto",
     queue: Annotated[int, Parameter(help="sequences that may wait before requests are refused")] = 1024,
     rows: Annotated[int, Parameter(help="sequences that are worked on together")] = 64,
-    memory: Annotated[float, Parameter(help="GiB for what is remembered of sequences under way")] = 2.0,
+    memory: Annotated[
+        float | None, Parameter(help="GiB for the KV cache of each model; a share of what is free where it is left out")
+    ] = None,
     answer: Annotated[int, Parameter(help="words of one answer, at most")] = 4096,
     body: Annotated[int, Parameter(help="bytes of a request, at most")] = 1 << 20,
 ) -> None:
@@ -45,7 +47,7 @@ def serve(
         raise ConfigError(
             "which model shall be served? Name a run: softlook serve runs/NAME. `softlook runs` lists them."
         )
-    if min(queue, rows, answer, body) < 1 or memory <= 0 or not 0 <= port < 65536:
+    if min(queue, rows, answer, body) < 1 or (memory is not None and memory <= 0) or not 0 <= port < 65536:
         raise ConfigError("queue, rows, memory, answer and body are above 0, and a port is below 65,536")
     address = Address(host=host, port=port, token=_token(token, token_file), names=names)
     served = [_loaded(folder, name, device) for name, folder in names_of(runs).items()]

@@ -1,7 +1,9 @@
 """A table's model behind a server's page: cells as JSON has them become what an estimator reads."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,8 @@ class AskedTable:
         self.taking = tuple(map(Taking, self.estimator.columns_.learned))
         self.device = choose_device(self.estimator.device)
         self.estimator.model_.to(self.device)
+        self.exact = None if self.device.type == "mps" else copy.deepcopy(self.estimator.model_).double()
+        """The model in double precision, in which few rows are answered: copied once, not for every block of them."""
 
     @property
     def kind(self) -> str:
@@ -65,7 +69,7 @@ class AskedTable:
 
     def answer(self, parts: Sequence[Part]) -> Tensor:
         """(N, C) in double precision: probabilities, or numbers in units of learning."""
-        found = self._by_blocks(self.estimator._answers_to, parts)
+        found = self._by_blocks(partial(self.estimator._answers_to, exact=self.exact), parts)
         return found.round(decimals=DIGITS) if self.estimator.family == "tab" else found
 
     def looks(self, parts: Sequence[Part]) -> Tensor:

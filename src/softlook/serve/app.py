@@ -15,6 +15,7 @@ from softlook.serve.hall import Hall, UnknownModelError
 from softlook.serve.metrics import Counting, Metrics
 from softlook.serve.pages import Counter, router
 from softlook.serve.parsing import BadRequestError, first_fault
+from softlook.serve.recovery import ModelError, OutOfMemoryError
 from softlook.serve.waiting import GoneError
 
 try:
@@ -115,6 +116,11 @@ def _broken(request: Any, fault: Any) -> JSONResponse:
     return refused(503, str(fault), kind="server_error")
 
 
+def _failed(request: Any, fault: Any) -> JSONResponse:
+    log.error("answered with 500: %s", fault)
+    return refused(500, str(fault), kind="server_error")
+
+
 def _gone(request: Any, fault: Any) -> JSONResponse:
     return refused(408, "the client has gone")
 
@@ -131,8 +137,10 @@ FAULTS: dict[Any, Any] = {
     BadRequestError: _bad,
     DataError: lambda request, fault: refused(400, str(fault)),
     ConfigError: lambda request, fault: refused(400, str(fault)),
-    ShapeError: _broken,
-    WeightsError: _broken,
+    ShapeError: _failed,
+    WeightsError: _failed,
+    ModelError: _failed,
+    OutOfMemoryError: _broken,
     BusyError: _busy,
     BrokenError: _broken,
     GoneError: _gone,

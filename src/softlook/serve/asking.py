@@ -1,7 +1,9 @@
 """What is asked of a model, and what comes back: plain values that pass from the web to the worker and back again."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence, Sized
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -11,6 +13,7 @@ from softlook.decode.choosing import Row
 from softlook.decode.habits import Habits
 from softlook.decode.rules import frequency_penalty, presence_penalty, repetition_penalty
 
+log = logging.getLogger("softlook.serve")
 COLDEST = 1e-3
 """Temperatures below this are taken for 0: the likeliest word."""
 
@@ -147,6 +150,12 @@ class Ticket:
     cancelled: bool = False
     """Set by whoever no longer waits; the worker drops it between two words."""
     over: bool = False
+    fault: Exception | None = None
+    """Why there is no answer, where there is none."""
+    overtaken: int = 0
+    """How many that came later were let in before it, because it found no room."""
+    postponed: bool = False
+    """Is it to wait until it is alone, because memory ran out in company?"""
     told: int = 0
     """How many tokens were told already."""
     shown: int = 0
@@ -161,13 +170,18 @@ class Ticket:
         heard = None if ask.stop is None else ask.stop.listen(ask.prompt[-16:])
         self.row = Row(list(ask.prompt), ask.number, ask.limit, heard)
 
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        """What the next token comes after: the prompt, and the tokens generated so far."""
+        return (*self.ask.prompt, *self.row.new)
+
     def take(self, token: Token) -> None:
         """One word more; whoever streams hears of it."""
         self.row.take(token, self.ask.end)
         if self.row.reason is not None:
             self._finish(self.row.reason)
         elif self.ask.stream:
-            self.listener(self, self._news())
+            self._tell(self._news())
 
     def answer(self, numbers: Tensor) -> None:
         """What an encoder says."""
@@ -180,7 +194,9 @@ class Ticket:
 
     def fail(self, fault: Exception) -> None:
         """There will be no answer."""
-        self._tell_last(Piece(fault=fault))
+        if not self.over:
+            self.fault = fault
+            self._tell_last(Piece(fault=fault))
 
     def _finish(self, reason: Reason) -> None:
         if self.row.listening is not None:
@@ -197,4 +213,13 @@ class Ticket:
     def _tell_last(self, piece: Piece) -> None:
         if not self.over:
             self.over = True
+            self._tell(piece)
+
+    def _tell(self, piece: Piece) -> None:
+        try:
             self.listener(self, piece)
+        except Exception as fault:  # it is out of reach, and everybody else is not
+            log.error("what came of a request could not be told", exc_info=fault)
+            self.over, self.fault = True, fault
+            with suppress(Exception):
+                self.listener(self, Piece(fault=fault))

@@ -1,5 +1,6 @@
 """The next word of many sequences at once, each by a manner and dice of its own."""
 
+import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
@@ -7,24 +8,30 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softlook.base.errors import WeightsError
 from softlook.decode import Pick, Said, Token, likeliest, sample
 from softlook.decode.choosing import Asked, chosen
 from softlook.decode.picking import Sample, dice, drawn
 from softlook.serve.asking import Manner, Ticket
+from softlook.serve.recovery import NonFiniteError, explained
 
+log = logging.getLogger("softlook.serve")
 LIKELIEST = likeliest()
-NO_NUMBERS = "the model's scores are no numbers (NaN). Its weights are broken, or too large for their type"
 
 
 def choose(scores: Float[Tensor, "N V"], tickets: Sequence[Ticket]) -> list[Token | Exception]:
-    """A word for each, as it would be chosen alone; where one cannot be, why. One that fails spoils no other."""
-    found: list[Token | Exception] = [RuntimeError("nobody chose")] * len(tickets)
+    """A word for each, as it would be chosen alone; where one cannot be, why. One that fails spoils no other.
+
+    Logits that cannot be drawn from fail before anything is drawn: on a GPU an index out of range would end everything.
+    """
+    found: list[Token | Exception] = [NonFiniteError("the scores of tokens")] * len(tickets)
     manners: dict[Hashable, list[int]] = {}
+    finite = scores.amax(-1).isfinite().tolist()  # NaN, +inf, and nothing but -inf all show in the maximum
     for place, ticket in enumerate(tickets):
-        manners.setdefault(_kind(ticket), []).append(place)
+        if finite[place]:
+            manners.setdefault(_kind(ticket), []).append(place)
     for places in manners.values():
-        own = scores if len(manners) == 1 else scores[torch.tensor(places, device=scores.device)]
+        whole = len(places) == len(tickets)
+        own = scores if whole else scores[torch.tensor(places, device=scores.device)]
         some = [tickets[place] for place in places]
         for place, token in zip(places, _alike(own, some), strict=True):
             found[place] = token
@@ -51,7 +58,8 @@ def _alike(scores: Tensor, tickets: Sequence[Ticket]) -> Sequence[Token | Except
         return _chosen(scores, tickets)
     except Exception as fault:  # whatever it is, it is about one of them: each is asked by itself
         if len(tickets) == 1:
-            return [WeightsError(NO_NUMBERS) if bool(scores.isnan().any()) else fault]
+            log.error("no token could be chosen", exc_info=fault)
+            return [explained(fault)]
         return [_alike(scores[i : i + 1], [ticket])[0] for i, ticket in enumerate(tickets)]
 
 

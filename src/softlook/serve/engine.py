@@ -11,12 +11,18 @@ from typing import Protocol
 
 import torch
 
+from softlook.base.errors import WeightsError
 from softlook.serve.asking import Ask, Listener, Piece, Ticket
 from softlook.serve.desks import Desk
+from softlook.serve.recovery import ModelError, explained
 
 log = logging.getLogger("softlook.serve")
 GIVES_UP = 3
-"""Faults in a row, without an answer between them, after which a worker takes itself for broken."""
+"""Requests in a row on which a model fails, after which its health says so. It goes on trying."""
+OVERTAKING = 16
+"""Requests that are let in before one that came earlier and finds no room. Then they wait until it does."""
+LOOKED_PAST = 8
+"""Requests without room that are looked past, at most, for one that has some."""
 
 
 class BusyError(Exception):
@@ -63,11 +69,13 @@ class Engine:
     def __init__(self, desk: Desk, *, queue: int = 1024, name: str = "model") -> None:
         self.desk, self.most, self.name, self.counts = desk, queue, name, Counts()
         self.fault: str | None = None
-        """Why it is broken, where it is."""
+        """Why the last answers failed, while they all do."""
         self.posts = set[Carrying]()
         """Called once behind every turn: what was told in it is carried away together."""
         # Searches and many rows have a queue of their own: one that waits for room holds up no other ask.
         self._queues, self._ended = (deque[Ticket](), deque[Ticket]()), deque[float](maxlen=64)
+        self._taken = list[Ticket]()
+        """Whoever left the queue and is not over: whatever happens to them, these are told."""
         self._wake, self._closed, self._in_a_row, self._working = threading.Condition(), False, 0, 0
         self._thread = threading.Thread(target=self._live, name=f"softlook-{name}", daemon=True)
         self._thread.start()
@@ -84,14 +92,15 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        return self.fault is None and self._thread.is_alive()
+        """Does the worker take requests? It does until it is closed, however many fail."""
+        return self._thread.is_alive()
 
     def submit(self, asks: Sequence[Ask], listener: Listener) -> list[Ticket]:
         """Put asks into the queue, all of them or none. The listener hears of each."""
         tickets = [Ticket(ask, listener) for ask in asks]
         with self._wake:
             if self._closed or not self.alive:
-                raise BrokenError(self.fault or "the server is about to end")
+                raise BrokenError("the server is about to end")
             if self.waiting + len(tickets) > self.most:
                 self.counts.refused += len(tickets)
                 raise BusyError(self._wait())
@@ -110,17 +119,27 @@ class Engine:
         return ticket
 
     def cancel(self, tickets: Sequence[Ticket]) -> None:
-        """Nobody waits for these any longer. They are dropped before the next word."""
-        for ticket in tickets:
+        """Nobody waits for these any longer. They leave the queue at once, and a batch before its next step."""
+        gone = set(tickets)
+        for ticket in gone:
             ticket.cancelled = True
         with self._wake:
+            for queue in self._queues:
+                staying = [ticket for ticket in queue if ticket not in gone]
+                self.counts.cancelled += len(queue) - len(staying)
+                queue.clear()
+                queue.extend(staying)
             self._wake.notify()
 
-    def close(self, seconds: float = 5.0) -> None:
-        """End after the turn that is under way; whoever still waits is told."""
+    def stop(self) -> None:
+        """End after the turn that is under way; whoever still waits is told then."""
         with self._wake:
             self._closed = True
             self._wake.notify()
+
+    def close(self, seconds: float = 5.0) -> None:
+        """End, and wait for it."""
+        self.stop()
         self._thread.join(seconds)
 
     def _wait(self) -> int:
@@ -131,77 +150,138 @@ class Engine:
         return int(min(max(self.most / 4 / rate, 1), 60))
 
     def _live(self) -> None:
-        with torch.inference_mode():
-            while self._await_work():
-                try:
-                    self._turn()
-                except BaseException as fault:  # a worker that dies silently is worse than any fault
-                    self._survive(fault)
-                self._carry()
-        self._tell_all(BrokenError(self.fault or "the server has ended"))
-        self._carry()
+        try:
+            with torch.inference_mode():
+                while self._await_work():
+                    try:
+                        self._turn()
+                    except BaseException as fault:  # a worker that dies silently is worse than any fault
+                        self._survive(fault)
+                    self._carry()
+        finally:
+            self._tell_all(BrokenError("the server has ended"))
+            self._carry()
 
     def _carry(self) -> None:
         for post in tuple(self.posts):
-            post.carry()
+            try:
+                post.carry()
+            except Exception as fault:  # its loop is closed: whoever waited there is gone
+                log.info("%s: answers could not be delivered: %s", self.name, fault)
+                self.posts.discard(post)
 
     def _await_work(self) -> bool:
         """Sleep until there is something to do. False where there will never be."""
         with self._wake:
-            while not (self._closed or self.waiting or self.desk.tickets):
+            while not (self._closed or self.waiting or self._taken):
                 self._wake.wait()
-            return not self._closed and self.fault is None
+            return not self._closed
 
     def _turn(self) -> None:
-        if not self.desk.tickets and self.desk.patience:
+        if not self._taken and self.desk.patience:
             time.sleep(self.desk.patience)
-        before = list(self.desk.tickets)
-        coming = self._coming()
-        if coming:
-            self.desk.join(coming)
-        self.desk.turn()
+        self._join(self._coming())
+        outcome = self.desk.turn()
         self.counts.turns += 1
-        self._count([*before, *coming])
+        self.counts.faults += outcome.faults
+        self._postpone(outcome.postponed)
+        self._count()
 
     def _coming(self) -> list[Ticket]:
+        """Those that have room now, in their order; past one that has none, others may come, but not for ever."""
         coming: list[Ticket] = []
         with self._wake:
             for queue in self._queues:
-                while queue and (queue[0].cancelled or self.desk.has_room(queue[0], coming)):
-                    ticket = queue.popleft()
-                    if ticket.cancelled:
-                        self.counts.cancelled += 1
-                    else:
+                passed: list[Ticket] = []
+                for ticket in tuple(queue):
+                    if self._fits(ticket, coming):
+                        queue.remove(ticket)
+                        self._taken.append(ticket)
                         coming.append(ticket)
+                        for one in passed:
+                            one.overtaken += 1
+                        continue
+                    if ticket.over:
+                        queue.remove(ticket)
+                        continue
+                    passed.append(ticket)
+                    if ticket.overtaken >= OVERTAKING or len(passed) > LOOKED_PAST:
+                        break
         return coming
 
-    def _count(self, tickets: Sequence[Ticket]) -> None:
-        over = [ticket for ticket in tickets if ticket.over]
+    def _fits(self, ticket: Ticket, coming: Sequence[Ticket]) -> bool:
+        if ticket.postponed and self._taken:
+            return False
+        try:
+            return self.desk.has_room(ticket, coming)
+        except BaseException as fault:
+            self._failed(ticket, fault)
+            return False
+
+    def _join(self, coming: Sequence[Ticket]) -> None:
+        """Let them come in together; where that fails, one by one, and whoever fails is told."""
+        try:
+            if coming:
+                self.desk.join(coming)
+        except BaseException as fault:
+            if len(coming) == 1:
+                self._failed(coming[0], fault)
+                return
+            for ticket in coming:
+                self._join([ticket])
+
+    def _failed(self, ticket: Ticket, fault: BaseException) -> None:
+        log.error("%s: a request could not be taken in", self.name, exc_info=fault)
+        self.counts.faults += 1
+        ticket.fail(explained(fault))
+
+    def _postpone(self, tickets: Sequence[Ticket]) -> None:
+        """Back to the head of the queue, until nobody else is there."""
+        with self._wake:
+            for ticket in tickets:
+                ticket.postponed = True
+                self._taken.remove(ticket)
+                self._queues[ticket.ask.is_long].appendleft(ticket)
+
+    def _count(self) -> None:
+        over = [ticket for ticket in self._taken if ticket.over]
         staying = set(self.desk.tickets)
+        left = [ticket for ticket in self._taken if not ticket.over and ticket not in staying]
+        for ticket in left:
+            if not ticket.cancelled:
+                log.error("%s: a desk lost a request of %d tokens", self.name, len(ticket.prefix))
+                ticket.fail(ModelError("this request was lost: a fault of the server's own"))
+        self._taken = [ticket for ticket in self._taken if not ticket.over and ticket in staying]
         self._ended.extend([time.monotonic()] * len(over))
         self.counts.finished += len(over)
-        self.counts.cancelled += sum(not ticket.over and ticket not in staying for ticket in tickets)
-        self._in_a_row = 0 if over else self._in_a_row
-        self._working = len(staying)
+        self.counts.cancelled += sum(ticket.cancelled for ticket in left)
+        self._working = len(self._taken)
+        self._judge(over)
+
+    def _judge(self, over: Sequence[Ticket]) -> None:
+        """Are all answers failures of late?"""
+        failed = [ticket.fault for ticket in over if isinstance(ticket.fault, ModelError | WeightsError)]
+        if len(failed) < len(over):
+            self._in_a_row, self.fault = 0, None
+        self._in_a_row += len(failed)
+        if failed and self._in_a_row >= GIVES_UP:
+            self.fault = f"the model failed {self._in_a_row} times in a row, the last time with: {failed[-1]}"
 
     def _survive(self, fault: BaseException) -> None:
-        """Whoever was at the desk is told; then all begins anew, unless it happens again and again."""
-        log.error("%s: the worker met %s: %s", self.name, type(fault).__name__, fault)
+        """A fault outside of any group of requests: whoever was there is told, and all begins anew."""
+        log.error("%s: the worker met %s: %s", self.name, type(fault).__name__, fault, exc_info=fault)
         self.counts.faults += 1
-        self._in_a_row += 1
-        for ticket in self.desk.tickets:
-            ticket.fail(BrokenError("the model failed while it answered; the server's log says why"))
+        for ticket in self._taken:
+            ticket.fail(explained(fault))
         self.desk.clear()
-        self._working = 0
-        if self._in_a_row >= GIVES_UP:
-            self.fault = f"the model failed {GIVES_UP} times in a row, the last time with a {type(fault).__name__}"
+        self._count()
 
     def _tell_all(self, fault: Exception) -> None:
         with self._wake:
             waiting = [ticket for queue in self._queues for ticket in queue]
             for queue in self._queues:
                 queue.clear()
-        for ticket in (*self.desk.tickets, *waiting):
+        for ticket in (*self._taken, *waiting):
             ticket.fail(fault)
         self.desk.clear()
-        self._working = 0
+        self._taken, self._working = [], 0

@@ -3,10 +3,12 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
+from softlook.serve.engine import BrokenError
+from softlook.serve.recovery import OF_THE_REQUEST, ModelError
 from softlook.serve.waiting import GoneError
 
 try:
@@ -24,13 +26,15 @@ class Events(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, chunks: AsyncIterator[str], stalled: float) -> None:
+    def __init__(self, chunks: AsyncIterator[str], stalled: float, leave: Callable[[], None]) -> None:
+        """`leave` is called in the end, whatever happens: a generator that never began cleans nothing up."""
         super().__init__()
-        self.chunks, self.stalled = chunks, stalled
+        self.chunks, self.stalled, self.leave = chunks, stalled, leave
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS]})
+            async with asyncio.timeout(self.stalled):
+                await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS]})
             async for chunk in self._told():
                 async with asyncio.timeout(self.stalled):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -38,6 +42,7 @@ class Events(Response):
         except (GoneError, TimeoutError, OSError):
             log.info("a client left before its answer was whole")
         finally:
+            self.leave()
             with suppress(RuntimeError):
                 await self.chunks.aclose()  # pyright: ignore[reportAttributeAccessIssue]  (it is a generator)
 
@@ -49,8 +54,9 @@ class Events(Response):
             raise
         except Exception as fault:  # the answer has begun: all there is left is to say so in it
             log.error("an answer broke off with %s: %s", type(fault).__name__, fault)
+            known = isinstance(fault, ModelError | BrokenError | OF_THE_REQUEST)
             said = {
-                "message": "the model failed while it answered",
+                "message": str(fault) if known else "the model failed while it answered",
                 "type": "server_error",
                 "param": None,
                 "code": None,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from softlook.base.errors import DataError
 from softlook.models import GPT, Llama, TextEncoder
+from softlook.serve.budget import cache_positions
 from softlook.serve.continuing import ContinuingDesk
 from softlook.serve.desks import Desk
 from softlook.serve.engine import Engine
@@ -48,7 +49,8 @@ class Hall:
 
     def __init__(self, served: Sequence[Served | ServedTable], limits: Limits | None = None) -> None:
         self.limits = Limits() if limits is None else limits
-        self.seats = {one.name: self._seated(one) for one in served}
+        models = sum(isinstance(one, Served) and not isinstance(one.model, Bert) for one in served)
+        self.seats = {one.name: self._seated(one, models) for one in served}
 
     def seat(self, name: str, ability: Ability) -> Seat:
         """The model that a request asks for, if it can do what is asked."""
@@ -62,8 +64,8 @@ class Hall:
         assert isinstance(found, TableSeat)
         return found
 
-    def _seated(self, one: Served | ServedTable) -> Seat | TableSeat:
-        engine = Engine(desk_for(one, self.limits), queue=self.limits.queue, name=one.name)
+    def _seated(self, one: Served | ServedTable, models: int) -> Seat | TableSeat:
+        engine = Engine(desk_for(one, self.limits, models), queue=self.limits.queue, name=one.name)
         return TableSeat(one, engine) if isinstance(one, ServedTable) else Seat(one, engine)
 
     def _able(self, name: str, ability: Ability) -> Seat | TableSeat:
@@ -80,30 +82,22 @@ class Hall:
     def close(self) -> None:
         """End all workers."""
         for seat in self.seats.values():
+            seat.engine.stop()
+        for seat in self.seats.values():
             seat.engine.close()
 
 
-def desk_for(served: Served | ServedTable, limits: Limits) -> Desk:
-    """The way in which a model's work is done."""
+def desk_for(served: Served | ServedTable, limits: Limits, models: int = 1) -> Desk:
+    """The way in which a model's work is done; `models` share the memory that is free."""
     if isinstance(served, ServedTable):
         return TableDesk(served.table, rows=ROWS * limits.rows)
     model = served.model
     if isinstance(model, TextEncoder):
         return ReadingDesk(model, _states(model) if model.config.head == "states" else _plain(model), rows=limits.rows)
-    places = max(
-        int(limits.memory * 2**30 / bytes_per_place(model) / 2), 1
-    )  # 2: buffers have rows and columns to spare
-    make = ContinuingDesk if isinstance(model, GPT | Llama) else GroupDesk
-    return make(model, rows=limits.rows, places=places)
-
-
-def bytes_per_place(model: Any) -> int:
-    """What a model remembers of one token of one sequence, about."""
-    config = model.config
-    dim, depth, heads = config.dim, getattr(config, "depth", 1), getattr(config, "heads", 1)
-    shared = (getattr(config, "kv_heads", None) or heads) / heads
-    both = 2 if getattr(model, "mode", None) == "decoder-only" else 4  # translators keep what they made of the source
-    return max(int(both * dim * depth * shared * next(model.parameters()).element_size()), 1)
+    places = cache_positions(model, limits.memory, models)
+    if isinstance(model, GPT | Llama):
+        return ContinuingDesk(model, rows=limits.rows, places=places)
+    return GroupDesk(model, rows=limits.rows, places=max(places // 2, 1))  # 2: a step copies what it extends
 
 
 def _plain(model: TextEncoder) -> Any:

@@ -11,8 +11,8 @@ class Limits:
     """Sequences that may wait. Beyond them a request is answered with 429."""
     rows: int = 64
     """Sequences that are worked on together."""
-    memory: float = 2.0
-    """GiB for what models remember of sequences under way."""
+    memory: float | None = None
+    """GiB for the KV cache of each model. None: a share of what is free beside the weights."""
     answer: int = 4096
     """Words of one answer."""
     product: int = 1_000_000

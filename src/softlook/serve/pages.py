@@ -29,7 +29,7 @@ except ImportError as fault:
 router = APIRouter(route_class=ParsingRoute)
 ALWAYS = statuses(400, 401, 403, 405, 408, 413)
 """What guards may answer with on any page."""
-ASKED = ALWAYS | statuses(404, 429, 503)
+ASKED = ALWAYS | statuses(404, 429, 500, 503)
 EVENT: dict[str, Any] = {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
 STREAM: dict[str, Any] = {
     "description": "All at once, or word by word where `stream` is true.",
@@ -68,8 +68,8 @@ def written(reply: BaseModel) -> Response:
 async def healthz(request: Request) -> Response:
     """Can all models answer?"""
     seats = counter_of(request).hall.seats
-    told = {name: "ok" if seat.engine.alive else seat.engine.fault or "ended" for name, seat in seats.items()}
-    well = all(seat.engine.alive for seat in seats.values())
+    told = {name: seat.engine.fault or ("ok" if seat.engine.alive else "ended") for name, seat in seats.items()}
+    well = all(seat.engine.alive and seat.engine.fault is None for seat in seats.values())
     reply = replies.Health(status="ok" if well else "broken", models=told)
     return Response(reply.model_dump_json(), 200 if well else 503, media_type="application/json")
 
@@ -136,15 +136,12 @@ async def _answered(asked: Sampled, shape: Shape, seat: Seat, asks: Sequence[Ask
     waiting = counter.wait(seat, asks, request)
     if not asked.stream:
         return written(await at_once(shape, seat, waiting, counter.metrics))
-    return Events(_lines(shape, seat, waiting, counter), counter.hall.limits.stalled)
+    return Events(_lines(shape, seat, waiting, counter), counter.hall.limits.stalled, waiting.leave)
 
 
 async def _lines(shape: Shape, seat: Seat, waiting: Waiting, counter: Counter) -> AsyncIterator[str]:
-    try:
-        async for chunk in in_turn(shape, seat, waiting, counter.metrics):
-            yield json.dumps(chunk, ensure_ascii=False, separators=(",", ":"))
-    finally:
-        waiting.leave()
+    async for chunk in in_turn(shape, seat, waiting, counter.metrics):
+        yield json.dumps(chunk, ensure_ascii=False, separators=(",", ":"))
 
 
 def _card(seat: Seat | TableSeat) -> replies.ModelCard:

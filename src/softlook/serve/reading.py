@@ -6,52 +6,64 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softlook.decode.rows import filled
 from softlook.serve.asking import Ticket
 from softlook.serve.continuing import alike
+from softlook.serve.desks import GroupedDesk
+from softlook.serve.recovery import NonFiniteError
 
 Ask = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Ids (B, T), where there is a token, and which text it is of, 0 or 1 -> a row of numbers for each."""
 
 
-class ReadingDesk:
-    """A classifier, or whatever makes one vector of a text."""
+class TextGroup:
+    """Texts that are read together."""
+
+    def __init__(self, ask: Ask, device: torch.device, tickets: Sequence[Ticket]) -> None:
+        self.ask, self.device, self.tickets = ask, device, list(tickets)
+
+    def turn(self) -> "list[TextGroup]":
+        """All of them, wholly."""
+        tickets = [ticket for ticket in self.tickets if not ticket.cancelled]
+        if not tickets:
+            return []
+        rows = [ticket.ask.prompt for ticket in tickets]
+        ids, present = filled(rows, self.device)
+        longest = ids.shape[1]
+        begins = [longest if ticket.ask.second is None else ticket.ask.second for ticket in tickets]
+        places = torch.arange(longest, device=self.device)
+        second = (places >= torch.tensor(begins, device=self.device)[:, None]) & present
+        found = self.ask(ids, present, second.long()).float().cpu()
+        for ticket, numbers in zip(tickets, found, strict=True):
+            if numbers.isfinite().all():
+                ticket.answer(numbers.clone())
+            else:
+                ticket.fail(NonFiniteError("its answer to this text"))
+        return []
+
+    def restart(self, tickets: Sequence[Ticket]) -> "TextGroup":
+        return TextGroup(self.ask, self.device, tickets)
+
+    def release(self) -> None:
+        self.tickets = []
+
+
+class ReadingDesk(GroupedDesk):
+    """A classifier, or whatever makes one vector of a text. One batch of texts is a turn."""
 
     patience = 0.003
 
     def __init__(self, model: Any, ask: Ask, *, rows: int = 64, places: int = 1 << 15) -> None:
-        self.ask, self.most, self.places = ask, rows, places
-        self.waiting: list[list[Ticket]] = []
-        self.device = next(model.parameters()).device
-
-    @property
-    def tickets(self) -> list[Ticket]:
-        return [ticket for some in self.waiting for ticket in some]
+        super().__init__(rows, places)
+        self.ask, self.device = ask, next(model.parameters()).device
 
     def has_room(self, ticket: Ticket, beside: Sequence[Ticket]) -> bool:
         others = [*self.tickets, *beside]
-        widest = max(len(one.ask.prompt) for one in (*others, ticket))
-        return not others or (len(others) < self.most and (len(others) + 1) * widest <= self.places)
+        taken = sum(len(one.ask.prompt) for one in (*others, ticket))
+        return not others or (len(others) < self.most and taken <= self.room)
 
     def join(self, tickets: Sequence[Ticket]) -> None:
-        self.waiting += alike(tickets)
+        self.groups += [TextGroup(self.ask, self.device, some) for some in alike(tickets)]
 
-    def turn(self) -> None:
-        """One batch of texts, wholly."""
-        if not self.waiting:
-            return
-        tickets = [ticket for ticket in self.waiting[0] if not ticket.cancelled]
-        if tickets:
-            rows = [ticket.ask.prompt for ticket in tickets]
-            longest = max(map(len, rows))
-            ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=self.device)
-            places = torch.arange(longest, device=self.device)
-            present = places < torch.tensor([[len(row)] for row in rows], device=self.device)
-            begins = [longest if ticket.ask.second is None else ticket.ask.second for ticket in tickets]
-            second = (places >= torch.tensor(begins, device=self.device)[:, None]) & present
-            found = self.ask(ids, present, second.long()).float().cpu()
-            for ticket, numbers in zip(tickets, found, strict=True):
-                ticket.answer(numbers.clone())
-        self.waiting.pop(0)
-
-    def clear(self) -> None:
-        self.waiting = []
+    def used(self) -> int:
+        return sum(len(ticket.ask.prompt) for ticket in self.tickets)

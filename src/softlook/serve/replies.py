@@ -218,6 +218,7 @@ STATUSES = {
     408: "The request did not arrive in time.",
     413: "The request is larger than is taken.",
     429: "The queue is full; the header Retry-After says when to try again.",
+    500: "The model failed on this request; the message says how.",
     503: "The model cannot answer now.",
 }
 

@@ -36,6 +36,8 @@ TAKES_NOTHING = 20
 CONNECTIONS = 4096
 GRACE = 8.0
 """Seconds in which answers that are under way may be finished when a server ends."""
+FLUSH = 1.0
+"""Seconds for what was answered to leave the machine, once no request is in flight."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +93,40 @@ class Listening(Server):
         self._ssp, self._shd = None, SocketHolder(self.taken.detach(), False, self.backlog)  # pyright: ignore[reportCallIssue]
         self._sfd = self._shd.get_fd()
 
+    async def abandon(self, serving: "asyncio.Task[None]") -> None:
+        """End now, whatever connections are open: granian would wait for those that have not asked anything yet."""
+        asyncio.get_running_loop().set_exception_handler(_ignore_late_ends)
+        for worker in self.wrks:
+            worker.kill()
+        with suppress(asyncio.CancelledError):
+            await serving
+
+
+def _ignore_late_ends(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """granian may say that a worker has ended after it was abandoned."""
+    if not isinstance(context.get("exception"), asyncio.InvalidStateError):
+        loop.default_exception_handler(context)
+
+
+class InFlight:
+    """Knows whether any request is being answered."""
+
+    def __init__(self, app: Any) -> None:
+        self.app, self.count, self.idle = app, 0, asyncio.Event()
+        self.idle.set()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        self.count += 1
+        self.idle.clear()
+        try:
+            return await self.app(scope, receive, send)
+        finally:
+            self.count -= 1
+            if not self.count:
+                self.idle.set()
+
 
 def opened(host: str, port: int) -> socket.socket:
     """A socket. Connections that say nothing are not even taken: the system waits for their first word, not long."""
@@ -111,7 +147,7 @@ def opened(host: str, port: int) -> socket.socket:
 
 async def listen(hall: Hall, address: Address, ready: Callable[[str], None], stop: asyncio.Event | None = None) -> None:
     """The same in a loop that runs already; `stop` ends it. The hall's workers end with it."""
-    app = make_app(hall, token=address.token, names=address.own_names, numbers=not is_loopback(address.host))
+    app = InFlight(make_app(hall, token=address.token, names=address.own_names, numbers=not is_loopback(address.host)))
     host = "127.0.0.1" if address.host == "localhost" else address.host
     taken = opened(host, address.port)
     where = f"http://{f'[{host}]' if ':' in host else host}:{taken.getsockname()[1]}"
@@ -134,11 +170,14 @@ async def listen(hall: Hall, address: Address, ready: Callable[[str], None], sto
     try:
         await asyncio.wait([serving, ending], return_when=asyncio.FIRST_COMPLETED)
         server.stop()
-        await asyncio.wait([serving], timeout=GRACE)
+        idle = asyncio.create_task(app.idle.wait())
+        await asyncio.wait([serving, idle], timeout=GRACE, return_when=asyncio.FIRST_COMPLETED)
+        idle.cancel()
     finally:
         ending.cancel()
         await asyncio.to_thread(hall.close)  # whoever still waits is told
-    await serving
+    await asyncio.wait([serving], timeout=FLUSH)
+    await (serving if serving.done() else server.abandon(serving))
 
 
 def _heed_signals(stop: asyncio.Event) -> None:

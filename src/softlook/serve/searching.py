@@ -1,18 +1,19 @@
 """Beam searches that take turns with everybody else, and answers of which is asked where they looked."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from softlook.base.errors import ConfigError, WeightsError
-from softlook.decode import power, speaker_for
+from softlook.decode import Hypothesis, power, speaker_for
 from softlook.decode.alignment import looks
 from softlook.decode.beams import Beams
 from softlook.decode.rows import filled
 from softlook.decode.search import Wanted
 from softlook.decode.speaking import device_of
 from softlook.serve.asking import Ticket
+from softlook.serve.recovery import NonFiniteError
 
 
 class SearchGroup:
@@ -24,21 +25,30 @@ class SearchGroup:
 
     def turn(self) -> "list[SearchGroup]":
         """Bring all of them on by a word. Who is over is told, whoever else still searches."""
-        try:
-            self.beams = self._begun() if self.beams is None else self.beams
-            self.beams.drop([number for number, ticket in enumerate(self.members) if ticket.cancelled])
-            going = self.beams.under_way if self.beams.step() else []
-        except (WeightsError, ConfigError) as fault:
-            return self._parted(fault)
-        self.tickets = [self.members[number] for number in going]
+        if all(ticket.cancelled for ticket in self.tickets):
+            return []
+        self.beams = self._begun() if self.beams is None else self.beams
+        self.beams.drop([number for number, ticket in enumerate(self.members) if ticket.cancelled])
+        going = self.beams.under_way if self.beams.step() else []
         self._tell({*range(len(self.members))} - {*going}, self.beams)
+        self.tickets = [self.members[number] for number in going]
         return [self] if going else []
+
+    def restart(self, tickets: Sequence[Ticket]) -> "SearchGroup":
+        """From the beginning: of a search nothing is told before its end."""
+        return SearchGroup(self.model, tickets)
+
+    def release(self) -> None:
+        self.tickets, self.members, self.beams = [], [], None
 
     def _tell(self, numbers: set[int], beams: Beams) -> None:
         left = [number for number in numbers if not (self.members[number].over or self.members[number].cancelled)]
         whole = beams.whole() if left else []
         for number in left:
-            self.members[number].find(whole[number])
+            if whole[number] and all(map(_is_finite, whole[number])):
+                self.members[number].find(whole[number])
+            else:
+                self.members[number].fail(NonFiniteError("the scores of tokens"))
 
     def _begun(self) -> Beams:
         asks = [ticket.ask for ticket in self.members]
@@ -60,14 +70,6 @@ class SearchGroup:
         told: dict[str, Any] = {"musts": None, "looks": None, "align": False, "tell": None}
         return Beams(speaker, start, None, wanted, rules=one.rules(), **told)
 
-    def _parted(self, fault: Exception) -> "list[SearchGroup]":
-        """One of them cannot be answered. Each begins anew by itself, so that it spoils no other."""
-        left = [ticket for ticket in self.tickets if not ticket.cancelled]
-        if len(self.members) == 1:
-            left[0].fail(fault)
-            return []
-        return [SearchGroup(self.model, [ticket]) for ticket in left]
-
 
 class LookGroup:
     """Answers of which is asked where they looked. One reading is all it takes."""
@@ -77,7 +79,23 @@ class LookGroup:
 
     def turn(self) -> "list[LookGroup]":
         left = [ticket for ticket in self.tickets if not ticket.cancelled]
+        if not left:
+            return []
         maps = looks(self.model, [ticket.ask.source or () for ticket in left], [ticket.ask.prompt for ticket in left])
         for ticket, found in zip(left, maps, strict=True):
-            ticket.answer(found.clone())
+            if found.isfinite().all():
+                ticket.answer(found.clone())
+            else:
+                ticket.fail(NonFiniteError("attention weights"))
         return []
+
+    def restart(self, tickets: Sequence[Ticket]) -> "LookGroup":
+        return LookGroup(self.model, tickets)
+
+    def release(self) -> None:
+        self.tickets = []
+
+
+def _is_finite(found: Hypothesis) -> bool:
+    """-inf is a score too: of what a rule forbids, where nothing else was left."""
+    return not math.isnan(found.score) and found.score < math.inf

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from softlook.serve.asking import Ticket
+from softlook.serve.desks import GroupedDesk
 
 Cell = str | float | int | bool | None
 """What JSON has for a cell. None: it is missing."""
@@ -75,37 +76,59 @@ class ServedTable:
     abilities = ("tables",)
 
 
-class TableDesk:
+class RowGroup:
+    """Rows of requests that are answered together, all in the same way."""
+
+    def __init__(self, table: Table, tickets: Sequence[Ticket], *, is_open: bool = True) -> None:
+        """Others may join one that is open; not one that is tried again after a fault."""
+        self.table, self.tickets, self.is_open = table, list(tickets), is_open
+
+    def takes(self, ticket: Ticket) -> bool:
+        """May this one be answered together with those that are here?"""
+        return self.is_open and all(one.ask.looks is ticket.ask.looks for one in self.tickets)
+
+    def turn(self) -> "list[RowGroup]":
+        """All of them."""
+        left = [ticket for ticket in self.tickets if not ticket.cancelled]
+        if not left:
+            return []
+        ask = self.table.looks if left[0].ask.looks else self.table.answer
+        found = ask([ticket.ask.rows for ticket in left])
+        for ticket, some in zip(left, found.split([count_of([ticket]) for ticket in left]), strict=True):
+            ticket.answer(some.clone())
+        return []
+
+    def restart(self, tickets: Sequence[Ticket]) -> "RowGroup":
+        return RowGroup(self.table, tickets, is_open=False)
+
+    def release(self) -> None:
+        self.tickets = []
+
+
+class TableDesk(GroupedDesk):
     """Rows that come within a few milliseconds of each other are answered together."""
 
     patience = 0.003
 
     def __init__(self, table: Table, *, rows: int = 256) -> None:
-        self.table, self.most = table, rows
-        self.tickets: list[Ticket] = []
+        super().__init__(rows, rows)
+        self.table = table
 
     def has_room(self, ticket: Ticket, beside: Sequence[Ticket]) -> bool:
         """Those with many rows have half as much room, of their own: the others do not wait for it."""
         others = [one for one in (*self.tickets, *beside) if one.ask.is_long is ticket.ask.is_long]
-        return not others or count_of([*others, ticket]) <= self.most // (1 + ticket.ask.is_long)
+        return not others or count_of([*others, ticket]) <= self.room // (1 + ticket.ask.is_long)
 
     def join(self, tickets: Sequence[Ticket]) -> None:
-        self.tickets += tickets
+        for ticket in tickets:
+            found = next((one for one in self.groups if isinstance(one, RowGroup) and one.takes(ticket)), None)
+            if found is None:
+                self.groups.append(RowGroup(self.table, [ticket]))
+            else:
+                found.tickets.append(ticket)
 
-    def turn(self) -> None:
-        """All that is asked in one of the two ways."""
-        self.tickets = [ticket for ticket in self.tickets if not ticket.cancelled]
-        alike = [ticket for ticket in self.tickets if ticket.ask.looks is self.tickets[0].ask.looks]
-        if not alike:
-            return
-        ask = self.table.looks if alike[0].ask.looks else self.table.answer
-        found = ask([ticket.ask.rows for ticket in alike])
-        for ticket, some in zip(alike, found.split([count_of([ticket]) for ticket in alike]), strict=True):
-            ticket.answer(some.clone())
-        self.tickets = [ticket for ticket in self.tickets if not ticket.over]
-
-    def clear(self) -> None:
-        self.tickets = []
+    def used(self) -> int:
+        return count_of(self.tickets)
 
 
 def count_of(tickets: Sequence[Ticket]) -> int:

@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from softlook.serve.asking import Ask, Piece, Ticket
@@ -30,10 +29,9 @@ class Post:
         self._letters.append((box, letter))
 
     def carry(self) -> None:
-        """From any thread."""
+        """From any thread. It raises where the loop is closed: nobody waits any more."""
         if self._letters:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self.loop.call_soon_threadsafe(self._deliver)
+            self.loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
         while self._letters:
@@ -79,12 +77,18 @@ class Waiting:
         return [found[number] for number in range(len(self.tickets))]
 
     def leave(self) -> None:
+        """Nobody waits any longer: what is not over is cancelled."""
         self._watch.cancel()
+        self._cancel()
+
+    def _cancel(self) -> None:
         left = [ticket for ticket in self.tickets if not ticket.over]
         if left:
             self.engine.cancel(left)
 
     async def _until_gone(self, receive: Receive) -> None:
+        """Cancel at once when the client goes, even where nobody asks for the next piece just now."""
         while (await receive())["type"] != "http.disconnect":
             pass
+        self._cancel()
         self.box.put_nowait(None)

@@ -344,12 +344,14 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         with threads(self.n_jobs):
             return self._answers_to(rows)
 
-    def _answers_to(self, rows: Rows) -> np.ndarray:
+    def _answers_to(self, rows: Rows, exact: nn.Module | None = None) -> np.ndarray:
+        """`exact`: the model in double precision, where somebody keeps a copy."""
         model, device = self.model_, rows.numbers.device
         if (self.family == "tab" or len(rows) <= FEW_ANSWERS) and device.type != "mps":
             # In single precision the last bit of an answer depends on a row's place among the others, and a
             # TabTransformer's last layers are so narrow that it would be more than that.
-            model, rows = copy.deepcopy(model).double(), replace(rows, numbers=rows.numbers.double())
+            model = copy.deepcopy(model).double() if exact is None else exact
+            rows = replace(rows, numbers=rows.numbers.double())
         return self._answers_by(model, rows)
 
     def _answers_by(self, model: nn.Module, rows: Rows) -> np.ndarray:
