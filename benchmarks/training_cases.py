@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from benchmarks.model_costs import Pair, paired
-from benchmarks.training_texts import END, FIRST, PAD, SEPARATOR, Text, classed, corpus, translated
+from benchmarks.training_texts import END, FIRST, PAD, Text, classed, corpus, translated
 from softlook.losses import NOTHING
 from softlook.recipes.language import Following, Packed, Whole
 from softlook.train.batches import Batches, Place, Shuffled
@@ -128,11 +128,16 @@ def continuing(name: str, *, dim: int, depth: int, heads: int, steps: int = 60) 
     )
 
 
+def _framed(one: Sequence[int], other: Sequence[int]) -> tuple[list[int], list[int]]:
+    """`[CLS] text`, as the features of the other side have it."""
+    return [FIRST, *one], [0] * (1 + len(one))
+
+
 def classifying(name: str, *, dim: int, depth: int, heads: int, steps: int = 60) -> Case:
     """An encoder with a head for classes, on texts of uneven length."""
     vocab, most = VOCAB["words"], 2048
     texts = classed(4000, vocab, longest=CONTEXT - 1)
-    collate = partial(labelled, first=FIRST, separator=SEPARATOR, longest=CONTEXT, pad=PAD)
+    collate = partial(labelled, join=_framed, room=CONTEXT - 2, pad=PAD)
 
     def make(dropout: float) -> Pair:
         config = BertConfig(

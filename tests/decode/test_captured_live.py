@@ -38,7 +38,7 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def answers(tiny: Tiny, model: nn.Module, device: str) -> list[Any]:
     """What is said word by word and what a search finds."""
-    sources = {} if tiny.mode == "decoder-only" else {"sources": SOURCES}
+    sources: dict[str, Any] = {} if tiny.mode == "decoder-only" else {"sources": SOURCES}
     said = generate(model, PROMPTS, longest=6, **sources)
     source = torch.tensor(SOURCES, device=device)
     speaker = Continuing(model) if tiny.mode == "decoder-only" else Translating(model, source)

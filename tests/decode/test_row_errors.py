@@ -175,8 +175,8 @@ def broken_embedding(number: float) -> GPT:
     assert isinstance(model, GPT)
     with torch.no_grad():
         model.tokens.table.weight[BAD] = number
-        model.norm.bias.fill_(1.0)
-        model.head.weight[BAD] = -100.0
+        model.norm.bias.fill_(1.0)  # pyright: ignore
+        model.head.weight[BAD] = -100.0  # pyright: ignore
     return model
 
 
@@ -195,7 +195,7 @@ def test_a_captured_step_fails_the_broken_row_alone(number: float, pick: Pick) -
 def test_a_step_that_chooses_by_itself_reports_what_is_broken(pick: Pick, top: int) -> None:
     model = broken_embedding(torch.nan)
     with torch.no_grad():
-        model.head.weight[BAD] = 100.0  # now BAD is all it says
+        model.head.weight[BAD] = 100.0  # now BAD is all it says  # pyright: ignore
     answers = generate(model, [[1], [2]], pick=pick, end=BAD, longest=6, top=top)
     assert [(answer.ids, answer.reason) for answer in answers] == [([], "end")] * 2, (
         "what comes after an end is nobody's"

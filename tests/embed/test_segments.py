@@ -10,7 +10,7 @@ from softlook.embed import SegmentEmbedding
 def test_a_token_gets_the_vector_of_its_segment() -> None:
     embed, x = SegmentEmbedding(2, 4), torch.randn(1, 3, 4)
     added = embed(x, torch.tensor([[0, 1, 1]])) - x
-    torch.testing.assert_close(added[0], embed.table.weight[[0, 1, 1]])
+    torch.testing.assert_close(added[0], embed.table.weight[[0, 1, 1]])  # pyright: ignore
 
 
 def test_where_nobody_says_all_tokens_are_in_the_first_segment() -> None:

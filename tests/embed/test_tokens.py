@@ -47,7 +47,7 @@ def test_sinusoidal_positions_are_those_of_the_operation_in_either_layout() -> N
 
 def test_a_label_is_one_vector_for_the_whole_sequence() -> None:
     embed = LabelEmbedding(3, 4)
-    assert_close(embed(torch.tensor([2, 0])), embed.table.weight[[2, 0]][:, None])
+    assert_close(embed(torch.tensor([2, 0])), embed.table.weight[[2, 0]][:, None])  # pyright: ignore
 
 
 def test_a_label_that_is_not_known_is_an_error() -> None:

@@ -173,7 +173,7 @@ def test_heads_that_do_not_share_the_width_evenly_are_written_as_something_that_
 ) -> None:
     sizes: Any = {"vocab": 11, "context": 32, "dim": 22, "depth": 2, "heads": 4, "kv_heads": 2, "head_width": 6}
     ours = Llama(OurConfig(**sizes, window=window, biases=biases)).eval()
-    back = there_and_back(ours, AutoModelForCausalLM, tmp_path / "ours")
+    back = there_and_back(ours, AutoModelForCausalLM, tmp_path / "ours")  # pyright: ignore
     with torch.no_grad():
         close(ours(IDS), back(IDS).logits)
 

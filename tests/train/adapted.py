@@ -26,7 +26,7 @@ def adapted(base: GPT | None = None, *, seed: int = 0, **settings: Any) -> GPT:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         add_lora(made, **{"rank": 2, "dropout": 0.1, "whole": ["norm"], **settings})
-        nn.init.uniform_(made.norm.weight, 0.5, 1.5)
+        nn.init.uniform_(made.norm.weight, 0.5, 1.5)  # pyright: ignore
     return made
 
 

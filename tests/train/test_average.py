@@ -41,7 +41,7 @@ def test_the_model_has_its_own_weights_back_even_after_an_error() -> None:
 
 def test_a_tied_matrix_is_averaged_once_and_frozen_weights_not_at_all() -> None:
     own = model()
-    own.places.requires_grad_(False)
+    own.places.requires_grad_(False)  # pyright: ignore
     names = Average(own, 0.5).tensors.keys()
     assert "places.table.weight" not in names
     assert len([name for name in names if name in ("tokens.table.weight", "head.weight")]) == 1

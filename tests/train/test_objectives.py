@@ -11,7 +11,7 @@ from softlook.train.examples import Gaps, labelled, pairs
 from softlook.train.objectives import classification, filling, held_out, language, surprise, translation, unless_all
 from softlook.train.step import Objective
 from softlook.train.tensors import parted, rows
-from tests.train.tiny import CALM, CPU, model, sentences
+from tests.train.tiny import CALM, CPU, framed, model, sentences
 from tests.train.tiny import rows as packed
 
 
@@ -25,9 +25,7 @@ def text() -> Any:
     return Transformer(sizes).double().eval()
 
 
-GAPS = labelled(
-    [([5, 6], [7, 9], 1), ([8], [12, 13, 14, 15], 0), ([20, 21, 22], [9], 1)], first=3, separator=4, longest=9
-)
+GAPS = labelled([([5, 6], [7, 9], 1), ([8], [12, 13, 14, 15], 0), ([20, 21, 22], [9], 1)], join=framed, room=6)
 ASKED = torch.where((GAPS.ids > 4) & (GAPS.ids % 3 == 0), GAPS.ids, NOTHING)
 CASES: dict[str, tuple[Any, Objective, Any]] = {
     "translation": (text, translation(), pairs([([5, 6], [7]), ([8], [9, 10, 11]), ([12] * 5, [13])], begin=1, end=2)),
@@ -70,7 +68,7 @@ def test_half_precision_is_added_up_in_single() -> None:
 
 
 def test_texts_of_one_length_give_the_same_bits_as_when_their_presence_is_told() -> None:
-    even, own = labelled([([5, 6], [], 1), ([7, 8], [], 0)], first=3, separator=4, longest=9), bert("classes")
+    even, own = labelled([([5, 6], [], 1), ([7, 8], [], 0)], join=framed, room=6), bert("classes")
     told = surprise(own(even.ids, present=even.present, segments=even.segments), even.wanted)
     assert classification()(own, even).total.equal(told.total)
     pair, own = pairs([([5, 6], [7]), ([8, 9], [10, 11])], begin=1, end=2), text()

@@ -13,7 +13,7 @@ from tests.train.tiny import assert_same, model, rows, sentences
 
 def test_every_weight_that_learns_is_in_one_group_and_only_matrices_decay() -> None:
     own = model()
-    own.places.requires_grad_(False)
+    own.places.requires_grad_(False)  # pyright: ignore
     decaying, others = make_optimizer(own, Optim(weight_decay=0.3)).param_groups
     assert (decaying["weight_decay"], others["weight_decay"]) == (0.3, 0.0)
     assert all(p.ndim >= 2 for p in decaying["params"])

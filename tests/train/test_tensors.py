@@ -11,13 +11,13 @@ from torch import Tensor
 
 from softlook.train.examples import labelled, pairs
 from softlook.train.tensors import each, parted, rows, there
+from tests.train.tiny import framed, sentences
 from tests.train.tiny import rows as packed
-from tests.train.tiny import sentences
 
 EXAMPLES: list[Any] = [
     packed(sentences()[:7]),
     pairs([([1, 2], [3]), ([4], [5, 6]), ([7], [8])], begin=1, end=2),
-    labelled([([5, 6], [7], 1), ([8], [], 0)], first=3, separator=4, longest=9),
+    labelled([([5, 6], [7], 1), ([8], [], 0)], join=framed, room=6),
     {"a": torch.arange(5), "b": [torch.arange(10).view(5, 2), "words"]},
 ]
 

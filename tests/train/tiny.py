@@ -117,3 +117,9 @@ def distance(line: nn.Module, batch: Tensor) -> Loss:
 
 
 START = Place()
+
+
+def framed(one: Ids, other: Ids) -> tuple[list[int], list[int]]:
+    """`[CLS] one [SEP] other [SEP]` with ids 3 and 4, and the segment of each token."""
+    first, second = [3, *one, 4], [*other, 4] if len(other) else []
+    return [*first, *second], [0] * len(first) + [1] * len(second)

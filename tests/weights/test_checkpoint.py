@@ -94,7 +94,7 @@ def test_a_model_of_somebody_elses_is_not_kept(tmp_path: Path) -> None:
 def test_a_model_gone_wrong_is_not_kept(tmp_path: Path) -> None:
     model = GPT(SMALL)
     with torch.no_grad():
-        model.norm.weight[3] = torch.nan
+        model.norm.weight[3] = torch.nan  # pyright: ignore
     with pytest.raises(WeightsError, match=r"^model.safetensors: 'norm.weight' holds NaN or infinity"):
         save(model, tmp_path / "model")
     assert not list(tmp_path.iterdir())

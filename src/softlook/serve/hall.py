@@ -49,7 +49,7 @@ class Hall:
 
     def __init__(self, served: Sequence[Served | ServedTable], limits: Limits | None = None) -> None:
         self.limits = Limits() if limits is None else limits
-        models = sum(isinstance(one, Served) and not isinstance(one.model, Bert) for one in served)
+        models = sum(isinstance(one, Served) and not isinstance(one.model, TextEncoder) for one in served)
         self.seats = {one.name: self._seated(one, models) for one in served}
 
     def seat(self, name: str, ability: Ability) -> Seat:
