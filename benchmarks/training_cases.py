@@ -137,7 +137,7 @@ def classifying(name: str, *, dim: int, depth: int, heads: int, steps: int = 60)
     """An encoder with a head for classes, on texts of uneven length."""
     vocab, most = VOCAB["words"], 2048
     texts = classed(4000, vocab, longest=CONTEXT - 1)
-    collate = partial(labelled, join=_framed, room=CONTEXT - 2, pad=PAD)
+    collate = partial(labelled, join=_framed, room=CONTEXT - 1, pad=PAD)
 
     def make(dropout: float) -> Pair:
         config = BertConfig(

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from softlook.base.errors import ConfigError
-from softlook.base.memory import check_trainable, is_out_of_memory, total_memory
+from softlook.base.errors import ConfigError, is_out_of_memory
+from softlook.base.memory import check_trainable, total_memory
 from softlook.cli.ending import FAILED, INTERNAL, ending, in_words
 
 

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from softlook import masks, models
 from softlook.ops.packing import pack
-from tests.models.tiny import TINY, VOCAB, Tiny
+from tests.models.tiny import TINY, VOCAB, Inputs, Tiny, present
 
 SPEAKING = [tiny for tiny in TINY.values() if tiny.sequence is not None]
 REMEMBERING = [tiny for tiny in TINY.values() if tiny.memory is not None]
@@ -56,9 +56,17 @@ def test_a_memory_changes_speed_and_not_answers(tiny: Tiny) -> None:
         assert_close(torch.cat(steps, 1), tiny.ask(model, inputs), **CLOSE)
 
 
+def padded(tiny: Tiny) -> Inputs:
+    """Inputs of which some tokens are padding."""
+    inputs = tiny.inputs()
+    if tiny.takes("present") and "present" not in inputs:
+        inputs["present"] = present(*inputs["ids"].shape)
+    return inputs
+
+
 @every(PADDED)
 def test_what_stands_in_the_padding_changes_nothing(tiny: Tiny) -> None:
-    model, inputs = tiny.build(), tiny.inputs()
+    model, inputs = tiny.build(), padded(tiny)
     ids, there = ("ids", "present") if tiny.takes("present") else ("source", "source_present")
     assert not inputs[there].all()
     other = {**inputs, ids: torch.where(inputs[there], inputs[ids], (inputs[ids] + 1) % VOCAB)}
@@ -72,7 +80,7 @@ def test_what_stands_in_the_padding_changes_nothing(tiny: Tiny) -> None:
 
 @every(PADDED)
 def test_a_padded_row_is_answered_as_if_it_were_alone(tiny: Tiny) -> None:
-    model, inputs = tiny.build(), tiny.inputs()
+    model, inputs = tiny.build(), padded(tiny)
     ids, there = ("ids", "present") if tiny.takes("present") else ("source", "source_present")
     whole = tiny.ask(model, inputs)
     for row, length in enumerate(inputs[there].sum(1).tolist()):

@@ -113,11 +113,11 @@ def test_it_learns_to_say_things_backwards_and_looks_where_it_should() -> None:
         loss.backward()
         optimiser.step()
     assert loss.item() < 0.1
-    source = torch.tensor([[0, 3, 1, 5, 2]])
+    source = torch.randint(6, (64, 5))
     with maps(model.eval()) as kept, torch.no_grad():
-        model(source, torch.tensor([[6, 2, 5, 1, 3]]))
-    strongest = torch.cat(kept, 2)[0, 0].argmax(-1)
-    assert (strongest == torch.tensor([4, 3, 2, 1, 0])).sum() >= 4
+        model(source, torch.cat([torch.full((64, 1), 6), source.flip(1)[:, :-1]], 1))
+    strongest = torch.cat(kept, 2)[:, 0].argmax(-1)
+    assert (strongest == torch.tensor([4, 3, 2, 1, 0])).float().mean() > 0.5  # by chance it would be a fifth
 
 
 def test_a_checkpoint_holds_all_of_it(tmp_path: Path) -> None:

@@ -124,5 +124,20 @@ class TrainingError(ValueError):
     """A run cannot go on: its numbers are no numbers, or its folder belongs to another run."""
 
 
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+"""What torch says on a CPU, where its error is a plain RuntimeError."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that an allocation failed. torch's own class is known by its name: torch may not be loaded.
+
+    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory")), is_out_of_memory(ValueError())
+    (True, False)
+    """
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(message in str(error) for message in OUT_OF_MEMORY)
+
+
 def _told(words: str) -> str:
     return "\n".join(map(escaped, words.split("\n")))

@@ -1,4 +1,4 @@
-"""Out of memory: recognised, whoever says it, and foreseen where that is possible."""
+"""How much memory there is, and whether a model can be trained in it."""
 
 import os
 
@@ -6,21 +6,8 @@ import torch
 
 from softlook.base.errors import ConfigError
 
-MESSAGES = ("out of memory", "can't allocate memory", "not enough memory")
-"""What torch says on a CPU, where its error is a plain RuntimeError."""
 TRAINING_BYTES = 16
 """Bytes for each parameter that learns: itself, its gradient and two moments of Adam, in single precision."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that an allocation failed.
-
-    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory")), is_out_of_memory(ValueError())
-    (True, False)
-    """
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(message in str(error) for message in MESSAGES)
 
 
 def total_memory(device: torch.device) -> int:

@@ -102,6 +102,10 @@ class BiasBeside(Bias):
         return self.bias.written_out
 
     @property
+    def uses_content(self) -> bool:
+        return self.bias.uses_content
+
+    @property
     def learned(self) -> bool:
         return self.bias.learned
 

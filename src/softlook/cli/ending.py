@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from cyclopts import CycloptsError
 
-from softlook.base.errors import ConfigError, DataError, DiskError, TrainingError, WeightsError
-from softlook.base.memory import is_out_of_memory
+from softlook.base.errors import ConfigError, DataError, DiskError, TrainingError, WeightsError, is_out_of_memory
 
 
 @dataclass(frozen=True)

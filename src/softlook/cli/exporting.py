@@ -9,7 +9,6 @@ from typing import Any
 import softlook
 from softlook.cli.talk import Result
 from softlook.cli.target import about, free
-from softlook.weights.sentence_settings import sentence_settings
 
 log = logging.getLogger("softlook.cli")
 
@@ -24,7 +23,8 @@ def hf(checkpoint: Path, /, to: Path | None = None) -> Result:
     to
         The new folder: CHECKPOINT-hf in the working folder, where not told. Nothing is overwritten.
     """
-    write = partial(softlook.weights.to_hugging_face, sentence=sentence_settings(checkpoint))
+    sentence = softlook.weights.sentence_settings.sentence_settings(checkpoint)
+    write = partial(softlook.weights.to_hugging_face, sentence=sentence)
     return _written(checkpoint, free(to, checkpoint, "-hf"), lambda: write)
 
 

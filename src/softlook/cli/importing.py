@@ -8,8 +8,6 @@ import softlook
 from softlook.base.errors import WeightsError
 from softlook.cli.talk import Result
 from softlook.cli.target import about, free
-from softlook.weights.beside import kept_beside
-from softlook.weights.manifest import digest
 
 log = logging.getLogger("softlook.cli")
 
@@ -38,7 +36,9 @@ def _from_folder(source: Path, target: Path) -> Result:
     if not words.is_file():
         log.info("%s holds no tokenizer.json: the model comes without its words.", source)
     tokenizer = words if words.is_file() else None
-    softlook.weights.save(read.model, target, tokenizer=tokenizer, beside=kept_beside(source, read.model))
+    softlook.weights.save(
+        read.model, target, tokenizer=tokenizer, beside=softlook.weights.beside.kept_beside(source, read.model)
+    )
     facts = {"architecture": read.architecture, "head": read.head, "tokenizer": tokenizer is not None}
     return Result(target, facts | about(read.model, log))
 
@@ -57,7 +57,7 @@ def _verify(source: Path, expected: str | None) -> str:
     """The digest of the file, reported; WeightsError where it is not the expected one."""
     if not source.is_file():
         raise WeightsError(f"{source} is not a file. Give the GGUF file itself.")
-    found = digest(source)
+    found = softlook.weights.manifest.digest(source)
     if expected is not None and found != expected.strip().lower():
         raise WeightsError(
             f"{source} has the SHA-256 digest {found}, expected {expected!s:.80}: the file is damaged, or another one. "

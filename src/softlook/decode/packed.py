@@ -37,6 +37,8 @@ class PackedLinear(nn.Module):
     def __init__(self, weight: Float[Tensor, "M C"], bias: Float[Tensor, " M"] | None, numbers: Numbers = "float32"):
         super().__init__()
         self.kind = torch.bfloat16 if numbers == "bfloat16" else torch.float32
+        if self.kind == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            raise ConfigError("this CPU has no instructions for bfloat16 (AVX-512 or AVX-NE-CONVERT). Use float32.")
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.to(self.kind).contiguous(), LIKELY)
         self.bias = None if bias is None else bias.to(self.kind, copy=True)
 

@@ -18,6 +18,8 @@ from softlook.decode.said import Token
 from softlook.decode.speakers import speaker_for
 from softlook.decode.speaking import Rewinding, Speaker
 
+LONG = 64
+"""Tokens of a prompt from which on it is read by itself, so that the logits within it are not computed."""
 Draft = Callable[[Sequence[int]], Sequence[int]]
 """All ids so far -> what may come next, several words of it or none."""
 
@@ -26,9 +28,10 @@ Draft = Callable[[Sequence[int]], Sequence[int]]
 def ahead(speaker: Speaker, row: Row, asked: Asked, draft: Draft) -> Iterator[list[Token]]:
     """The words of one row, those that were guessed marked as such. The row takes them in."""
     speaker = rewindable(speaker)
-    if row.prompt[:-1]:  # nobody asks for the logits within the prompt
-        speaker.next(_row(row.prompt[:-1], speaker.device))
-    unread = row.prompt[-1:]
+    unread = row.prompt
+    if len(unread) > LONG:  # nobody asks for the logits within the prompt
+        speaker.next(_row(unread[:-1], speaker.device))
+        unread = unread[-1:]
     while row.reason is None:
         guess = list(draft([*row.prompt, *row.new]))[: row.limit - len(row.new) - 1]
         scores = speaker.read(_row([*unread, *guess], speaker.device))[0, len(unread) - 1 :]

@@ -10,6 +10,7 @@ from softlook.base.tracing import can_read
 class LabelEmbedding(nn.Module):
     """One vector for each label, to be added at every position of the sequence that it conditions.
 
+    >>> import torch
     >>> LabelEmbedding(3, 4)(torch.tensor([2, 0])).shape
     torch.Size([2, 1, 4])
     """

@@ -14,6 +14,7 @@ class LearnedPlaces(nn.Module):
 
     `offset` rows at the start of the table are passed over: RoBERTa and BART keep two there for other uses.
 
+    >>> import torch
     >>> LearnedPlaces(8, 4)(torch.arange(3)).shape
     torch.Size([3, 4])
     """
@@ -38,6 +39,7 @@ class SinusoidalPlaces(nn.Module):
 
     Wavelengths grow from 2π up to, but not including, 2π times `base`. `offset` is the number of the first position.
 
+    >>> import torch
     >>> SinusoidalPlaces(4)(torch.arange(2))
     tensor([[0.0000, 1.0000, 0.0000, 1.0000],
             [0.8415, 0.5403, 0.0100, 0.9999]])

@@ -12,6 +12,7 @@ class SegmentEmbedding(nn.Module):
 
     With `segments` = 0 there are no such vectors, and nothing is added.
 
+    >>> import torch
     >>> x = torch.zeros(1, 3, 4)
     >>> SegmentEmbedding(2, 4)(x, torch.tensor([[0, 0, 1]])).shape
     torch.Size([1, 3, 4])

@@ -55,6 +55,11 @@ class Bias:
         return False
 
     @property
+    def uses_content(self) -> bool:
+        """Does it depend on queries or keys, so that a gradient flows through it to them?"""
+        return False
+
+    @property
     def learned(self) -> bool:
         """Does a gradient have to flow into it?"""
         return any(isinstance(part, Tensor) and part.requires_grad for part in vars(self).values())
@@ -98,6 +103,10 @@ class Sum(Bias):
     @property
     def written_out(self) -> bool:
         return self.one.written_out and self.other.written_out
+
+    @property
+    def uses_content(self) -> bool:
+        return self.one.uses_content or self.other.uses_content
 
     @property
     def learned(self) -> bool:

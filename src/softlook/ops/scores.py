@@ -166,7 +166,7 @@ def bilinear(weight: Float[Tensor, "*heads D E"], temperature: float = 1.0) -> D
 
 
 def additive(
-    to_query: Float[Tensor, "*heads D A"], to_key: Float[Tensor, "*heads D A"], vector: Float[Tensor, " A"]
+    to_query: Float[Tensor, "*heads D A"], to_key: Float[Tensor, "*key_heads _ A"], vector: Float[Tensor, " A"]
 ) -> Additive:
     """The small network of Bahdanau: vector . tanh(query . to_query + key . to_key).
 

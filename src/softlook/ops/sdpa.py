@@ -120,7 +120,8 @@ def _is_fused_on_cpu(question: Question, value: Tensor, dropout: float) -> bool:
     if not can_read(*tensors):
         return False
     even = question.query.shape[3] != value.shape[3] or all(tensor.stride(3) == 1 for tensor in tensors)
-    learned = question.bias is not None and question.bias.learned and torch.is_grad_enabled()
+    bias = question.bias
+    learned = bias is not None and (bias.learned or bias.uses_content) and question.learns_with(value)
     return even and not dropout and not learned and torch.backends.cuda.flash_sdp_enabled()
 
 

@@ -229,7 +229,7 @@ class Following:
         for start in range(0, batch.ids.shape[1], self.segment):
             here = slice(start, start + self.segment)
             past = past if self.remembers else Past(self.segment)
-            mask = None if isinstance(batch, Whole) else past.apart(batch.documents[:, here])
+            mask = None if isinstance(batch, Whole) else masks.causal() & past.apart(batch.documents[:, here])
             scores = model(batch.ids[:, here], mask=mask, memory=past.memory)
             losses.append(surprise(scores, batch.wanted[:, here]))
         return Loss(sum(loss.total for loss in losses), sum(loss.count for loss in losses))  # pyright: ignore[reportArgumentType]

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from softlook.base.errors import ConfigError, TrainingError
-from softlook.base.memory import is_out_of_memory
+from softlook.base.errors import ConfigError, TrainingError, is_out_of_memory
 from softlook.train.device import working_in
 from softlook.train.distributed import World
 from softlook.train.optimizer import shorten

@@ -40,7 +40,7 @@ def check_structure(model: nn.Module) -> str:
     >>> model.blocks[1].attend.mix.softcap = 3.0
     >>> check_structure(model)
     Traceback (most recent call last):
-    softlook.base.errors.WeightsError: blocks.1.attend.mix.softcap is 3.0, where the config of this GPT makes it None...
+    softlook.base.errors.WeightsError: blocks.1.attend.mix.softcap is 3.0, where the config makes it None...
     """
     name = name_of(model)
     if name is None:
@@ -56,7 +56,7 @@ def check_structure(model: nn.Module) -> str:
 
 
 def _differences(one: nn.Module, made: nn.Module, path: str) -> Iterator[str]:
-    where, of = path.removesuffix(".") or "the model", f"where the config of this {type(made).__name__} makes it"
+    where, of = path.removesuffix(".") or "the model", "where the config makes it"
     if isinstance(one, LoraLinear) and type(made) is nn.Linear:
         yield from _sizes(_plain(one), _tensors(made), path)
         return

@@ -35,6 +35,10 @@ class Shaw(Bias):
     def adds_value(self) -> bool:
         return self.values is not None
 
+    @property
+    def uses_content(self) -> bool:
+        return True
+
     def check(self, sizes: Sizes, width: int) -> None:
         if len(self.keys) % 2 == 0 or self.keys.shape[-1] != width:
             raise MaskError(f"shaw wants keys shaped (2 * clip + 1, {width}); {tuple(self.keys.shape)} came")
@@ -76,6 +80,10 @@ class TransformerXL(Bias):
 
     @property
     def may_hide(self) -> bool:
+        return True
+
+    @property
+    def uses_content(self) -> bool:
         return True
 
     def check(self, sizes: Sizes, width: int) -> None:

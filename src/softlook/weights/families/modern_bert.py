@@ -103,7 +103,7 @@ def base_of(theirs: Theirs, kind: Kind, told: float) -> float:
     """The base of the rotary positions in layers of this kind; positions that are stretched are refused."""
     rope = (theirs.rope_parameters or {}).get(kind) or Rope()
     for one in (rope, theirs.rope_scaling or Rope()):
-        if (one.rope_type or one.type or "default") != "default" or one.partial_rotary_factor != 1:
+        if (one.rope_type or one.type or "default") != "default" or one.partial_rotary_factor not in (None, 1):
             raise WeightsError(
                 f"the rotary positions of {kind} layers should be plain (rope_type 'default'); softlook's ModernBert "
                 f"does not stretch them, and {one.rope_type or one.type!r} came"
