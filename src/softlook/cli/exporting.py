@@ -23,7 +23,7 @@ def hf(checkpoint: Path, /, to: Path | None = None) -> Result:
     to
         The new folder: CHECKPOINT-hf in the working folder, where not told. Nothing is overwritten.
     """
-    sentence = softlook.weights.sentence_settings.sentence_settings(checkpoint)
+    sentence = softlook.weights.sentence_settings(checkpoint)
     write = partial(softlook.weights.to_hugging_face, sentence=sentence)
     return _written(checkpoint, free(to, checkpoint, "-hf"), lambda: write)
 

@@ -37,7 +37,7 @@ def _from_folder(source: Path, target: Path) -> Result:
         log.info("%s holds no tokenizer.json: the model comes without its words.", source)
     tokenizer = words if words.is_file() else None
     softlook.weights.save(
-        read.model, target, tokenizer=tokenizer, beside=softlook.weights.beside.kept_beside(source, read.model)
+        read.model, target, tokenizer=tokenizer, beside=softlook.weights.kept_beside(source, read.model)
     )
     facts = {"architecture": read.architecture, "head": read.head, "tokenizer": tokenizer is not None}
     return Result(target, facts | about(read.model, log))
@@ -57,7 +57,7 @@ def _verify(source: Path, expected: str | None) -> str:
     """The digest of the file, reported; WeightsError where it is not the expected one."""
     if not source.is_file():
         raise WeightsError(f"{source} is not a file. Give the GGUF file itself.")
-    found = softlook.weights.manifest.digest(source)
+    found = softlook.weights.digest(source)
     if expected is not None and found != expected.strip().lower():
         raise WeightsError(
             f"{source} has the SHA-256 digest {found}, expected {expected!s:.80}: the file is damaged, or another one. "

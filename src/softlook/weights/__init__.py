@@ -6,11 +6,14 @@ What needs a package of its own is fetched when it is first asked for: `pip inst
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from softlook.weights.beside import kept_beside as kept_beside
 from softlook.weights.checkpoint import load as load
 from softlook.weights.checkpoint import save as save
 from softlook.weights.hugging_face import from_hugging_face as from_hugging_face
 from softlook.weights.hugging_face import read_folder as read_folder
 from softlook.weights.hugging_face import to_hugging_face as to_hugging_face
+from softlook.weights.manifest import digest as digest
+from softlook.weights.sentence_settings import sentence_settings as sentence_settings
 from softlook.weights.tokenizer import read_tokenizer as read_tokenizer
 
 if TYPE_CHECKING:
