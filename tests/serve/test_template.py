@@ -97,10 +97,11 @@ for asked in ({{"source": {BOMBS[bomb]!r}, "names": {{}}}}, {{"messages": {HELLO
     print(answer)
 """
     folder = Path(template_module.__file__).parent
+    before = taken_by_children()
     ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
     assert ended.returncode in (0, -signal.SIGPROF), ended.stderr
     assert "violation" in ended.stdout or "fault" in ended.stdout or ended.returncode or bomb in HARMLESS, ended.stdout
-    assert taken_by_children() < 1 << 30
+    assert taken_by_children() <= max(before, 1 << 30)  # other tests may have started larger ones
 
 
 def test_after_a_violation_the_next_conversation_is_written() -> None:
