@@ -88,7 +88,7 @@ BIASES: dict[str, Any] = {
 def test_an_ordinary_call_is_the_same_after_any_mode(name: str, before: Callable[[Work, Tensor], None]) -> None:
     x = torch.randn(2, 2, T, 8, device=DEVICE)
     for backend in ("auto", "sdpa", "blocks"):
-        prepared._of_bands.clear()
+        prepared._band_cache.clear()
         made: list[masks.Mask | None] = []
 
         def work(x: Tensor, backend: Any = backend, made: list[Any] = made) -> Tensor:
@@ -135,7 +135,7 @@ def test_biases_and_looks_are_the_same_after_any_mode(bias: str, before: Callabl
 
 @pytest.mark.parametrize("tiny", list(TINY.values()), ids=str)
 def test_a_model_trains_after_it_was_evaluated_in_inference_mode(tiny: Tiny) -> None:
-    prepared._of_bands.clear()
+    prepared._band_cache.clear()
     model, inputs = tiny.build(), tiny.inputs()
     with torch.inference_mode():
         before = tiny.ask(model, inputs).clone()
@@ -146,10 +146,10 @@ def test_a_model_trains_after_it_was_evaluated_in_inference_mode(tiny: Tiny) -> 
 
 def test_a_band_stays_ordinary_while_it_is_used_in_inference_mode() -> None:
     x = torch.randn(1, 2, T, 8, device=DEVICE)
-    prepared._of_bands.clear()
+    prepared._band_cache.clear()
     with torch.inference_mode():
         attention(x, x, x, mask=masks.window(5), backend="sdpa")
-    (made,) = prepared._of_bands["shade"].values()
+    (made,) = prepared._band_cache["shade"].values()
     assert not any(tensor.is_inference() for tensor in made if tensor is not None)
 
 
@@ -166,7 +166,7 @@ def test_a_captured_graph_leaves_nothing_behind_and_depends_on_nothing_kept(name
     with torch.cuda.graph(graph):
         captured = attention(x, x, x, mask=mask, backend="sdpa")
     torch.testing.assert_close(attention(x, x, x, mask=mask, backend="sdpa"), wanted)
-    prepared._of_bands.clear()
+    prepared._band_cache.clear()
     torch.cuda.empty_cache()
     graph.replay()
     torch.testing.assert_close(captured, wanted)

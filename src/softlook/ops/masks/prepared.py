@@ -19,14 +19,14 @@ from softlook.ops.masks.algebra import Mask
 from softlook.ops.masks.kinds import Band
 
 Made = TypeVar("Made")
-Shelf = dict[str, OrderedDict[Hashable, Any]]
+Cache = dict[str, OrderedDict[Hashable, Any]]
 """What was made of one mask, or of all bands, for each kind of thing apart."""
 
 BANDS = 8
 """How many things of a kind made of bands are kept. Equal bands are one value: the oldest has to go."""
 OTHERS = 2
 """How many things of a kind are kept with any other mask: for self-attention and for cross-attention."""
-_of_bands: Shelf = {}
+_band_cache: Cache = {}
 _lock = Lock()
 
 
@@ -38,10 +38,10 @@ def prepared(mask: Mask, kind: str, key: Hashable, make: Callable[[], Made]) -> 
     """
     if not is_ordinary():
         return make()
-    shelf = _of_bands if isinstance(mask, Band) else vars(mask).setdefault("_prepared", {})
+    cache = _band_cache if isinstance(mask, Band) else vars(mask).setdefault("_prepared", {})
     most, key = (BANDS, (mask, key)) if isinstance(mask, Band) else (OTHERS, key)
     with _lock:
-        kept = shelf.setdefault(kind, OrderedDict())
+        kept = cache.setdefault(kind, OrderedDict())
         if key in kept:
             kept.move_to_end(key)
             return kept[key]
@@ -60,7 +60,6 @@ def on_device(mask: Mask, device: torch.device) -> Mask:
     kept: dict[torch.device, Mask] = vars(mask).setdefault("_moved", {})
     if device in kept and (is_ordinary() or _is_capturing()):
         return kept[device]
-
     if not is_ordinary():
         return _moved(mask, device)
     kept[device] = ordinary(lambda: _moved(mask, device))
