@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from benchmarks.cases import Case, Inputs
-from benchmarks.peers import eager, fused, fused_with_mask_built, maths, ours
+from benchmarks.peers import eager, fused, fused_with_mask_built, maths, softlook_entry
 from benchmarks.report import Report
 from benchmarks.sweep import HOW_TO_READ, Sweep
 from benchmarks.timing import Deadline, Entry, watch_for
@@ -61,7 +61,7 @@ def cases(quick: bool) -> list[Case]:
 
 def gather(case: Case, inputs: Inputs) -> Sequence[Entry]:
     """A GPU's kernels are forced elsewhere; a CPU has one fused kernel, and two ways without."""
-    everyone = [ours(case, inputs), *fused(case, inputs), *fused_with_mask_built(case, inputs)]
+    everyone = [softlook_entry(case, inputs), *fused(case, inputs), *fused_with_mask_built(case, inputs)]
     return [*everyone, maths(case, inputs), eager(case, inputs)]
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
-from benchmarks.cases import Case, Inputs, make
+from benchmarks.cases import Case, Inputs, make_inputs
 from benchmarks.contest import run_cell, tidy, why
 from benchmarks.memory import bytes_of, peak_bytes
-from benchmarks.peers import OURS, dense_bias, eager, fused, ours
+from benchmarks.peers import SOFTLOOK, dense_bias, eager, fused, softlook_entry
 from benchmarks.report import Report, megabytes, ms
 from benchmarks.sweep import exact, tell_failures
 from benchmarks.timing import Deadline, Entry, watch_for
@@ -36,7 +36,7 @@ def measure(report: Report, device: str, deadline: Deadline, quick: bool, dry: b
         "ready-made (and counted among the MiB), except that of T5 in the backward pass, where its table learns. "
         "`no bias` is torch's fused attention without any of it: what a bias would cost if it cost nothing.",
     )
-    heads = ("cell", "mask", "pass", "path", OURS, "written out", "eager", "no bias")
+    heads = ("cell", "mask", "pass", "path", SOFTLOOK, "written out", "eager", "no bias")
     table = report.table(*heads, "MiB", "written out MiB", "eager MiB", "error", "peers' error")
     watch = watch_for(device)
     for case in cases(device, quick or dry):
@@ -45,21 +45,24 @@ def measure(report: Report, device: str, deadline: Deadline, quick: bool, dry: b
             break
         outcome = run_cell(case, gather, watch, budget=0.2 if quick or dry else 1.0)
         held = _bytes(case)
-        times = [outcome.seconds(name) for name in (OURS, WRITTEN, "eager")]
+        times = [outcome.seconds(name) for name in (SOFTLOOK, WRITTEN, "eager")]
         named = (f"{case.name} {case.sizes}", case.mask, case.passes, outcome.path)
-        errors = (exact(outcome.errors.get(OURS)), exact(outcome.worst_error))
+        errors = (exact(outcome.errors.get(SOFTLOOK)), exact(outcome.worst_error))
         bare = run_cell(
             Case("bare", case.shape, case.mask, case.dtype, case.backward, device=device), _bare, watch, 0.2
         )
         table.add(
-            *named, *map(ms, [*times, bare.seconds(PLAIN)]), *(held.get(n) for n in (OURS, WRITTEN, "eager")), *errors
+            *named,
+            *map(ms, [*times, bare.seconds(PLAIN)]),
+            *(held.get(n) for n in (SOFTLOOK, WRITTEN, "eager")),
+            *errors,
         )
         tell_failures(report, outcome)
 
 
 def gather(case: Case, inputs: Inputs) -> Sequence[Entry]:
     """All who can answer."""
-    entries = [ours(case, inputs), dense_bias(case, inputs), eager(case, inputs)]
+    entries = [softlook_entry(case, inputs), dense_bias(case, inputs), eager(case, inputs)]
     return [entry for entry in entries if entry is not None]
 
 
@@ -70,9 +73,9 @@ def _bare(case: Case, inputs: Inputs) -> Sequence[Entry]:
 def _bytes(case: Case) -> dict[str, str]:
     """The most each of them holds; the bias written out belongs to it."""
     held = {}
-    inputs = make(case)
+    inputs = make_inputs(case)
     for entry in gather(case, inputs):
-        ready = bytes_of(inputs.made["bias"]) if entry.name == WRITTEN and not _learns(case) else 0
+        ready = bytes_of(inputs.cache["bias"]) if entry.name == WRITTEN and not _learns(case) else 0
         try:
             held[entry.name] = megabytes(peak_bytes(entry.call, case.device) + ready)
         except Exception as problem:

@@ -1,4 +1,4 @@
-"""One cell of a sweep: sizes, mask and extras, and the tensors for it. Nothing here knows softlook."""
+"""Benchmark cases: sizes, mask, options and input tensors; independent of softlook."""
 
 import math
 from dataclasses import dataclass, field
@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 SOFTCAP = 5.0
-BUCKETS, FARTHEST = 32, 128
+BUCKETS, MAX_DISTANCE = 32, 128
 """The table of T5."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A cell. `shape` is (B, H, T, S, D)."""
+    """One benchmark case. `shape` is (B, H, T, S, D)."""
 
     name: str
     shape: tuple[int, int, int, int, int]
@@ -24,7 +24,7 @@ class Case:
     kv_heads: int = 0
     """0: as many as query heads."""
     window: int = 0
-    """Keys in sight, oneself included."""
+    """Visible keys, including the query's own."""
     extra: str = "plain"
     """plain, alibi, t5, softcap or sink"""
     dropout: float = 0.0
@@ -35,7 +35,7 @@ class Case:
         return self.kv_heads or self.shape[1]
 
     @property
-    def repeats(self) -> int:
+    def group_size(self) -> int:
         return self.shape[1] // self.groups
 
     @property
@@ -43,7 +43,7 @@ class Case:
         return self.shape[4] ** -0.5
 
     @property
-    def kind(self) -> str:
+    def dtype_name(self) -> str:
         """fp32, bf16 ..."""
         return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[self.dtype]
 
@@ -59,8 +59,8 @@ class Case:
         return f"B{B} {heads} {length} D{D}"
 
     @property
-    def work(self) -> float:
-        """Floating-point operations that must be done: two products, and five in the backward pass."""
+    def flops(self) -> float:
+        """Floating-point operations: two matrix products, and five in the backward pass."""
         B, H, T, S, D = self.shape
         seen = {"causal": (S - (T - 1) / 2) / S, "window": min(self.window, S) / S}.get(self.mask, 1.0)
         return 4 * B * H * T * S * D * seen * (3.5 if self.backward else 1.0)
@@ -74,7 +74,7 @@ class Inputs:
     key: Tensor
     value: Tensor
     grad: Tensor
-    """What comes back to the output in the backward pass."""
+    """The gradient of the output."""
     lengths: Tensor
     """(B,): real keys, for padding."""
     slopes: Tensor
@@ -83,16 +83,16 @@ class Inputs:
     """(buckets, H): for T5."""
     sink: Tensor
     """(H,)"""
-    made: dict[str, Tensor] = field(default_factory=dict)
-    """What was worked out for the case and is kept, such as a mask written out."""
+    cache: dict[str, Tensor] = field(default_factory=dict)
+    """Derived tensors, such as a materialized mask."""
 
     def leaves(self, case: Case) -> tuple[Tensor, ...]:
-        """What a gradient is wanted for."""
+        """Return the tensors that require a gradient."""
         return (self.query, self.key, self.value) + ((self.table,) if case.extra == "t5" else ())
 
 
-def make(case: Case, seed: int = 0) -> Inputs:
-    """Fresh random tensors; real numbers, never zeros."""
+def make_inputs(case: Case, seed: int = 0) -> Inputs:
+    """Return fresh random tensors."""
     B, H, T, S, D = case.shape
     device, source = case.device, torch.Generator(case.device).manual_seed(seed)
 
@@ -117,8 +117,8 @@ def make(case: Case, seed: int = 0) -> Inputs:
     )
 
 
-def seen(case: Case, inputs: Inputs, rows: Tensor | None = None) -> Tensor | None:
-    """Where these queries may look, (B or 1, 1, t or 1, S); None: everywhere."""
+def visible_keys(case: Case, inputs: Inputs, rows: Tensor | None = None) -> Tensor | None:
+    """Return the boolean mask of these queries, (B or 1, 1, t or 1, S); None: all keys are visible."""
     _, _, T, S, _ = case.shape
     device = inputs.query.device
     keys = torch.arange(S, device=device)
@@ -134,21 +134,21 @@ def seen(case: Case, inputs: Inputs, rows: Tensor | None = None) -> Tensor | Non
 
 
 def distance_bias(case: Case, inputs: Inputs, rows: Tensor | None = None) -> Tensor | None:
-    """What ALiBi or T5 adds to the scores of these queries, (1, H, t, S)."""
+    """Return the ALiBi or T5 bias of these queries, (1, H, t, S)."""
     _, _, T, S, _ = case.shape
     if case.extra not in ("alibi", "t5"):
         return None
     device = inputs.query.device
     own = (torch.arange(T, device=device) if rows is None else rows)[:, None] + S - T
-    ahead = torch.arange(S, device=device) - own  # positive: the key lies ahead
+    ahead = torch.arange(S, device=device) - own  # positive: a future key
     if case.extra == "alibi":
         return -inputs.slopes[None, :, None, None] * ahead.abs()
     return inputs.table[t5_buckets(ahead)].permute(2, 0, 1)[None]
 
 
 def t5_buckets(ahead: Tensor) -> Tensor:
-    """The bucket of each relative position, as the authors of T5 number them (bidirectional)."""
+    """Return the T5 bucket of each relative position (bidirectional)."""
     half = BUCKETS // 2
     exact, far = half // 2, ahead.abs()
-    shared = exact + ((far.clamp(min=1).float() / exact).log() / math.log(FARTHEST / exact) * (half - exact)).long()
+    shared = exact + ((far.clamp(min=1).float() / exact).log() / math.log(MAX_DISTANCE / exact) * (half - exact)).long()
     return (ahead > 0).long() * half + torch.where(far < exact, far, shared.clamp(max=half - 1))

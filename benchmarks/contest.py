@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from benchmarks.cases import Case, Inputs, make
-from benchmarks.peers import OURS, our_path
+from benchmarks.cases import Case, Inputs, make_inputs
+from benchmarks.peers import SOFTLOOK, softlook_backend
 from benchmarks.timing import Entry, Samples, Watch, median, race, spread
 from benchmarks.truth import Truth, truth
 
@@ -40,28 +40,28 @@ class Outcome:
     @property
     def best(self) -> str | None:
         """The fastest peer."""
-        peers = [name for name in self.samples if name != OURS and name not in self.outside]
+        peers = [name for name in self.samples if name != SOFTLOOK and name not in self.outside]
         return min(peers, key=lambda name: median(self.samples[name]), default=None)
 
     @property
     def ratio(self) -> float | None:
         """Time of the best peer over ours: above 1 is faster."""
-        if self.best is None or OURS not in self.samples:
+        if self.best is None or SOFTLOOK not in self.samples:
             return None
-        return median(self.samples[self.best]) / median(self.samples[OURS])
+        return median(self.samples[self.best]) / median(self.samples[SOFTLOOK])
 
     @property
     def noise(self) -> float | None:
         return (
             None
-            if self.best is None or OURS not in self.samples
-            else spread(self.samples[self.best], self.samples[OURS])
+            if self.best is None or SOFTLOOK not in self.samples
+            else spread(self.samples[self.best], self.samples[SOFTLOOK])
         )
 
     @property
     def worst_error(self) -> float | None:
         """Of the peers."""
-        return max((error for name, error in self.errors.items() if name != OURS), default=None)
+        return max((error for name, error in self.errors.items() if name != SOFTLOOK), default=None)
 
     @property
     def doubtful(self) -> bool:
@@ -81,9 +81,9 @@ def run_cell(case: Case, gather: Gather, watch: Watch, budget: float) -> Outcome
     """Make the inputs, check every answer, time those that are right. What fails is recorded, not raised."""
     outcome = Outcome(case)
     try:
-        inputs = make(case)
+        inputs = make_inputs(case)
         entries = list(gather(case, inputs))
-        outcome.path = our_path(case, inputs)
+        outcome.path = softlook_backend(case, inputs)
         right = truth(case, inputs)
         fit = [entry for entry in entries if _answers(entry, right, outcome)]
         del right
@@ -98,7 +98,7 @@ def run_cell(case: Case, gather: Gather, watch: Watch, budget: float) -> Outcome
 
 def _rougher(errors: dict[str, float]) -> set[str]:
     """Who answers fast because it rounds more: plain products in half precision, say."""
-    mine = errors.get(OURS)
+    mine = errors.get(SOFTLOOK)
     return set() if mine is None else {name for name, error in errors.items() if error > ROUGHER * mine}
 
 

@@ -1,4 +1,4 @@
-"""Those who translate, each in a process of its own: threads that spin while they wait get in nobody's way."""
+"""Translation benchmark workers, one process per implementation, so that spinning threads do not interfere."""
 
 import multiprocessing
 import time
@@ -10,21 +10,21 @@ from typing import Any
 
 import torch
 
-from softlook.decode import Translating, beam, int8, packed
+from softlook.decode import Seq2SeqSession, beam_search, prepack_for_cpu, quantize_dynamic_int8
 from softlook.weights import from_hugging_face
 
 BEAMS, LENGTH, THREADS = 4, 24, (1, 2)
 END = 0
 REST = 0.25
-"""Seconds after a call in which its threads go to sleep."""
-Said = list[list[int]]
+"""Seconds to wait after a call until its threads are idle."""
+TokenRows = list[list[int]]
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be translated, by whom, from which folder."""
+    """A benchmark task."""
 
-    who: str
+    implementation: str
     """"softlook int8", "CTranslate2 float32", "Hugging Face", ..."""
     folder: Path
     vocab: int
@@ -34,15 +34,15 @@ class Task:
 
 @dataclass(frozen=True)
 class Lap:
-    """One call: seconds by the clock and by the processor, and what was said, as ids."""
+    """One call: wall and CPU seconds, and the output ids."""
 
     wall: float
     cpu: float
-    said: Said
+    output: TokenRows
 
 
 class Lane:
-    """One of those who take turns."""
+    """A worker process."""
 
     def __init__(self, task: Task) -> None:
         context = multiprocessing.get_context("spawn")
@@ -67,29 +67,31 @@ def _work(task: Task, connection: Connection) -> None:
     call()
     while connection.recv() is not None:
         wall, cpu = time.perf_counter(), time.process_time()
-        said = call()
-        connection.send(Lap(time.perf_counter() - wall, time.process_time() - cpu, said))
+        output = call()
+        connection.send(Lap(time.perf_counter() - wall, time.process_time() - cpu, output))
 
 
-def caller(task: Task) -> Callable[[], Said]:
-    """The best translations of sentences that are the same for everyone."""
-    dice = torch.Generator().manual_seed(1)
-    source = torch.randint(2, task.vocab - 1, (task.sentences, LENGTH), generator=dice)
-    name, *kind = task.who.split()
+def caller(task: Task) -> Callable[[], TokenRows]:
+    """A function that returns the best translations of random sentences, the same for all implementations."""
+    generator = torch.Generator().manual_seed(1)
+    source = torch.randint(2, task.vocab - 1, (task.sentences, LENGTH), generator=generator)
+    name, *kind = task.implementation.split()
     if name == "Hugging":
         return _hugging_face(task, source)
     return (_ours if name == "softlook" else _ctranslate2)(task, source, kind[0])
 
 
-def _ours(task: Task, source: torch.Tensor, kind: str) -> Callable[[], Said]:
-    model = {"int8": int8, "float32": packed}[kind](from_hugging_face(task.folder / "theirs").eval())
+def _ours(task: Task, source: torch.Tensor, kind: str) -> Callable[[], TokenRows]:
+    model = {"int8": quantize_dynamic_int8, "float32": prepack_for_cpu}[kind](
+        from_hugging_face(task.folder / "theirs").eval()
+    )
     start = torch.full((task.sentences, 1), task.vocab - 1)
-    how: dict[str, Any] = {"end": END, "longest": LENGTH, "shortest": LENGTH, "beams": BEAMS}
-    return lambda: [found[0].ids for found in beam(Translating(model, source), start, **how)]
+    how: dict[str, Any] = {"eos_ids": END, "max_new_tokens": LENGTH, "min_new_tokens": LENGTH, "num_beams": BEAMS}
+    return lambda: [found[0].ids for found in beam_search(Seq2SeqSession(model, source), start, **how)]
 
 
-def _hugging_face(task: Task, source: torch.Tensor) -> Callable[[], Said]:
-    from transformers import MarianMTModel  # noqa: PLC0415  (only one of the processes wants it)
+def _hugging_face(task: Task, source: torch.Tensor) -> Callable[[], TokenRows]:
+    from transformers import MarianMTModel  # noqa: PLC0415  (only needed in one process)
 
     model: Any = MarianMTModel.from_pretrained(task.folder / "theirs")
     how: dict[str, Any] = {"num_beams": BEAMS, "do_sample": False, "early_stopping": "never", "length_penalty": 1.0}
@@ -97,8 +99,8 @@ def _hugging_face(task: Task, source: torch.Tensor) -> Callable[[], Said]:
     return lambda: model.generate(source, **how)[:, 1:].tolist()
 
 
-def _ctranslate2(task: Task, source: torch.Tensor, kind: str) -> Callable[[], Said]:
-    import ctranslate2  # noqa: PLC0415  (only one of the processes wants it)
+def _ctranslate2(task: Task, source: torch.Tensor, kind: str) -> Callable[[], TokenRows]:
+    import ctranslate2  # noqa: PLC0415  (only needed in one process)
 
     words = vocabulary(task.vocab)
     texts, known = [[words[id] for id in row] for row in source.tolist()], {word: id for id, word in enumerate(words)}

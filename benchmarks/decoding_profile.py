@@ -1,4 +1,4 @@
-"""Where the time of a captured beam search goes: by what the host does, by step, and by kernel."""
+"""Profile of a beam search as CUDA graphs: by host function, by step and by kernel."""
 
 import statistics
 import sys
@@ -12,45 +12,43 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from softlook.decode import Translating
-from softlook.decode.captured import beams
-from softlook.decode.captured.beams import CapturedBeams
-from softlook.decode.captured.board import Board
-from softlook.decode.captured.graphs import Graph
-from softlook.decode.captured.outcome import Outcome
-from softlook.decode.captured.shelf import shelf_of
-from softlook.decode.captured.speaker import Captured, parts_for
-from softlook.decode.captured.step import scores
+from softlook.decode import Seq2SeqSession
+from softlook.decode.cuda_graphs import beam_search as beams
+from softlook.decode.cuda_graphs.beam_search import CudaGraphBeamSearch, PendingHypotheses
+from softlook.decode.cuda_graphs.beam_workspace import BeamWorkspace
+from softlook.decode.cuda_graphs.cache import graph_cache_for
+from softlook.decode.cuda_graphs.session import CudaGraphSession, ops_for
+from softlook.decode.cuda_graphs.step import GraphedCallable, step_logits
 
-BEAM: Any = sys.modules["softlook.decode.beam"]
+BEAM: Any = sys.modules["softlook.decode.beam.search"]
 PARTS: dict[str, tuple[Any, str]] = {
-    "encode": (Translating, "__init__"),
-    "can it be captured": (BEAM, "why_not"),
-    "plan and shelf": (Captured, "__init__"),
-    "first word by the model": (Captured, "read"),
-    "new places": (beams, "new_board"),
-    "fill places": (Board, "begin"),
-    "first word chosen": (CapturedBeams, "_first"),
-    "steps": (CapturedBeams, "_several"),
-    "capture": (Graph, "_record"),
-    "those who are over leave": (CapturedBeams, "_leave"),
-    "backwards, and to the host": (CapturedBeams, "_send"),
-    "unpacking": (Outcome, "hypotheses"),
+    "encode": (Seq2SeqSession, "__init__"),
+    "check support": (BEAM, "graph_unsupported_reason"),
+    "graph cache": (CudaGraphSession, "__init__"),
+    "prefill": (CudaGraphSession, "prefill"),
+    "allocate workspace": (beams, "allocate_workspace"),
+    "copy prefill": (BeamWorkspace, "begin"),
+    "first step": (CudaGraphBeamSearch, "_first_step"),
+    "steps": (GraphedCallable, "__call__"),
+    "capture": (GraphedCallable, "_capture"),
+    "shrink batch": (CudaGraphBeamSearch, "_shrink"),
+    "backtrace and copy to host": (CudaGraphBeamSearch, "_send"),
+    "build hypotheses": (PendingHypotheses, "hypotheses"),
 }
-ROUNDS, AT = 10, 20
-"""Steps that are timed, and the word at which they are."""
+ROUNDS, POSITION = 10, 20
+"""Number of timed steps, and their position."""
 
 
 class Watch:
-    """Seconds of each part, without those of the parts within it."""
+    """Exclusive seconds of each part."""
 
     def __init__(self) -> None:
         self.spent, self.inner = defaultdict[str, float](float), [0.0]
 
     def watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*args: Any, **told: Any) -> Any:
+        def timed(*args: Any, **kwargs: Any) -> Any:
             with self.timing(name):
-                return call(*args, **told)
+                return call(*args, **kwargs)
 
         return timed
 
@@ -69,41 +67,41 @@ class Watch:
 
 
 def parts_of(name: str, run: Callable[[], Any]) -> None:
-    """A line for each part, every one waited for: together they take longer than when nobody waits."""
+    """Print the time of each part. Synchronizing after each makes the total longer than a normal run."""
     watch = Watch()
     with ExitStack() as stack:
         for part, (owner, method) in PARTS.items():
             stack.enter_context(patch.object(owner, method, watch.watched(part, getattr(owner, method))))
-        with watch.timing("the rest"):
+        with watch.timing("other"):
             run()
     print(f"\n#### {name}: where the time goes\n\n| part | ms |\n|---|---|")
-    for part in (*PARTS, "the rest"):
+    for part in (*PARTS, "other"):
         if watch.spent[part]:
             print(f"| {part} | {1000 * watch.spent[part]:.1f} |")
-    print(f"| together | {1000 * sum(watch.spent.values()):.1f} |", flush=True)
+    print(f"| total | {1000 * sum(watch.spent.values()):.1f} |", flush=True)
 
 
 @torch.no_grad()
 def steps_of(model: nn.Module) -> None:
-    """One step of each size that was recorded, whole and without the choice of words."""
-    shelf = shelf_of(model)
-    print("\n#### one step\n\n| sequences | whole, ms | selection, ms |\n|---|---|---|")
-    for board in shelf.boards:
-        for sequences, graph in board.graphs.items():
-            state, parts = board.first(sequences), parts_for(board.state.ids.device)
-            asked = Graph(
-                lambda state=state, parts=parts: scores(shelf.plan, parts, state), state.ids.device, board.pool
+    """Print the time of one step of each captured size, in total and for token selection."""
+    cache = graph_cache_for(model)
+    print("\n#### one step\n\n| sequences | total, ms | selection, ms |\n|---|---|---|")
+    for workspace in cache.workspaces:
+        for sequences, graph in workspace.graphs.items():
+            state, ops = workspace.first(sequences), ops_for(workspace.state.ids.device)
+            logits = GraphedCallable(
+                lambda state=state, ops=ops: step_logits(cache.weights, ops, state), state.ids.device, workspace.pool
             )
-            whole, alone = _time(graph, board), _time(asked, board)
-            print(f"| {sequences} | {whole:.3f} | {whole - alone:.3f} |", flush=True)
+            total, without = _time(graph, workspace), _time(logits, workspace)
+            print(f"| {sequences} | {total:.3f} | {total - without:.3f} |", flush=True)
 
 
-def _time(graph: Graph, board: Board) -> float:
+def _time(graph: GraphedCallable, workspace: BeamWorkspace) -> float:
     """Milliseconds of one replay."""
     times = []
     for _ in range(ROUNDS + 2):
-        board.state.past.at.fill_(AT)
-        board.state.step.fill_(AT)
+        workspace.state.positions.column.fill_(POSITION)
+        workspace.state.step.fill_(POSITION)
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         graph()
@@ -113,9 +111,9 @@ def _time(graph: Graph, board: Board) -> float:
     return statistics.median(times[2:])
 
 
-def kernels_of(run: Callable[[], Any], most: int = 24) -> None:
-    """The kernels of one call that take the longest."""
-    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415  (loads what only this wants)
+def kernels_of(run: Callable[[], Any], count: int = 24) -> None:
+    """Print the slowest kernels of one call."""
+    from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415  (only needed here)
 
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         run()
@@ -128,6 +126,6 @@ def kernels_of(run: Callable[[], Any], most: int = 24) -> None:
     print(
         f"\n#### kernels: {sum(times.values()) / 1000:.1f} ms\n\n| kernel | times | ms | µs each |\n|---|---|---|---|"
     )
-    for name, spent in sorted(times.items(), key=lambda pair: -pair[1])[:most]:
+    for name, spent in sorted(times.items(), key=lambda pair: -pair[1])[:count]:
         print(f"| {name[:90]} | {counts[name]} | {spent / 1000:.2f} | {spent / counts[name]:.1f} |")
     print(flush=True)

@@ -1,4 +1,4 @@
-"""The statistics of `look`, worked out the plain way: with the whole map in hand."""
+"""The statistics of `look`, computed from the whole map."""
 
 import torch
 from torch import Tensor
@@ -7,11 +7,11 @@ from softlook import Look
 
 BINS, TOP = 64, 8
 CHUNK = 1024
-"""Queries at a time, where the right answer is worked out."""
+"""Queries per chunk of the ground truth."""
 
 
 def dense_scores(query: Tensor, key: Tensor, causal: bool, first_row: int = 0) -> Tensor:
-    """The map before the softmax, in single precision at least. (B, H, t, S)"""
+    """Return the scores in at least float32. (B, H, t, S)"""
     scores = query @ key.mT * query.shape[-1] ** -0.5
     scores = scores.float() if scores.dtype != torch.float64 else scores
     if causal:
@@ -23,23 +23,23 @@ def dense_scores(query: Tensor, key: Tensor, causal: bool, first_row: int = 0) -
 def dense_statistics(
     query: Tensor, key: Tensor, causal: bool, top: int | None = TOP, first_row: int = 0
 ) -> dict[str, Tensor]:
-    """Everything `look` can tell, of queries that begin at `first_row`."""
+    """Return all statistics of the queries from `first_row` on."""
     scores = dense_scores(query, key, causal, first_row)
     found = {"lse": scores.logsumexp(-1)}
     weights = scores.softmax(-1)
     del scores
     found["entropy"] = torch.special.entr(weights).sum(-1)
     found["effective_keys"] = 1 / torch.linalg.vector_norm(weights, dim=-1).square()
-    found["strongest"] = weights.amax(-1)
+    found["max_weight"] = weights.amax(-1)
     rows, columns = (torch.arange(n, device=query.device, dtype=weights.dtype) for n in weights.shape[2:])
     gap = (rows[:, None] + first_row - columns).abs()
-    found["distance"] = (weights * gap).sum(-1)
+    found["mean_distance"] = (weights * gap).sum(-1)
     if top is not None:
         found["top_weights"], found["top_indices"] = weights.topk(top, dim=-1)
     found["received"] = weights.sum(2)
     side = key.shape[2] // BINS
     cells = weights.unflatten(-1, (BINS, side)).unflatten(2, (-1, side))
-    found["heat_mean"], found["heat_max"] = cells.mean((3, 5)), cells.amax((3, 5))
+    found["pooled_mean"], found["pooled_max"] = cells.mean((3, 5)), cells.amax((3, 5))
     return found
 
 
@@ -51,7 +51,7 @@ def look_errors(seen: Look, query: Tensor, key: Tensor, causal: bool) -> dict[st
         for start in range(0, query.shape[2], CHUNK)
     ]
     errors = {}
-    for name, found in seen.found.items():
+    for name, found in seen.values.items():
         right = torch.stack([part[name] for part in parts]).sum(0) if name == "received" else _joined(parts, name)
         mine = found[-1:, -1:].double()
         if name == "top_indices":  # the share of places that differ, of those that have a key

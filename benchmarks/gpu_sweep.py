@@ -1,4 +1,4 @@
-"""E. `attention` beside each of torch's kernels on a GPU; then what the host pays, biases, and looking."""
+"""E. `attention` compared with torch's CUDA kernels; host overhead, biases and look."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,10 +9,10 @@ from torch.nn.attention import sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import bias_costs, host_costs, look_costs
-from benchmarks.cases import Case, Inputs, make
+from benchmarks.cases import Case, Inputs, make_inputs
 from benchmarks.contest import why
 from benchmarks.memory import hushed
-from benchmarks.peers import FORCED, OURS, compiled_flex, eager, flash_window, forced, fused, ours
+from benchmarks.peers import FORCED, SOFTLOOK, compiled_flex, eager, flash_window, forced, fused, softlook_entry
 from benchmarks.report import Report
 from benchmarks.sweep import HOW_TO_READ, Sweep
 from benchmarks.timing import Deadline, Entry, watch_for
@@ -66,7 +66,7 @@ def special() -> list[Case]:
 def gather(case: Case, inputs: Inputs) -> Sequence[Entry]:
     """All kernels; flex where it is worth its compile time, the map itself where it is small."""
     _, _, T, S, D = case.shape
-    entries = [ours(case, inputs), *fused(case, inputs), *forced(case, inputs)]
+    entries = [softlook_entry(case, inputs), *fused(case, inputs), *forced(case, inputs)]
     if case.name == "window" or (case.name == "grid" and S in FLEX_LENGTHS and D == 64):
         entries.append(compiled_flex(case, inputs))
     if case.mask == "window":
@@ -116,13 +116,13 @@ def _kernels(report: Report, device: str, dry: bool) -> None:
     """The names of the kernels that really run."""
     case = Case("kernels", (4, 16, 1024, 1024, 64), "causal", HALF, device=device)
     case = _tiny(case) if dry else case
-    inputs = make(case)
+    inputs = make_inputs(case)
     table = report.table("asked for", "kernel that ran longest")
-    settings = {"sdpa, as it comes": None, OURS: None} | {
+    settings = {"sdpa, as it comes": None, SOFTLOOK: None} | {
         name: partial(sdpa_kernel, kind) for name, kind in FORCED.items()
     }
     for name, setting in settings.items():
-        entry = ours(case, inputs) if name == OURS else fused(case, inputs)[0]
+        entry = softlook_entry(case, inputs) if name == SOFTLOOK else fused(case, inputs)[0]
         table.add(name, _longest(replace(entry, context=setting) if setting else entry, device))
 
 

@@ -1,4 +1,4 @@
-"""H. What the host pays: microseconds per call on tensors too small to matter, and the first call of a new shape."""
+"""H. Host overhead: microseconds per call on tiny tensors, and the first call of a new shape."""
 
 import statistics
 import time
@@ -9,15 +9,16 @@ from functools import partial
 import torch
 from torch.nn.attention import sdpa_kernel
 
-from benchmarks.cases import Case, make
+from benchmarks.cases import Case, make_inputs
 from benchmarks.contest import why
-from benchmarks.peers import FORCED, fused, ours
+from benchmarks.peers import FORCED, fused, softlook_entry
 from benchmarks.report import Report, ms
 from benchmarks.timing import Entry
 
 SMALL = (
     Case("plain", (1, 4, 16, 16, 64)),
     Case("causal", (1, 4, 16, 16, 64), "causal"),
+    Case("causal, one query", (1, 4, 1, 1, 64), "causal"),
     Case("padding", (1, 4, 16, 16, 64), "padding"),
     Case("window", (1, 4, 16, 16, 64), "window", window=8),
     Case("chunk", (1, 4, 8, 16, 64), "causal"),
@@ -25,23 +26,23 @@ SMALL = (
     Case("plain, with gradient", (1, 4, 16, 16, 64), backward=True),
 )
 LENGTHS = (1001, 1131, 1263, 1397)
-"""Nobody else in these scripts uses such lengths."""
+"""Lengths that no other script uses."""
 
 
 def overhead(report: Report, device: str, quick: bool) -> None:
-    """Wall time per call with nobody waiting for the device."""
+    """Wall time per call without synchronization."""
     report.section(
         "H. host time per call",
-        "Microseconds from call to return on tiny tensors, nobody waiting for the device; medians of batches in turn.",
+        "Microseconds from call to return on tiny tensors, without synchronization; medians of interleaved batches.",
     )
     table = report.table("call", "softlook", "sdpa", "difference")
     for case in SMALL:
         case = replace(case, device=device, dtype=torch.bfloat16 if device == "cuda" else torch.float32)
-        inputs = make(case)
-        pair = [ours(case, inputs), fused(case, inputs)[0]]
+        inputs = make_inputs(case)
+        pair = [softlook_entry(case, inputs), fused(case, inputs)[0]]
         try:
-            mine, theirs = _microseconds(pair, device, batches=5 if quick else 15)
-            table.add(case.name, mine, theirs, mine - theirs)
+            softlook_us, sdpa_us = _microseconds(pair, device, batches=5 if quick else 15)
+            table.add(case.name, softlook_us, sdpa_us, softlook_us - sdpa_us)
         except Exception as problem:
             table.add(case.name, why(problem), None, None)
 
@@ -54,14 +55,14 @@ def _microseconds(entries: list[Entry], device: str, batches: int, calls: int = 
             start = time.perf_counter()
             for _ in range(calls):
                 entry.call()
-            if batch:  # the first one warms up
+            if batch:  # the first one is a warm-up
                 times[entry.name].append((time.perf_counter() - start) / calls * 1e6)
             _wait(device)
     return [statistics.median(times[entry.name]) for entry in entries]
 
 
 def first_calls(report: Report, device: str, dry: bool) -> None:
-    """How long the first call of a new length stalls, kernel by kernel, and the second one for comparison."""
+    """Time of the first call of a new length per kernel, and of the second one for comparison."""
     report.say("The first call of a length never seen before, and the second, in milliseconds of wall time.")
     table = report.table("kernel", "pass", "lengths", "first, median", "first, worst", "second, median")
     lengths = tuple(length // 16 for length in LENGTHS) if dry else LENGTHS
@@ -79,7 +80,7 @@ def first_calls(report: Report, device: str, dry: bool) -> None:
 
 def _stalls(name: str, device: str, lengths: list[int], backward: bool) -> tuple[list[float], list[float], str | None]:
     firsts, seconds = [], []
-    # One call beforehand, at a length of its own: loading a library is not what is asked about.
+    # One call beforehand, at another length: library loading is not measured.
     for number, length in enumerate([lengths[-1] + 320, *lengths]):
         case = Case(name, (2, 8, length, length, 64), "causal", torch.bfloat16, backward, device=device)
         try:
@@ -95,9 +96,9 @@ def _stalls(name: str, device: str, lengths: list[int], backward: bool) -> tuple
 
 
 def _caller(name: str, case: Case) -> tuple[Callable[[], object], Callable]:
-    inputs = make(case)
+    inputs = make_inputs(case)
     if name == "softlook":
-        entry = ours(case, inputs)
+        entry = softlook_entry(case, inputs)
         return entry.call, entry.context
     entry = fused(case, inputs)[0]
     return entry.call, partial(sdpa_kernel, FORCED[name]) if name in FORCED else entry.context

@@ -1,4 +1,4 @@
-"""B and F. What it costs to look: statistics of the map beside the fused forward pass, and beside the map itself."""
+"""B and F. Cost of `look`, compared with the fused forward pass and with the dense map."""
 
 import json
 import subprocess
@@ -14,29 +14,29 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import softlook
-from benchmarks.cases import Case, Inputs, make
+from benchmarks.cases import Case, Inputs, make_inputs
 from benchmarks.contest import tidy, why
 from benchmarks.dense_look import BINS, TOP, dense_statistics, look_errors
 from benchmarks.memory import peak_bytes
 from benchmarks.report import Report, Table, megabytes, ms
 from benchmarks.timing import Deadline, Entry, Samples, Watch, median, race, watch_for
-from softlook.ops.looking import BASIC, EVERYTHING
+from softlook.ops.look import ALL_STATS, DEFAULT_STATS
 
-NO_TOP = tuple(name for name in EVERYTHING if not name.startswith("top_"))
-SINGLE = tuple(name for name in EVERYTHING if name != "top_indices")
+NO_TOP = tuple(name for name in ALL_STATS if not name.startswith("top_"))
+SINGLE = tuple(name for name in ALL_STATS if name != "top_indices")
 EVERY = "look: everything"
 GOALS = {EVERY: 3.0, "look: without top-k": 2.2}
-"""Times the fused forward pass, on the CPU."""
+"""Multiples of the fused forward pass, on the CPU."""
 FUSED, DENSE = "fused forward", "dense: everything"
 APART = 8192
-"""From this length on, a map on the CPU is made in a process of its own."""
+"""From this length on, the dense map on the CPU is computed in a separate process."""
 ROOM = 14 << 30
-"""Bytes that must be free for it."""
+"""Free bytes it needs."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is known of one length and mask: our times over fused, dense over ours, memory likewise."""
+    """Results for one length and mask: times relative to the fused pass and to the dense map, and memory."""
 
     where: str
     fused: dict[str, float]
@@ -50,7 +50,7 @@ def measure(report: Report, device: str, deadline: Deadline, quick: bool, dry: b
     what = "F. look on the GPU" if gpu or dry else "B. look"
     report.section(
         what,
-        f"Everything is {', '.join(EVERYTHING)} (top {TOP}, {BINS} bins). `x fused` is the time over that of torch's "
+        f"Everything is {', '.join(ALL_STATS)} (top {TOP}, {BINS} bins). `x fused` is the time over that of torch's "
         "fused forward pass, `x dense` the time of the same statistics from the whole map over ours. MiB: the most "
         "held at a time beside the inputs. All rows of one length and mask were timed in turn with each other.",
     )
@@ -62,7 +62,7 @@ def measure(report: Report, device: str, deadline: Deadline, quick: bool, dry: b
     for length in lengths:
         for mask in ("full", "causal"):
             if deadline.passed():
-                report.say(f"The time was up before N{length} {mask}.")
+                report.say(f"The time limit was reached before N{length} {mask}.")
                 continue
             case = Case("look", (1, heads, length, length, 64), mask, kind, device=device)
             try:
@@ -74,25 +74,25 @@ def measure(report: Report, device: str, deadline: Deadline, quick: bool, dry: b
 
 
 def runners(case: Case, inputs: Inputs) -> list[Entry]:
-    """Everyone who looks at this map, the fused pass first."""
+    """All entries for this map, the fused pass first."""
     query, key, value = inputs.query, inputs.key, inputs.value
     causal = case.mask == "causal"
     words: dict[str, Any] = {"mask": softlook.masks.causal() if causal else None, "top": TOP, "bins": BINS}
     setting = partial(sdpa_kernel, SDPBackend.CUDNN_ATTENTION) if case.device == "cuda" else None
     forward = partial(sdpa, query, key, value, is_causal=causal)
-    looks = {"everything": EVERYTHING, "without top-k": NO_TOP}
+    looks = {"everything": ALL_STATS, "without top-k": NO_TOP}
     if case.shape[3] <= 2048:
-        looks |= {"basic": BASIC} | {f"only {name}": (name,) for name in SINGLE}
+        looks |= {"basic": DEFAULT_STATS} | {f"only {name}": (name,) for name in SINGLE}
     entries = [Entry(FUSED, forward, setting) if setting else Entry(FUSED, forward)]
     entries += [
-        Entry(f"look: {name}", partial(softlook.look, query, key, ask=ask, **words)) for name, ask in looks.items()
+        Entry(f"look: {name}", partial(softlook.look, query, key, stats=ask, **words)) for name, ask in looks.items()
     ]
-    both = partial(softlook.attention_and_look, query, key, value, ask=EVERYTHING, **words)
+    both = partial(softlook.attention_and_look, query, key, value, stats=ALL_STATS, **words)
     return [*entries, Entry("attention_and_look: everything", both)]
 
 
 def _one_length(table: Table, case: Case, watch: Watch, budget: float) -> Finding:
-    inputs, length = make(case), case.shape[3]
+    inputs, length = make_inputs(case), case.shape[3]
     entries = runners(case, inputs)
     peaks = {entry.name: _peak(entry, case.device) for entry in entries}
     apart = case.device == "cpu" and length >= APART
@@ -110,7 +110,7 @@ def _one_length(table: Table, case: Case, watch: Watch, budget: float) -> Findin
             tidy(case.device)
     with torch.no_grad():
         samples = race(entries, watch, budget, least=3)
-        seen = softlook.look(inputs.query, inputs.key, mask=_mask(case), ask=EVERYTHING, top=TOP, bins=BINS)
+        seen = softlook.look(inputs.query, inputs.key, mask=_mask(case), stats=ALL_STATS, top_k=TOP, bins=BINS)
         errors = look_errors(seen, inputs.query, inputs.key, case.mask == "causal")
     _rows(table, case, samples, peaks, dense)
     tidy(case.device)
@@ -148,7 +148,7 @@ def _found(
 
 
 def _conclude(report: Report, found: list[Finding], goals: bool) -> None:
-    """The head of the file has one line for each claim; the errors stand below the table."""
+    """Write one summary line per claim; errors go below the table."""
     for finding in found:
         told = ", ".join(f"{name} {error:.0e}" for name, error in finding.errors.items())
         report.say(f"- Relative errors against float64 at {finding.where}: {told}.")
@@ -173,7 +173,7 @@ def _mask(case: Case) -> softlook.masks.Mask | None:
 
 
 def _apart(case: Case) -> dict[str, Any]:
-    """Make the whole map in another process, where it may fail, and time ours there as well."""
+    """Compute the dense map in another process, where it may fail, and time `look` there as well."""
     if _free() < ROOM:
         return {"problem": f"left out: less than {ROOM >> 30} GiB free"}
     command = [sys.executable, "-m", "benchmarks.look_costs", str(case.shape[3]), case.mask]
@@ -185,7 +185,7 @@ def _apart(case: Case) -> dict[str, Any]:
 
 
 def _free() -> int:
-    """Bytes of memory there is room for."""
+    """Return the available bytes of memory."""
     info = Path("/proc/meminfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     free = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")]
@@ -193,10 +193,10 @@ def _free() -> int:
 
 
 def _alone(length: int, mask: str) -> dict[str, float]:
-    """What the other process does."""
+    """The work of the other process."""
     case = Case("look", (1, 8, length, length, 64), mask)
-    inputs = make(case)
-    look = partial(softlook.look, inputs.query, inputs.key, mask=_mask(case), ask=EVERYTHING, top=TOP, bins=BINS)
+    inputs = make_inputs(case)
+    look = partial(softlook.look, inputs.query, inputs.key, mask=_mask(case), stats=ALL_STATS, top_k=TOP, bins=BINS)
     dense: Callable[[], object] = partial(dense_statistics, inputs.query, inputs.key, mask == "causal")
     watch = watch_for("cpu")
     with torch.no_grad():

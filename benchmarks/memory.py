@@ -1,4 +1,4 @@
-"""The most bytes a call holds at any time beside its inputs, counted exactly by torch itself."""
+"""Peak memory of a call beside its inputs, counted by torch."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Who runs: softlook, and the ways an expert would write the same in plain torch, with masks ready-made."""
+"""Implementations to compare: softlook, and expert versions in plain torch with precomputed masks."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,13 +13,13 @@ from torch.nn.functional import dropout, pad
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import softlook
-from benchmarks.cases import SOFTCAP, Case, Inputs, distance_bias, seen
+from benchmarks.cases import SOFTCAP, Case, Inputs, distance_bias, visible_keys
 from benchmarks.timing import Entry
 from benchmarks.truth import textbook
 
-OURS = "softlook"
-SHAPES = 64
-"""How many shapes torch may compile before it gives up; the stock 8 are soon used up in a sweep."""
+SOFTLOOK = "softlook"
+RECOMPILE_LIMIT = 64
+"""Shapes that torch may compile; a sweep exceeds the default of 8."""
 FORCED = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -28,13 +28,15 @@ FORCED = {
 Forward = Callable[[], Tensor]
 
 
-def ours(case: Case, inputs: Inputs) -> Entry:
-    """softlook as a user writes it: the mask is said anew in each call."""
-    return Entry(OURS, run(case, inputs, lambda: softlook.attention(*_qkv(inputs), **our_words(case, inputs))))
+def softlook_entry(case: Case, inputs: Inputs) -> Entry:
+    """softlook as a user writes it: the mask is created in each call."""
+    return Entry(
+        SOFTLOOK, run(case, inputs, lambda: softlook.attention(*_qkv(inputs), **softlook_arguments(case, inputs)))
+    )
 
 
-def our_words(case: Case, inputs: Inputs) -> dict[str, Any]:
-    """The keywords of the call."""
+def softlook_arguments(case: Case, inputs: Inputs) -> dict[str, Any]:
+    """Return the keyword arguments of the call."""
     masks, positions = softlook.masks, softlook.positions
     words: dict[str, Any] = {}
     if case.mask != "full":
@@ -54,9 +56,9 @@ def our_words(case: Case, inputs: Inputs) -> dict[str, Any]:
     return words | ({"dropout": case.dropout} if case.dropout else {})
 
 
-def our_path(case: Case, inputs: Inputs) -> str:
-    """Which path the dispatch takes."""
-    return softlook.explain(*_qkv(inputs), **our_words(case, inputs)).backend
+def softlook_backend(case: Case, inputs: Inputs) -> str:
+    """Return the backend that softlook selects."""
+    return softlook.explain(*_qkv(inputs), **softlook_arguments(case, inputs)).backend
 
 
 def fused(case: Case, inputs: Inputs) -> list[Entry]:
@@ -66,9 +68,9 @@ def fused(case: Case, inputs: Inputs) -> list[Entry]:
 
 def fused_with_mask_built(case: Case, inputs: Inputs) -> list[Entry]:
     """For information: the mask written out anew in each call, as softlook has to where it needs one."""
-    if seen(case, inputs) is None or _built_in_causal(case):
+    if visible_keys(case, inputs) is None or _built_in_causal(case):
         return []
-    forward = lambda: _sdpa(case, inputs, attn_mask=_every_row(case, seen(case, inputs)))  # noqa: E731
+    forward = lambda: _sdpa(case, inputs, attn_mask=_every_row(case, visible_keys(case, inputs)))  # noqa: E731
     return [Entry("sdpa, mask built", run(case, inputs, forward), counts=False)]
 
 
@@ -90,12 +92,14 @@ def forced(case: Case, inputs: Inputs) -> list[Entry]:
 
 def eager(case: Case, inputs: Inputs) -> Entry:
     """The textbook, with the whole map in hand."""
-    added = written_out(case, inputs)
+    added = materialized_bias(case, inputs)
 
     def forward() -> Tensor:
         query, key, value = _qkv(inputs)
-        key, value = (part.repeat_interleave(case.repeats, 1) if case.repeats > 1 else part for part in (key, value))
-        again = written_out(case, inputs) if _learned(case) else added
+        key, value = (
+            part.repeat_interleave(case.group_size, 1) if case.group_size > 1 else part for part in (key, value)
+        )
+        again = materialized_bias(case, inputs) if _learned(case) else added
         softcap, sink = SOFTCAP if case.extra == "softcap" else None, inputs.sink if case.extra == "sink" else None
         if case.dropout:
             scores = query @ key.mT * case.scale
@@ -109,14 +113,14 @@ def dense_bias(case: Case, inputs: Inputs) -> Entry | None:
     """Torch's fused attention with bias and mask written out; None where that cannot be said."""
     if case.extra == "softcap":
         return None
-    added = with_sink(case, inputs) if case.extra == "sink" else written_out(case, inputs)
-    inputs.made["bias"] = torch.empty(0) if added is None else added
+    added = with_sink(case, inputs) if case.extra == "sink" else materialized_bias(case, inputs)
+    inputs.cache["bias"] = torch.empty(0) if added is None else added
 
     def forward() -> Tensor:
         query, key, value = _qkv(inputs)
         if case.extra == "sink":  # a key of zeros whose bias is the sink's score, and whose value is nothing
             key, value = pad(key, (0, 0, 0, 8)), pad(value, (0, 0, 0, 8))
-        return sdpa(query, key, value, attn_mask=written_out(case, inputs) if _learned(case) else added)
+        return sdpa(query, key, value, attn_mask=materialized_bias(case, inputs) if _learned(case) else added)
 
     return Entry("sdpa, bias written out", run(case, inputs, forward))
 
@@ -136,7 +140,7 @@ def compiled_flex(case: Case, inputs: Inputs) -> Entry:
         batch = case.shape[0] if case.mask == "padding" else None
         blocks = flex.create_block_mask(mods[case.mask], batch, None, T, S, device=case.device)
     call = _compiled(flex.flex_attention)
-    forward = lambda: call(*_qkv(inputs), block_mask=blocks, scale=case.scale, enable_gqa=case.repeats > 1)  # noqa: E731
+    forward = lambda: call(*_qkv(inputs), block_mask=blocks, scale=case.scale, enable_gqa=case.group_size > 1)  # noqa: E731
     return Entry("flex", run(case, inputs, forward), _more_shapes)
 
 
@@ -168,7 +172,7 @@ def run(case: Case, inputs: Inputs, forward: Forward) -> Callable[[], object]:
 
 def sdpa_ways(case: Case, inputs: Inputs) -> dict[str, Callable[..., Tensor]]:
     """The plainest first."""
-    allowed = None if _built_in_causal(case) else _every_row(case, seen(case, inputs))
+    allowed = None if _built_in_causal(case) else _every_row(case, visible_keys(case, inputs))
     ways: dict[str, Callable[..., Tensor]] = {}
     if allowed is None:
         ways["sdpa"] = partial(_sdpa, case, inputs, is_causal=_built_in_causal(case))
@@ -179,7 +183,7 @@ def sdpa_ways(case: Case, inputs: Inputs) -> dict[str, Callable[..., Tensor]]:
         if case.mask == "causal":
             lower_right = causal_lower_right(*case.shape[2:4])
             ways["sdpa lower-right"] = partial(_sdpa, case, inputs, attn_mask=lower_right)
-    if case.repeats > 1:
+    if case.group_size > 1:
         ways |= {f"{name} repeated": partial(way, repeat=True) for name, way in ways.items()}
     return ways
 
@@ -187,14 +191,14 @@ def sdpa_ways(case: Case, inputs: Inputs) -> dict[str, Callable[..., Tensor]]:
 def _sdpa(case: Case, inputs: Inputs, repeat: bool = False, **words: Any) -> Tensor:
     query, key, value = _qkv(inputs)
     if repeat:
-        key, value = (part.repeat_interleave(case.repeats, 1) for part in (key, value))
-    shared = case.repeats > 1 and not repeat
+        key, value = (part.repeat_interleave(case.group_size, 1) for part in (key, value))
+    shared = case.group_size > 1 and not repeat
     return sdpa(query, key, value, dropout_p=case.dropout, enable_gqa=shared, **words)
 
 
-def written_out(case: Case, inputs: Inputs) -> Tensor | None:
+def materialized_bias(case: Case, inputs: Inputs) -> Tensor | None:
     """Bias and mask as one tensor of numbers to add."""
-    bias, allowed = distance_bias(case, inputs), seen(case, inputs)
+    bias, allowed = distance_bias(case, inputs), visible_keys(case, inputs)
     if allowed is None:
         return None if bias is None else bias.to(case.dtype)
     if bias is not None:
@@ -205,7 +209,7 @@ def written_out(case: Case, inputs: Inputs) -> Tensor | None:
 def with_sink(case: Case, inputs: Inputs) -> Tensor:
     """(1, H, T, S + 8): the mask, and eight more columns of which the first is the sink."""
     B, H, T, S, _ = case.shape
-    mask = written_out(case, inputs)
+    mask = materialized_bias(case, inputs)
     mask = inputs.query.new_zeros(1, 1, 1, S) if mask is None else mask
     wide = torch.full((1, H, T, S + 8), -torch.inf, dtype=case.dtype, device=case.device)
     wide[..., :S] = mask
@@ -243,4 +247,4 @@ def _compiled(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _more_shapes() -> AbstractContextManager[object]:
-    return torch._dynamo.config.patch(recompile_limit=SHAPES, accumulated_recompile_limit=4 * SHAPES)
+    return torch._dynamo.config.patch(recompile_limit=RECOMPILE_LIMIT, accumulated_recompile_limit=4 * RECOMPILE_LIMIT)

@@ -1,7 +1,7 @@
-"""How much more a server says when many ask at once: `python -m benchmarks.serving`.
+"""Server throughput with one and with many clients: `python -m benchmarks.serving`.
 
-A server of its own process, with a GPT that has not learned anything, on a CPU; clients that ask again as soon as they
-are answered. Every prompt is another one. Answers come at once, and then word by word.
+A server process with an untrained GPT on a CPU, and clients that send the next request as soon as they get a response.
+All prompts differ. Responses are requested whole, and then as streams.
 """
 
 import argparse
@@ -25,128 +25,130 @@ from softlook.weights import save
 
 WORDS = ["attention", "is", "a", "soft", "look-up", "of", "values", "by", "keys", "that", "match", "a", "query"]
 ABOUT = (
-    "Words a second that all clients together are told, {words} in an answer, by a server in a process of its own "
-    "with {threads} threads; the clients share the machine with it. All numbers of clients in turn, {laps} laps; "
-    "medians, and ratios of one lap. Where others use the machine too, the time that the server itself computes for "
-    "a word says more: what others take away does not count there."
+    "Tokens per second of all clients together, {tokens} per response, from a server process with {threads} threads; "
+    "the clients share the machine with it. All client counts in turn, {laps} laps; medians, and ratios within a lap. "
+    "On a machine with other load, the CPU time of the server per token is more reliable."
 )
 
 
-def made(folder: Path, dim: int, depth: int) -> Path:
-    """A checkpoint with a tokenizer of bytes."""
-    tokenizer = train_tokenizer([], kind="bytes")
-    tokenizer.save(str(folder / "words.json"))
-    sizes = GPTConfig(vocab=tokenizer.get_vocab_size(), context=512, dim=dim, depth=depth, heads=dim // 64)
-    return save(GPT(sizes), folder / "model", tokenizer=folder / "words.json")
+def make_checkpoint(folder: Path, dim: int, depth: int) -> Path:
+    """A checkpoint of an untrained GPT with a byte tokenizer."""
+    tokenizer = train_tokenizer([], model_type="bytes")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = GPTConfig(vocab_size=tokenizer.get_vocab_size(), context=512, dim=dim, depth=depth, heads=dim // 64)
+    return save(GPT(config), folder / "model", tokenizer=folder / "tokenizer.json")
 
 
-def started(model: Path, threads: int) -> tuple[subprocess.Popen[str], str]:
-    """A server, and its address once it listens."""
-    line = [sys.executable, "-m", "softlook", "serve", f"gpt={model}", "--port", "0"]
+def start_server(model: Path, threads: int) -> tuple[subprocess.Popen[str], str]:
+    """A server, and its URL once it listens."""
+    command = [sys.executable, "-m", "softlook", "serve", f"gpt={model}", "--port", "0"]
     env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    server = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=env)
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
     assert server.stderr is not None
-    for said in server.stderr:
-        if "Listening on " in said:
-            return server, said.split("Listening on ")[1].split()[0]
+    for line in server.stderr:
+        if "Listening on " in line:
+            return server, line.split("Listening on ")[1].split()[0]
     raise RuntimeError("the server did not start")
 
 
-async def load(address: str, clients: int, seconds: float, *, words: int, stream: bool) -> tuple[float, float]:
-    """Words a second that all clients were told, and seconds that the median answer took."""
-    told, took = 0, list[float]()
+async def load(url: str, clients: int, seconds: float, *, tokens: int, stream: bool) -> tuple[float, float]:
+    """Tokens per second of all clients, and the median latency in seconds."""
+    received, latencies = 0, list[float]()
     end = time.perf_counter() + seconds
 
-    async def ask(number: int, client: httpx.AsyncClient) -> None:
-        nonlocal told
+    async def run_client(number: int, client: httpx.AsyncClient) -> None:
+        nonlocal received
         count = 0
         while time.perf_counter() < end:
-            began, count = time.perf_counter(), count + 1
+            start, count = time.perf_counter(), count + 1
             prompt = " ".join(WORDS[(number + count + i) % len(WORDS)] for i in range(6))
-            body = {"model": "gpt", "prompt": prompt, "max_tokens": words, "seed": number, "stream": stream}
-            answer = await client.post("/v1/completions", json=body)
-            answer.raise_for_status()
-            told += words
-            took.append(time.perf_counter() - began)
+            body = {"model": "gpt", "prompt": prompt, "max_tokens": tokens, "seed": number, "stream": stream}
+            response = await client.post("/v1/completions", json=body)
+            response.raise_for_status()
+            received += tokens
+            latencies.append(time.perf_counter() - start)
 
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=address, timeout=300, limits=limits, trust_env=False) as client:
-        began = time.perf_counter()
-        await asyncio.gather(*(ask(number, client) for number in range(clients)))
-        return told / (time.perf_counter() - began), sorted(took)[len(took) // 2]
+    async with httpx.AsyncClient(base_url=url, timeout=300, limits=limits, trust_env=False) as client:
+        start = time.perf_counter()
+        await asyncio.gather(*(run_client(number, client) for number in range(clients)))
+        return received / (time.perf_counter() - start), sorted(latencies)[len(latencies) // 2]
 
 
 @dataclass
-class Round:
-    """What one number of clients was told, lap by lap."""
+class Measurements:
+    """Results for one number of clients, lap by lap."""
 
-    speeds: list[float] = field(default_factory=list)
-    took: list[float] = field(default_factory=list)
-    computed: list[float] = field(default_factory=list)
-    """Milliseconds that the server computed for a word."""
+    throughputs: list[float] = field(default_factory=list)
+    latencies: list[float] = field(default_factory=list)
+    cpu_ms: list[float] = field(default_factory=list)
+    """CPU time of the server per token, in milliseconds."""
 
 
-def computed(server: subprocess.Popen[str]) -> float:
-    """Seconds that a server has computed until now, by all its threads: other people's work does not count."""
+def cpu_seconds(server: subprocess.Popen[str]) -> float:
+    """CPU time of a process so far, over all its threads."""
     fields = Path(f"/proc/{server.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def rounds(address: str, server: subprocess.Popen[str], told: argparse.Namespace, *, stream: bool) -> dict[int, Round]:
-    """All numbers of clients in turn, several times over: whoever else uses the machine disturbs them alike."""
-    found = {clients: Round() for clients in told.clients}
-    for _ in range(told.laps):
-        for clients, one in found.items():
-            before, began = computed(server), time.perf_counter()
-            speed, took = asyncio.run(load(address, clients, told.seconds, words=told.words, stream=stream))
-            words = speed * (time.perf_counter() - began)
-            one.speeds.append(speed)
-            one.took.append(took)
-            one.computed.append((computed(server) - before) * 1000 / words)
-    return found
+def measure(
+    url: str, server: subprocess.Popen[str], args: argparse.Namespace, *, stream: bool
+) -> dict[int, Measurements]:
+    """All client counts in turn, several laps, so that other load affects them alike."""
+    results = {clients: Measurements() for clients in args.clients}
+    for _ in range(args.laps):
+        for clients, one in results.items():
+            before, start = cpu_seconds(server), time.perf_counter()
+            throughput, latency = asyncio.run(load(url, clients, args.seconds, tokens=args.tokens, stream=stream))
+            tokens = throughput * (time.perf_counter() - start)
+            one.throughputs.append(throughput)
+            one.latencies.append(latency)
+            one.cpu_ms.append((cpu_seconds(server) - before) * 1000 / tokens)
+    return results
 
 
-def measured(table: Table, name: str, found: dict[int, Round]) -> None:
-    """A row for each number of clients, against the first; ratios are of one lap, and their median is told."""
-    first = next(iter(found.values()))
-    for clients, one in found.items():
-        ratios = [speed / alone for speed, alone in zip(one.speeds, first.speeds, strict=True)]
-        less = [alone / own for own, alone in zip(one.computed, first.computed, strict=True)]
+def add_rows(table: Table, name: str, results: dict[int, Measurements]) -> None:
+    """A row for each number of clients, with ratios to the first."""
+    first = next(iter(results.values()))
+    for clients, one in results.items():
+        ratios = [own / base for own, base in zip(one.throughputs, first.throughputs, strict=True)]
+        cpu_ratios = [base / own for own, base in zip(one.cpu_ms, first.cpu_ms, strict=True)]
         table.add(
             name,
             str(clients),
-            f"{median(one.speeds):,.0f}",
+            f"{median(one.throughputs):,.0f}",
             f"{median(ratios):.1f}",
             f"{min(ratios):.1f} to {max(ratios):.1f}",
-            f"{median(one.computed):.2f}",
-            f"{median(less):.1f}",
-            f"{median(one.took):.2f}",
+            f"{median(one.cpu_ms):.2f}",
+            f"{median(cpu_ratios):.1f}",
+            f"{median(one.latencies):.2f}",
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", nargs="+", default=["256x4", "512x8"], help="width x depth")
-    parser.add_argument("--words", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--laps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 64])
-    told = parser.parse_args()
+    args = parser.parse_args()
     report = Report("cpu", f"python -m benchmarks.serving {' '.join(sys.argv[1:])}".strip(), topic="serving")
-    report.section("Many clients of one server", ABOUT.format(words=told.words, laps=told.laps, threads=told.threads))
+    about = ABOUT.format(tokens=args.tokens, laps=args.laps, threads=args.threads)
+    report.section("Many clients of one server", about)
     table = report.table(
-        "model", "clients", "words/s", "ratio", "laps", "ms of CPU a word", "ratio of that", "seconds an answer"
+        "model", "clients", "tokens/s", "ratio", "laps", "CPU ms per token", "CPU ratio", "latency in s"
     )
-    for size in told.sizes:
+    for size in args.sizes:
         dim, depth = map(int, size.split("x"))
         with tempfile.TemporaryDirectory() as folder:
-            server, address = started(made(Path(folder), dim, depth), told.threads)
+            server, url = start_server(make_checkpoint(Path(folder), dim, depth), args.threads)
             try:
-                asyncio.run(load(address, 4, 2.0, words=8, stream=False))  # what is needed once is fetched now
+                asyncio.run(load(url, 4, 2.0, tokens=8, stream=False))  # warm-up
                 for stream in (False, True):
-                    name = f"GPT, {size}{', word by word' if stream else ''}"
-                    measured(table, name, rounds(address, server, told, stream=stream))
+                    name = f"GPT, {size}{', streaming' if stream else ''}"
+                    add_rows(table, name, measure(url, server, args, stream=stream))
             finally:
                 server.terminate()
                 server.wait()

@@ -1,15 +1,15 @@
-"""Many cells in one table, what they add up to, and those that were lost once more, for longer."""
+"""Sweep: many cases in one table, a summary, and a longer rerun of lost ones."""
 
 from collections.abc import Sequence
 
 from benchmarks.cases import Case
 from benchmarks.contest import GOAL, ROUGHER, Gather, Outcome, run_cell
-from benchmarks.peers import OURS
+from benchmarks.peers import SOFTLOOK
 from benchmarks.report import Report, ms
 from benchmarks.timing import Deadline, Watch, geometric_mean
 
 HOW_TO_READ = (
-    "Milliseconds, medians of interleaved rounds. Peers have their masks ready-made; softlook is told the mask in "
+    "Milliseconds, medians of interleaved rounds. Peers have precomputed masks; softlook builds the mask in "
     "words in every call. `sdpa` is `scaled_dot_product_attention`, the fastest of the ways to ask it. `ratio` is the "
     "best peer's time over ours (above 1: softlook is faster), `±` half the distance between its quartiles over the "
     "rounds. "
@@ -48,11 +48,11 @@ class Sweep:
         self._add_up(what)
         self._name_lost([outcome for outcome in lost if outcome not in doubtful] + [o for o in again if o.loses])
         for outcome in self.outcomes:
-            if OURS in outcome.failed:
-                self.report.in_short(f"softlook FAILED at {label(outcome.case)}: {outcome.failed[OURS]}")
+            if SOFTLOOK in outcome.failed:
+                self.report.in_short(f"softlook FAILED at {label(outcome.case)}: {outcome.failed[SOFTLOOK]}")
 
     def _table(self, cases: Sequence[Case], budget: float) -> list[Outcome]:
-        heads = ("cell", "mask", "kind", "pass", "path", OURS, *self.columns)
+        heads = ("cell", "mask", "kind", "pass", "path", SOFTLOOK, *self.columns)
         table = self.report.table(*heads, "best peer", "ratio", "±", "GFLOP/s", "error", "peers' error")
         outcomes = []
         for case in cases:
@@ -61,11 +61,11 @@ class Sweep:
                 break
             outcome = run_cell(case, self.gather, self.watch, budget)
             outcomes.append(outcome)
-            mine = outcome.seconds(OURS)
+            mine = outcome.seconds(SOFTLOOK)
             times = [ms(mine), *(self._cell(outcome, name) for name in self.columns)]
-            rate = None if mine is None else f"{case.work / mine / 1e9:.0f}"
-            named = (f"{case.name} {case.sizes}", case.mask, case.kind, case.passes, outcome.path)
-            errors = (exact(outcome.errors.get(OURS)), exact(outcome.worst_error))
+            rate = None if mine is None else f"{case.flops / mine / 1e9:.0f}"
+            named = (f"{case.name} {case.sizes}", case.mask, case.dtype_name, case.passes, outcome.path)
+            errors = (exact(outcome.errors.get(SOFTLOOK)), exact(outcome.worst_error))
             table.add(*named, *times, outcome.best, outcome.ratio, outcome.noise, rate, *errors)
         for outcome in outcomes:
             tell_failures(self.report, outcome, self.columns)
@@ -96,7 +96,7 @@ class Sweep:
 
 
 def label(case: Case) -> str:
-    return f"{case.name} {case.sizes} {case.mask} {case.kind} {case.passes}"
+    return f"{case.name} {case.sizes} {case.mask} {case.dtype_name} {case.passes}"
 
 
 def exact(error: float | None) -> str:

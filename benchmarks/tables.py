@@ -2,7 +2,7 @@
 
 FOLDER holds the tables as CSV. Every run (a table, who, a seed) is written to --out as soon as it is through, and what
 is written there is not run again. `--table results.jsonl` prints the tables of such a file. The third part of each
-table judges, the second is what everyone stops by: ours through `fit(..., validation=...)`.
+table judges, the second is what everyone stops by: ours through `fit(..., eval_set=...)`.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from benchmarks import tables_data
 from benchmarks.tables_data import FIXED, NAMES
 from benchmarks.tables_peers import SAME_FOR_EVERY_SEED
 from benchmarks.tables_results import Line, grouped, markdown, read, spread
-from benchmarks.tables_running import Setting, parsed, reader, run_all
+from benchmarks.tables_running import TrainingContext, parsed, reader, run_all
 from benchmarks.tables_who import NEURAL, WHO
 
 GOALS: dict[tuple[str, str], tuple[float, float]] = {
@@ -54,7 +54,7 @@ class Task:
         return bool(self.seed) and self.table in FIXED and self.who in SAME_FOR_EVERY_SEED
 
 
-def run(task: Task, setting: Setting) -> list[Line]:
+def run(task: Task, setting: TrainingContext) -> list[Line]:
     """Learn and be judged."""
     table, start = setting.load(task.table, task.seed), time.perf_counter()
     fitted = WHO[task.who](table, setting.terms(task.seed))
@@ -100,9 +100,9 @@ def goal(table: str, who: str, lines: list[Line]) -> str:
     """What is to be reached, and whether the mean of these runs has."""
     if (table, who) not in GOALS:
         return ""
-    lower, (wanted, within) = lines[0]["measure"] == "RMSE", GOALS[table, who]
-    ahead = (_mean(lines, "score") - wanted) * (-1 if lower else 1)
-    asked = f"{'≤' if lower else '≥'} {wanted}{f' ± {within}' if within else ''}"
+    lower, (targets, within) = lines[0]["measure"] == "RMSE", GOALS[table, who]
+    ahead = (_mean(lines, "score") - targets) * (-1 if lower else 1)
+    asked = f"{'≤' if lower else '≥'} {targets}{f' ± {within}' if within else ''}"
     return f"{asked}: {'reached' if ahead >= -within else 'missed'}"
 
 

@@ -3,7 +3,7 @@
 As TabTransformer's paper has it (Huang et al. 2020): five splits of 65 / 15 / 20, a few labels of the first part, and
 all of it without labels for whoever can learn from such rows: ours, by filling masked cells ("mlm") or by finding
 replaced ones ("rtd"). Nobody has other labels than these few: ours is told no more, and boosting, which wants rows to
-stop by, takes a fifth of them. `--validation` gives everyone the second part to stop by, as the paper has it; but who
+stop by, takes a fifth of them. `--eval_set` gives everyone the second part to stop by, as the paper has it; but who
 has 50 labels seldom has 2,000 more to look at.
 """
 
@@ -17,8 +17,8 @@ from benchmarks import tables_data
 from benchmarks.tables_data import BY_CHANCE, Table, divided
 from benchmarks.tables_peers import PEERS, Fitted, Terms
 from benchmarks.tables_results import Line, grouped, markdown, read, spread
-from benchmarks.tables_running import Setting, parsed, reader, run_all
-from benchmarks.tables_who import answers, estimator
+from benchmarks.tables_running import TrainingContext, parsed, reader, run_all
+from benchmarks.tables_who import estimator, predict_rows
 
 LABELS = (50, 200, 500)
 OURS = {f"{who}{f'-{task}' if task else ''}": (who, task) for who in ("ours", "tab") for task in (None, "mlm", "rtd")}
@@ -43,16 +43,16 @@ class Task:
 
 def few_of(table: Table, labels: int, seed: int) -> Table:
     """The table with so many labels, each class with its share of them."""
-    return replace(table, train=table.train.take(divided(table.train.wanted, labels, seed)[1]))
+    return replace(table, train=table.train.take(divided(table.train.target, labels, seed)[1]))
 
 
 def by_itself(table: Table, seed: int) -> Table:
     """The table with a fifth of its own training rows to stop by."""
-    rest, held = divided(table.train.wanted, 0.2, seed)
-    return replace(table, train=table.train.take(rest), validation=table.train.take(held))
+    rest, held = divided(table.train.target, 0.2, seed)
+    return replace(table, train=table.train.take(rest), eval_set=table.train.take(held))
 
 
-def run(task: Task, setting: Setting) -> list[Line]:
+def run(task: Task, setting: TrainingContext) -> list[Line]:
     """Learn from all rows once, where that is learned; then from each number of labels, and be judged."""
     table, terms = setting.load(task.table, task.seed), setting.terms(task.seed)
     begun = pretrained(task.who, table, terms) if task.who in OURS else None
@@ -77,9 +77,9 @@ def pretrained(who: str, table: Table, terms: Terms) -> Any:
 
 def _finished(begun: Any, few: Table, stopped_by: str) -> Fitted:
     model = copy.deepcopy(begun)
-    held = (few.validation.frame, few.validation.wanted) if stopped_by == "validation" else None
-    model.fit(few.train.frame, few.train.wanted, validation=held)
-    return Fitted(answers(model, few), {"epochs": model.n_iter_})
+    held = (few.eval_set.frame, few.eval_set.target) if stopped_by == "validation" else None
+    model.fit(few.train.frame, few.train.target, eval_set=held)
+    return Fitted(predict_rows(model, few), {"epochs": model.n_iter_})
 
 
 def table_of(lines: list[Line]) -> Iterator[str]:
@@ -118,7 +118,7 @@ def main() -> None:
     words.add_argument("--validation", action="store_true", help="the second part to stop by, as in the paper")
     told = parsed(words)
     if not told.table:
-        by = "validation" if told.validation else "labels"
+        by = "validation" if told.eval_set else "labels"
         every = [Task(table, who, seed, by) for table in told.only for who in told.who for seed in range(told.seeds)]
         run_all(run, every, told)
     print("\n".join(table_of(read(told.table or told.out))))

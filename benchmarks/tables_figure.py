@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from softlook.lens.colour import DARK, LIGHT
+from softlook.lens.color import DARK, LIGHT
 from softlook.lens.figure import FONT
 
 Point = tuple[float, float]

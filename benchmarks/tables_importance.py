@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas
 
-from benchmarks.tables_data import Rows, Table
+from benchmarks.tables_data import Table, TableTensors
 from benchmarks.tables_results import Line, grouped, markdown, read, spread
-from benchmarks.tables_running import Setting, parsed, reader, run_all
+from benchmarks.tables_running import TrainingContext, parsed, reader, run_all
 from benchmarks.tables_who import estimator
 
 GOAL = 0.81
@@ -28,7 +28,7 @@ class Task:
     seed: int
 
 
-def probe(seed: int, rows: int = 2000) -> Table:
+def fit_linear_probe(seed: int, rows: int = 2000) -> Table:
     """Two numbers and two categories; the first number alone decides, but for one row in thirty.
 
     Numbers are taken for tokens before categories are, so that whoever mixes up the two names the wrong one.
@@ -42,21 +42,21 @@ def probe(seed: int, rows: int = 2000) -> Table:
             "b": dice.normal(size=rows),
         }
     )
-    wanted = (frame[PLANTED].to_numpy() > 0) ^ (dice.random(rows) < 1 / 30)
-    every, cuts = Rows(frame, wanted.astype(np.int64)), np.split(np.arange(rows), [rows * 6 // 10, rows * 8 // 10])
+    targets = (frame[PLANTED].to_numpy() > 0) ^ (dice.random(rows) < 1 / 30)
+    every, cuts = TableTensors(frame, targets.astype(np.int64)), np.split(np.arange(rows), [rows * 6 // 10, rows * 8 // 10])
     return Table("probe", "accuracy", *(every.take(cut) for cut in cuts))
 
 
-def run(task: Task, setting: Setting) -> list[Line]:
+def run(task: Task, setting: TrainingContext) -> list[Line]:
     """Learn, and compare what is looked at with what is missed when it is shuffled."""
-    table = probe(task.seed).first(setting.rows) if task.table == "probe" else setting.load(task.table, task.seed)
+    table = fit_linear_probe(task.seed).first(setting.rows) if task.table == "probe" else setting.load(task.table, task.seed)
     model = estimator(task.who, table, setting.terms(task.seed))
-    model.fit(table.train.frame, table.train.wanted, validation=(table.validation.frame, table.validation.wanted))
-    found = model.importances(table.train.frame, table.train.wanted, repeats=REPEATS, random_state=task.seed)
+    model.fit(table.train.frame, table.train.target, eval_set=(table.eval_set.frame, table.eval_set.target))
+    found = model.importances(table.train.frame, table.train.target, repeats=REPEATS, random_state=task.seed)
     return [
         {
             "score": found.correlation,
-            "test": float(model.score(table.test.frame, table.test.wanted)),
+            "test": float(model.score(table.test.frame, table.test.target)),
             "first by attention": found.names[int(found.attention.argmax())],
             "first by permutation": found.names[int(found.permutation.argmax())],
             "attention": dict(zip(found.names, found.attention.tolist(), strict=True)),

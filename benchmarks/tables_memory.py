@@ -48,14 +48,14 @@ def _schema() -> pa.Schema:
 
 def alone(way: str, path: Path) -> dict[str, float]:
     """Fit and predict one way in this process; gives bytes and seconds."""
-    from softlook.tabular import FTTransformerClassifier, Recipe  # noqa: PLC0415  (who makes the file needs none)
+    from softlook.tabular import Hyperparameters, TableTransformerClassifier  # noqa: PLC0415  (who makes the file needs none)
     from tests.memory import peak  # noqa: PLC0415  (the same)
 
     before, began = peak(), time.perf_counter()
     limit = LIMIT if way == "path, on disk" else None
-    recipe = Recipe(model="TableTransformer", **SMALL, lr=1e-3, watch="loss")
-    model = FTTransformerClassifier(
-        recipe=recipe, batch_size=8192, epochs=1, random_state=0, n_jobs=1, memory_limit=limit, device="cpu"
+    preset = Hyperparameters(model="TableTransformer", **SMALL, lr=1e-3, early_stopping_metric="loss")
+    model = TableTransformerClassifier(
+        preset=preset, batch_size=8192, epochs=1, random_state=0, n_jobs=1, memory_limit=limit, device="cpu"
     )
     if way == "frame":
         import pandas  # noqa: PLC0415  (the other ways do without)
@@ -68,14 +68,14 @@ def alone(way: str, path: Path) -> dict[str, float]:
     else:
         model.fit(path, TARGET)
         fitted = time.perf_counter()
-        rows = sum(map(len, model.predict_pieces(path)))
+        rows = sum(map(len, model.predict_chunks(path)))
     ended = time.perf_counter()
     return {
         "before": before,
         "peak": peak(),
         "fit": fitted - began,
         "predict": ended - fitted,
-        "loss": model.history_[-1]["held_out_loss"],
+        "loss": model.history_[-1]["val_loss"],
         "rows": rows,
     }
 

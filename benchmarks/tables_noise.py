@@ -14,10 +14,10 @@ import numpy as np
 import pandas
 
 from benchmarks import tables_data
-from benchmarks.tables_data import Rows, Table
+from benchmarks.tables_data import Table, TableTensors
 from benchmarks.tables_figure import Panel, figure
 from benchmarks.tables_results import Line, grouped, markdown, read, spread
-from benchmarks.tables_running import Setting, parsed, reader, run_all
+from benchmarks.tables_running import TrainingContext, parsed, reader, run_all
 from benchmarks.tables_who import WHO
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
@@ -53,14 +53,14 @@ def harmed(frame: pandas.DataFrame, harm: str, share: float, seed: int) -> panda
 
 def with_harm(table: Table, harm: str, share: float, seed: int) -> Table:
     """Training and validation rows harmed alike; the test rows stay as they are."""
-    train, validation = (
-        Rows(harmed(part.frame, harm, share, 2 * seed + place), part.wanted)
-        for place, part in enumerate((table.train, table.validation))
+    train, eval_set = (
+        TableTensors(harmed(part.frame, harm, share, 2 * seed + place), part.target)
+        for place, part in enumerate((table.train, table.eval_set))
     )
-    return replace(table, train=train, validation=validation)
+    return replace(table, train=train, eval_set=eval_set)
 
 
-def run(task: Task, setting: Setting) -> list[Line]:
+def run(task: Task, setting: TrainingContext) -> list[Line]:
     """Learn once; be judged at every share, or at the share that was taught."""
     table = setting.load(task.table, task.seed)
     taught = table if task.taught == "clean" else with_harm(table, task.taught, task.taught_share, task.seed)
@@ -129,8 +129,8 @@ def main() -> None:
     lines = read(told.table or told.out)
     print("\n".join(table_of(lines)))
     if told.figure:
-        drawn = figure(panels(lines), title="Noisy and missing cells", across="share of cells")
-        told.figure.write_text(drawn, encoding="utf-8")
+        sample_params = figure(panels(lines), title="Noisy and missing cells", across="share of cells")
+        told.figure.write_text(sample_params, encoding="utf-8")
 
 
 if __name__ == "__main__":

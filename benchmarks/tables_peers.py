@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from benchmarks.tables_data import Rows, Table
+from benchmarks.tables_data import Table, TableTensors
 
 RATE, MOST, PATIENCE = 0.05, 4000, 50
 TURN = 250
@@ -43,7 +43,7 @@ class Terms:
     """What everyone is told: chance, cores, and when to stop at the latest (seconds, None: never)."""
 
     seed: int = 0
-    threads: int = 1
+    limit_threads: int = 1
     seconds: float | None = None
 
     def clock(self) -> Callable[[], bool]:
@@ -63,10 +63,10 @@ def lightgbm(table: Table, terms: Terms) -> Fitted:
             raise library.callback.EarlyStopException(state.iteration, state.evaluation_result_list)
 
     kind = library.LGBMClassifier if table.classes else library.LGBMRegressor
-    model = kind(n_estimators=MOST, learning_rate=RATE, n_jobs=terms.threads, random_state=terms.seed, verbosity=-1)
-    held = {"eval_X": seen(table.validation.frame), "eval_y": table.validation.wanted}
+    model = kind(n_estimators=MOST, learning_rate=RATE, n_jobs=terms.limit_threads, random_state=terms.seed, verbosity=-1)
+    held = {"eval_X": seen(table.eval_set.frame), "eval_y": table.eval_set.target}
     calls = [library.early_stopping(PATIENCE, verbose=False), stop_late]
-    model.fit(seen(table.train.frame), table.train.wanted, **held, callbacks=calls)
+    model.fit(seen(table.train.frame), table.train.target, **held, callbacks=calls)
     return Fitted(
         lambda frame: _answers(model, seen(frame)), {"trees": model.best_iteration_, "version": library.__version__}
     )
@@ -90,12 +90,12 @@ def xgboost(table: Table, terms: Terms) -> Fitted:
         device="cpu",
         enable_categorical=True,
         early_stopping_rounds=PATIENCE,
-        n_jobs=terms.threads,
+        n_jobs=terms.limit_threads,
         random_state=terms.seed,
         callbacks=[Late()],
     )
-    held = [(seen(table.validation.frame), table.validation.wanted)]
-    model.fit(seen(table.train.frame), table.train.wanted, eval_set=held, verbose=False)
+    held = [(seen(table.eval_set.frame), table.eval_set.target)]
+    model.fit(seen(table.train.frame), table.train.target, eval_set=held, verbose=False)
     return Fitted(
         lambda frame: _answers(model, seen(frame)), {"trees": model.best_iteration, "version": library.__version__}
     )
@@ -114,25 +114,25 @@ def catboost_long(table: Table, terms: Terms) -> Fitted:
 def _catboost(table: Table, terms: Terms, told: dict[str, Any]) -> Fitted:
     import catboost as library  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  (not everyone has it)
 
-    is_up, words = terms.clock(), table.words
+    is_up, words = terms.clock(), table.strings
 
     class Late:
         def after_iteration(self, info: Any) -> bool:
             return not is_up()
 
-    def pool(rows: Rows) -> Any:
-        return library.Pool(_spelled(rows.frame, words), rows.wanted, cat_features=words)
+    def pool(rows: TableTensors) -> Any:
+        return library.Pool(_spelled(rows.frame, words), rows.target, cat_features=words)
 
     kind = library.CatBoostClassifier if table.classes else library.CatBoostRegressor
     model = kind(
         **told,
         early_stopping_rounds=PATIENCE,
-        thread_count=terms.threads,
+        thread_count=terms.limit_threads,
         random_seed=terms.seed,
         verbose=False,
         allow_writing_files=False,
     )
-    model.fit(pool(table.train), eval_set=pool(table.validation), callbacks=[Late()])
+    model.fit(pool(table.train), eval_set=pool(table.eval_set), callbacks=[Late()])
     facts = {"trees": model.tree_count_, "rate": model.learning_rate_, "version": library.__version__}
     return Fitted(lambda frame: _answers(model, _spelled(frame, words)), facts)
 
@@ -145,9 +145,9 @@ def histgb(table: Table, terms: Terms) -> Fitted:
     model: Any = kind(learning_rate=RATE, n_iter_no_change=PATIENCE, random_state=terms.seed, **told)
     held = {}
     if "X_val" in inspect.signature(model.fit).parameters:
-        held = {"X_val": seen(table.validation.frame), "y_val": table.validation.wanted}
+        held = {"X_val": seen(table.eval_set.frame), "y_val": table.eval_set.target}
     for most in range(TURN, MOST + 1, TURN):  # it takes no calls on the way: the clock is looked at in between
-        model.set_params(max_iter=most).fit(seen(table.train.frame), table.train.wanted, **held)
+        model.set_params(max_iter=most).fit(seen(table.train.frame), table.train.target, **held)
         if model.n_iter_ < most or is_up():
             break
     return Fitted(lambda frame: _answers(model, seen(frame)), {"trees": model.n_iter_, "version": sklearn.__version__})
@@ -155,13 +155,13 @@ def histgb(table: Table, terms: Terms) -> Fitted:
 
 def linear(table: Table, terms: Terms) -> Fitted:
     """Logistic or ridge regression over scaled numbers and a column for every category: the least to beat."""
-    numbers = [name for name in table.train.frame.columns if name not in table.words]
+    numbers = [name for name in table.train.frame.columns if name not in table.strings]
     columns = make_column_transformer(
-        (OneHotEncoder(handle_unknown="ignore"), table.words),
+        (OneHotEncoder(handle_unknown="ignore"), table.strings),
         (make_pipeline(SimpleImputer(strategy="median"), StandardScaler()), numbers),
     )
     model = make_pipeline(columns, LogisticRegression(max_iter=1000) if table.classes else Ridge())
-    model.fit(table.train.frame, table.train.wanted)
+    model.fit(table.train.frame, table.train.target)
     return Fitted(lambda frame: _answers(model, frame), {"version": sklearn.__version__})
 
 
@@ -179,7 +179,7 @@ SAME_FOR_EVERY_SEED = ("lightgbm", "xgboost", "histgb", "linear")
 
 def as_categories(table: Table) -> Callable[[pandas.DataFrame], pandas.DataFrame]:
     """Turns columns of words into pandas categories: those of the training rows, and anything else is missing."""
-    known = {name: sorted(table.train.frame[name].dropna().unique()) for name in table.words}
+    known = {name: sorted(table.train.frame[name].dropna().unique()) for name in table.strings}
     return lambda frame: frame.assign(
         **{
             name: frame[name].where(frame[name].isin(values)).astype(pandas.CategoricalDtype(values))
@@ -193,5 +193,5 @@ def _spelled(frame: pandas.DataFrame, words: list[str]) -> pandas.DataFrame:
     return frame.assign(**{name: frame[name].astype(object).where(frame[name].notna(), "") for name in words})
 
 
-def _answers(model: Any, frame: Any) -> np.ndarray:
+def _predict_raw(model: Any, frame: Any) -> np.ndarray:
     return model.predict_proba(frame) if hasattr(model, "predict_proba") else model.predict(frame)

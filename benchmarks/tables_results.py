@@ -58,7 +58,7 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("|---" * len(line) + "|" if line[0] == "---" else f"| {' | '.join(line)} |" for line in lines)
 
 
-def spread(values: Sequence[float], digits: int = 4) -> str:
+def std(values: Sequence[float], digits: int = 4) -> str:
     """A mean, and a standard deviation where there is more than one.
 
     >>> spread([0.1, 0.3]), spread([0.5])

@@ -23,11 +23,11 @@ from benchmarks.tables_who import NEURAL
 
 
 @dataclass(frozen=True)
-class Setting:
+class TrainingContext:
     """What holds for all runs of a script."""
 
     folder: Path
-    threads: int = 1
+    limit_threads: int = 1
     seconds: float | None = None
     rows: int | None = None
 
@@ -35,14 +35,14 @@ class Setting:
         return tables_data.load(self.folder, name, seed).first(self.rows)
 
     def terms(self, seed: int) -> Terms:
-        torch.set_num_threads(self.threads)
-        return Terms(seed, self.threads, self.seconds)
+        torch.set_num_threads(self.limit_threads)
+        return Terms(seed, self.limit_threads, self.seconds)
 
     def machine(self, who: str) -> str:
         """Where it learns."""
         if who in NEURAL and torch.cuda.is_available():
             return torch.cuda.get_device_name()
-        return f"{self.threads} of {os.cpu_count()} cores, {platform.machine()}"
+        return f"{self.limit_threads} of {os.cpu_count()} cores, {platform.machine()}"
 
 
 def left(tasks: Iterable[Any], out: Path) -> list[Any]:
@@ -55,17 +55,17 @@ def _flat(line: Line) -> Line:
     return {name: value for name, value in line.items() if not isinstance(value, dict | list)}
 
 
-def run_all(run: Callable[[Any, Setting], list[Line]], tasks: Sequence[Any], words: argparse.Namespace) -> None:
+def run_all(run: Callable[[Any, TrainingContext], list[Line]], tasks: Sequence[Any], words: argparse.Namespace) -> None:
     """Every task that is left, in the order given; a library that is not there is said and left out."""
-    os.environ["OMP_NUM_THREADS"] = str(words.threads)
-    setting = Setting(words.folder, words.threads, words.minutes and 60 * words.minutes, words.rows)
+    os.environ["OMP_NUM_THREADS"] = str(words.limit_threads)
+    setting = TrainingContext(words.folder, words.limit_threads, words.max_minutes and 60 * words.max_minutes, words.rows)
     with ProcessPoolExecutor(words.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         begun = {pool.submit(run, task, setting): task for task in left(tasks, words.out)}
         for done in as_completed(begun):
-            print(settled(begun[done], done, words.out), flush=True)
+            print(resolve_hyperparameters(begun[done], done, words.out), flush=True)
 
 
-def settled(task: Any, done: "Future[list[Line]]", out: Path) -> str:
+def resolve_hyperparameters(task: Any, done: "Future[list[Line]]", out: Path) -> str:
     """Keep what a task has found, and say it in a line; or why there is nothing to keep."""
     name = ", ".join(f"{value}" if isinstance(value, str) else f"{key} {value}" for key, value in asdict(task).items())
     try:

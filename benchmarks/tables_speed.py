@@ -27,11 +27,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.timing import spread
 from softlook.models import FTTransformer, FTTransformerConfig
-from softlook.tabular.encoding.rows import TOGETHER
-from softlook.tabular.encoding.rows import Rows as Encoded
-from softlook.tabular.learning.stepping import rows_together
-from softlook.tabular.learning.timing import quickest
-from softlook.train.half import half
+from softlook.tabular.preprocessing.rows import TOGETHER
+from softlook.tabular.preprocessing.rows import TableTensors as EncodedTable
+from softlook.tabular.training.runtime import best_time
+from softlook.tabular.training.train_step import cpu_micro_batch_size
+from softlook.train.mixed_precision import bf16_if_faster
 from tests.parity.test_rtdl import copy
 
 LAP = 2
@@ -39,7 +39,7 @@ LAP = 2
 FIRST = 1
 """Laps left out: what is made once is made then."""
 HALVED = "training, our products in bfloat16"
-"""As `recipe="ours"` learns on a CPU that has units for it."""
+"""As `preset="default"` learns on a CPU that has units for it."""
 MANY = 8192
 """Rows that the authors' programs predict at once."""
 DROPOUTS: dict[str, str] = {
@@ -50,53 +50,53 @@ DROPOUTS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Rows:
+class TableTensors:
     """A table to learn from: numbers scaled, categories counted."""
 
     name: str
     numbers: Tensor
     categories: Tensor | None
-    targets: Tensor
+    target: Tensor
     batch: int
 
     @property
-    def sizes(self) -> tuple[int, ...]:
+    def cardinalities(self) -> tuple[int, ...]:
         return () if self.categories is None else tuple((self.categories.amax(0) + 1).tolist())
 
     @property
     def classes(self) -> int:
-        return int(self.targets.max()) + 1 if self.targets.dtype == torch.long else 1
+        return int(self.target.max()) + 1 if self.target.dtype == torch.long else 1
 
     def batches(self, seed: int) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
         """One epoch, in an order that the seed tells."""
-        order = torch.randperm(len(self.targets), generator=torch.Generator().manual_seed(seed))
+        order = torch.randperm(len(self.target), generator=torch.Generator().manual_seed(seed))
         for rows in order.split(self.batch):
-            yield self.numbers[rows], None if self.categories is None else self.categories[rows], self.targets[rows]
+            yield self.numbers[rows], None if self.categories is None else self.categories[rows], self.target[rows]
 
 
 class Runner:
     """A model and its optimiser."""
 
     def __init__(
-        self, model: Any, optimiser: torch.optim.Optimizer, *, together: int | None = None, halved: bool = False
+        self, model: Any, optimiser: torch.optim.Optimizer, *, concat_rows: int | None = None, halved: bool = False
     ) -> None:
-        self.model, self.optimiser, self.together, self.halved = model, optimiser, together, halved
+        self.model, self.optimiser, self.concat_rows, self.halved = model, optimiser, concat_rows, halved
 
-    def step(self, numbers: Tensor, categories: Tensor | None, targets: Tensor) -> float:
+    def step(self, numbers: Tensor, categories: Tensor | None, target: Tensor) -> float:
         self.model.train()
         self.optimiser.zero_grad()
-        size = self.together or len(targets)
-        parts = [slice(start, start + size) for start in range(0, len(targets), size)]
-        loss = sum(self._learned(numbers, categories, targets, part) for part in parts)
+        size = self.concat_rows or len(target)
+        parts = [slice(start, start + size) for start in range(0, len(target), size)]
+        loss = sum(self._learned(numbers, categories, target, part) for part in parts)
         self.optimiser.step()
         return loss
 
-    def _learned(self, numbers: Tensor, categories: Tensor | None, targets: Tensor, part: slice) -> float:
-        with half(numbers.device) if self.halved else nullcontext():
+    def _learned(self, numbers: Tensor, categories: Tensor | None, target: Tensor, part: slice) -> float:
+        with bf16_if_faster(numbers.device) if self.halved else nullcontext():
             said = self.model(numbers[part], None if categories is None else categories[part])
-        some = targets[part]
+        some = target[part]
         loss = F.cross_entropy(said, some) if some.dtype == torch.long else F.mse_loss(said[:, 0], some)
-        loss = loss * (len(some) / len(targets))
+        loss = loss * (len(some) / len(target))
         loss.backward()
         return loss.item()
 
@@ -116,20 +116,20 @@ class Parted(Runner):
         return torch.cat([super(Parted, self).predict(part, codes, _) for part, codes in pairs])
 
 
-def pair(rows: Rows, *, dropping: bool, halved: bool) -> tuple[Runner, Runner]:
+def pair(rows: TableTensors, *, dropping: bool, halved: bool) -> tuple[Runner, Runner]:
     """Ours and theirs with the paper's sizes and equal weights."""
     torch.manual_seed(0)
     sizes = Theirs.get_default_kwargs()
     sizes |= {} if dropping else dict.fromkeys(DROPOUTS, 0.0)
     numbers = rows.numbers.shape[1]
-    theirs = Theirs(n_cont_features=numbers, cat_cardinalities=list(rows.sizes), d_out=rows.classes, **sizes)
+    theirs = Theirs(n_cont_features=numbers, cat_cardinalities=list(rows.cardinalities), d_out=rows.classes, **sizes)
     dropouts = {own: sizes[name] for name, own in DROPOUTS.items()}
-    ours = FTTransformer(FTTransformerConfig(numbers=numbers, categories=rows.sizes, classes=rows.classes, **dropouts))
+    ours = FTTransformer(FTTransformerConfig(n_numeric=numbers, cardinalities=rows.cardinalities, classes=rows.classes, **dropouts))
     copy(theirs, ours)
     plain = torch.optim.AdamW(theirs.make_parameter_groups(), lr=1e-4, weight_decay=1e-5)
     fused = torch.optim.AdamW(groups(ours), lr=1e-4, weight_decay=1e-5, fused=True)
-    together = rows_together(ours, Encoded(rows.numbers, torch.zeros(1, len(rows.sizes))))
-    return Runner(ours, fused, together=together, halved=halved), Runner(theirs, plain)
+    concat_rows = cpu_micro_batch_size(ours, EncodedTable(rows.numbers, torch.zeros(1, len(rows.cardinalities))))
+    return Runner(ours, fused, concat_rows=concat_rows, halved=halved), Runner(theirs, plain)
 
 
 def groups(model: FTTransformer) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ def groups(model: FTTransformer) -> list[dict[str, Any]]:
     ]
 
 
-def apart(rows: Rows, steps: int | None, *, halved: bool) -> tuple[float, float]:
+def split(rows: TableTensors, steps: int | None, *, halved: bool) -> tuple[float, float]:
     """The mean loss of an epoch without dropout, or of its first steps, and how far ours is from theirs."""
     ours, theirs = pair(rows, dropping=False, halved=halved)
     losses = [
@@ -155,7 +155,7 @@ def apart(rows: Rows, steps: int | None, *, halved: bool) -> tuple[float, float]
 
 
 def laps(
-    rows: Rows, call: Callable[[Runner], Callable[..., object]], count: int, *, halved: bool
+    rows: TableTensors, call: Callable[[Runner], Callable[..., object]], count: int, *, halved: bool
 ) -> tuple[list[float], list[float]]:
     """Seconds a batch, ours and theirs, lap by lap in turn."""
     (ours, theirs), spent = pair(rows, dropping=True, halved=halved), ([], [])
@@ -170,7 +170,7 @@ def laps(
     return spent[0][FIRST:], spent[1][FIRST:]
 
 
-def products(rows: Rows, call: Callable[[Runner], Callable[..., object]], *, halved: bool) -> int:
+def products(rows: TableTensors, call: Callable[[Runner], Callable[..., object]], *, halved: bool) -> int:
     """Multiplications and additions of one batch of ours."""
     ours, _ = pair(rows, dropping=True, halved=halved)
     work, batch = call(ours), next(rows.batches(2))
@@ -183,29 +183,29 @@ def most_a_second(*, halved: bool) -> float:
     """The same a second in one large product of matrices: no model can do more."""
     size = 2048
     left, right = (torch.ones(size, size, dtype=torch.bfloat16 if halved else torch.float32) for _ in range(2))
-    return 2 * size**3 / quickest(lambda: left @ right, tries=5)
+    return 2 * size**3 / best_time(lambda: left @ right, tries=5)
 
 
-def california(folder: Path) -> Rows:
+def california(folder: Path) -> TableTensors:
     frame = pandas.read_csv(folder / "california_housing" / "california_housing.csv.gz")
     split = pandas.read_csv(folder / "california_housing" / "rtdl_split.csv.gz").iloc[:, 0]
     frame = pandas.DataFrame(frame[split.to_numpy() == "train"])
     target = torch.tensor(frame.pop(frame.columns[-1]).to_numpy(), dtype=torch.float32)
-    return Rows("California", scaled(frame), None, (target - target.mean()) / target.std(), 256)
+    return TableTensors("California", scaled(frame), None, (target - target.mean()) / target.std(), 256)
 
 
-def adult(folder: Path) -> Rows:
+def adult(folder: Path) -> TableTensors:
     frame = pandas.read_csv(folder / "adult" / "adult_train.csv.gz", skipinitialspace=True)
     target = torch.tensor(pandas.factorize(frame.pop(frame.columns[-1]), sort=True)[0], dtype=torch.long)
     words = [name for name in frame.columns if not pandas.api.types.is_numeric_dtype(frame[name])]
     codes = [torch.tensor(pandas.factorize(frame[name].fillna(""))[0], dtype=torch.long) for name in words]
-    return Rows("Adult", scaled(frame.drop(columns=words)), torch.stack(codes, 1), target, 256)
+    return TableTensors("Adult", scaled(frame.drop(columns=words)), torch.stack(codes, 1), target, 256)
 
 
-def covertype(folder: Path, rows: int = 100_000) -> Rows:
+def covertype(folder: Path, rows: int = 100_000) -> TableTensors:
     frame = pandas.read_csv(folder / "covertype" / "covertype.csv.gz", nrows=rows)
     target = torch.tensor(pandas.factorize(frame.pop(frame.columns[-1]), sort=True)[0], dtype=torch.long)
-    return Rows("Covertype, 100,000 rows", scaled(frame), None, target, 1024)
+    return TableTensors("Covertype, 100,000 rows", scaled(frame), None, target, 1024)
 
 
 def scaled(frame: pandas.DataFrame) -> Tensor:
@@ -218,12 +218,12 @@ TABLES = {"california": california, "adult": adult, "covertype": covertype}
 
 def main() -> None:
     words = _words()
-    torch.set_num_threads(words.threads)
+    torch.set_num_threads(words.limit_threads)
     print("| table | work | theirs, s an epoch | ours | ratio | ± | loss | apart | of the cores' most |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name in words.only:
         rows = TABLES[name](words.folder)
-        works: dict[str, tuple[Rows, Callable[[Runner], Callable[..., object]]]] = {
+        works: dict[str, tuple[TableTensors, Callable[[Runner], Callable[..., object]]]] = {
             "training": (rows, lambda runner: runner.step),
             HALVED: (rows, lambda runner: runner.step),
             "predicting": (rows, lambda runner: runner.predict),
@@ -231,7 +231,7 @@ def main() -> None:
         }
         for work, (batched, call) in works.items():
             ours, theirs = laps(batched, call, words.laps, halved=work == HALVED)
-            epoch = len(rows.targets) / batched.batch
+            epoch = len(rows.target) / batched.batch
             seconds = [f"{epoch * statistics.median(each):.2f}" for each in (theirs, ours)]
             ratio = statistics.median(other / own for own, other in zip(ours, theirs, strict=True))
             told = "| "

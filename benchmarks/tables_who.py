@@ -8,21 +8,21 @@ from benchmarks.tables_data import Table
 from benchmarks.tables_peers import PEERS, Fitted, Terms
 from benchmarks.tables_rtdl import rtdl
 from softlook.tabular import (
-    FTTransformerClassifier,
-    FTTransformerRegressor,
+    TableTransformerClassifier,
+    TableTransformerRegressor,
     TabTransformerClassifier,
     TabTransformerRegressor,
 )
-from softlook.tabular.defaults import FT_PAPER
+from softlook.tabular.presets import FT_PAPER
 
 FAMILIES = {
-    "ft": (FTTransformerRegressor, FTTransformerClassifier),
+    "ft": (TableTransformerRegressor, TableTransformerClassifier),
     "tab": (TabTransformerRegressor, TabTransformerClassifier),
 }
 OURS = {
     "ours": ("ft", "ours"),
     "paper": ("ft", "paper"),
-    "paper-quick": ("ft", replace(FT_PAPER, half=True, compiled=True)),
+    "paper-quick": ("ft", replace(FT_PAPER, half=True, compile=True)),
     "tab": ("tab", "ours"),
     "tab-paper": ("tab", "paper"),
 }
@@ -31,12 +31,12 @@ OURS = {
 
 def estimator(who: str, table: Table, terms: Terms) -> Any:
     """One of ours for this table, nothing tuned."""
-    family, recipe = OURS[who]
+    family, preset = OURS[who]
     kind: Any = FAMILIES[family][bool(table.classes)]
-    return kind(recipe=recipe, random_state=terms.seed, n_jobs=terms.threads, time_limit=terms.seconds)
+    return kind(preset=preset, random_state=terms.seed, n_jobs=terms.limit_threads, time_limit=terms.seconds)
 
 
-def answers(model: Any, table: Table) -> Callable[[Any], Any]:
+def predict_rows(model: Any, table: Table) -> Callable[[Any], Any]:
     """Probabilities where classes are wanted, else numbers."""
     return model.predict_proba if table.classes else model.predict
 
@@ -46,9 +46,9 @@ def ours(who: str) -> Callable[[Table, Terms], Fitted]:
 
     def fit(table: Table, terms: Terms) -> Fitted:
         model = estimator(who, table, terms)
-        held = (table.validation.frame, table.validation.wanted)
-        model.fit(table.train.frame, table.train.wanted, validation=held)
-        return Fitted(answers(model, table), {"epochs": model.n_iter_})
+        held = (table.eval_set.frame, table.eval_set.target)
+        model.fit(table.train.frame, table.train.target, eval_set=held)
+        return Fitted(predict_rows(model, table), {"epochs": model.n_iter_})
 
     return fit
 

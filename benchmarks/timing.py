@@ -1,4 +1,4 @@
-"""Peers timed side by side: interleaved rounds in shuffled order, medians, and ratios of the rounds they share.
+"""Timing: interleaved rounds in shuffled order, medians and per-round ratios.
 
 The order changes from round to round, so that nobody always runs in the wake of the same other one, whose data
 are still in the cache or whose memory has just been given back. A short call is made once untimed before each sample.
@@ -19,13 +19,13 @@ from dataclasses import dataclass
 import torch
 
 LEAST, MOST = 5, 50
-"""Rounds: never fewer, never more."""
+"""Minimum and maximum rounds."""
 SLOW = 3.0
-"""An entry that takes this many times the fastest runs a few rounds only."""
+"""An entry this many times slower than the fastest runs fewer rounds."""
 FEW = 2
-"""Rounds of such a slow one."""
+"""Rounds of a slow entry."""
 SAMPLE = 0.002
-"""Seconds that one sample on the CPU should last; shorter calls are repeated within it."""
+"""Duration of a CPU sample in seconds; shorter calls are repeated."""
 
 SHORT = 0.05
 """Seconds of a call that is made once untimed before each sample."""
@@ -33,21 +33,21 @@ SHORT = 0.05
 
 @dataclass(frozen=True)
 class Entry:
-    """One runner: a call, and the setting it runs in, which is entered outside of the timed part."""
+    """A call and its context manager, which is entered outside of the timed part."""
 
     name: str
     call: Callable[[], object]
     context: Callable[[], AbstractContextManager[object]] = nullcontext
     counts: bool = True
-    """Does it run for the best peer? Others are there for information."""
+    """Whether it counts for the best peer; others are informative."""
 
 
 Samples = list[float]
-"""Seconds per call, one number per round."""
+"""Seconds per call, one value per round."""
 
 
 class Deadline:
-    """When to stop beginning new cells."""
+    """When to stop starting new cases."""
 
     def __init__(self, minutes: float) -> None:
         self.start, self.minutes = time.monotonic(), minutes
@@ -56,7 +56,7 @@ class Deadline:
         return self.spent() > 60 * self.minutes
 
     def share(self, part: float) -> "Deadline":
-        """One that counts from the same start and ends earlier."""
+        """Return a deadline with the same start that ends earlier."""
         earlier = Deadline(part * self.minutes)
         earlier.start = self.start
         return earlier
@@ -87,7 +87,7 @@ class CpuWatch:
 
 
 class CudaWatch:
-    """Device time between two events, behind a flushed cache and a pause in which the host gets ahead."""
+    """Device time between two events, after a cache flush and a pause that lets the host run ahead."""
 
     FLUSH_BYTES = 1 << 28
     CYCLES_PER_SECOND = 1.8e9
@@ -156,7 +156,7 @@ def median(samples: Samples) -> float:
 
 
 def spread(above: Samples, below: Samples) -> float:
-    """Half the distance between the quartiles of the ratio, round by round: what is noise and what is not."""
+    """Half the interquartile range of the per-round ratio: the noise level."""
     ratios = [one / other for one, other in zip(above, below, strict=False)]
     if len(ratios) < 2:
         return math.nan

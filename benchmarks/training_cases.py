@@ -1,4 +1,4 @@
-"""What part J trains: the same model twice, and the same texts as each side wants them."""
+"""Models and data of the training benchmark, for softlook and for transformers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,15 +23,14 @@ from transformers import (
 )
 
 from benchmarks.model_costs import Pair, paired
-from benchmarks.training_texts import END, FIRST, PAD, Text, classed, corpus, translated
-from softlook.losses import NOTHING
-from softlook.recipes.language import Following, Packed, Whole
-from softlook.train.batches import Batches, Place, Shuffled
-from softlook.train.examples import Labels, labelled, pairs
-from softlook.train.examples import Pairs as Sides
+from benchmarks.training_texts import CLS, EOS, PAD, Text, labeled_texts, make_corpus, translation_pairs
+from softlook.losses import IGNORE_INDEX
+from softlook.recipes.text.causal_lm import CausalLMObjective, SingleDocumentBatch
+from softlook.train.batching.batches import Batches, DataCursor, LengthBucketedBatches
+from softlook.train.batching.collate import ClassificationBatch, Seq2SeqBatch, collate_classification, collate_seq2seq
+from softlook.train.batching.packed_stream import PackedStream, TokenizedDocuments
 from softlook.train.objectives import classification, translation
-from softlook.train.step import Objective
-from softlook.train.stream import Stream, Tokens
+from softlook.train.train_step import Objective
 
 CONTEXT = 128
 VOCAB = {"letters": 68, "words": 4000}
@@ -40,63 +39,63 @@ Feature = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A model and texts. What each side makes of the texts is what its users make of them."""
+    """A model and its training texts, batched on each side as its users would."""
 
     name: str
     make: Callable[[float], Pair]
-    """The model twice, with this share of dropout."""
+    """The same model for both sides, with this dropout probability."""
     features: Sequence[Feature]
-    """The texts for Hugging Face."""
+    """Examples for transformers."""
     collate: Callable[[list[Feature]], Any]
-    """A batch for Hugging Face."""
+    """Collate function for transformers."""
     batches: Batches
-    """The texts for us."""
+    """Batches for softlook."""
     objective: Objective
     same: Callable[[list[Feature]], Any]
-    """The same batch for us, to compare losses on."""
+    """The same batch for softlook, to compare losses."""
     strategies: tuple[str, ...] = ("random",)
-    """How their batches are drawn."""
+    """Sampling strategies of transformers.Trainer."""
     steps: int = 60
 
     @property
-    def together(self) -> int:
-        """How many texts make a batch of theirs, so that there are as many tokens in it as in ours."""
-        some = [heard(batch) for _, batch in islice(self.batches.start(Place()), 100)]
-        return max(round(sum(some) / len(some) * len(self.features) / sum(map(spoken, self.features))), 1)
+    def trainer_batch_size(self) -> int:
+        """Examples per batch of the Trainer, so that both sides have equally many tokens per batch."""
+        tokens = [batch_tokens(batch) for _, batch in islice(self.batches.iter_from(DataCursor()), 100)]
+        return max(round(sum(tokens) / len(tokens) * len(self.features) / sum(map(feature_tokens, self.features))), 1)
 
 
-def spoken(feature: Feature) -> int:
-    """Tokens of an example for Hugging Face: what is read, and what is to be said about it."""
-    said = feature["labels"]
-    is_pair = isinstance(said, list) and NOTHING not in said
-    return len(feature["input_ids"]) + (len(said) if is_pair else 0)
+def feature_tokens(feature: Feature) -> int:
+    """Input and target tokens of an example for transformers."""
+    labels = feature["labels"]
+    is_pair = isinstance(labels, list) and IGNORE_INDEX not in labels
+    return len(feature["input_ids"]) + (len(labels) if is_pair else 0)
 
 
-def heard(batch: Whole | Labels | Sides) -> int:
-    """Tokens of a batch of ours. Where padding stands there is none."""
-    if isinstance(batch, Labels):
-        return int(batch.present.sum())
-    read = int(batch.source_present.sum()) if isinstance(batch, Sides) else 0
-    return read + int((batch.wanted != NOTHING).sum())
+def batch_tokens(batch: SingleDocumentBatch | ClassificationBatch | Seq2SeqBatch) -> int:
+    """Input and target tokens of a batch of softlook's, without padding."""
+    if isinstance(batch, ClassificationBatch):
+        return int(batch.padding_mask.sum())
+    source = int(batch.source_mask.sum()) if isinstance(batch, Seq2SeqBatch) else 0
+    return source + int((batch.labels != IGNORE_INDEX).sum())
 
 
 def cases(quick: bool) -> list[Case]:
-    """The smaller ones first."""
+    """All cases, the smaller models first."""
     tiny: dict[str, int] = {"dim": 32, "depth": 1, "heads": 2} if quick else {}
     return [
-        continuing("GPT-2 shape, 128 x 4", **({"dim": 128, "depth": 4, "heads": 4} | tiny)),
-        continuing("GPT-2 shape, 384 x 6", **({"dim": 384, "depth": 6, "heads": 6} | tiny), steps=20),
-        classifying("BERT shape, 128 x 4", **({"dim": 128, "depth": 4, "heads": 4} | tiny)),
-        translating("Marian shape, 256 x 3 + 3", **({"dim": 256, "depth": 3, "heads": 4} | tiny), steps=24),
+        causal_lm_case("GPT-2 shape, 128 x 4", **({"dim": 128, "depth": 4, "heads": 4} | tiny)),
+        causal_lm_case("GPT-2 shape, 384 x 6", **({"dim": 384, "depth": 6, "heads": 6} | tiny), steps=20),
+        classification_case("BERT shape, 128 x 4", **({"dim": 128, "depth": 4, "heads": 4} | tiny)),
+        translation_case("Marian shape, 256 x 3 + 3", **({"dim": 256, "depth": 3, "heads": 4} | tiny), steps=24),
     ]
 
 
-def continuing(name: str, *, dim: int, depth: int, heads: int, steps: int = 60) -> Case:
-    """A decoder-only model of letters, on rows cut from one long text: as `softlook train lm` does on a CPU."""
+def causal_lm_case(name: str, *, dim: int, depth: int, heads: int, steps: int = 60) -> Case:
+    """A character-level decoder on rows of one long text, as in `softlook train lm` on a CPU."""
     vocab = VOCAB["letters"]
-    ids = corpus(200_000, vocab)
+    ids = make_corpus(200_000, vocab)
     rows = [ids[start : start + CONTEXT] for start in range(0, len(ids) - CONTEXT, CONTEXT)]
-    text = Tokens(torch.tensor(ids), torch.tensor([0]))
+    text = TokenizedDocuments(torch.tensor(ids), torch.tensor([0]))
 
     def make(dropout: float) -> Pair:
         config = GPT2Config(
@@ -105,39 +104,39 @@ def continuing(name: str, *, dim: int, depth: int, heads: int, steps: int = 60) 
             n_embd=dim,
             n_layer=depth,
             n_head=heads,
-            bos_token_id=FIRST,
-            eos_token_id=END,
+            bos_token_id=CLS,
+            eos_token_id=EOS,
             **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout),
         )
         return paired(name, GPT2LMHeadModel, config)
 
-    def same(features: list[Feature]) -> Whole:
+    def same(features: list[Feature]) -> SingleDocumentBatch:
         ids = torch.tensor([feature["input_ids"] for feature in features])
-        return Whole(ids, torch.cat([ids[:, 1:], torch.full_like(ids[:, :1], NOTHING)], 1))
+        return SingleDocumentBatch(ids, torch.cat([ids[:, 1:], torch.full_like(ids[:, :1], IGNORE_INDEX)], 1))
 
     return Case(
         name=name,
         make=make,
-        # What comes first is asked by nobody; Trainer would count it among the targets, and its mean be off by it.
-        features=[{"input_ids": row, "labels": [NOTHING, *row[1:]]} for row in rows],
+        # The first token is no label: Trainer would count it among the targets of its mean.
+        features=[{"input_ids": row, "labels": [IGNORE_INDEX, *row[1:]]} for row in rows],
         collate=default_data_collator,
-        batches=Packed(Stream(text, context=CONTEXT, rows=12, seed=0)),
-        objective=Following(CONTEXT),
+        batches=LanguageModelBatches(PackedStream(text, context=CONTEXT, batch_size=12, seed=0)),
+        objective=CausalLMObjective(CONTEXT),
         same=same,
         steps=steps,
     )
 
 
-def _framed(one: Sequence[int], other: Sequence[int]) -> tuple[list[int], list[int]]:
-    """`[CLS] text`, as the features of the other side have it."""
-    return [FIRST, *one], [0] * (1 + len(one))
+def _join(first: Sequence[int], second: Sequence[int]) -> tuple[list[int], list[int]]:
+    """`[CLS] text`, as in the examples for transformers."""
+    return [CLS, *first], [0] * (1 + len(first))
 
 
-def classifying(name: str, *, dim: int, depth: int, heads: int, steps: int = 60) -> Case:
-    """An encoder with a head for classes, on texts of uneven length."""
-    vocab, most = VOCAB["words"], 2048
-    texts = classed(4000, vocab, longest=CONTEXT - 1)
-    collate = partial(labelled, join=_framed, room=CONTEXT - 1, pad=PAD)
+def classification_case(name: str, *, dim: int, depth: int, heads: int, steps: int = 60) -> Case:
+    """An encoder with a classification head, on texts of different lengths."""
+    vocab, max_tokens = VOCAB["words"], 2048
+    texts = labeled_texts(4000, vocab, max_length=CONTEXT - 1)
+    collate = partial(collate_classification, join=_join, max_length=CONTEXT - 1, pad_id=PAD)
 
     def make(dropout: float) -> Pair:
         config = BertConfig(
@@ -154,10 +153,14 @@ def classifying(name: str, *, dim: int, depth: int, heads: int, steps: int = 60)
     return Case(
         name=name,
         make=make,
-        features=[{"input_ids": [FIRST, *text], "labels": label} for text, label in texts],
-        collate=DataCollatorWithPadding(words(vocab)),
-        batches=Shuffled(
-            [(text, (), label) for text, label in texts], lambda item: len(item[0]) + 1, collate, most=most, seed=0
+        features=[{"input_ids": [CLS, *text], "labels": label} for text, label in texts],
+        collate=DataCollatorWithPadding(padding_tokenizer(vocab)),
+        batches=LengthBucketedBatches(
+            [(text, (), label) for text, label in texts],
+            lambda item: len(item[0]) + 1,
+            collate,
+            max_tokens=max_tokens,
+            seed=0,
         ),
         objective=classification(),
         same=lambda features: collate([(feature["input_ids"][1:], (), feature["labels"]) for feature in features]),
@@ -166,12 +169,12 @@ def classifying(name: str, *, dim: int, depth: int, heads: int, steps: int = 60)
     )
 
 
-def translating(name: str, *, dim: int, depth: int, heads: int, steps: int = 60) -> Case:
-    """An encoder-decoder, on pairs of uneven length."""
-    vocab, most = VOCAB["words"], 2048
-    sides = translated(6000, vocab, longest=CONTEXT - 1)
-    # Marian begins with the padding by custom, whose vector Hugging Face does not train; with FIRST both train alike.
-    collate = partial(pairs, begin=FIRST, end=END, pad=PAD)
+def translation_case(name: str, *, dim: int, depth: int, heads: int, steps: int = 60) -> Case:
+    """An encoder-decoder, on pairs of different lengths."""
+    vocab, max_tokens = VOCAB["words"], 2048
+    sides = translation_pairs(6000, vocab, max_length=CONTEXT - 1)
+    # Marian starts decoding with the padding token, whose embedding transformers does not train; CLS is trained.
+    collate = partial(collate_seq2seq, bos_id=CLS, eos_id=EOS, pad_id=PAD)
 
     def make(dropout: float) -> Pair:
         layers = ("encoder_layers", "decoder_layers"), ("encoder_attention_heads", "decoder_attention_heads")
@@ -180,9 +183,9 @@ def translating(name: str, *, dim: int, depth: int, heads: int, steps: int = 60)
             max_position_embeddings=CONTEXT,
             d_model=dim,
             pad_token_id=PAD,
-            eos_token_id=END,
-            forced_eos_token_id=END,
-            decoder_start_token_id=FIRST,
+            eos_token_id=EOS,
+            forced_eos_token_id=EOS,
+            decoder_start_token_id=CLS,
             activation_function="relu",
             **dict.fromkeys(layers[0], depth),
             **dict.fromkeys(layers[1], heads),
@@ -190,7 +193,7 @@ def translating(name: str, *, dim: int, depth: int, heads: int, steps: int = 60)
             **dict.fromkeys(("dropout", "attention_dropout"), dropout),
         )
         pair = paired(name, MarianMTModel, config)
-        pair.ours.head.bias.requires_grad_(False)  # with them it is no weight, and stays as it is
+        pair.ours.head.bias.requires_grad_(False)  # a buffer in transformers, which is not trained
         return pair
 
     def length(pair: tuple[Text, Text]) -> int:
@@ -199,18 +202,18 @@ def translating(name: str, *, dim: int, depth: int, heads: int, steps: int = 60)
     return Case(
         name=name,
         make=make,
-        features=[{"input_ids": [*source, END], "labels": [*target, END]} for source, target in sides],
-        collate=DataCollatorForSeq2Seq(words(vocab)),
-        batches=Shuffled(sides, length, collate, most=most, seed=0),
-        objective=translation(smoothing=0.0),
+        features=[{"input_ids": [*source, EOS], "labels": [*target, EOS]} for source, target in sides],
+        collate=DataCollatorForSeq2Seq(padding_tokenizer(vocab)),
+        batches=LengthBucketedBatches(sides, length, collate, max_tokens=max_tokens, seed=0),
+        objective=translation(label_smoothing=0.0),
         same=lambda features: collate([(each["input_ids"][:-1], each["labels"][:-1]) for each in features]),
         strategies=("random", "group_by_length"),
         steps=steps,
     )
 
 
-def words(vocab: int) -> PreTrainedTokenizerFast:
-    """A tokenizer of as many words, for those who fill rows up with one."""
-    known = Tokenizer(WordLevel({str(number): number for number in range(vocab)}, unk_token=str(END)))
-    asked = ["input_ids", "attention_mask"]
-    return PreTrainedTokenizerFast(tokenizer_object=known, pad_token=str(PAD), model_input_names=asked)
+def padding_tokenizer(vocab: int) -> PreTrainedTokenizerFast:
+    """A tokenizer for the collators of transformers, which pad with one."""
+    tokenizer = Tokenizer(WordLevel({str(number): number for number in range(vocab)}, unk_token=str(EOS)))
+    inputs = ["input_ids", "attention_mask"]
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=str(PAD), model_input_names=inputs)

@@ -1,7 +1,7 @@
-"""Training runs that take turns: each in a thread of its own, of which one at a time goes on for a few steps.
+"""Interleaved training runs: one thread each, one running at a time for a few steps.
 
-A run is never begun anew, so that data, optimizer and caches are as they are in the middle of any long run; and what
-else this machine has to do falls on all of them alike.
+Runs are never restarted, so that data, optimizer and caches are as in the middle of a long run, and other load on the
+machine affects all of them equally.
 """
 
 import random
@@ -21,7 +21,7 @@ class Lap:
 
 @dataclass
 class Lane:
-    """A run that is called as `run(lane)`, and that calls `lane.lap_done(loss)` after every few steps."""
+    """A run: `run(lane)` calls `lane.lap_done(loss)` after every few steps."""
 
     name: str
     run: Callable[["Lane"], object]
@@ -29,24 +29,24 @@ class Lane:
 
     def __post_init__(self) -> None:
         self.may_go, self.has_stopped = threading.Semaphore(0), threading.Semaphore(0)
-        self.fault: BaseException | None = None
+        self.error: BaseException | None = None
         self.is_over = False
         self.since = 0.0
         self.thread = threading.Thread(target=self._all, name=self.name, daemon=True)
 
     def lap_done(self, loss: float) -> None:
-        """Called by the run: here it waits for its next turn."""
+        """Called by the run: record the lap and wait for the next turn."""
         self.laps.append(Lap(time.perf_counter() - self.since, loss))
         self._wait(self.has_stopped)
 
-    def go_on(self) -> None:
-        """Called from outside: the run makes its next lap."""
+    def run_lap(self) -> None:
+        """Let the run complete its next lap."""
         if not self.thread.is_alive() and not self.is_over:
             self.thread.start()
         self.may_go.release()
         self.has_stopped.acquire()
-        if self.fault is not None:
-            raise self.fault
+        if self.error is not None:
+            raise self.error
 
     def _wait(self, first: threading.Semaphore | None = None) -> None:
         if first is not None:
@@ -58,15 +58,15 @@ class Lane:
         self._wait()
         try:
             self.run(self)
-        except BaseException as fault:
-            self.fault = fault
+        except BaseException as error:
+            self.error = error
         self.is_over = True
         self.has_stopped.release()
 
 
-def in_turn(lanes: Sequence[Lane]) -> None:
-    """All laps of all runs, in shuffled order within each round, until each is over."""
+def interleave(lanes: Sequence[Lane]) -> None:
+    """Run all lanes to the end, one lap each per round in random order."""
     order = random.Random(0)
     while going := [lane for lane in lanes if not lane.is_over]:
         for lane in order.sample(going, len(going)):
-            lane.go_on()
+            lane.run_lap()

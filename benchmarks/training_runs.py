@@ -1,4 +1,4 @@
-"""One training run as a lane: ours by `softlook.train.fit`, theirs by `transformers.Trainer`, asked for the same."""
+"""Training runs of softlook and of transformers.Trainer with the same settings."""
 
 import tempfile
 from collections.abc import Sequence
@@ -8,18 +8,18 @@ from typing import Any
 import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-from benchmarks.training_cases import Case, Feature, heard, spoken
+from benchmarks.training_cases import Case, Feature, batch_tokens, feature_tokens
 from benchmarks.training_lanes import Lane
-from softlook.train import Optim, Training, fit
-from softlook.train.batches import Batches, Place
-from softlook.train.events import Event, Trained
+from softlook.train import OptimizerConfig, TrainingConfig, fit
+from softlook.train.batching.batches import Batches, DataCursor
+from softlook.train.events import Event, StepLogged
 from softlook.train.optimizer import EPS
 
-OPTIM = Optim(lr=5e-4, schedule="constant", warmup=0, weight_decay=0.01, beta1=0.9, beta2=0.98, clip=1.0)
+OPTIM = OptimizerConfig(lr=5e-4, schedule="constant", warmup=0, weight_decay=0.01, beta1=0.9, beta2=0.98, grad_clip=1.0)
 
 
-class Ours:
-    """`fit`, which says a word after every lap."""
+class SoftlookRun:
+    """`softlook.train.fit`, logging after every lap."""
 
     def __init__(self, case: Case, model: torch.nn.Module, batches: Batches | Sequence[Any], *, lap: int) -> None:
         self.case, self.model, self.batches, self.lap = case, model, batches, lap
@@ -28,20 +28,20 @@ class Ours:
         return Lane("softlook", lambda lane: self.run(lane, steps))
 
     def run(self, lane: Lane, steps: int) -> None:
-        def listen(event: Event) -> None:
-            if isinstance(event, Trained):
+        def record(event: Event) -> None:
+            if isinstance(event, StepLogged):
                 lane.lap_done(event.loss)
 
-        training = Training(steps=steps, report_every=self.lap, device="cpu", precision="float32")
-        fit(self.model, self.batches, self.case.objective, training=training, optim=OPTIM, listeners=[listen])
+        training = TrainingConfig(max_steps=steps, log_every=self.lap, device="cpu", precision="float32")
+        fit(self.model, self.batches, self.case.objective, training=training, optim=OPTIM, callbacks=[record])
 
     def tokens(self, steps: int) -> list[int]:
-        """In each step: a batch is the same whenever its place is reached."""
-        return [heard(batch) for _, batch in islice(self.case.batches.start(Place()), steps)]
+        """Tokens per step; batches are deterministic."""
+        return [batch_tokens(batch) for _, batch in islice(self.case.batches.iter_from(DataCursor()), steps)]
 
 
-class Theirs:
-    """`Trainer`, with what it is told as far as its defaults are others than ours."""
+class TrainerRun:
+    """`transformers.Trainer` with the settings of softlook."""
 
     def __init__(self, case: Case, model: Any, strategy: str, *, lap: int) -> None:
         self.case, self.model, self.strategy, self.lap = case, model, strategy, lap
@@ -57,24 +57,24 @@ class Theirs:
                 self.arguments(folder, steps),
                 data_collator=self.collate,
                 train_dataset=self.case.features,  # pyright: ignore[reportArgumentType]  (a list is one)
-                callbacks=[Telling(lane)],
+                callbacks=[LapCallback(lane)],
             )
             trainer.remove_callback(PrinterCallback)
             trainer.train()
 
     def collate(self, features: list[Feature]) -> Any:
-        self.counts.append(sum(map(spoken, features)))
+        self.counts.append(sum(map(feature_tokens, features)))
         return self.case.collate(features)
 
     def tokens(self, steps: int) -> list[int]:
-        """In each step, as they were taken: the loader makes them in order, one ahead."""
+        """Tokens per step, in order; the loader prefetches one batch."""
         return self.counts[:steps]
 
     def arguments(self, folder: str, steps: int) -> TrainingArguments:
         return TrainingArguments(
             folder,
             max_steps=steps,
-            per_device_train_batch_size=self.case.together,
+            per_device_train_batch_size=self.case.trainer_batch_size,
             train_sampling_strategy=self.strategy,
             learning_rate=OPTIM.lr,
             lr_scheduler_type=OPTIM.schedule,
@@ -82,7 +82,7 @@ class Theirs:
             adam_beta1=OPTIM.beta1,
             adam_beta2=OPTIM.beta2,
             adam_epsilon=EPS,
-            max_grad_norm=OPTIM.clip,
+            max_grad_norm=OPTIM.grad_clip,
             logging_steps=self.lap,
             disable_tqdm=True,
             report_to="none",
@@ -91,8 +91,8 @@ class Theirs:
         )
 
 
-class Telling(TrainerCallback):
-    """Passes on what the Trainer says of its loss."""
+class LapCallback(TrainerCallback):
+    """Reports the logged loss to the lane."""
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane

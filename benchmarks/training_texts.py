@@ -1,16 +1,16 @@
-"""Texts as ids, made on the spot: of natural lengths, and with something in them that can be learned."""
+"""Synthetic token sequences with realistic lengths and learnable structure."""
 
 import torch
 
-PAD, END, FIRST, SEPARATOR, WORDS = range(5)
-"""Ids that mean something; from WORDS on they are words."""
+PAD, EOS, CLS, SEP, WORDS = range(5)
+"""Special tokens; words start at WORDS."""
 Text = list[int]
 
 
-def corpus(length: int, vocab: int, seed: int = 0) -> Text:
-    """One long text. Each word is drawn by the one before it, among a few of which the first are the likeliest."""
-    dice = torch.Generator().manual_seed(seed)
-    steps = _rare(length, 8, dice).tolist()
+def make_corpus(length: int, vocab: int, seed: int = 0) -> Text:
+    """One long text from a Markov chain with few successors per word."""
+    generator = torch.Generator().manual_seed(seed)
+    steps = _zipf(length, 8, generator).tolist()
     ids, word = [], 0
     for step in steps:
         word = (word * 5 + step + 1) % (vocab - WORDS)
@@ -18,37 +18,37 @@ def corpus(length: int, vocab: int, seed: int = 0) -> Text:
     return ids
 
 
-def classed(count: int, vocab: int, *, longest: int, seed: int = 0) -> list[tuple[Text, int]]:
-    """Texts of two classes, which like even and odd words better."""
-    dice = torch.Generator().manual_seed(seed)
-    labels = torch.randint(2, (count,), generator=dice).tolist()
-    made = []
-    for length, label in zip(lengths(count, 32, 0.7, longest, dice), labels, strict=True):
-        words = _rare(length, vocab - WORDS - 1, dice)
-        swayed = torch.rand(length, generator=dice) < 0.3
-        words = torch.where(swayed, words // 2 * 2 + label, words)
-        made.append((words.clamp(max=vocab - WORDS - 1).add(WORDS).tolist(), label))
-    return made
+def labeled_texts(count: int, vocab: int, *, max_length: int, seed: int = 0) -> list[tuple[Text, int]]:
+    """Texts of two classes, with more even or more odd words."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(2, (count,), generator=generator).tolist()
+    examples = []
+    for length, label in zip(lengths(count, 32, 0.7, max_length, generator), labels, strict=True):
+        words = _zipf(length, vocab - WORDS - 1, generator)
+        biased = torch.rand(length, generator=generator) < 0.3
+        words = torch.where(biased, words // 2 * 2 + label, words)
+        examples.append((words.clamp(max=vocab - WORDS - 1).add(WORDS).tolist(), label))
+    return examples
 
 
-def translated(count: int, vocab: int, *, longest: int, seed: int = 0) -> list[tuple[Text, Text]]:
-    """Texts and their translations: word by word another one, with some left out or said twice."""
-    dice = torch.Generator().manual_seed(seed)
-    made = []
-    for length in lengths(count, 22, 0.6, longest, dice):
-        source = _rare(length, vocab - WORDS, dice)
-        repeats = torch.tensor([0, 1, 1, 1, 1, 1, 1, 2])[torch.randint(8, (length,), generator=dice)]
+def translation_pairs(count: int, vocab: int, *, max_length: int, seed: int = 0) -> list[tuple[Text, Text]]:
+    """Texts and their reversals, with some words dropped or repeated."""
+    generator = torch.Generator().manual_seed(seed)
+    examples = []
+    for length in lengths(count, 22, 0.6, max_length, generator):
+        source = _zipf(length, vocab - WORDS, generator)
+        repeats = torch.tensor([0, 1, 1, 1, 1, 1, 1, 2])[torch.randint(8, (length,), generator=generator)]
         target = source.flip(0).repeat_interleave(repeats) if int(repeats.sum()) else source
-        made.append(((source + WORDS).tolist(), (target + WORDS).tolist()[:longest]))
-    return made
+        examples.append(((source + WORDS).tolist(), (target + WORDS).tolist()[:max_length]))
+    return examples
 
 
-def lengths(count: int, middle: float, spread: float, longest: int, dice: torch.Generator) -> list[int]:
-    """Log-normal, as lengths of sentences and reviews are: many near the middle, some several times as long."""
-    drawn = middle * (spread * torch.randn(count, generator=dice)).exp()
-    return drawn.round().long().clamp(3, longest).tolist()
+def lengths(count: int, median: float, sigma: float, max_length: int, generator: torch.Generator) -> list[int]:
+    """Log-normal lengths, as of sentences and reviews."""
+    drawn = median * (sigma * torch.randn(count, generator=generator)).exp()
+    return drawn.round().long().clamp(3, max_length).tolist()
 
 
-def _rare(count: int, kinds: int, dice: torch.Generator) -> torch.Tensor:
-    """Numbers below `kinds`; as with words, each is about as rare as its place in the list is far."""
-    return (kinds ** torch.rand(count, generator=dice) - 1).long().clamp(0, kinds - 1)
+def _zipf(count: int, count_words: int, generator: torch.Generator) -> torch.Tensor:
+    """Numbers below `count_words` with Zipf-like frequencies."""
+    return (count_words ** torch.rand(count, generator=generator) - 1).long().clamp(0, count_words - 1)

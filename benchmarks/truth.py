@@ -1,4 +1,4 @@
-"""The right answer: the textbook formula in float64, on a part of the case that says enough about the whole."""
+"""Ground truth: the textbook formula in float64 on part of a case."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.cases import SOFTCAP, Case, Inputs, distance_bias, seen
+from benchmarks.cases import SOFTCAP, Case, Inputs, distance_bias, visible_keys
 
 ROWS = 64
-"""Queries whose answer is checked when there is no gradient; with one, all are."""
+"""Queries that are checked without a gradient; with one, all are."""
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 RANDOM_TOLERANCE = 5e-2
-"""With dropout no two answers agree; this is how far the answer may lean off the undropped one."""
+"""Tolerance with dropout, relative to the output without it."""
 
 
 def textbook(
@@ -25,7 +25,7 @@ def textbook(
     added: Tensor | None = None,
     sink: Tensor | None = None,
 ) -> Tensor:
-    """softmax(cap(scale QK') + added) V with the whole map in hand; a sink is one more score per row."""
+    """softmax(cap(scale QK') + added) V with the whole map; a sink is one more logit per row."""
     scores = query @ key.mT * scale
     if softcap is not None:
         scores = softcap * (scores / softcap).tanh()
@@ -39,7 +39,7 @@ def textbook(
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The answer for the last key head of the last sequence, for some of its queries, and its gradients."""
+    """The output of some queries of the last key head of the last sequence, and its gradients."""
 
     case: Case
     rows: Tensor
@@ -57,8 +57,8 @@ class Truth:
         return error < (RANDOM_TOLERANCE if self.case.dropout else TOLERANCE[self.case.dtype])
 
     def _same(self, found: tuple[Tensor, ...]) -> list[Tensor]:
-        """The part of an answer that the truth is about."""
-        R = self.case.repeats
+        """Return the part of an output that is compared."""
+        R = self.case.group_size
         heads = slice(-R, None)
         output = found[0][-1:, heads][:, :, self.rows]
         if len(found) == 1:
@@ -68,15 +68,15 @@ class Truth:
 
 
 def relative(found: Tensor, right: Tensor) -> float:
-    """NaN counts as infinitely wrong."""
+    """Return the relative error; NaN counts as infinite."""
     error = float((found.double() - right).norm() / right.norm().clamp(min=1e-30))
     return error if error == error else float("inf")
 
 
 def truth(case: Case, inputs: Inputs) -> Truth:
-    """Work out the right answer for a part of the case."""
+    """Compute the ground truth for part of the case."""
     _, H, T, _, _ = case.shape
-    R, device = case.repeats, inputs.query.device
+    R, device = case.group_size, inputs.query.device
     everyone = torch.arange(T, device=device)
     rows = everyone if case.backward else torch.linspace(0, T - 1, min(T, ROWS), device=device).round().long().unique()
     with torch.enable_grad():
@@ -106,8 +106,8 @@ def truth(case: Case, inputs: Inputs) -> Truth:
 
 def _added(case: Case, inputs: Inputs, rows: Tensor) -> Tensor | None:
     """Bias and mask of the last key head of the last sequence."""
-    bias, allowed = distance_bias(case, inputs, rows), seen(case, inputs, rows)
-    added = None if bias is None else bias[:, -case.repeats :]
+    bias, allowed = distance_bias(case, inputs, rows), visible_keys(case, inputs, rows)
+    added = None if bias is None else bias[:, -case.group_size :]
     if allowed is None:
         return added
     hidden = torch.zeros(allowed[-1:].shape, dtype=torch.float64, device=allowed.device)

@@ -18,14 +18,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softlook.blocks import Mixing
-from softlook.lens import map_figure
+from softlook.blocks import AttentionCore
+from softlook.lens import attention_figure
 from softlook.models import RNNSearch
-from softlook.recipes import Translate, translate
-from softlook.recipes.saying import translated
-from softlook.recipes.settings import PairBatch, Tokens, TranslateSizes
+from softlook.recipes import TranslationConfig, train_translation
+from softlook.recipes.config.schema import (
+    TokenizerConfig,
+    TranslationBatchConfig,
+    TranslationModelConfig,
+    TranslationRegConfig,
+)
+from softlook.recipes.inference.translation import translate_texts
 from softlook.tokens import TextTokenizer
-from softlook.train import Optim, Training
+from softlook.train import OptimizerConfig, TrainingConfig
 
 WORDS = {
     "noun": """
@@ -82,20 +87,21 @@ def make_sentences(seed: int, count: int) -> list[Sentence]:
 
 
 def learn(sentences: Sequence[Sentence], folder: Path, *, steps: int = 400) -> tuple[RNNSearch, TextTokenizer]:
-    """The same as `softlook train translate --model rnn_search` with these flags."""
+    """The same as `softlook train translate --arch rnn_search` with these flags."""
     data = folder / "pairs.tsv"
     data.write_text("".join(f"{one.source}\t{one.target}\n" for one in sentences), encoding="utf-8")
-    asked = Translate(
+    config = TranslationConfig(
         data=(data,),
-        run=folder / "run",
-        model="rnn_search",
-        tokens=Tokens(kind="words", vocab=200),
-        size=TranslateSizes(dim=64, hidden=96, dropout=0.1),
-        batch=PairBatch(tokens=1000, smoothing=0.0),
-        optim=Optim(lr=3e-3, schedule="cosine", warmup=40),
-        training=Training(steps=steps, evaluate_every=steps, save_every=steps, device="cpu"),
+        run_dir=folder / "run",
+        arch="rnn_search",
+        tokenizer=TokenizerConfig(type="words", vocab_size=200),
+        model=TranslationModelConfig(dim=64, hidden=96, dropout=0.1),
+        batch=TranslationBatchConfig(max_tokens=1000),
+        reg=TranslationRegConfig(label_smoothing=0.0),
+        optim=OptimizerConfig(lr=3e-3, schedule="cosine", warmup=40),
+        training=TrainingConfig(max_steps=steps, evaluate_every=steps, save_every=steps, device="cpu"),
     )
-    trained = translate(asked)
+    trained = train_translation(config)
     assert isinstance(trained.model, RNNSearch)
     return trained.model, trained.tokenizer
 
@@ -105,14 +111,14 @@ def alignment(model: RNNSearch, tokenizer: TextTokenizer, source: str, target: s
     """How much each word of a translation looked at each word of its source. The last column is the source's end."""
     kept: list[Tensor] = []
 
-    def watch(module: Mixing, args: tuple[Any, ...], output: Tensor) -> None:
+    def watch(module: AttentionCore, args: tuple[Any, ...], output: Tensor) -> None:
         query, key, _, *rest = args
         kept.append(module.weights(query, key, *rest)[0, 0, 0])
 
     read, said = tokenizer.encode([source, target])
-    hook = model.decoder.align.mix.register_forward_hook(watch)
+    hook = model.decoder.align.core.register_forward_hook(watch)
     try:
-        model.eval()(torch.tensor([[*read, tokenizer.end]]), torch.tensor([[tokenizer.begin, *said[:-1]]]))
+        model.eval()(torch.tensor([[*read, tokenizer.eos_id]]), torch.tensor([[tokenizer.bos_id, *said[:-1]]]))
     finally:
         hook.remove()
     return torch.stack(kept)
@@ -133,14 +139,14 @@ def main() -> None:
         model, tokenizer = learn(make_sentences(0, 3000), Path(folder))
     known = {one.source for one in make_sentences(0, 3000)}
     unseen = list(islice((one for one in make_sentences(1, 400) if one.source not in known), 200))
-    said = translated(model, tokenizer, [one.source for one in unseen])
+    said = translate_texts(model, tokenizer, [one.source for one in unseen])
     exact = sum(words == one.target for words, one in zip(said, unseen, strict=True))
     hits, count = right(model, tokenizer, unseen)
     print(f"{exact} of {len(unseen)} unseen sentences are translated without a fault.")
     print(f"{hits} of {count} words ({hits / count:.1%}) look most at the word they come from.")
     shown = max(unseen, key=lambda one: len(one.words))
     weights = alignment(model, tokenizer, shown.source, shown.target)[:, :-1]
-    figure = map_figure(weights, queries=shown.target.split(), keys=shown.words, title=shown.source)
+    figure = attention_figure(weights, queries=shown.target.split(), keys=shown.words, title=shown.source)
     Path("alignment.svg").write_text(figure, encoding="utf-8")
     print(f"The picture of {shown.source!r} is in alignment.svg")
 

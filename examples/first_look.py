@@ -13,8 +13,8 @@ from rich.text import Text
 from torch import Tensor
 
 from softlook import SoftDict, attention, attention_weights, explain, look, masks, positions, self_attention
-from softlook.lens import maps_figure
-from softlook.lens.colour import STEPS, ramp, readable
+from softlook.lens import heads_figure
+from softlook.lens.color import STEPS, colormap, text_color
 
 SENTENCE = ["she", "sells", "sea", "shells", "by", "the", "sea", "shore"]
 SUSAN = ["Susan", "gave", "roses", "to", "Mary"]
@@ -56,8 +56,8 @@ def squares(name: str, weights: Tensor, after: str = "") -> None:
     """One row of a map as coloured squares. The number says the same where there is no colour."""
     row = Text(f"{name:>{LABEL - 1}} ")
     for weight in weights.tolist():
-        fill = ramp(round(STEPS * weight), dark=True)
-        style = f"{readable(fill)} on {fill}" if weight else "dim"
+        fill = colormap(round(STEPS * weight), dark=True)
+        style = f"{text_color(fill)} on {fill}" if weight else "dim"
         row.append((f"{weight:.2f}" if weight else "-").center(CELL), style=style)
     console.print(row.append(f"  {after}"))
 
@@ -127,15 +127,15 @@ def no_peeking(x: Tensor) -> Tensor:
 
 
 def take_a_look(x: Tensor) -> None:
-    heading("5  A look at the map, without holding it", "look(x, x, scale=1.0, ask=...)")
-    seen = look(x, x, scale=1.0, ask=("entropy", "top_weights", "top_indices", "received"), top=2)
+    heading("5  A look at the map, without holding it", "look(x, x, scale=1.0, stats=...)")
+    seen = look(x, x, scale=1.0, stats=("entropy", "top_weights", "top_indices", "received"), top_k=2)
     console.print(Text(f"{'':{LABEL}}{'entropy, in nats':22}{'looks most at':24}is looked at", style="dim"))
     for n, word in enumerate(SENTENCE):
         entropy, received = seen.entropy[0, 0, n].item(), seen.received[0, 0, n].item()
         best = zip(seen.top_indices[0, 0, n].tolist(), seen.top_weights[0, 0, n].tolist(), strict=True)
         mostly = ", ".join(f"{SENTENCE[key]} {weight:.2f}" for key, weight in best if weight > 0.05)
         row = Text(f"{word:>{LABEL - 1}} ").append(
-            bar(entropy / math.log(len(SENTENCE)), 16), style=ramp(44, dark=True)
+            bar(entropy / math.log(len(SENTENCE)), 16), style=colormap(44, dark=True)
         )
         row.append(f" {entropy:.2f} {mostly:24}").append(bar(received / 2, 14), style="#e69f00")
         console.print(row.append(f" {received:.2f}"))
@@ -173,7 +173,7 @@ def main() -> None:
     which_path(x)
     torch.testing.assert_close(attention(x, x, x, scale=1.0)[0, 0], plain @ x[0, 0])
     maps = {"temperature 1": plain, "temperature 4": warm, "causal": causal}
-    figure = maps_figure(maps, queries=SENTENCE, keys=SENTENCE, title=" ".join(SENTENCE))
+    figure = heads_figure(maps, queries=SENTENCE, keys=SENTENCE, title=" ".join(SENTENCE))
     Path("first_look.svg").write_text(figure, encoding="utf-8")
     heading("The picture is in first_look.svg")
     say(

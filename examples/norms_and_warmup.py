@@ -20,16 +20,16 @@ from typing import Any, Literal
 
 import torch
 
-from softlook.lens.colour import DARK, LIGHT
+from softlook.lens.color import DARK, LIGHT
 from softlook.lens.figure import FONT
 from softlook.models import Transformer, TransformerConfig
-from softlook.recipes.dates import Written, learn_from, unseen_dates
+from softlook.recipes.demo.dates import WrittenDate, held_out_dates, training_dates
 from softlook.tokens import TextTokenizer, train_tokenizer
-from softlook.train import Optim, Training, examples, fit
-from softlook.train.batches import Shuffled
+from softlook.train import OptimizerConfig, TrainingConfig, fit
+from softlook.train.batching.batches import LengthBucketedBatches
+from softlook.train.batching.collate import Ids, Seq2SeqBatch, collate_seq2seq
 from softlook.train.events import Evaluated, Event
-from softlook.train.examples import Ids, Pairs
-from softlook.train.objectives import held_out, translation
+from softlook.train.objectives import make_loss_evaluator, translation
 
 Norm = Literal["pre", "post"]
 NORMS: tuple[Norm, ...] = ("pre", "post")
@@ -44,20 +44,22 @@ class Dates:
     """Dates to learn from and others to be asked about, as ids."""
 
     tokenizer: TextTokenizer
-    batches: Shuffled[tuple[Ids, Ids], Pairs]
-    asked: Pairs
+    batches: LengthBucketedBatches[tuple[Ids, Ids], Seq2SeqBatch]
+    asked: Seq2SeqBatch
 
 
 def make_dates(count: int = 20_000) -> Dates:
-    learned, asked = list(islice(learn_from(0), count)), unseen_dates(200, 1)
+    learned, asked = list(islice(training_dates(0), count)), held_out_dates(200, 1)
     texts = [text for date in learned for text in (date.text, date.iso)]
-    tokenizer = TextTokenizer(train_tokenizer(texts, kind="characters", vocab=1000))
-    collate = partial(examples.pairs, begin=tokenizer.begin, end=tokenizer.end, pad=tokenizer.pad)
-    batches = Shuffled(coded(learned, tokenizer), lambda pair: max(map(len, pair)) + 1, collate, most=1500, seed=0)
+    tokenizer = TextTokenizer(train_tokenizer(texts, model_type="characters", vocab_size=1000))
+    collate = partial(collate_seq2seq, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id, pad_id=tokenizer.pad_id)
+    batches = LengthBucketedBatches(
+        coded(learned, tokenizer), lambda pair: max(map(len, pair)) + 1, collate, max_tokens=1500, seed=0
+    )
     return Dates(tokenizer, batches, collate(coded(asked, tokenizer)))
 
 
-def coded(dates: Sequence[Written], tokenizer: TextTokenizer) -> list[tuple[Ids, Ids]]:
+def coded(dates: Sequence[WrittenDate], tokenizer: TextTokenizer) -> list[tuple[Ids, Ids]]:
     sides = (tokenizer.encode(side) for side in ([date.text for date in dates], [date.iso for date in dates]))
     return list(zip(*sides, strict=True))
 
@@ -65,7 +67,7 @@ def coded(dates: Sequence[Written], tokenizer: TextTokenizer) -> list[tuple[Ids,
 def make_model(dates: Dates, norm: Norm, seed: int) -> Transformer:
     torch.manual_seed(seed)
     sizes = {"dim": DIM, "depth": DEPTH, "heads": 4, "hidden": 2 * DIM, "dropout": 0.0}
-    return Transformer(TransformerConfig(vocab=dates.tokenizer.vocab, norm=norm, **sizes))
+    return Transformer(TransformerConfig(vocab_size=dates.tokenizer.vocab_size, norm=norm, **sizes))
 
 
 def learn(dates: Dates, norm: Norm, warmup: int, seed: int, steps: int = STEPS) -> list[tuple[int, float]]:
@@ -80,10 +82,10 @@ def learn(dates: Dates, norm: Norm, warmup: int, seed: int, steps: int = STEPS) 
         make_model(dates, norm, seed),
         dates.batches,
         translation(0.0),
-        evaluate=held_out([dates.asked], translation(0.0), torch.device("cpu")),
-        training=Training(steps=steps, evaluate_every=max(steps // 20, 1), seed=seed, device="cpu"),
-        optim=Optim(lr=RATE, schedule="cosine", warmup=warmup),
-        listeners=[hear],
+        evaluate=make_loss_evaluator([dates.asked], translation(0.0), torch.device("cpu")),
+        training=TrainingConfig(max_steps=steps, evaluate_every=max(steps // 20, 1), seed=seed, device="cpu"),
+        optim=OptimizerConfig(lr=RATE, schedule="cosine", warmup=warmup),
+        callbacks=[hear],
     )
     return seen
 
@@ -99,7 +101,7 @@ def gradients(dates: Dates, norm: Norm, seed: int) -> list[float]:
 
 def knowing_nothing(dates: Dates) -> float:
     """The loss of a model that knows how often each character is said, and not one thing about the date."""
-    said = Counter(dates.asked.wanted[dates.asked.wanted >= 0].tolist())
+    said = Counter(dates.asked.labels[dates.asked.labels >= 0].tolist())
     return -sum(count / said.total() * math.log(count / said.total()) for count in said.values())
 
 

@@ -1,7 +1,7 @@
-"""`make same`: has a change of the code changed any number?
+"""`make same`: compare the training losses of every model with those of another commit, bit for bit.
 
-Every small model is trained for 20 steps from a fixed seed, with the code as it is and with the code of another
-commit, on the same machine, in fresh processes with one thread; the losses are compared bit for bit.
+Every tiny model is trained for 20 steps from a fixed seed, with the working tree and with another commit, on the same
+machine, in separate processes with one thread.
 
     python -m tests.same            # the working tree against the last commit
     python -m tests.same BASE       # or against any other
@@ -30,22 +30,22 @@ print(json.dumps({name: losses(tiny) for name, tiny in TINY.items()}))
 
 
 def losses(tiny: Any) -> list[str]:
-    """The losses of a small model as it trains, each number written so that no bit is lost."""
+    """The losses of a tiny model in training, as hexadecimal floats."""
     model = tiny.build().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    told = []
+    history = []
     for step in range(STEPS):
         torch.manual_seed(step)
         optimizer.zero_grad()
         loss = tiny.ask(model, tiny.inputs(seed=step)).square().mean()
         loss.backward()
         optimizer.step()
-        told.append(loss.item().hex())
-    return told
+        history.append(loss.item().hex())
+    return history
 
 
-def told_by(tree: Path) -> dict[str, list[str]]:
-    """The losses by the code in `tree`, from a process of its own."""
+def run_losses(tree: Path) -> dict[str, list[str]]:
+    """The losses with the code in `tree`, from a separate process."""
     paths = os.pathsep.join([str(tree / "src"), str(tree)])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     child = subprocess.run(
@@ -56,35 +56,35 @@ def told_by(tree: Path) -> dict[str, list[str]]:
     return json.loads(child.stdout.splitlines()[-1])
 
 
-def compare(ours: dict[str, list[str]], theirs: dict[str, list[str]]) -> list[str]:
-    """What differs, a sentence each."""
-    told = []
-    for name in dict.fromkeys([*ours, *theirs]):
-        if name not in theirs or name not in ours:
-            told.append(f"{name}: only {'now' if name in ours else 'then'}")
-        elif ours[name] != theirs[name]:
-            pairs = zip(ours[name], theirs[name], strict=False)
-            step = next((i for i, (one, other) in enumerate(pairs) if one != other), min(len(ours[name]), STEPS))
-            one, other = (float.fromhex(told[step]) for told in (ours[name], theirs[name]))
-            told.append(f"{name}: from step {step + 1} on, {other!r} then and {one!r} now")
-    return told
+def compare(new: dict[str, list[str]], old: dict[str, list[str]]) -> list[str]:
+    """The differences, one line each."""
+    differences = []
+    for name in dict.fromkeys([*new, *old]):
+        if name not in old or name not in new:
+            differences.append(f"{name}: only {'new' if name in new else 'old'}")
+        elif new[name] != old[name]:
+            pairs = zip(new[name], old[name], strict=False)
+            step = next((i for i, (one, other) in enumerate(pairs) if one != other), min(len(new[name]), STEPS))
+            one, other = (float.fromhex(history[step]) for history in (new[name], old[name]))
+            differences.append(f"{name}: from step {step + 1} on, {other!r} (old), {one!r} (new)")
+    return differences
 
 
 def main() -> None:
     base = sys.argv[1] if len(sys.argv) > 1 else "HEAD"
     with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder) / "then"
+        tree = Path(folder) / "old"
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree, base], cwd=ROOT, check=True)
         try:
-            theirs = told_by(tree)
+            old = run_losses(tree)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=True)
-    ours = told_by(ROOT)
-    differences = compare(ours, theirs)
+    new = run_losses(ROOT)
+    differences = compare(new, old)
     sys.stderr.write("\n".join(differences) + "\n" if differences else "")
     if any("only" not in line for line in differences):
-        raise SystemExit(f"{len(differences)} of {len(ours)} models differ from {base}")
-    sys.stdout.write(f"{len(ours)} models, {STEPS} steps each: the same as {base}, bit for bit\n")
+        raise SystemExit(f"{len(differences)} of {len(new)} models differ from {base}")
+    sys.stdout.write(f"{len(new)} models, {STEPS} steps each: the same as {base}, bit for bit\n")
 
 
 if __name__ == "__main__":

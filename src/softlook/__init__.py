@@ -15,18 +15,20 @@ if TYPE_CHECKING:
     from softlook.base.errors import DtypeError as DtypeError
     from softlook.base.errors import MaskError as MaskError
     from softlook.base.errors import ShapeError as ShapeError
+    from softlook.ops import bias as bias
     from softlook.ops import masks as masks
     from softlook.ops import positions as positions
     from softlook.ops import scores as scores
-    from softlook.ops.basic import self_attention as self_attention
+    from softlook.ops.attention import attention as attention
+    from softlook.ops.attention import attention_scores as attention_scores
+    from softlook.ops.attention import attention_weights as attention_weights
+    from softlook.ops.attention import attention_with_lse as attention_with_lse
+    from softlook.ops.attention import explain as explain
+    from softlook.ops.attention import self_attention as self_attention
     from softlook.ops.fast_weights import fast_weights as fast_weights
-    from softlook.ops.looking import Look as Look
-    from softlook.ops.looking import attention_and_look as attention_and_look
-    from softlook.ops.looking import look as look
-    from softlook.ops.operation import attention as attention
-    from softlook.ops.operation import attention_scores as attention_scores
-    from softlook.ops.operation import attention_weights as attention_weights
-    from softlook.ops.operation import explain as explain
+    from softlook.ops.look import Look as Look
+    from softlook.ops.look import attention_and_look as attention_and_look
+    from softlook.ops.look import look as look
     from softlook.ops.soft_dict import SoftDict as SoftDict
 
 __all__ = [
@@ -40,6 +42,8 @@ __all__ = [
     "attention_and_look",
     "attention_scores",
     "attention_weights",
+    "attention_with_lse",
+    "bias",
     "explain",
     "fast_weights",
     "look",
@@ -53,10 +57,16 @@ ROOMS = ("blocks", "models", "weights")
 """Packages that are reached as `softlook.weights`, without an import of their own."""
 HOMES = {
     "softlook.base.errors": ("BackendError", "DtypeError", "MaskError", "ShapeError"),
-    "softlook.ops.basic": ("self_attention",),
     "softlook.ops.fast_weights": ("fast_weights",),
-    "softlook.ops.looking": ("Look", "attention_and_look", "look"),
-    "softlook.ops.operation": ("attention", "attention_scores", "attention_weights", "explain"),
+    "softlook.ops.look": ("Look", "attention_and_look", "look"),
+    "softlook.ops.attention": (
+        "attention",
+        "attention_scores",
+        "attention_weights",
+        "attention_with_lse",
+        "explain",
+        "self_attention",
+    ),
     "softlook.ops.soft_dict": ("SoftDict",),
 }
 """Where each public name lives."""

@@ -22,14 +22,14 @@ def test_every_part_is_told_in_its_order() -> None:
 
 def test_words_alone_are_an_error_too() -> None:
     assert str(DataError("too bad")) == "too bad"
-    assert DataError("too bad").place == ""
+    assert DataError("too bad").location == ""
 
 
 @pytest.mark.parametrize(
     ("line", "column", "place"), [(None, None, "a"), (1, None, "a:1"), (1, 2, "a:1:2"), (None, 2, "a")]
 )
 def test_the_place_is_as_exact_as_is_known(line: int | None, column: int | None, place: str) -> None:
-    assert DataError("what", file="a", line=line, column=column).place == place
+    assert DataError("what", file="a", line=line, column=column).location == place
 
 
 def test_it_arrives_whole_from_another_process() -> None:

@@ -5,16 +5,16 @@ import torch
 
 from softlook.base.errors import ConfigError, is_out_of_memory
 from softlook.base.memory import check_trainable, total_memory
-from softlook.cli.ending import FAILED, INTERNAL, ending, in_words
+from softlook.cli.exit_codes import FAILED, INTERNAL, error_message, exit_code
 
 
 def test_an_allocation_that_fails_is_the_end_of_a_run_and_no_internal_error() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 60)
-    assert is_out_of_memory(caught.value) and ending(caught.value) is FAILED
-    assert "Choose a smaller model" in in_words(caught.value)
-    assert ending(MemoryError()) is FAILED and ending(torch.OutOfMemoryError("x")) is FAILED
-    assert ending(RuntimeError("something else")) is INTERNAL
+    assert is_out_of_memory(caught.value) and exit_code(caught.value) is FAILED
+    assert "Choose a smaller model" in error_message(caught.value)
+    assert exit_code(MemoryError()) is FAILED and exit_code(torch.OutOfMemoryError("x")) is FAILED
+    assert exit_code(RuntimeError("something else")) is INTERNAL
 
 
 def test_a_model_larger_than_the_memory_is_refused() -> None:

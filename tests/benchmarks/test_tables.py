@@ -16,7 +16,7 @@ pytest.importorskip("sklearn")
 pytest.importorskip("narwhals")
 
 from benchmarks import tables, tables_data, tables_few_labels, tables_importance, tables_noise, tables_results
-from benchmarks.tables_data import Rows, Table
+from benchmarks.tables_data import Table, TableTensors
 from benchmarks.tables_figure import Panel, figure
 from benchmarks.tables_peers import PEERS, Terms, as_categories
 from benchmarks.tables_rtdl import rtdl
@@ -61,9 +61,9 @@ def folder(tmp_path: Path) -> Path:
 def problem(kind: str = "accuracy") -> Table:
     """A table that can be learned."""
     whole = frame()
-    amounts = whole["size"].to_numpy() + (whole["colour"] == "red").to_numpy()
-    wanted = amounts if kind == "RMSE" else (amounts > 0.5).astype(np.int64)
-    every = Rows(whole, wanted)
+    is_regression = whole["size"].to_numpy() + (whole["colour"] == "red").to_numpy()
+    wanted = is_regression if kind == "RMSE" else (is_regression > 0.5).astype(np.int64)
+    every = TableTensors(whole, wanted)
     return Table("problem", kind, *(every.take(part) for part in np.split(np.arange(ROWS), [240, 320])))  # pyright: ignore[reportArgumentType]
 
 
@@ -274,7 +274,7 @@ def test_what_pretraining_brings_is_counted_on_the_same_labels():
 
 
 def test_one_column_of_the_probe_decides_and_the_others_do_not():
-    table = tables_importance.probe(0)
+    table = tables_importance.fit_linear_probe(0)
     whole = pandas.concat([part.frame for part in table.parts])
     wanted = np.concatenate([part.wanted for part in table.parts])
     assert ((whole["a"] > 0).to_numpy() == wanted).mean() > 0.95

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from softlook import attention, masks, positions, scores
 from softlook.base.errors import ConfigError
-from softlook.blocks import CrossAttention, Memory, Mixing, SelfAttention
+from softlook.blocks import AttentionCore, CrossAttention, KVCache, SelfAttention
 from tests.models.tiny import TINY
 
 X = torch.randn(2, 7, 12, generator=torch.Generator().manual_seed(0))
@@ -50,7 +50,7 @@ def test_a_hook_at_the_mixing_sees_the_look_up_and_may_change_it() -> None:
         gate = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
         return output * gate
 
-    hook = attend.mix.register_forward_hook(watch)
+    hook = attend.core.register_forward_hook(watch)
     gated = attend(X, mask=masks.causal())
     hook.remove()
     assert_close(*seen[0])
@@ -60,68 +60,68 @@ def test_a_hook_at_the_mixing_sees_the_look_up_and_may_change_it() -> None:
 
 
 def test_a_memory_changes_speed_and_not_answers() -> None:
-    attend, memory = SelfAttention(12, heads=3), Memory().layers(1)[0]
-    parts = [attend(part, mask=masks.causal(), memory=memory) for part in X.split([3, 1, 3], 1)]
+    attend, memory = SelfAttention(12, heads=3), KVCache().allocate(1)[0]
+    parts = [attend(part, mask=masks.causal(), cache=memory) for part in X.split([3, 1, 3], 1)]
     assert_close(torch.cat(parts, 1), attend(X, mask=masks.causal()))
     assert memory.length == 7
 
 
 def test_rotary_answers_do_not_change_when_everything_moves_along() -> None:
     attend = SelfAttention(12, heads=3)
-    here, there = (attend(X, phases=positions.phases(torch.arange(7) + start, 4)) for start in (0, 100))
+    here, there = (attend(X, rotary=positions.rotary_angles(torch.arange(7) + start, 4)) for start in (0, 100))
     assert_close(here, there, atol=1e-5, rtol=1e-5)
     assert (here - attend(X)).abs().max() > 1e-3
 
 
 def test_other_keys_and_values_are_made_once_with_a_memory() -> None:
-    attend, memory = CrossAttention(12, heads=3), Memory().layers(1)[0]
+    attend, memory = CrossAttention(12, heads=3), KVCache().allocate(1)[0]
     calls = []
     attend.to_key.register_forward_hook(lambda *_: calls.append(1))
-    parts = [attend(part, OTHER, memory=memory) for part in X.split([3, 1, 3], 1)]
+    parts = [attend(part, OTHER, cache=memory) for part in X.split([3, 1, 3], 1)]
     assert len(calls) == 1
     assert memory.length == 0  # what is read is not what was said
     assert_close(torch.cat(parts, 1), attend(X, OTHER))
 
 
 def test_dropout_acts_while_training_only() -> None:
-    attend = SelfAttention(12, heads=3, mix=Mixing(dropout=0.5))
+    attend = SelfAttention(12, heads=3, core=AttentionCore(dropout=0.5))
     assert (attend(X) - attend(X)).abs().max() > 1e-3
     attend.eval()
     assert_close(attend(X), attend(X), atol=0, rtol=0)
 
 
 def test_a_layer_without_biases_has_none() -> None:
-    assert [name for name, _ in SelfAttention(12, 3, bias=False).named_parameters() if "bias" in name] == []
-    only_in = SelfAttention(12, 3, bias=True, out_bias=False)
+    assert [name for name, _ in SelfAttention(12, 3, qkv_bias=False).named_parameters() if "bias" in name] == []
+    only_in = SelfAttention(12, 3, qkv_bias=True, out_bias=False)
     assert only_in.to_out.bias is None and only_in.to_key.bias is not None
 
 
 def test_the_width_of_a_head_can_be_told() -> None:
-    attend = SelfAttention(10, heads=4, head_width=8)
+    attend = SelfAttention(10, heads=4, head_dim=8)
     assert attend.to_query.weight.shape == (32, 10) and attend.to_out.weight.shape == (10, 32)
     assert attend(torch.randn(1, 3, 10)).shape == (1, 3, 10)
 
 
 def test_sizes_that_do_not_go_together_are_errors() -> None:
-    with pytest.raises(ConfigError, match=r"4 heads cannot share a width of 10 evenly\. Choose a multiple of 4"):
+    with pytest.raises(ConfigError, match="dim must be a multiple of heads, got dim=10 and heads=4"):
         SelfAttention(10, heads=4)
-    with pytest.raises(ConfigError, match="6 query heads cannot share 4 key heads: not a multiple"):
+    with pytest.raises(ConfigError, match="heads must be a multiple of kv_heads, got heads=6 and kv_heads=4"):
         SelfAttention(12, heads=6, kv_heads=4)
 
 
-PARTS: dict[str, Callable[[], Mixing]] = {
-    "plain": Mixing,
-    "scale": lambda: Mixing(scale=1.0),
-    "cosine": lambda: Mixing(score=scores.cosine(0.1)),
-    "sink and soft cap": lambda: Mixing(sink=0.5, softcap=2.0),
-    "all": lambda: Mixing(scale=0.7, sink=-0.3, softcap=1.5, dropout=0.5),
+PARTS: dict[str, Callable[[], AttentionCore]] = {
+    "plain": AttentionCore,
+    "scale": lambda: AttentionCore(scale=1.0),
+    "cosine": lambda: AttentionCore(score=scores.cosine(0.1)),
+    "sink and soft cap": lambda: AttentionCore(sink=0.5, softcap=2.0),
+    "all": lambda: AttentionCore(scale=0.7, sink=-0.3, softcap=1.5, dropout=0.5),
 }
 
 
 @pytest.mark.parametrize("make", PARTS.values(), ids=list(PARTS))
 @pytest.mark.parametrize("bias", [None, torch.randn(1, 3, 7, 7)], ids=["", "bias"])
 def test_the_weights_of_a_mixing_are_those_it_averages_with(
-    make: Callable[[], Mixing], bias: torch.Tensor | None
+    make: Callable[[], AttentionCore], bias: torch.Tensor | None
 ) -> None:
     mix = make().eval()
     query, key, value = torch.randn(3, 2, 3, 7, 4)
@@ -133,12 +133,12 @@ def test_the_weights_of_a_mixing_are_those_it_averages_with(
 def test_a_hook_finds_the_very_map_of_every_layer(name: str) -> None:
     model, kept = TINY[name].build(), []
 
-    def watch(mix: Mixing, args: tuple, output: torch.Tensor) -> None:
+    def watch(mix: AttentionCore, args: tuple, output: torch.Tensor) -> None:
         query, key, value, *rest = args
         kept.append((mix.weights(query, key, *rest), value, output))
 
     for module in model.modules():
-        if isinstance(module, Mixing):
+        if isinstance(module, AttentionCore):
             module.register_forward_hook(watch)
     with torch.no_grad():
         TINY[name].ask(model)

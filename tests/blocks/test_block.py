@@ -1,4 +1,4 @@
-"""Blocks, and how their layers are joined to the path around them."""
+"""Transformer blocks: residual connections and norms."""
 
 from typing import Any
 
@@ -9,93 +9,101 @@ from torch.testing import assert_close
 
 from softlook import masks
 from softlook.blocks import (
-    Block,
     CrossAttention,
-    DecoderBlock,
     FeedForward,
-    Memory,
+    KVCache,
     ParallelBlock,
-    PostNorm,
-    PreNorm,
+    PostNormBlock,
+    PostNormDecoderBlock,
+    PreNormBlock,
+    PreNormDecoderBlock,
     RMSNorm,
-    Sandwich,
+    SandwichNormBlock,
     SelfAttention,
+    SharedNormParallelBlock,
 )
 
 X = torch.randn(2, 7, 12, generator=torch.Generator().manual_seed(0))
-OTHER = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(1))
+ENCODED = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(1))
+CAUSAL = masks.causal()
 
 
 def norm() -> nn.LayerNorm:
-    made = nn.LayerNorm(12)
-    nn.init.normal_(made.weight)
-    nn.init.normal_(made.bias)
-    return made
+    layer = nn.LayerNorm(12)
+    nn.init.normal_(layer.weight)
+    nn.init.normal_(layer.bias)
+    return layer
 
 
-ARRANGEMENTS = {
-    "post": lambda: PostNorm(norm()),
-    "pre": lambda: PreNorm(norm()),
-    "sandwich": lambda: Sandwich(norm(), norm()),
-}
+def build(kind: type[nn.Module], **options: Any) -> Any:
+    return kind(SelfAttention(12, 3), FeedForward(12), norm, **options)
 
 
-def test_post_norm_norms_the_sum() -> None:
-    around, layer = PostNorm(norm()), nn.Linear(12, 12)
-    assert_close(around(X, layer), around.norm(X + layer(X)))
+def build_decoder(kind: type[nn.Module]) -> Any:
+    return kind(SelfAttention(12, 3), CrossAttention(12, 3), FeedForward(12), norm)
 
 
-def test_pre_norm_leaves_the_path_untouched() -> None:
-    around, layer = PreNorm(norm()), nn.Linear(12, 12)
-    assert_close(around(X, layer), X + layer(around.norm(X)))
-    assert_close(around(X, torch.zeros_like), X)
+def test_post_norm_block_normalizes_each_sum() -> None:
+    block = build(PostNormBlock)
+    x = block.attn_norm(X + block.attn(X, mask=CAUSAL))
+    assert_close(block(X, mask=CAUSAL), block.ffn_norm(x + block.ffn(x)))
 
 
-def test_a_sandwich_norms_what_goes_in_and_what_comes_out() -> None:
-    around, layer = Sandwich(norm(), norm()), nn.Linear(12, 12)
-    assert_close(around(X, layer), X + around.closing(layer(around.norm(X))))
+def test_pre_norm_block_leaves_the_residual_stream_unnormalized() -> None:
+    block = build(PreNormBlock)
+    x = X + block.attn(block.attn_norm(X), mask=CAUSAL)
+    assert_close(block(X, mask=CAUSAL), x + block.ffn(block.ffn_norm(x)))
 
 
-@pytest.mark.parametrize("kind", ARRANGEMENTS)
-def test_residual_dropout_takes_from_the_layer_and_not_from_the_path(kind: str) -> None:
-    around = ARRANGEMENTS[kind]()
-    around.drop.p = 1.0
-    untouched = around.norm(X) if kind == "post" else X
-    assert_close(around(X, nn.Linear(12, 12)), untouched)
+def test_sandwich_norm_block_normalizes_inputs_and_outputs_of_layers() -> None:
+    block = build(SandwichNormBlock)
+    x = X + block.attn_post_norm(block.attn(block.attn_norm(X), mask=CAUSAL))
+    assert_close(block(X, mask=CAUSAL), x + block.ffn_post_norm(block.ffn(block.ffn_norm(x))))
 
 
-@pytest.mark.parametrize("kind", ARRANGEMENTS)
-def test_a_block_looks_and_then_thinks(kind: str) -> None:
-    block = Block(SelfAttention(12, 3), FeedForward(12), ARRANGEMENTS[kind])
-    seen = block.around_attend(X, lambda x: block.attend(x, mask=masks.causal()))
-    assert_close(block(X, mask=masks.causal()), block.around_feed(seen, block.feed))
+def test_parallel_blocks_feed_both_layers_from_the_block_input() -> None:
+    block = build(ParallelBlock)
+    expected = X + block.attn(block.attn_norm(X), mask=CAUSAL) + block.ffn(block.ffn_norm(X))
+    assert_close(block(X, mask=CAUSAL), expected)
+    block = build(SharedNormParallelBlock)
+    normed = block.norm(X)
+    assert_close(block(X, mask=CAUSAL), X + block.attn(normed, mask=CAUSAL) + block.ffn(normed))
 
 
-def test_a_parallel_block_looks_and_thinks_at_once() -> None:
-    block: Any = ParallelBlock(SelfAttention(12, 3), FeedForward(12), ARRANGEMENTS["pre"])
-    normed = block.around.norm(X)
-    wanted = X + block.attend(normed, mask=masks.causal()) + block.feed(normed)
-    assert_close(block(X, mask=masks.causal()), wanted)
+@pytest.mark.parametrize("kind", [PreNormBlock, SandwichNormBlock, ParallelBlock, SharedNormParallelBlock])
+def test_dropout_applies_to_layer_outputs_and_not_to_the_residual_stream(kind: type[nn.Module]) -> None:
+    assert_close(build(kind, dropout=1.0)(X), X)
 
 
-def test_a_decoder_block_looks_back_then_across_then_thinks() -> None:
-    block = DecoderBlock(SelfAttention(12, 3), CrossAttention(12, 3), FeedForward(12), ARRANGEMENTS["post"])
-    hidden = masks.padding([5, 2])
-    x = block.around_attend(X, lambda x: block.attend(x, mask=masks.causal()))
-    x = block.around_cross(x, lambda x: block.cross(x, OTHER, mask=hidden))
-    given = block(X, OTHER, mask=masks.causal(), other_mask=hidden)
-    assert_close(given, block.around_feed(x, block.feed))
+def test_dropout_of_a_post_norm_block_leaves_the_norms() -> None:
+    block = build(PostNormBlock, dropout=1.0)
+    assert_close(block(X), block.ffn_norm(block.attn_norm(X)))
 
 
-def test_a_decoder_block_answers_the_same_step_by_step() -> None:
-    block = DecoderBlock(SelfAttention(12, 3), CrossAttention(12, 3), FeedForward(12), ARRANGEMENTS["pre"])
-    memory = Memory().layers(1)[0]
-    steps = [block(step, OTHER, mask=masks.causal(), memory=memory) for step in X.split(1, 1)]
-    assert_close(torch.cat(steps, 1), block(X, OTHER, mask=masks.causal()))
+def test_post_norm_decoder_block_attends_to_itself_then_to_the_encoder() -> None:
+    block, padding = build_decoder(PostNormDecoderBlock), masks.padding([5, 2])
+    x = block.attn_norm(X + block.attn(X, mask=CAUSAL))
+    x = block.cross_attn_norm(x + block.cross_attn(x, ENCODED, mask=padding))
+    assert_close(block(X, ENCODED, mask=CAUSAL, encoder_mask=padding), block.ffn_norm(x + block.ffn(x)))
 
 
-def test_gradients_reach_the_input_even_where_the_layers_pass_nothing_on() -> None:
-    block = Block(SelfAttention(12, 3), FeedForward(12), ARRANGEMENTS["pre"])
+def test_pre_norm_decoder_block_attends_to_itself_then_to_the_encoder() -> None:
+    block, padding = build_decoder(PreNormDecoderBlock), masks.padding([5, 2])
+    x = X + block.attn(block.attn_norm(X), mask=CAUSAL)
+    x = x + block.cross_attn(block.cross_attn_norm(x), ENCODED, mask=padding)
+    assert_close(block(X, ENCODED, mask=CAUSAL, encoder_mask=padding), x + block.ffn(block.ffn_norm(x)))
+
+
+@pytest.mark.parametrize("kind", [PreNormDecoderBlock, PostNormDecoderBlock])
+def test_decoder_block_gives_the_same_outputs_step_by_step(kind: type[nn.Module]) -> None:
+    block, cache = build_decoder(kind), KVCache().allocate(1)[0]
+    with torch.no_grad():
+        steps = [block(step, ENCODED, mask=CAUSAL, cache=cache) for step in X.split(1, 1)]
+    assert_close(torch.cat(steps, 1), block(X, ENCODED, mask=CAUSAL))
+
+
+def test_gradients_pass_through_the_residual_stream_when_all_weights_are_zero() -> None:
+    block = build(PreNormBlock)
     for parameter in block.parameters():
         nn.init.zeros_(parameter)
     x = X.clone().requires_grad_()
@@ -108,6 +116,6 @@ def test_rms_norm_keeps_the_direction_and_gives_every_vector_the_same_size() -> 
     def size(x: Tensor) -> Tensor:
         return x.square().mean(-1).sqrt()
 
-    given = RMSNorm(12)(X)
-    assert_close(size(given), torch.ones(2, 7), atol=1e-4, rtol=1e-4)
-    assert_close(nn.functional.cosine_similarity(given, X, dim=-1), torch.ones(2, 7))
+    normed = RMSNorm(12)(X)
+    assert_close(size(normed), torch.ones(2, 7), atol=1e-4, rtol=1e-4)
+    assert_close(nn.functional.cosine_similarity(normed, X, dim=-1), torch.ones(2, 7))

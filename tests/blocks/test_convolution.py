@@ -34,23 +34,23 @@ def test_an_output_depends_on_the_places_it_should_and_on_no_other(kernel: int, 
 @given(small, st.lists(small, max_size=3))
 def test_a_stack_reaches_back_exactly_as_far_as_it_says(kernel: int, dilations: list[int]) -> None:
     stack = ConvolutionStack(4, kernel, dilations)
-    seen = depends(stack, stack.reach + 2)[-1].nonzero().flatten()
-    assert seen[0] == 2 and seen[-1] == stack.reach + 1
+    seen = depends(stack, stack.receptive_field + 2)[-1].nonzero().flatten()
+    assert seen[0] == 2 and seen[-1] == stack.receptive_field + 1
 
 
 def test_doubling_dilations_leave_no_gap_and_reach_two_to_the_depth() -> None:
-    stack = ConvolutionStack(4, kernel=2, dilations=(1, 2, 4, 8))
-    assert stack.reach == 16
+    stack = ConvolutionStack(4, kernel_size=2, dilations=(1, 2, 4, 8))
+    assert stack.receptive_field == 16
     assert depends(stack, 16)[-1].all()
 
 
 def test_it_is_torch_s_convolution_over_a_sequence_with_zeros_before_it() -> None:
-    layer, x = CausalConvolution(4, kernel=3, dilation=2), torch.randn(2, 7, 4)
+    layer, x = CausalConvolution(4, kernel_size=3, dilation=2), torch.randn(2, 7, 4)
     padded = torch.cat([torch.zeros(2, 4, 4), x], 1)
     assert_close(layer(x), layer.conv(padded.mT).mT)
 
 
 @pytest.mark.parametrize(("kernel", "dilation"), [(0, 1), (2, 0)])
 def test_sizes_that_make_no_sense_are_refused(kernel: int, dilation: int) -> None:
-    with pytest.raises(ConfigError, match=f"from 1 up; {kernel} and {dilation} came"):
+    with pytest.raises(ConfigError, match=f"at least 1, got {kernel} and {dilation}"):
         CausalConvolution(4, kernel, dilation)

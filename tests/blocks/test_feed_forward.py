@@ -28,36 +28,36 @@ def test_a_name_stands_for_the_function_it_names(name: Any) -> None:
 
 
 def test_it_is_two_layers_with_a_bend_between_and_four_times_as_wide() -> None:
-    feed = FeedForward(12)
-    assert feed.to_hidden.weight.shape == (48, 12)
-    inside = (X @ feed.to_hidden.weight.T + feed.to_hidden.bias).clamp(min=0)
-    assert_close(feed(X), inside @ feed.to_out.weight.T + feed.to_out.bias)
+    ffn = FeedForward(12)
+    assert ffn.to_up.weight.shape == (48, 12)
+    inside = (X @ ffn.to_up.weight.T + ffn.to_up.bias).clamp(min=0)
+    assert_close(ffn(X), inside @ ffn.to_out.weight.T + ffn.to_out.bias)
 
 
 @pytest.mark.parametrize("act", [F.relu, F.gelu, F.silu, F.sigmoid])
 def test_one_half_gates_the_other(act: object) -> None:
-    feed = GatedFeedForward(12, 20, act)  # pyright: ignore[reportArgumentType]
-    gate, hidden = X @ feed.to_gate.weight.T, X @ feed.to_hidden.weight.T
-    assert_close(feed(X), (act(gate) * hidden) @ feed.to_out.weight.T)  # pyright: ignore[reportCallIssue]
+    ffn = GatedFeedForward(12, 20, act)  # pyright: ignore[reportArgumentType]
+    gate, hidden = X @ ffn.to_gate.weight.T, X @ ffn.to_up.weight.T
+    assert_close(ffn(X), (act(gate) * hidden) @ ffn.to_out.weight.T)  # pyright: ignore[reportCallIssue]
 
 
-@pytest.mark.parametrize("feed", [FeedForward(12), GatedFeedForward(12, 20, F.silu)])
-def test_every_position_is_treated_alike_and_alone(feed: nn.Module) -> None:
+@pytest.mark.parametrize("ffn", [FeedForward(12), GatedFeedForward(12, 20, F.silu)])
+def test_every_position_is_treated_alike_and_alone(ffn: nn.Module) -> None:
     order = torch.randperm(7, generator=torch.Generator().manual_seed(1))
-    assert_close(feed(X)[:, order], feed(X[:, order]))
+    assert_close(ffn(X)[:, order], ffn(X[:, order]))
     changed = X.clone()
     changed[:, 3] += 1
     others = torch.arange(7) != 3
-    assert_close(feed(changed)[:, others], feed(X)[:, others])
+    assert_close(ffn(changed)[:, others], ffn(X)[:, others])
 
 
 def test_dropout_is_inside_and_acts_while_training_only() -> None:
-    feed = FeedForward(12, dropout=0.5)
+    ffn = FeedForward(12, dropout=0.5)
 
     def twice() -> tuple[Tensor, Tensor]:
-        return feed(X), feed(X)
+        return ffn(X), ffn(X)
 
     one, other = twice()
     assert not torch.equal(one, other)
-    feed.eval()
+    ffn.eval()
     assert_close(*twice(), atol=0, rtol=0)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from softlook.base.errors import ConfigError
-from softlook.blocks import Block, PreNorm, ProductKeyMemory, SelfAttention, usage, watch_usage
-from softlook.blocks.product_key import Found, ProductKeys, received
+from softlook.blocks import PreNormBlock, ProductKeyMemory, SelfAttention, usage, watch_usage
+from softlook.blocks.product_key import ProductKeys, SelectedSlots, slot_weights
 
 
 def normal(*shape: int) -> Tensor:
@@ -20,7 +20,7 @@ def normal(*shape: int) -> Tensor:
 
 def all_scores(keys: ProductKeys, query: Tensor) -> Tensor:
     """The score of every slot, with every key written out: (N, H, slots)."""
-    first, second = keys.halves.unbind(1)
+    first, second = keys.subkeys.unbind(1)
     heads, sides, _ = first.shape
     whole = torch.cat(
         [first[:, :, None].expand(-1, -1, sides, -1), second[:, None].expand(-1, sides, -1, -1)], -1
@@ -31,7 +31,7 @@ def all_scores(keys: ProductKeys, query: Tensor) -> Tensor:
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 9), st.data())
 def test_the_best_keys_are_found_among_all_keys(heads: int, half: int, sides: int, data: st.DataObject) -> None:
     top = data.draw(st.integers(1, sides), label="top")
-    keys, query = ProductKeys(heads, 2 * half, sides=sides, top=top).double(), normal(5, heads, 2 * half)
+    keys, query = ProductKeys(heads, 2 * half, n_subkeys=sides, top_k=top).double(), normal(5, heads, 2 * half)
     found, scores = keys(query), all_scores(keys, query)
     best, places = scores.topk(top)
     assert torch.equal(found.slots, places)
@@ -39,16 +39,16 @@ def test_the_best_keys_are_found_among_all_keys(heads: int, half: int, sides: in
 
 
 def test_keys_that_tie_are_as_good_as_one_another() -> None:
-    keys, query = ProductKeys(2, 4, sides=6, top=3).double(), normal(4, 2, 4)
+    keys, query = ProductKeys(2, 4, n_subkeys=6, top_k=3).double(), normal(4, 2, 4)
     with torch.no_grad():
-        keys.halves.copy_(keys.halves.round())
+        keys.subkeys.copy_(keys.subkeys.round())
     found, scores = keys(query.round()), all_scores(keys, query.round())
     assert_close(scores.gather(-1, found.slots), scores.topk(3).values)
     assert all(len(set(row)) == 3 for row in found.slots.flatten(0, 1).tolist())
 
 
 def test_it_reads_the_weighted_values_of_every_head() -> None:
-    memory, x = ProductKeyMemory(6, heads=3, sides=5, top=4, width=8, norm=False).double(), normal(2, 3, 6)
+    memory, x = ProductKeyMemory(6, heads=3, n_subkeys=5, top_k=4, query_dim=8, norm=False).double(), normal(2, 3, 6)
     query = memory.to_query(x).unflatten(-1, (3, 8)).flatten(0, 1)
     best, places = all_scores(memory.keys, query).topk(4)
     sparse = torch.zeros(6, 3, 25, dtype=torch.float64).scatter(-1, places, best.softmax(-1))
@@ -57,7 +57,7 @@ def test_it_reads_the_weighted_values_of_every_head() -> None:
 
 
 def test_queries_are_normed_over_the_batch_while_training() -> None:
-    memory, x = ProductKeyMemory(6, heads=2, sides=5, top=2, width=4).double().train(), normal(40, 6) * 7 + 3
+    memory, x = ProductKeyMemory(6, heads=2, n_subkeys=5, top_k=2, query_dim=4).double().train(), normal(40, 6) * 7 + 3
     seen: list[Tensor] = []
     memory.keys.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
     memory(x)
@@ -68,31 +68,31 @@ def test_queries_are_normed_over_the_batch_while_training() -> None:
 
 
 def test_it_can_stand_in_place_of_a_feed_forward_layer() -> None:
-    memory = ProductKeyMemory(8, heads=2, sides=4, top=2)
-    block = Block(SelfAttention(8, heads=2), memory, lambda: PreNorm(nn.LayerNorm(8)))
+    memory = ProductKeyMemory(8, heads=2, n_subkeys=4, top_k=2)
+    block = PreNormBlock(SelfAttention(8, heads=2), memory, lambda: nn.LayerNorm(8))
     x = torch.randn(2, 5, 8)
     output = block(x)
     assert output.shape == x.shape
     output.square().sum().backward()
     for name, parameter in block.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-    assert memory.keys.halves.grad is not None and memory.keys.halves.grad.abs().max() > 0
+    assert memory.keys.subkeys.grad is not None and memory.keys.subkeys.grad.abs().max() > 0
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_only_slots_that_were_read_get_a_gradient(sparse: bool) -> None:
-    memory = ProductKeyMemory(6, heads=2, sides=5, top=2, sparse=sparse)
+    memory = ProductKeyMemory(6, heads=2, n_subkeys=5, top_k=2, sparse=sparse)
     with watch_usage(memory) as tally:
         memory(torch.randn(3, 6)).sum().backward()
     gradient = memory.values.weight.grad
     assert gradient is not None and gradient.is_sparse == sparse
     touched = gradient.to_dense().abs().sum(-1) > 0
-    assert torch.equal(touched, tally.received > 0)
+    assert torch.equal(touched, tally.weights > 0)
 
 
 def test_usage_is_counted_from_outside_over_several_calls() -> None:
-    memory = ProductKeyMemory(6, heads=2, sides=5, top=3).eval()
-    kept: list[Found] = []
+    memory = ProductKeyMemory(6, heads=2, n_subkeys=5, top_k=3).eval()
+    kept: list[SelectedSlots] = []
     memory.keys.register_forward_hook(lambda module, args, found: kept.append(found))  # pyright: ignore
     with watch_usage(memory) as tally:
         memory(torch.randn(2, 7, 6))
@@ -102,9 +102,9 @@ def test_usage_is_counted_from_outside_over_several_calls() -> None:
     for found in kept[:2]:
         for slot, weight in zip(found.slots.flatten().tolist(), found.weights.flatten().tolist(), strict=True):
             wanted[slot] += weight
-    assert_close(tally.received, wanted)
-    assert_close(tally.received.sum().item(), 2.0 * (2 * 7 + 4), rtol=1e-6, atol=0.0)
-    assert tally.usage() == usage(tally.received)
+    assert_close(tally.weights, wanted)
+    assert_close(tally.weights.sum().item(), 2.0 * (2 * 7 + 4), rtol=1e-6, atol=0.0)
+    assert tally.usage() == usage(tally.weights)
 
 
 @pytest.mark.parametrize(
@@ -119,26 +119,26 @@ def test_usage_tells_share_divergence_and_perplexity(
     weights: list[float], share: float, divergence: float, perplexity: float | None
 ) -> None:
     found = usage(torch.tensor(weights))
-    assert found.share == share
+    assert found.fraction_used == share
     assert found.divergence == pytest.approx(divergence, abs=1e-12)
     assert found.perplexity == pytest.approx(4 / math.exp(divergence) if perplexity is None else perplexity)
 
 
 def test_an_unused_memory_has_no_usage() -> None:
-    with pytest.raises(ValueError, match="let the memory read something first"):
+    with pytest.raises(ValueError, match="no slot has any weight: call the memory first"):
         usage(torch.zeros(4))
 
 
 def test_weight_that_is_received_adds_up() -> None:
-    found = Found(torch.tensor([[[1, 0]], [[1, 2]]]), torch.tensor([[[0.5, 0.5]], [[0.75, 0.25]]]))
-    assert received(found, 4).tolist() == [0.5, 1.25, 0.25, 0.0]
+    found = SelectedSlots(torch.tensor([[[1, 0]], [[1, 2]]]), torch.tensor([[[0.5, 0.5]], [[0.75, 0.25]]]))
+    assert slot_weights(found, 4).tolist() == [0.5, 1.25, 0.25, 0.0]
 
 
 def test_a_query_that_cannot_be_halved_is_refused() -> None:
-    with pytest.raises(ConfigError, match="a query 7 wide cannot be halved"):
-        ProductKeyMemory(6, heads=1, sides=4, top=2, width=7)
+    with pytest.raises(ConfigError, match="query_dim must be even, got 7"):
+        ProductKeyMemory(6, heads=1, n_subkeys=4, top_k=2, query_dim=7)
 
 
 def test_more_of_the_best_than_there_are_halves_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the 5 best keys are looked for among 4 halves: 1 to 4 can be found"):
-        ProductKeyMemory(6, heads=1, sides=4, top=5)
+    with pytest.raises(ConfigError, match="top_k must be from 1 to n_subkeys = 4, got 5"):
+        ProductKeyMemory(6, heads=1, n_subkeys=4, top_k=5)

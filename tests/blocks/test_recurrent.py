@@ -11,17 +11,17 @@ from torch.testing import assert_close
 from softlook.base.errors import ShapeError
 from softlook.blocks import (
     BahdanauDecoder,
-    Everywhere,
+    EncodedSource,
+    GlobalWindow,
+    LocalMonotonic,
+    LocalPredictive,
     LuongDecoder,
-    Monotonic,
-    Predicted,
+    RecurrentCache,
     RecurrentEncoder,
-    RecurrentMemory,
-    Source,
-    by_concat,
-    by_general,
+    concat_alignment,
+    general_alignment,
 )
-from softlook.blocks.recurrent import Carried, lengths_of, read_source, reversed_rows
+from softlook.blocks.recurrent import DecoderState, make_source, reverse_rows, row_lengths
 
 LENGTHS = torch.tensor([4, 6, 1])
 
@@ -43,33 +43,33 @@ def linear(layer: nn.Module, x: Tensor) -> Tensor:
     return layer.get_parameter("weight") @ x + layer.get_parameter("bias")
 
 
-def source(align: Any, lengths: Tensor = LENGTHS, width: int = 6, last: int = 3) -> Source:
+def source(align: Any, lengths: Tensor = LENGTHS, width: int = 6, last: int = 3) -> EncodedSource:
     B, S = len(lengths), int(lengths.max())
-    return read_source(normal(B, S, width), normal(B, last), lengths, align, ragged=True)
+    return make_source(normal(B, S, width), normal(B, last), lengths, align, padded=True)
 
 
 def test_each_word_is_read_from_both_sides_and_no_filling_is_ever_read() -> None:
     encoder, x = RecurrentEncoder(2, 3).double(), normal(3, 6, 2)
     read, last = encoder(x, LENGTHS)
-    assert encoder.backwards is not None
+    assert encoder.backward_gru is not None
     for row, length in enumerate(LENGTHS.tolist()):
         state = torch.zeros(3, dtype=torch.float64)
         for t in range(length):
-            state = gru(encoder.forwards, x[row, t], state, "_l0")
+            state = gru(encoder.forward_gru, x[row, t], state, "_l0")
             assert_close(read[row, t, :3], state)
         state = torch.zeros(3, dtype=torch.float64)
         for t in reversed(range(length)):
-            state = gru(encoder.backwards, x[row, t], state, "_l0")
+            state = gru(encoder.backward_gru, x[row, t], state, "_l0")
             assert_close(read[row, t, 3:], state)
         assert_close(last[row], state)
 
 
 def test_reading_is_that_of_torch_on_packed_rows() -> None:
     encoder, x = RecurrentEncoder(2, 3).double(), normal(3, 6, 2)
-    assert encoder.backwards is not None
+    assert encoder.backward_gru is not None
     theirs = nn.GRU(2, 3, batch_first=True, bidirectional=True, dtype=torch.float64)
-    back = {f"{name}_reverse": weight for name, weight in encoder.backwards.state_dict().items()}
-    theirs.load_state_dict({**encoder.forwards.state_dict(), **back})
+    back = {f"{name}_reverse": weight for name, weight in encoder.backward_gru.state_dict().items()}
+    theirs.load_state_dict({**encoder.forward_gru.state_dict(), **back})
     packed, finals = theirs(pack_padded_sequence(x, LENGTHS, batch_first=True, enforce_sorted=False))
     wanted, _ = pad_packed_sequence(packed, batch_first=True)
     read, last = encoder(x, LENGTHS)
@@ -92,12 +92,12 @@ def test_a_gradient_goes_back_through_a_model_that_only_answers(device: str) -> 
     read, _ = encoder(x, LENGTHS.to(device))
     read.sum().backward()
     assert x.grad is not None and x.grad.abs().max() > 0
-    assert encoder.forwards.training and not encoder.training  # or cuDNN would refuse
+    assert encoder.forward_gru.training and not encoder.training  # or cuDNN would refuse
 
 
 def test_rows_are_turned_within_their_own_length() -> None:
     x = normal(3, 6, 2)
-    turned = reversed_rows(x, LENGTHS)
+    turned = reverse_rows(x, LENGTHS)
     for row, length in enumerate(LENGTHS.tolist()):
         assert torch.equal(turned[row, :length], x[row, :length].flip(0))
         assert torch.equal(turned[row, length:], x[row, length:])
@@ -105,26 +105,26 @@ def test_rows_are_turned_within_their_own_length() -> None:
 
 def test_filling_anywhere_but_on_the_right_is_refused() -> None:
     present = torch.tensor([[True, True, True], [False, True, True]])
-    with pytest.raises(ShapeError, match="filled up on the right"):
-        lengths_of(present, torch.zeros(2, 3, dtype=torch.long))
+    with pytest.raises(ShapeError, match="a recurrent encoder requires rows that are padded on the right only"):
+        row_lengths(present, torch.zeros(2, 3, dtype=torch.long))
 
 
 def test_a_source_without_a_word_is_refused() -> None:
     present = torch.tensor([[True, True, True], [False, False, False]])
-    with pytest.raises(ShapeError, match="row 1 of the source has no word"):
-        lengths_of(present, torch.zeros(2, 3, dtype=torch.long))
+    with pytest.raises(ShapeError, match="row 1 of the source has no token"):
+        row_lengths(present, torch.zeros(2, 3, dtype=torch.long))
 
 
 def test_bahdanaus_decoder_is_the_published_one() -> None:
-    align = by_concat(4, 6, Everywhere())
-    decoder, x = BahdanauDecoder(5, 4, align, other=6, last=3, readout=2).double(), normal(3, 3, 5)
+    align = concat_alignment(4, 6, GlobalWindow())
+    decoder, x = BahdanauDecoder(5, 4, align, encoder_dim=6, last_dim=3, readout=2).double(), normal(3, 3, 5)
     read = source(align)
-    said, carried = decoder(x, read, decoder.start(read))
+    said, carried = decoder(x, read, decoder.initial_state(read))
     query, key = align.get_parameter("to_query.weight"), align.get_parameter("to_key.weight")
-    vector = align.get_parameter("mix.score.vector")
+    vector = align.get_parameter("core.score.vector")
     for row, length in enumerate(LENGTHS.tolist()):
         words = read.value[row, 0, :length]
-        state = linear(decoder.to_start, read.last[row]).tanh()
+        state = linear(decoder.to_initial, read.last[row]).tanh()
         for t in range(3):
             energies = torch.stack([vector @ (query @ state + key @ word).tanh() for word in words])
             context = energies.softmax(0) @ words
@@ -136,14 +136,14 @@ def test_bahdanaus_decoder_is_the_published_one() -> None:
 
 @pytest.mark.parametrize("feeding", [False, True])
 def test_luongs_decoder_is_the_published_one(feeding: bool) -> None:
-    align = by_general(4, 6, Everywhere())
-    decoder = LuongDecoder(5, 4, align, other=6, last=3, readout=2, feeding=feeding).double()
+    align = general_alignment(4, 6, GlobalWindow())
+    decoder = LuongDecoder(5, 4, align, encoder_dim=6, last_dim=3, readout=2, input_feeding=feeding).double()
     x, read = normal(3, 3, 5), source(align)
-    said, carried = decoder(x, read, decoder.start(read))
+    said, carried = decoder(x, read, decoder.initial_state(read))
     weight = align.get_parameter("to_query.weight")
     for row, length in enumerate(LENGTHS.tolist()):
         words = read.value[row, 0, :length]
-        state = linear(decoder.to_start, read.last[row]).tanh()
+        state = linear(decoder.to_initial, read.last[row]).tanh()
         attentional = torch.zeros(2, dtype=torch.float64)
         for t in range(3):
             state = gru(decoder.cell, torch.cat([x[row, t], attentional]) if feeding else x[row, t], state)
@@ -153,18 +153,20 @@ def test_luongs_decoder_is_the_published_one(feeding: bool) -> None:
         assert_close(carried.state[row], state)
 
 
-@pytest.mark.parametrize("span", [Everywhere(), Monotonic(1), Predicted(4, 1)], ids=lambda span: type(span).__name__)
+@pytest.mark.parametrize(
+    "span", [GlobalWindow(), LocalMonotonic(1), LocalPredictive(4, 1)], ids=lambda span: type(span).__name__
+)
 @pytest.mark.parametrize("kind", ["bahdanau", "luong", "luong, feeding"])
 def test_a_few_words_at_a_time_are_all_words_at_once(kind: str, span: nn.Module) -> None:
-    align, sizes = by_concat(4, 6, span), {"other": 6, "last": 3, "readout": 2}
+    align, sizes = concat_alignment(4, 6, span), {"encoder_dim": 6, "last_dim": 3, "readout": 2}
     decoder = (
         BahdanauDecoder(5, 4, align, **sizes)
         if kind == "bahdanau"
-        else LuongDecoder(5, 4, align, **sizes, feeding=kind != "luong")
+        else LuongDecoder(5, 4, align, **sizes, input_feeding=kind != "luong")
     ).double()
     x, read = normal(3, 5, 5), source(align)
-    wanted, end = decoder(x, read, decoder.start(read))
-    carried: Carried = decoder.start(read)
+    wanted, end = decoder(x, read, decoder.initial_state(read))
+    carried: DecoderState = decoder.initial_state(read)
     said = []
     for start, stop in ((0, 1), (1, 4), (4, 5)):
         part, carried = decoder(x[:, start:stop], read, carried)
@@ -175,15 +177,15 @@ def test_a_few_words_at_a_time_are_all_words_at_once(kind: str, span: nn.Module)
 
 
 def test_a_memory_starts_empty_and_reads_the_source_once() -> None:
-    memory, made = RecurrentMemory(), []
+    memory, made = RecurrentCache(), []
 
-    def make() -> Source:
-        made.append(source(by_concat(4, 6, Everywhere()).double()))
+    def make() -> EncodedSource:
+        made.append(source(concat_alignment(4, 6, GlobalWindow()).double()))
         return made[-1]
 
     assert memory.length == 0
-    memory.select(torch.tensor([0]))  # there is nothing to choose from yet
-    assert memory.recall(make) is memory.recall(make)
+    memory.reorder(torch.tensor([0]))  # there is nothing to choose from yet
+    assert memory.encoded(make) is memory.encoded(make)
     assert len(made) == 1
-    memory.carried = Carried(normal(1, 4), step=3)
+    memory.state = DecoderState(normal(1, 4), step=3)
     assert memory.length == 3

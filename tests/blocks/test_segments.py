@@ -9,73 +9,77 @@ from torch.testing import assert_close
 
 from softlook import masks
 from softlook.base.errors import ConfigError, ShapeError
-from softlook.blocks import FeedForward, PostNorm, PreNorm, RelativeAttention, SegmentBlock, SegmentMemory
+from softlook.blocks import FeedForward, PostNormSegmentBlock, PreNormSegmentBlock, RelativeAttention, SegmentCache
 
 
 def normal(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
-def attention(head_width: int | None = None) -> RelativeAttention:
-    attend = RelativeAttention(8, heads=2, head_width=head_width).double()
-    nn.init.normal_(attend.content)
-    nn.init.normal_(attend.position)
+def attention(head_dim: int | None = None) -> RelativeAttention:
+    attend = RelativeAttention(8, heads=2, head_dim=head_dim).double()
+    nn.init.normal_(attend.content_bias)
+    nn.init.normal_(attend.position_bias)
     return attend
 
 
 def test_a_memory_starts_empty_and_keeps_the_last_states_of_each_layer() -> None:
-    memory, first, second, third = SegmentMemory(5), normal(2, 3, 4), normal(2, 4, 4), normal(2, 1, 4)
+    memory, first, second, third = SegmentCache(5), normal(2, 3, 4), normal(2, 4, 4), normal(2, 1, 4)
     assert memory.held == 0
-    assert memory.exchange(0, first) is None
-    assert memory.exchange(1, -first) is None
+    assert memory.update(0, first) is None
+    assert memory.update(1, -first) is None
     assert memory.held == 3
-    past = memory.exchange(0, second)
+    past = memory.update(0, second)
     assert past is not None and torch.equal(past, first)
-    assert torch.equal(memory.kept[1], -first)
-    past = memory.exchange(0, third)
+    assert torch.equal(memory.states[1], -first)
+    past = memory.update(0, third)
     assert past is not None and torch.equal(past, torch.cat([first[:, 2:], second], 1))
-    assert torch.equal(memory.kept[0], torch.cat([second, third], 1))
+    assert torch.equal(memory.states[0], torch.cat([second, third], 1))
     assert memory.held == 5
 
 
 def test_a_segment_longer_than_the_memory_leaves_its_end() -> None:
-    memory, x = SegmentMemory(2), normal(1, 5, 4)
-    memory.exchange(0, x)
-    assert torch.equal(memory.kept[0], x[:, 3:])
+    memory, x = SegmentCache(2), normal(1, 5, 4)
+    memory.update(0, x)
+    assert torch.equal(memory.states[0], x[:, 3:])
 
 
 def test_what_is_kept_has_no_gradient() -> None:
-    memory, x = SegmentMemory(4, [normal(1, 2, 4).requires_grad_()]), normal(1, 3, 4).requires_grad_()
-    past = memory.exchange(0, x * 2)
+    memory, x = SegmentCache(4, [normal(1, 2, 4).requires_grad_()]), normal(1, 3, 4).requires_grad_()
+    past = memory.update(0, x * 2)
     assert past is not None and not past.requires_grad
-    assert not memory.kept[0].requires_grad
+    assert not memory.states[0].requires_grad
 
 
 def test_a_memory_can_be_handed_what_to_start_from() -> None:
     start = normal(1, 6, 4)
-    memory = SegmentMemory(4, [start])
+    memory = SegmentCache(4, [start])
     assert memory.held == 4
-    past = memory.exchange(0, normal(1, 2, 4))
+    past = memory.update(0, normal(1, 2, 4))
     assert past is not None and torch.equal(past, start[:, 2:])
 
 
 def test_other_sequences_in_the_same_memory_are_refused() -> None:
-    memory = SegmentMemory(4)
-    memory.exchange(0, normal(2, 3, 4))
-    with pytest.raises(ShapeError, match="holds 2 sequences, 4 wide; 3 came, 4 wide. Begin other sequences"):
-        memory.exchange(0, normal(3, 3, 4))
+    memory = SegmentCache(4)
+    memory.update(0, normal(2, 3, 4))
+    with pytest.raises(
+        ShapeError, match=r"the cache holds states of \(batch, width\) \(2, 4\), got \(3, 4\)\. Use a new cache"
+    ):
+        memory.update(0, normal(3, 3, 4))
 
 
 def test_a_memory_without_length_is_refused() -> None:
-    with pytest.raises(ConfigError, match="keeps at least one state; length=0 came"):
-        SegmentMemory(0)
+    with pytest.raises(
+        ConfigError, match=r"the length of a segment cache must be at least 1, got 0\. Use cache=None\."
+    ):
+        SegmentCache(0)
 
 
 @pytest.mark.parametrize("width", [None, 3])
 def test_scores_are_those_of_the_paper(width: int | None) -> None:
     attend = attention(width)
     x, past, distances = normal(2, 3, 8), normal(2, 4, 8), normal(7, 8)
-    D, seen = attend.head_width, torch.cat([past, x], 1)
+    D, seen = attend.head_dim, torch.cat([past, x], 1)
     outputs = []
     for h in range(2):
         part = slice(h * D, (h + 1) * D)
@@ -84,7 +88,7 @@ def test_scores_are_those_of_the_paper(width: int | None) -> None:
             attend.to_key(seen)[..., part],
             attend.to_value(seen)[..., part],
         )
-        relative, u, v = attend.to_relative(distances)[:, part], attend.content[h], attend.position[h]
+        relative, u, v = attend.to_relative(distances)[:, part], attend.content_bias[h], attend.position_bias[h]
         scores = torch.full((2, 3, 7), -torch.inf, dtype=torch.float64)
         for i in range(3):
             for j in range(4 + i + 1):
@@ -96,9 +100,9 @@ def test_scores_are_those_of_the_paper(width: int | None) -> None:
     assert_close(attend(x, past, distances), wanted)  # there are no vectors for distances ahead
 
 
-@pytest.mark.parametrize("norm", [PostNorm, PreNorm])
-def test_the_past_is_as_good_as_the_present(norm: Callable[..., nn.Module]) -> None:
-    block = SegmentBlock(attention(), FeedForward(8), lambda: norm(nn.LayerNorm(8))).double()
+@pytest.mark.parametrize("kind", [PostNormSegmentBlock, PreNormSegmentBlock])
+def test_the_past_is_as_good_as_the_present(kind: Callable[..., nn.Module]) -> None:
+    block = kind(attention(), FeedForward(8), lambda: nn.LayerNorm(8)).double()
     for parameter in block.parameters():
         nn.init.normal_(parameter, std=0.5)
     x, distances = normal(2, 7, 8), normal(7, 8)

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from softlook.recipes.tables import table
+from softlook.recipes.tabular.run import train_table
 from softlook.tabular import load
-from softlook.weights.runs import BEST
-from tests.cli.test_training import softlook
-from tests.recipes.asked import made_runs
-from tests.recipes.small import people, tabling
+from softlook.weights.manifest import BEST_FILE
+from tests.cli.test_train import softlook
+from tests.recipes.small import people, tabular_config
+from tests.recipes.trained_runs import train_runs
 
 QUICK = (
     "--size.dim",
@@ -40,13 +40,13 @@ TRAIN = ("train", "table", "--data", "people.csv", "--target", "buys", "--ignore
 RUN = str(Path("runs") / "table-people")
 
 
-class Said(NamedTuple):
+class ColumnOverrides(NamedTuple):
     code: int
     out: str
     err: str
 
 
-Ask = Callable[..., Said]
+Ask = Callable[..., ColumnOverrides]
 
 
 @pytest.fixture
@@ -57,13 +57,13 @@ def ask(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Ask:
     monkeypatch.chdir(tmp_path)
     people(tmp_path / "people.csv")
 
-    def asked(*words: str | Path, stdin: str | bytes = "") -> Said:
+    def asked(*words: str | Path, stdin: str | bytes = "") -> ColumnOverrides:
         given = stdin.encode() if isinstance(stdin, str) else stdin
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(given))))  # pyright: ignore[reportArgumentType]
         with pytest.raises(SystemExit) as ended:
             main([*map(str, words)])
         assert isinstance(ended.value.code, int)
-        return Said(ended.value.code, *capsys.readouterr())
+        return ColumnOverrides(ended.value.code, *capsys.readouterr())
 
     return asked
 
@@ -71,7 +71,7 @@ def ask(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Ask:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has learned from a table."""
-    return table(tabling(tmp_path_factory.mktemp("tables"))).folder
+    return train_table(tabular_config(tmp_path_factory.mktemp("tables"))).run_dir
 
 
 def test_training_says_what_it_sees_and_what_to_do_next(ask: Ask) -> None:
@@ -87,7 +87,7 @@ def test_training_says_what_it_sees_and_what_to_do_next(ask: Ask) -> None:
         "age: number, ",
         "city: category, 3 values",
         "192 rows are learned from, 48 are held out",
-        "weights, on cpu in float32",
+        "parameters, on cpu in float32",
         "On the 48 held-out rows",
         "LightGBM",
         "logistic regression",
@@ -95,7 +95,7 @@ def test_training_says_what_it_sees_and_what_to_do_next(ask: Ask) -> None:
     ):
         assert words in err
     again = ask(*TRAIN, *SHORT)
-    assert again.code == 0 and f"Going on with {RUN}" in again.err
+    assert again.code == 0 and f"Resuming {RUN}" in again.err
     assert "36: all epochs are done" in again.err and "Others learn" not in again.err
     changed = ask(*TRAIN, *SHORT, "--optim.lr", "0.7")
     assert changed.code == 1 and "optim.lr: 0.001 then, 0.7 now" in changed.err
@@ -104,7 +104,7 @@ def test_training_says_what_it_sees_and_what_to_do_next(ask: Ask) -> None:
     assert "LightGBM" not in fresh.err
 
 
-def test_a_rehearsal_prints_every_setting_and_begins_nothing(
+def test_a_dry_run_prints_every_setting_and_does_not_train(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOFTLOOK_OPTIM__LR", "0.5")
@@ -131,7 +131,7 @@ def test_answers_keep_the_order_of_the_rows(ask: Ask, run: Path) -> None:
     likely = model.predict_proba(pa.table(told))
     assert [row["buys"] for row in rows] == model.classes_[likely.argmax(1)].tolist()
     assert [float(row["P(yes)"]) for row in rows] == pytest.approx(likely[:, 1].tolist(), abs=1e-6)
-    assert "buys is known for 240 of the rows: accuracy" in done.err
+    assert "buys is known for 240 rows: accuracy" in done.err
 
 
 def test_columns_in_another_order_and_more_of_them_change_nothing(ask: Ask, run: Path, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_answers_are_objects_of_json_where_that_is_asked_for(ask: Ask, run: Path
     done = ask("--json", "predict", run, "people.csv", "--probabilities", "--explain")
     first = json.loads(done.out.splitlines()[0])
     assert first["buys"] in ("yes", "no") and sum(first["probabilities"].values()) == pytest.approx(1, abs=1e-5)
-    assert first["looks"].keys() == {"age", "city", "grade"}
+    assert first["attention"].keys() == {"age", "city", "grade"}
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
@@ -196,7 +196,7 @@ def test_columns_are_kept_as_they_are_spelled(ask: Ask, run: Path, tmp_path: Pat
 def test_a_file_of_many_pieces_keeps_each_row_beside_its_answer(
     ask: Ask, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("softlook.tabular.sources.files.BLOCK", 400)
+    monkeypatch.setattr("softlook.tabular.io.files.BLOCK", 400)
     rows = [f"{number};{20 + number % 60},5;{('Oslo', 'Rome')[number % 2]};1" for number in range(200)]
     (tmp_path / "many.csv").write_text("\n".join(["id;age;city;grade", *rows]) + "\n")
     with_ids, alone = (ask("predict", run, "many.csv", *words) for words in (("--keep", "id", "city"), ()))
@@ -233,7 +233,7 @@ def test_what_is_wrong_is_said_in_a_line(ask: Ask, run: Path, tmp_path: Path) ->
     close = ask("train", "table", "people.csv", "--target", "bought")
     assert close.code == 65 and "no such column" in close.err
     turned = ask("predict", "people.csv")
-    assert turned.code == 65 and "a run comes first: softlook predict RUN --data people.csv" in turned.err
+    assert turned.code == 65 and "must be a run: softlook predict RUN --data people.csv" in turned.err
     absent = ask("predict", "runs/no", "people.csv")
     assert absent.code == 65 and "`softlook runs` lists" in absent.err
     other = ask("translate", run, "words")
@@ -242,17 +242,17 @@ def test_what_is_wrong_is_said_in_a_line(ask: Ask, run: Path, tmp_path: Path) ->
     assert kept.code == 65 and "Did you mean 'id'?" in kept.err
 
 
-def test_a_cell_that_cannot_be_read_is_told_by_its_place(ask: Ask, run: Path, tmp_path: Path) -> None:
+def test_an_unreadable_cell_is_located(ask: Ask, run: Path, tmp_path: Path) -> None:
     text = 'age,city,grade,note\n30,Rome,1,"two\nlines"\nold,Rome,1,\n'
     (tmp_path / "bad.csv").write_text(text)
     said = "column 'age' is to hold numbers; 'old' came\nhelp: mend the cell or empty it; "
     for words in (("predict", run, "bad.csv"), ("eval", run, "--data", "bad.csv")):
         bad = ask(*words)
         assert bad.code == 65 and bad.err.startswith(f"error: bad.csv:4: {said}"), bad.err
-        assert "--kinds age=category" in bad.err and bad.out == ""
+        assert "--column-types age=category" in bad.err and bad.out == ""
     piped = ask("predict", run, stdin=text)
     assert piped.code == 65 and piped.err.startswith(f"error: stdin:4: {said}")
-    told = ask("check", "bad.csv", "--target", "city", "--kinds", "age=number")
+    told = ask("check", "bad.csv", "--target", "city", "--column-types", "age=number")
     assert told.code == 65 and told.err.startswith(f"error: bad.csv:4: {said}")
 
 
@@ -274,8 +274,8 @@ def test_a_table_that_is_looked_at_as_texts_is_told_how_it_is_looked_at_as_a_tab
     assert "--target" not in ask("check", "notes.csv", "--no-estimate").out
 
 
-def test_a_run_about_texts_says_how_it_is_asked(ask: Ask, tmp_path: Path) -> None:
-    run = made_runs(tmp_path, "classify")["classify"]
+def test_predict_on_a_text_run_names_the_right_command(ask: Ask, tmp_path: Path) -> None:
+    run = train_runs(tmp_path, "classify")["classify"]
     done = ask("predict", run, "people.csv")
     assert done.code == 65 and f"Try: softlook classify {run}" in done.err
 
@@ -287,16 +287,16 @@ def test_numbers_are_predicted_as_numbers(ask: Ask) -> None:
     told = ask("predict", RUN, "people.csv")
     assert float(told.out.splitlines()[1]) > 0 and "RMSE" in told.err
     odd = ask("predict", RUN, "people.csv", "--probabilities")
-    assert odd.code == 65 and "numbers, which have no probabilities" in odd.err
+    assert odd.code == 65 and "is a regression model, which has no probabilities" in odd.err
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGKILL], ids=["TERM", "KILL"])
-def test_a_run_that_was_ended_goes_on_to_the_same_bits(asked: signal.Signals, tmp_path: Path) -> None:
+def test_a_resumed_run_is_bit_identical(asked: signal.Signals, tmp_path: Path) -> None:
     people(tmp_path / "people.csv", 600)
     often = (*QUICK, "--training.epochs", "60", "--training.patience", "999", "--training.save-every", "0.2")
-    words = (*TRAIN, *often, "--training.device", "cpu", "--no-baseline", "--sinks", "none")
+    words = (*TRAIN, *often, "--training.device", "cpu", "--no-baseline", "--loggers", "none")
     process = subprocess.Popen(
         [sys.executable, "-m", "softlook", *words],
         cwd=tmp_path,
@@ -304,16 +304,16 @@ def test_a_run_that_was_ended_goes_on_to_the_same_bits(asked: signal.Signals, tm
         stderr=subprocess.PIPE,
         text=True,
     )
-    while process.poll() is None and not (tmp_path / RUN / BEST).exists():
+    while process.poll() is None and not (tmp_path / RUN / BEST_FILE).exists():
         time.sleep(0.02)
     process.send_signal(asked)
     _, err = process.communicate(timeout=60)
     assert process.returncode == (143 if asked == signal.SIGTERM else -asked), err
     if asked == signal.SIGTERM:
-        assert "is saved. The same command goes on from there." in err
+        assert "is saved. The same command resumes from there." in err
     on = softlook(tmp_path, *words)
-    assert on.returncode == 0 and "Going on after step " in on.stderr, on.stderr
-    whole = softlook(tmp_path, *words, "--run", "whole")
+    assert on.returncode == 0 and "Resuming after step " in on.stderr, on.stderr
+    whole = softlook(tmp_path, *words, "--run-dir", "whole")
     assert whole.returncode == 0, whole.stderr
     one, other = (load(tmp_path / name).model_.state_dict() for name in (RUN, "whole"))
     assert all(one[name].equal(other[name]) for name in other)

@@ -8,63 +8,63 @@ import pytest
 
 from softlook import data
 from softlook.base.errors import DataError
-from softlook.data import counts as module
-from softlook.data.counts import lengths
+from softlook.data import check, data_report
+from softlook.data.data_report import length_stats
 
 
-def pairs(folder: Path, *rows: tuple[str, str], name: str = "a.tsv", fill: int = 200) -> data.Examples[data.Pair]:
+def pairs(folder: Path, *rows: tuple[str, str], name: str = "a.tsv", fill: int = 200) -> data.Examples[data.TextPair]:
     more = [(f"this is sentence number {n}", f"das ist der Satz Nummer {n}") for n in range(fill)]
     (folder / name).write_text("".join(f"{a}\t{b}\n" for a, b in [*more, *rows]), encoding="utf-8", newline="")
-    return data.pairs(folder / name, header=False)
+    return data.read_pairs(folder / name, header=False)
 
 
-def labelled(folder: Path, rows: list[tuple[str, str]], name: str = "a.tsv") -> data.Examples[data.Labelled]:
+def labelled(folder: Path, rows: list[tuple[str, str]], name: str = "a.tsv") -> data.Examples[data.LabeledText]:
     (folder / name).write_text("text\tlabel\n" + "".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
-    return data.labelled(folder / name)
+    return data.read_labeled(folder / name)
 
 
-def told(facts: data.Facts) -> str:
+def told(facts: data.DataReport) -> str:
     return "\n".join(map(str, facts.findings))
 
 
 def test_good_data_give_no_findings(tmp_path: Path) -> None:
-    facts = data.check(pairs(tmp_path))
+    facts = data.check_data(pairs(tmp_path))
     assert facts.findings == ()
-    assert (facts.examples, facts.duplicates, facts.empty, facts.bad) == (200, 0, 0, 0)
+    assert (facts.examples, facts.duplicates, facts.empty, facts.bad_rows) == (200, 0, 0, 0)
 
 
-def test_lengths_are_counted_for_each_side(tmp_path: Path) -> None:
-    facts = data.check(pairs(tmp_path, fill=10))
-    source = facts.sides["source"]
+def test_length_stats_per_column(tmp_path: Path) -> None:
+    facts = data.check_data(pairs(tmp_path, fill=10))
+    source = facts.texts["source"]
     assert source.words.median == 5 and source.words.total == 50
-    assert source.characters.shortest == source.characters.longest == len("this is sentence number 1")
+    assert source.characters.min == source.characters.max == len("this is sentence number 1")
     assert source.scripts == {"Latin": 10}
 
 
 @pytest.mark.parametrize("sizes", [[1], [1, 2, 3, 4], [5] * 19 + [100], [5] * 18 + [100, 200], list(range(100))])
-def test_the_usual_length_is_the_one_in_the_middle(sizes: list[int]) -> None:
-    found, ordered = lengths(Counter(sizes)), sorted(sizes)
+def test_length_stats_match_sorted_lengths(sizes: list[int]) -> None:
+    found, ordered = length_stats(Counter(sizes)), sorted(sizes)
     assert found.median == ordered[(len(sizes) + 1) // 2 - 1]
     assert found.p95 == ordered[-(-95 * len(sizes) // 100) - 1]
-    assert (found.shortest, found.longest, found.total) == (min(sizes), max(sizes), sum(sizes))
+    assert (found.min, found.max, found.total) == (min(sizes), max(sizes), sum(sizes))
 
 
-def test_the_facts_are_plain_values(tmp_path: Path) -> None:
-    facts = data.check(pairs(tmp_path, ("same", "same")))
+def test_the_report_is_json_serializable(tmp_path: Path) -> None:
+    facts = data.check_data(pairs(tmp_path, ("same", "same")))
     again = json.loads(json.dumps(facts.to_json()))
     assert again["examples"] == 201 and again["findings"][0]["severity"] == "note"
     assert again["files"][0]["encoding"] == "UTF-8"
 
 
-def test_duplicates_are_counted_and_the_first_is_shown(tmp_path: Path) -> None:
-    facts = data.check(pairs(tmp_path, ("one", "eins"), ("one", "eins"), ("one", "ein")))
+def test_duplicates_are_counted_and_located(tmp_path: Path) -> None:
+    facts = data.check_data(pairs(tmp_path, ("one", "eins"), ("one", "eins"), ("one", "ein")))
     assert facts.duplicates == 1
     assert "a.tsv:202)" in told(facts)
 
 
-def test_examples_of_other_sets_are_found_again(tmp_path: Path) -> None:
+def test_leakage_from_held_out_data_is_found(tmp_path: Path) -> None:
     other = pairs(tmp_path, ("THIS is sentence  number 7", "anders"), ("new", "neu"), name="b.tsv", fill=0)
-    facts = data.check(pairs(tmp_path), {"validation": other})
+    facts = data.check_data(pairs(tmp_path), {"validation": other})
     assert facts.leaks == {"validation": 1}
     assert "validation data that are also in the training data: 1" in told(facts) and "b.tsv:1)" in told(facts)
 
@@ -72,37 +72,39 @@ def test_examples_of_other_sets_are_found_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        (("left as it is", "left as it is"), "the target is the source"),
+        (("left as it is", "left as it is"), "the target equals the source"),
         (("short", "viel zu lang " * 9), "over 3 times longer or shorter"),
-        (("Tom &amp; Ann", "Tom und Ann"), "1 of 201 source texts hold HTML"),
+        (("Tom &amp; Ann", "Tom und Ann"), "1 of 201 source texts have HTML"),
         (("an \x1b[31m escape", "ein Escape"), "control characters"),
         (("long " * 900, "lang " * 900), "the longest text has 4,499 characters"),
     ],
 )
-def test_one_bad_pair_among_many_is_found_and_pointed_at(row: tuple[str, str], words: str, tmp_path: Path) -> None:
-    facts = data.check(pairs(tmp_path, row))
+def test_one_bad_pair_is_found_and_located(row: tuple[str, str], words: str, tmp_path: Path) -> None:
+    facts = data.check_data(pairs(tmp_path, row))
     assert words in told(facts)
     assert "a.tsv:201)" in told(facts)
     assert all(line.isprintable() for line in told(facts).split("\n"))
 
 
-def test_several_scripts_on_one_side_are_told(tmp_path: Path) -> None:
-    facts = data.check(pairs(tmp_path, *[("yes " + str(n), "да " + str(n)) for n in range(50)]))
+def test_several_scripts_in_one_column_are_reported(tmp_path: Path) -> None:
+    facts = data.check_data(pairs(tmp_path, *[("yes " + str(n), "да " + str(n)) for n in range(50)]))
     assert "the target texts are in several scripts: Latin 80 %, Cyrillic 20 %" in told(facts)
     assert "source" not in told(facts)
 
 
-def test_empty_and_bad_rows_are_told(tmp_path: Path) -> None:
+def test_empty_and_bad_rows_are_reported(tmp_path: Path) -> None:
     examples = pairs(tmp_path, ("", "leer"), ("eins", "zwei\tdrei"))
-    examples.bad_rows = 5
-    facts = data.check(examples)
-    assert (facts.empty, facts.bad) == (1, 1)
-    assert "1 of 201 examples have an empty side" in told(facts) and "a.tsv:202: this row has 3 cells" in told(facts)
+    examples.max_bad_rows = 5
+    facts = data.check_data(examples)
+    assert (facts.empty, facts.bad_rows) == (1, 1)
+    assert "1 of 201 examples have an empty text" in told(
+        facts
+    ) and "a.tsv:202: expected 2 cells as in the first row, got 3" in told(facts)
 
 
-def test_labels_are_counted_the_commonest_first(tmp_path: Path) -> None:
+def test_labels_are_counted_most_common_first(tmp_path: Path) -> None:
     rows = [(f"text {n}", "yes" if n % 3 else "no") for n in range(120)]
-    facts = data.check(labelled(tmp_path, rows))
+    facts = data.check_data(labelled(tmp_path, rows))
     assert list(facts.labels.items()) == [("yes", 80), ("no", 40)]
     assert facts.findings == ()
 
@@ -115,40 +117,40 @@ def test_labels_are_counted_the_commonest_first(tmp_path: Path) -> None:
         (["often"] * 118 + ["seldom"] * 2, "warning", "118 of 120 labels are 'often', and 2 'seldom'"),
     ],
 )
-def test_labels_that_teach_nothing_are_found(labels: list[str], severity: str, words: str, tmp_path: Path) -> None:
-    facts = data.check(labelled(tmp_path, [(f"text {n}", label) for n, label in enumerate(labels)]))
+def test_useless_labels_are_found(labels: list[str], severity: str, words: str, tmp_path: Path) -> None:
+    facts = data.check_data(labelled(tmp_path, [(f"text {n}", label) for n, label in enumerate(labels)]))
     assert facts.findings[0].severity == severity
     assert words in facts.findings[0].what
 
 
-def test_one_text_with_two_labels_is_found(tmp_path: Path) -> None:
+def test_conflicting_labels_are_found(tmp_path: Path) -> None:
     rows = [(f"text {n}", str(n % 2)) for n in range(120)]
-    facts = data.check(labelled(tmp_path, [*rows, ("Text 0", "1")]))
-    assert "1 texts have different labels in different places (first in" in told(facts)
+    facts = data.check_data(labelled(tmp_path, [*rows, ("Text 0", "1")]))
+    assert "1 texts have different labels in different rows (first in" in told(facts)
 
 
-def test_few_examples_are_a_warning_and_none_an_error(tmp_path: Path) -> None:
-    assert "3 examples are few" in told(data.check(pairs(tmp_path, fill=3)))
-    with pytest.raises(DataError, match="nothing to learn from"):
-        data.check(labelled(tmp_path, []))
+def test_few_examples_warn_and_none_raise(tmp_path: Path) -> None:
+    assert "3 examples are few" in told(data.check_data(pairs(tmp_path, fill=3)))
+    with pytest.raises(DataError, match="there are no examples"):
+        data.check_data(labelled(tmp_path, []))
 
 
-def test_one_long_document_is_not_few(tmp_path: Path) -> None:
+def test_one_long_document_is_enough(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Words and more words, on and on.\n" * 3000)
-    assert data.check(data.documents(tmp_path / "a.txt")).findings == ()
+    assert data.check_data(data.read_documents(tmp_path / "a.txt")).findings == ()
 
 
 def test_an_unusual_encoding_is_noted(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("words\n", encoding="utf-16")
-    assert "written in UTF-16LE, which is read too" in told(data.check(data.sentences(tmp_path / "a.txt")))
+    assert "encoded in UTF-16LE" in told(data.check_data(data.read_sentences(tmp_path / "a.txt")))
 
 
-def test_the_gravest_comes_first(tmp_path: Path) -> None:
-    order = [f.severity for f in data.check(labelled(tmp_path, [("<br>", "a"), ("<br>", "a")])).findings]
+def test_findings_are_sorted_by_severity(tmp_path: Path) -> None:
+    order = [f.severity for f in data.check_data(labelled(tmp_path, [("<br>", "a"), ("<br>", "a")])).findings]
     assert order == sorted(order, key=["error", "warning", "note"].index) and order[0] == "error"
 
 
-def test_memory_for_repeats_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REMEMBERED", 50)
-    monkeypatch.setattr("softlook.data.findings.REMEMBERED", 50)
-    assert "among the first 50 examples only" in told(data.check(pairs(tmp_path)))
+def test_duplicate_tracking_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (check, data_report):
+        monkeypatch.setattr(module, "MAX_TRACKED", 50)
+    assert "among the first 50 examples only" in told(data.check_data(pairs(tmp_path)))

@@ -5,22 +5,30 @@ from pathlib import Path
 import pytest
 
 from softlook.base.errors import DataError
-from softlook.data.columns import Columns, Table, labelled_columns, named, pair_columns, text_column
+from softlook.data.columns import (
+    ColumnRoles,
+    FoundBy,
+    TableSample,
+    infer_labeled_columns,
+    infer_pair_columns,
+    infer_text_column,
+    resolve_column,
+)
 from softlook.data.records import Origin, Record
 
 PATH = Path("a.csv")
 
 
-def table(**columns: list[object]) -> Table:
+def table(**columns: list[object]) -> TableSample:
     """A table from its columns."""
     names = tuple(columns)
     rows = zip(*columns.values(), strict=True)
     sample = [Record(dict(zip(names, row, strict=True)), Origin(PATH, n)) for n, row in enumerate(rows, 1)]
-    return Table(PATH, names, sample)
+    return TableSample(PATH, names, sample)
 
 
-def headed(*names: str) -> Table:
-    return Table(PATH, names)
+def headed(*names: str) -> TableSample:
+    return TableSample(PATH, names)
 
 
 SENTENCES: list[object] = [f"a sentence number {n}, long enough" for n in range(40)]
@@ -42,28 +50,28 @@ NUMBERS: list[object] = list(range(1000, 1040))
         (("input", "output"), "input", "output"),
     ],
 )
-def test_a_pair_is_found_by_its_names(names: tuple[str, ...], source: str, target: str) -> None:
-    found = pair_columns(headed(*names))
+def test_pair_columns_are_found_by_name(names: tuple[str, ...], source: str, target: str) -> None:
+    found = infer_pair_columns(headed(*names))
     assert found.roles == {"source": source, "target": target}
     assert ", by name" in str(found)
 
 
-def test_without_names_the_first_two_columns_of_text_are_the_pair() -> None:
-    found = pair_columns(table(one=NUMBERS, two=SENTENCES, three=OTHERS, four=OTHERS))
-    assert str(found) == "source is 'two' and target is 'three', by place; left out: 'one', 'four'"
+def test_pair_columns_are_found_by_position() -> None:
+    found = infer_pair_columns(table(one=NUMBERS, two=SENTENCES, three=OTHERS, four=OTHERS))
+    assert str(found) == "source is 'two' and target is 'three', by position; unused: 'one', 'four'"
 
 
-def test_what_is_asked_for_is_taken_and_the_rest_is_guessed() -> None:
-    found = pair_columns(table(a=SENTENCES, b=OTHERS), source="b")
+def test_requested_columns_are_used_and_the_rest_inferred() -> None:
+    found = infer_pair_columns(table(a=SENTENCES, b=OTHERS), source="b")
     assert found.roles == {"source": "b", "target": "a"}
-    assert str(found) == "source is 'b' (as asked for) and target is 'a' (by place)"
-    assert "as asked for" in str(pair_columns(headed("x", "y"), source="y", target="x"))
+    assert str(found) == "source is 'b' (as requested) and target is 'a' (by position)"
+    assert "as requested" in str(infer_pair_columns(headed("x", "y"), source="y", target="x"))
 
 
-def test_text_is_found_by_name_or_else_by_length() -> None:
-    assert text_column(headed("url", "Content", "title"))["text"] == "Content"
-    found = text_column(table(a=FEW, b=SENTENCES, c=NUMBERS))
-    assert str(found) == "text is 'b', as it holds the longest texts; left out: 'a', 'c'"
+def test_text_is_found_by_name_or_length() -> None:
+    assert infer_text_column(headed("url", "Content", "title"))["text"] == "Content"
+    found = infer_text_column(table(a=FEW, b=SENTENCES, c=NUMBERS))
+    assert str(found) == "text is 'b', longest texts; unused: 'a', 'c'"
 
 
 @pytest.mark.parametrize(
@@ -80,66 +88,69 @@ def test_text_is_found_by_name_or_else_by_length() -> None:
         (("text", "target"), {"text": "text", "label": "target"}),
     ],
 )
-def test_labels_and_texts_are_found_by_their_names(names: tuple[str, ...], roles: dict[str, str]) -> None:
-    assert labelled_columns(headed(*names)).roles == roles
+def test_labeled_columns_are_found_by_name(names: tuple[str, ...], roles: dict[str, str]) -> None:
+    assert infer_labeled_columns(headed(*names)).roles == roles
 
 
-def test_a_label_is_what_has_few_values() -> None:
-    found = labelled_columns(table(key=NUMBERS, a=SENTENCES, b=FEW))
+def test_a_label_column_has_few_values() -> None:
+    found = infer_labeled_columns(table(key=NUMBERS, a=SENTENCES, b=FEW))
     assert found.roles == {"text": "a", "label": "b"}
-    assert "as it has few values" in str(found)
+    assert "few values" in str(found)
 
 
-def test_texts_that_repeat_are_not_taken_for_labels_when_their_name_says_text() -> None:
-    assert labelled_columns(table(text=FEW, kind=list(map(str, FEW[::-1])))).roles == {"text": "text", "label": "kind"}
+def test_a_column_named_text_is_not_a_label() -> None:
+    assert infer_labeled_columns(table(text=FEW, kind=list(map(str, FEW[::-1])))).roles == {
+        "text": "text",
+        "label": "kind",
+    }
 
 
-def test_names_like_text_1_and_text_2_are_a_pair() -> None:
+def test_numbered_columns_are_a_pair() -> None:
     strings = table(Quality=[0, 1] * 20, **{"#1 ID": NUMBERS, "#1 String": SENTENCES, "#2 String": SENTENCES})
-    assert labelled_columns(strings).roles == {"text": "#1 String", "text pair": "#2 String", "label": "Quality"}
+    assert infer_labeled_columns(strings).roles == {"text": "#1 String", "text pair": "#2 String", "label": "Quality"}
 
 
 @pytest.mark.parametrize("name", ["stars", "STARS", "2"])
-def test_a_column_can_be_named_in_any_case_or_by_its_number(name: str) -> None:
-    assert named(headed("review", "Stars"), name) == "Stars"
+def test_columns_are_resolved_ignoring_case_or_by_number(name: str) -> None:
+    assert resolve_column(headed("review", "Stars"), name) == "Stars"
 
 
-def test_a_wrong_name_is_an_error_with_the_right_one() -> None:
+def test_an_unknown_column_suggests_a_similar_one() -> None:
     with pytest.raises(DataError, match="there is no column 'reveiw'") as caught:
-        labelled_columns(table(review=SENTENCES, stars=FEW), text="reveiw")
+        infer_labeled_columns(table(review=SENTENCES, stars=FEW), text="reveiw")
     assert "did you mean 'review'?" in str(caught.value)
     assert "'stars' (such as 'good')" in str(caught.value)
 
 
-def test_columns_that_cannot_be_used_are_told_with_their_type() -> None:
-    with pytest.raises(DataError, match=r"image \(binary\), which hold neither"):
-        named(Table(PATH, ("a",), others=("image (binary)",)), "image")
+def test_unsupported_columns_are_listed_with_their_type() -> None:
+    with pytest.raises(DataError, match=r"image \(binary\), neither text"):
+        resolve_column(TableSample(PATH, ("a",), unsupported=("image (binary)",)), "image")
 
 
-def test_one_column_cannot_play_two_parts() -> None:
-    with pytest.raises(DataError, match="two parts"):
-        pair_columns(headed("a", "b"), source="a", target="1")
+def test_one_column_cannot_have_two_roles() -> None:
+    with pytest.raises(DataError, match="two roles"):
+        infer_pair_columns(headed("a", "b"), source="a", target="1")
 
 
 @pytest.mark.parametrize(
     ("guess", "given", "words"),
     [
-        (pair_columns, table(a=NUMBERS, b=NUMBERS), "two columns of text"),
-        (pair_columns, table(a=SENTENCES), "put a tab"),
-        (text_column, table(a=NUMBERS, b=NUMBERS), "a column of text"),
-        (labelled_columns, table(a=SENTENCES, b=OTHERS), "a column of labels"),
-        (labelled_columns, table(label=FEW, b=NUMBERS), "a column of text"),
-        (text_column, headed(), "no columns"),
+        (infer_pair_columns, table(a=NUMBERS, b=NUMBERS), "two columns of text"),
+        (infer_pair_columns, table(a=SENTENCES), "put a tab"),
+        (infer_text_column, table(a=NUMBERS, b=NUMBERS), "a column of text"),
+        (infer_labeled_columns, table(a=SENTENCES, b=OTHERS), "a column of labels"),
+        (infer_labeled_columns, table(label=FEW, b=NUMBERS), "a column of text"),
+        (infer_text_column, headed(), "columns: none"),
     ],
 )
-def test_what_cannot_be_guessed_is_an_error_that_shows_what_there_is(guess, given: Table, words: str) -> None:
+def test_columns_that_cannot_be_inferred_raise_and_list_columns(guess, given: TableSample, words: str) -> None:
     with pytest.raises(DataError, match=words):
         guess(given)
 
 
-def test_a_long_list_of_columns_is_cut_short() -> None:
+def test_long_column_lists_are_truncated() -> None:
     many = headed(*(f"column{n}" for n in range(100)))
     with pytest.raises(DataError, match="and 80 more") as caught:
-        named(many, "nothing like it")
+        resolve_column(many, "nothing like it")
     assert len(str(caught.value)) < 1000
-    assert str(Columns({"text": "a"}, {"text": "by name"}, many.columns)).endswith("...")
+    assert str(ColumnRoles({"text": "a"}, {"text": FoundBy.NAME}, many.columns)).endswith("...")

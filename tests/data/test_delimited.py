@@ -23,18 +23,18 @@ def lines(text: str) -> list[Line]:
 
 
 def cells(text: str, delimiter: str = ",") -> list[list[str] | str]:
-    return [row.fault.place if row.fault else row.cells for row in quoted_rows(lines(text), delimiter, PATH)]
+    return [row.error.location if row.error else row.cells for row in quoted_rows(lines(text), delimiter, PATH)]
 
 
 @given(TABLE, st.sampled_from(",;\t|"), st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]))
-def test_what_python_writes_comes_back(table: list[list[str]], delimiter: str, quoting: int) -> None:
+def test_csv_written_by_python_is_read_back(table: list[list[str]], delimiter: str, quoting: int) -> None:
     written = io.StringIO()
     csv.writer(written, delimiter=delimiter, quoting=quoting, lineterminator="\n").writerows(table)  # type: ignore[arg-type]
     assert cells(written.getvalue(), delimiter) == table
 
 
 @given(st.text(st.sampled_from('ab,"\n'), max_size=30))
-def test_what_python_reads_without_complaint_is_read_the_same(text: str) -> None:
+def test_csv_is_read_as_python_reads_it(text: str) -> None:
     found = cells(text)
     try:
         expected = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
@@ -45,11 +45,11 @@ def test_what_python_reads_without_complaint_is_read_the_same(text: str) -> None
 
 
 @given(st.lists(st.text(st.sampled_from('ab,"'), max_size=8), max_size=8))
-def test_no_good_line_is_lost_to_a_bad_one(rows: list[str]) -> None:
+def test_bad_rows_lose_no_good_rows(rows: list[str]) -> None:
     found = cells("".join(f"{row}\n" for row in [*rows, "last,row"]))
     assert found[-1] == ["last", "row"] or any(str(row).startswith("a.csv:") for row in found)
-    faults = [row for row in found if isinstance(row, str)]
-    assert len(faults) <= len(rows)
+    errors = [row for row in found if isinstance(row, str)]
+    assert len(errors) <= len(rows)
 
 
 @pytest.mark.parametrize(
@@ -61,15 +61,15 @@ def test_no_good_line_is_lost_to_a_bad_one(rows: list[str]) -> None:
         ('1,"two\nlines" x\nc,3\n', ["a.csv:2:7", ['lines" x'], ["c", "3"]]),
     ],
 )
-def test_after_a_stray_quote_reading_goes_on_with_the_next_line(text: str, expected: list[object]) -> None:
+def test_reading_continues_after_a_stray_quote(text: str, expected: list[object]) -> None:
     assert cells(text) == expected
 
 
-def test_a_row_that_spans_lines_is_at_its_first() -> None:
+def test_a_row_over_several_lines_has_its_first_line_number() -> None:
     assert [row.line for row in quoted_rows(lines('"a\nb\nc",1\nd,2\n'), ",", PATH)] == [1, 4]
 
 
-def test_an_open_quote_is_given_up_after_so_many_characters() -> None:
+def test_an_unclosed_quote_ends_at_max_chars() -> None:
     drawn = 0
 
     def endless() -> Iterator[Line]:
@@ -79,12 +79,12 @@ def test_an_open_quote_is_given_up_after_so_many_characters() -> None:
             drawn += 1
             yield Line(drawn + 1, "x" * 9)
 
-    first = next(quoted_rows(endless(), ",", PATH, longest=100))
-    assert first.fault is not None and first.fault.place == "a.csv:1:1"
+    first = next(quoted_rows(endless(), ",", PATH, max_chars=100))
+    assert first.error is not None and first.error.location == "a.csv:1:1"
     assert drawn < 12
 
 
-def test_in_tsv_quotes_are_letters_and_blank_lines_are_passed_over() -> None:
+def test_tsv_ignores_quotes_and_blank_lines() -> None:
     rows = list(split_rows(lines('"a\tb"\n\n\tc\n'), "\t"))
     assert [row.cells for row in rows] == [['"a', 'b"'], ["", "c"]]
     assert [row.line for row in rows] == [1, 3]
@@ -102,5 +102,5 @@ def test_in_tsv_quotes_are_letters_and_blank_lines_are_passed_over() -> None:
         ("", ","),
     ],
 )
-def test_the_delimiter_is_the_one_that_makes_even_rows(text: str, delimiter: str) -> None:
+def test_the_delimiter_gives_rows_of_equal_length(text: str, delimiter: str) -> None:
     assert guess_delimiter(lines(text), PATH) == delimiter

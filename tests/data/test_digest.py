@@ -9,7 +9,7 @@ from softlook.data import data_digest, file_digests
 from softlook.data.digest import content_digest, exact_digest
 
 
-def test_digests_do_not_change_from_one_release_to_the_next() -> None:
+def test_digests_are_stable_across_releases() -> None:
     # A split made by one release must be the split of the next, or what was held out is learnt from.
     assert content_digest("Hello  World") == content_digest("hello world") == EXPECTED
     assert exact_digest("hello world") == EXPECTED != exact_digest("Hello world")
@@ -18,7 +18,7 @@ def test_digests_do_not_change_from_one_release_to_the_next() -> None:
 EXPECTED = 9765549648086544720
 
 
-def test_one_changed_byte_changes_the_digest_and_a_new_name_does_not(tmp_path: Path) -> None:
+def test_the_digest_depends_on_content_not_on_names(tmp_path: Path) -> None:
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"
     first.write_bytes(b"words\n")
     second.write_bytes(b"words\n")
@@ -28,7 +28,7 @@ def test_one_changed_byte_changes_the_digest_and_a_new_name_does_not(tmp_path: P
     assert data_digest([second]) != same
 
 
-def test_the_order_of_files_counts(tmp_path: Path) -> None:
+def test_the_data_digest_depends_on_the_order(tmp_path: Path) -> None:
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"
     first.write_bytes(b"1")
     second.write_bytes(b"2")
@@ -36,6 +36,6 @@ def test_the_order_of_files_counts(tmp_path: Path) -> None:
     assert list(file_digests([first, second])) == [str(first), str(second)]
 
 
-def test_a_file_that_is_gone_is_an_error_with_its_name(tmp_path: Path) -> None:
+def test_a_missing_file_raises_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         file_digests([tmp_path / "a.txt"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from softlook.base.errors import DataError
-from softlook.data.files import find, format_of, packing_of
+from softlook.data.files import compression_of, find_files, format_of
 
 needs_links = pytest.mark.skipif(sys.platform == "win32", reason="a link needs rights on Windows")
 
@@ -19,12 +19,12 @@ def make(folder: Path, *names: str) -> None:
 
 
 def names(given: object, below: Path) -> list[str]:
-    return [path.relative_to(below).as_posix() for path in find(given)]  # type: ignore[arg-type]
+    return [path.relative_to(below).as_posix() for path in find_files(given)]  # type: ignore[arg-type]
 
 
 def said(given: object) -> str:
     with pytest.raises(DataError) as caught:
-        find(given)  # type: ignore[arg-type]
+        find_files(given)  # type: ignore[arg-type]
     assert all(row.isprintable() for row in str(caught.value).split("\n"))
     return str(caught.value)
 
@@ -42,63 +42,61 @@ def said(given: object) -> str:
         ("noending", "text", None),
     ],
 )
-def test_the_ending_says_the_format(name: str, format: str, packing: str | None) -> None:
-    assert (format_of(Path(name)), packing_of(Path(name))) == (format, packing)
+def test_the_suffix_gives_format_and_compression(name: str, format: str, packing: str | None) -> None:
+    assert (format_of(Path(name)), compression_of(Path(name))) == (format, packing)
 
 
-def test_a_folder_gives_its_files_at_any_depth_in_order(tmp_path: Path) -> None:
+def test_a_folder_gives_its_files_recursively_sorted(tmp_path: Path) -> None:
     make(tmp_path, "b.txt", "a/z.csv", "a/b/c.jsonl.gz", "c.doc", ".hidden.txt", ".git/x.txt")
     assert names(tmp_path, tmp_path) == ["a/b/c.jsonl.gz", "a/z.csv", "b.txt"]
 
 
-def test_files_named_by_hand_keep_their_order_and_may_have_any_ending(tmp_path: Path) -> None:
+def test_explicit_files_keep_their_order_and_any_suffix(tmp_path: Path) -> None:
     make(tmp_path, "b.en", "a.de")
     assert names([tmp_path / "b.en", str(tmp_path / "a.de")], tmp_path) == ["b.en", "a.de"]
 
 
-def test_a_missing_file_is_an_error_with_the_name_that_was_meant(tmp_path: Path) -> None:
+def test_a_missing_file_suggests_similar_names(tmp_path: Path) -> None:
     make(tmp_path, "reviews.csv", "other.txt")
     assert f"did you mean {tmp_path / 'reviews.csv'}?" in said(tmp_path / "review.csv")
 
 
-def test_a_missing_folder_is_named_rather_than_the_file_in_it(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     make(tmp_path, "corpus/a.txt")
     message = said(tmp_path / "corpsu" / "a.txt")
-    assert f"{tmp_path / 'corpsu'} is not there" in message and f"mean {tmp_path / 'corpus'}?" in message
+    assert f"{tmp_path / 'corpsu'} does not exist" in message and f"mean {tmp_path / 'corpus'}?" in message
 
 
-def test_nothing_like_it_gives_no_suggestion(tmp_path: Path) -> None:
+def test_no_similar_name_gives_no_suggestion(tmp_path: Path) -> None:
     assert "help" not in said(tmp_path / "zzz.csv")
 
 
-def test_a_file_taken_for_a_folder_is_missing(tmp_path: Path) -> None:
+def test_a_file_used_as_a_folder_raises(tmp_path: Path) -> None:
     make(tmp_path, "a.txt")
     assert "no such file" in said(tmp_path / "a.txt" / "b.txt")
 
 
-def test_no_paths_are_an_error() -> None:
+def test_no_paths_raise() -> None:
     assert "--data" in said([])
 
 
-def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
-    assert "holds no files" in said(tmp_path)
+def test_an_empty_folder_raises(tmp_path: Path) -> None:
+    assert "has no files" in said(tmp_path)
 
 
-def test_a_folder_without_known_endings_says_how_many_others_it_holds(tmp_path: Path) -> None:
+def test_a_folder_without_known_suffixes_raises(tmp_path: Path) -> None:
     make(tmp_path, "a.en", "a.de")
-    assert "holds 2 files" in said(tmp_path) and ".jsonl" in said(tmp_path)
+    assert "has 2 files" in said(tmp_path) and ".jsonl" in said(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 5000, ""])
-def test_a_name_no_file_can_have_is_an_error_or_the_folder_itself(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_file_name_raises(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert said(name)
 
 
 @needs_links
-def test_links_in_a_circle_are_followed_once(tmp_path: Path) -> None:
+def test_cyclic_links_are_followed_once(tmp_path: Path) -> None:
     make(tmp_path, "a/b.txt")
     (tmp_path / "a/up").symlink_to(tmp_path, target_is_directory=True)
     (tmp_path / "a/self").symlink_to(tmp_path / "a/self")
@@ -114,21 +112,21 @@ def test_a_file_with_two_names_in_a_folder_counts_once(tmp_path: Path) -> None:
 
 
 @needs_links
-def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path) -> None:
+def test_a_dangling_link_raises(tmp_path: Path) -> None:
     (tmp_path / "a.txt").symlink_to(tmp_path / "gone.txt")
     (tmp_path / "b.txt").symlink_to(tmp_path / "b.txt")
-    assert "gone.txt, which is not there" in said(tmp_path / "a.txt")
-    assert "leads back to itself" in said(tmp_path / "b.txt")
+    assert "gone.txt, which does not exist" in said(tmp_path / "a.txt")
+    assert "points to itself" in said(tmp_path / "b.txt")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes in folders")
-def test_a_pipe_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+def test_a_pipe_raises_before_it_is_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
     assert "more than once" in said(tmp_path / "pipe.txt")
-    assert "holds no files" in said(tmp_path)
+    assert "has no files" in said(tmp_path)
 
 
-def test_a_folder_one_may_not_look_into_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_folder_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make(tmp_path, "closed/a.txt")
 
     def refuse(path: Path) -> None:
@@ -139,14 +137,14 @@ def test_a_folder_one_may_not_look_into_is_an_error(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no names so long")
-def test_a_very_deep_folder_is_no_trouble(tmp_path: Path) -> None:
+def test_deep_folders_are_read(tmp_path: Path) -> None:
     deep = Path(*"d" * 200)
     make(tmp_path, str(deep / "a.txt"))
     assert names(tmp_path, tmp_path) == [(deep / "a.txt").as_posix()]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such names")
-def test_a_name_that_would_act_on_a_terminal_is_shown_harmless(tmp_path: Path) -> None:
+def test_control_characters_in_names_are_escaped(tmp_path: Path) -> None:
     make(tmp_path, "\x1b[2Ja.txt", "bad\udcff.txt")
     assert "\\x1b[2Ja.txt" in said(tmp_path / "\x1b[2Jb.txt")
-    assert len(find(tmp_path)) == 2
+    assert len(find_files(tmp_path)) == 2

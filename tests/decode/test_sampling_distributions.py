@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from softlook.decode import Said, generate, sample
-from softlook.decode.captured.speaker import why_not_planned
-from softlook.decode.picking import Sample, dice, drawn
+from softlook.decode import Multinomial, SequenceView, generate
+from softlook.decode.cuda_graphs.session import model_unsupported_reason
+from softlook.decode.sampling import SamplingParams, sample_inverse_cdf, seeded_uniform
 from softlook.models import GPT, GPTConfig
-from softlook.serve.asking import Ask, Manner, Ticket
-from softlook.serve.choosing import choose
+from softlook.serve.engine.request import EngineRequest, ScheduledRequest
+from softlook.serve.engine.sampler import sample_tokens
 
 LOGITS = [2.0, 1.5, 1.5, 1.0, 0.3, 0.0, -0.5, -1.0, -2.0, -4.0, -math.inf, 0.7]
-DRAWS, LEAST = 20_000, 1e-4
+DRAWS, MIN_CACHE_BYTES = 20_000, 1e-4
 """How often is drawn, and the p-value below which a sampler is wrong."""
 
 
@@ -49,19 +49,19 @@ def expected(logits: Sequence[float], how: Settings) -> list[float]:
     ids = sorted(range(len(scaled)), key=lambda id: (-scaled[id], id))
     if how.top_k is not None:
         ids = [id for id in ids if scaled[id] >= scaled[ids[how.top_k - 1]]]
-    chances = softmax(scaled, ids)
+    probabilities = softmax(scaled, ids)
     if how.top_p is not None:
         kept, total = list[int](), 0.0
         for id in ids:
             if kept and total >= how.top_p:
                 break
             kept.append(id)
-            total += chances[id]
-        chances = softmax(scaled, kept)
+            total += probabilities[id]
+        probabilities = softmax(scaled, kept)
     if how.min_p is not None:
-        best = max(chances)
-        chances = softmax(scaled, [id for id in ids if chances[id] >= how.min_p * best])
-    return chances
+        best = max(probabilities)
+        probabilities = softmax(scaled, [id for id in ids if probabilities[id] >= how.min_p * best])
+    return probabilities
 
 
 def softmax(scores: Sequence[float], ids: Sequence[int]) -> list[float]:
@@ -70,14 +70,14 @@ def softmax(scores: Sequence[float], ids: Sequence[int]) -> list[float]:
     return [weights.get(id, 0.0) / math.fsum(weights.values()) for id in range(len(scores))]
 
 
-def p_value(ids: Sequence[int], chances: Sequence[float]) -> float:
+def p_value(ids: Sequence[int], probabilities: Sequence[float]) -> float:
     """How likely counts at least as far from the expected ones are; 0 where an impossible token was drawn."""
-    counts = torch.tensor(ids).bincount(minlength=len(chances)).tolist()
-    if any(count and not chance for count, chance in zip(counts, chances, strict=True)):
+    counts = torch.tensor(ids).bincount(minlength=len(probabilities)).tolist()
+    if any(count and not chance for count, chance in zip(counts, probabilities, strict=True)):
         return 0.0
-    wanted = [(count, len(ids) * chance) for count, chance in zip(counts, chances, strict=True) if chance]
-    rare = [pair for pair in wanted if pair[1] < 5]
-    pairs = [pair for pair in wanted if pair[1] >= 5]
+    expected = [(count, len(ids) * chance) for count, chance in zip(counts, probabilities, strict=True) if chance]
+    rare = [pair for pair in expected if pair[1] < 5]
+    pairs = [pair for pair in expected if pair[1] >= 5]
     pairs += [(sum(count for count, _ in rare), sum(mean for _, mean in rare))] if sum(m for _, m in rare) > 1 else []
     statistic = sum((count - mean) ** 2 / mean for count, mean in pairs)
     half = torch.tensor([(len(pairs) - 1) / 2, statistic / 2], dtype=torch.float64)
@@ -85,85 +85,94 @@ def p_value(ids: Sequence[int], chances: Sequence[float]) -> float:
 
 
 def batched(how: Settings) -> list[int]:
-    said = [Said([1], (), number) for number in range(DRAWS)]
-    return sample(*how, seed=11)(torch.tensor([LOGITS]).expand(DRAWS, -1), said).tolist()
+    generated = [SequenceView([1], (), number) for number in range(DRAWS)]
+    return Multinomial(*how, seed=11)(torch.tensor([LOGITS]).expand(DRAWS, -1), generated).tolist()
 
 
 def unseeded(how: Settings) -> list[int]:
     torch.manual_seed(5)
-    return sample(*how)(torch.tensor([LOGITS]).expand(DRAWS, -1), [Said([1])] * DRAWS).tolist()
+    return Multinomial(*how)(torch.tensor([LOGITS]).expand(DRAWS, -1), [SequenceView([1])] * DRAWS).tolist()
 
 
 def one_by_one(how: Settings) -> list[int]:
-    pick, scores = sample(*how, seed=12), torch.tensor([LOGITS])
-    return [int(pick(scores, [Said([1], [0] * word, word)])) for word in range(2_000)]
+    pick, scores = Multinomial(*how, seed=12), torch.tensor([LOGITS])
+    return [int(pick(scores, [SequenceView([1], [0] * word, word)])) for word in range(2_000)]
 
 
-def served(how: Settings) -> list[int]:
-    manner, found = Manner(how.temperature, how.top_k, how.top_p, how.min_p), list[int]()
+def loaded_model(how: Settings) -> list[int]:
+    manner, found = SamplingParams(how.temperature, how.top_k, how.top_p, how.min_p), list[int]()
     for start in range(0, 4_000, 500):
-        tickets = [Ticket(Ask((1,), manner=manner, seed=start + at), lambda *told: None) for at in range(500)]
-        found += [one.id for one in choose(torch.tensor([LOGITS]).expand(500, -1), tickets)]  # pyright: ignore[reportAttributeAccessIssue]
+        requests = [
+            ScheduledRequest(EngineRequest((1,), sampling=manner, seed=start + at), lambda *kwargs: None)
+            for at in range(500)
+        ]
+        found += [one.id for one in sample_tokens(torch.tensor([LOGITS]).expand(500, -1), requests)]  # pyright: ignore[reportAttributeAccessIssue]
     return found
 
 
 def constant() -> GPT:
     """A model whose logits are always LOGITS, but for those that a model does not have: the infinite one is -30."""
     torch.manual_seed(0)
-    model = GPT(GPTConfig(vocab=len(LOGITS), context=64, dim=16, depth=1, heads=2, tied=False)).eval()
+    model = GPT(GPTConfig(vocab_size=len(LOGITS), context=64, dim=16, depth=1, heads=2, tie_embeddings=False)).eval()
     with torch.no_grad():
-        model.norm.weight.zero_()  # pyright: ignore
-        model.norm.bias.zero_()  # pyright: ignore
-        model.norm.bias[0] = 1.0  # pyright: ignore
-        model.head.weight.zero_()  # pyright: ignore
-        model.head.weight[:, 0] = torch.tensor([max(one, -30.0) for one in LOGITS])  # pyright: ignore
+        model.final_norm.weight.zero_()  # pyright: ignore
+        model.final_norm.bias.zero_()  # pyright: ignore
+        model.final_norm.bias[0] = 1.0  # pyright: ignore
+        model.lm_head.weight.zero_()  # pyright: ignore
+        model.lm_head.weight[:, 0] = torch.tensor([max(one, -30.0) for one in LOGITS])  # pyright: ignore
     return model
 
 
 def generated(how: Settings) -> list[int]:
-    answers = generate(constant(), [[1]] * 100, pick=sample(*how, seed=13), longest=30)
-    return [id for answer in answers for id in answer.ids]
+    outputs_of = generate(constant(), [[1]] * 100, sampler=Multinomial(*how, seed=13), max_new_tokens=30)
+    return [id for output in outputs_of for id in output.ids]
 
 
 SAMPLERS: dict[str, Callable[[Settings], list[int]]] = {
-    "batched": batched, "unseeded": unseeded, "one by one": one_by_one, "served": served, "generated": generated,
+    "batched": batched, "unseeded": unseeded, "one by one": one_by_one, "served": loaded_model, "generated": generated,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS.values(), ids=SAMPLERS)
 @pytest.mark.parametrize("how", SETTINGS.values(), ids=SETTINGS)
-def test_tokens_are_drawn_as_often_as_the_settings_say(how: Settings, sampler: Callable[[Settings], list[int]]) -> None:
-    assert p_value(sampler(how), expected([max(one, -30.0) for one in LOGITS], how)) > LEAST
+def test_token_frequencies_match_the_settings(how: Settings, sampler: Callable[[Settings], list[int]]) -> None:
+    assert p_value(sampler(how), expected([max(one, -30.0) for one in LOGITS], how)) > MIN_CACHE_BYTES
 
 
 @pytest.mark.parametrize("how", [SETTINGS["plain"], SETTINGS["all"]], ids=["plain", "all"])
-def test_captured_steps_draw_as_often_as_the_settings_say(how: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream: Any = sys.modules["softlook.decode.stream"]
-    monkeypatch.setattr(stream, "why_not", lambda speaker: why_not_planned(speaker))
-    monkeypatch.setattr(stream, "WORTH", 1)
-    assert p_value(generated(how), expected([max(one, -30.0) for one in LOGITS], how)) > LEAST
+def test_graph_token_frequencies_match_the_settings(how: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream: Any = sys.modules["softlook.decode.generation"]
+    monkeypatch.setattr(stream, "graph_unsupported_reason", lambda decoder: model_unsupported_reason(decoder))
+    monkeypatch.setattr(stream, "MIN_TOKENS_TO_CAPTURE", 1)
+    assert p_value(generated(how), expected([max(one, -30.0) for one in LOGITS], how)) > MIN_CACHE_BYTES
 
 
-def thrown(seed: int) -> torch.Tensor:
-    return torch.tensor([dice(seed, number, 0) for number in range(DRAWS)], dtype=torch.float64)
+def uniforms(seed: int) -> torch.Tensor:
+    return torch.tensor([seeded_uniform(seed, number, 0) for number in range(DRAWS)], dtype=torch.float64)
 
 
 SCORES = torch.tensor([LOGITS]).expand(DRAWS, -1)
 WRONG: dict[str, tuple[Settings, Callable[[], torch.Tensor]]] = {
-    "a temperature that is 10 % off": (Settings(), lambda: drawn(SCORES / 1.1, thrown(1))),
-    "one token too many": (Settings(1.0, 4), lambda: drawn(Sample(top_k=5).warped(SCORES), thrown(1))),
-    "one token too few": (Settings(1.0, 4), lambda: drawn(Sample(top_k=3).warped(SCORES), thrown(1))),
+    "a temperature that is 10 % off": (Settings(), lambda: sample_inverse_cdf(SCORES / 1.1, uniforms(1))),
+    "one token too many": (
+        Settings(1.0, 4),
+        lambda: sample_inverse_cdf(Multinomial(top_k=5).warp_logits(SCORES), uniforms(1)),
+    ),
+    "one token too few": (
+        Settings(1.0, 4),
+        lambda: sample_inverse_cdf(Multinomial(top_k=3).warp_logits(SCORES), uniforms(1)),
+    ),
     "top_p before the temperature": (
         Settings(1.8, None, 0.6),
-        lambda: drawn(Sample(top_p=0.6).warped(SCORES) / 1.8, thrown(1)),
+        lambda: sample_inverse_cdf(Multinomial(top_p=0.6).warp_logits(SCORES) / 1.8, uniforms(1)),
     ),
-    "ids that are one off": (Settings(), lambda: (drawn(SCORES, thrown(1)) + 1) % len(LOGITS)),
-    "dice that are not even": (Settings(), lambda: drawn(SCORES, thrown(1) ** 1.05)),
-    "the same dice for every two": (Settings(), lambda: drawn(SCORES, (thrown(1) * 8).floor() / 8)),
+    "ids that are one off": (Settings(), lambda: (sample_inverse_cdf(SCORES, uniforms(1)) + 1) % len(LOGITS)),
+    "dice that are not even": (Settings(), lambda: sample_inverse_cdf(SCORES, uniforms(1) ** 1.05)),
+    "the same dice for every two": (Settings(), lambda: sample_inverse_cdf(SCORES, (uniforms(1) * 8).floor() / 8)),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_sampler_that_is_wrong_is_found_out(name: str) -> None:
+def test_wrong_samplers_are_detected(name: str) -> None:
     how, wrong = WRONG[name]
-    assert p_value(wrong().tolist(), expected(LOGITS, how)) < LEAST
+    assert p_value(wrong().tolist(), expected(LOGITS, how)) < MIN_CACHE_BYTES

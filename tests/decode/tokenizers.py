@@ -1,9 +1,9 @@
-"""Tokenizers of every manner in which ids become text."""
+"""Tokenizers of every decoder type."""
 
 from tokenizers import Tokenizer, decoders, models
 
 from softlook.tokens import TextTokenizer, train_tokenizer
-from softlook.tokens.special import SPECIAL
+from softlook.tokens.special_tokens import SPECIAL_TOKENS
 
 TEXTS = [
     "she sells sea shells by the sea shore",
@@ -15,45 +15,45 @@ TEXTS = [
 def sentencepiece() -> Tokenizer:
     """Pieces with a mark for the space before them, and bytes where there is no piece: as in Llama 2."""
     pieces = ["\u2581", "\u2581the", "\u2581sea", "shell", "s", "a", "b", "\u2581a", "é", "\u2581\u2581", "�"]
-    tokens = [*SPECIAL, *[f"<0x{byte:02X}>" for byte in range(256)], *pieces]
+    tokens = [*SPECIAL_TOKENS, *[f"<0x{byte:02X}>" for byte in range(256)], *pieces]
     tokenizer = Tokenizer(models.BPE({token: id for id, token in enumerate(tokens)}, [], byte_fallback=True))
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
-    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
 
 
 def metaspace() -> Tokenizer:
     """Marks for spaces, the first of which stands for none: as in T5."""
-    tokens = [*SPECIAL, "\u2581", "\u2581the", "\u2581sea", "shell", "s", "é", "\u2581\u2581", "日"]
+    tokens = [*SPECIAL_TOKENS, "\u2581", "\u2581the", "\u2581sea", "shell", "s", "é", "\u2581\u2581", "日"]
     tokenizer = Tokenizer(models.BPE({token: id for id, token in enumerate(tokens)}, []))
     tokenizer.decoder = decoders.Metaspace()
-    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
 
 
 def wordpiece() -> Tokenizer:
     """Words, and pieces that go on without a space: as in BERT."""
-    tokens = [*SPECIAL, "the", "sea", "##shell", "##s", ".", "n't", ",", "don", "é"]
+    tokens = [*SPECIAL_TOKENS, "the", "sea", "##shell", "##s", ".", "n't", ",", "don", "é"]
     tokenizer = Tokenizer(models.WordPiece({token: id for id, token in enumerate(tokens)}, unk_token="<unk>"))
     tokenizer.decoder = decoders.WordPiece()
-    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
 
 
 def suffixed() -> Tokenizer:
     """Pieces with a mark for the end of a word, which is a space unless it is the last: as in the first GPT."""
-    tokens = [*SPECIAL, "the</w>", "sea</w>", "sh", "ell", "s</w>", ".</w>"]
+    tokens = [*SPECIAL_TOKENS, "the</w>", "sea</w>", "sh", "ell", "s</w>", ".</w>"]
     tokenizer = Tokenizer(models.BPE({token: id for id, token in enumerate(tokens)}, [], end_of_word_suffix="</w>"))
     tokenizer.decoder = decoders.BPEDecoder()
-    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
 
 
 TOKENIZERS: dict[str, TextTokenizer] = {
     **{
-        kind: TextTokenizer(train_tokenizer(TEXTS, kind=kind, vocab=320))
+        kind: TextTokenizer(train_tokenizer(TEXTS, model_type=kind, vocab_size=320))
         for kind in ("bpe", "bytes", "characters", "words")
     },
     "sentencepiece": TextTokenizer(sentencepiece()),

@@ -1,4 +1,4 @@
-"""The figure about norms and warm-up is what the script found out, and the page about training says the same."""
+"""The figure of norm placement and warmup shows the recorded numbers, and the training guide quotes them."""
 
 import importlib.util
 import json
@@ -31,16 +31,16 @@ def found() -> dict[str, Any]:
 
 
 def last(found: dict[str, Any], norm: str, *, warm: bool) -> list[float]:
-    """The losses that such runs ended with."""
+    """The final losses of these runs."""
     return [run["loss"][-1][1] for run in found["runs"] if run["norm"] == norm and (run["warmup"] > 0) == warm]
 
 
-def test_the_figure_is_drawn_from_the_numbers_beside_it(example: ModuleType, found: dict[str, Any]) -> None:
+def test_the_figure_is_drawn_from_the_recorded_numbers(example: ModuleType, found: dict[str, Any]) -> None:
     assert example.draw(found) == FIGURE.read_text(encoding="utf-8")
     ElementTree.fromstring(example.draw(found))
 
 
-def test_only_post_norm_without_warmup_learned_nothing(found: dict[str, Any]) -> None:
+def test_only_post_norm_without_warmup_fails_to_learn(found: dict[str, Any]) -> None:
     stuck = last(found, "post", warm=False)
     assert min(stuck) > 0.98 * found["knowing_nothing"]
     for norm, warm in (("pre", False), ("pre", True), ("post", True)):
@@ -48,7 +48,7 @@ def test_only_post_norm_without_warmup_learned_nothing(found: dict[str, Any]) ->
         assert max(losses) < found["knowing_nothing"] / 4
 
 
-def test_gradients_grow_towards_the_output_with_norms_behind_and_not_with_norms_before(example: ModuleType) -> None:
+def test_gradients_grow_towards_the_output_with_post_norm_only(example: ModuleType) -> None:
     dates = example.make_dates(500)
     post, pre = (example.gradients(dates, norm, seed=0) for norm in ("post", "pre"))
     assert post == sorted(post) and post[-1] > 2 * post[0]
@@ -56,7 +56,7 @@ def test_gradients_grow_towards_the_output_with_norms_behind_and_not_with_norms_
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_that_shows_the_figure_tells_its_numbers(page: Path, found: dict[str, Any]) -> None:
+def test_pages_with_the_figure_quote_its_numbers(page: Path, found: dict[str, Any]) -> None:
     text = page.read_text(encoding="utf-8")
     for norm in ("pre", "post"):
         for warm in (False, True):

@@ -1,4 +1,4 @@
-"""Every promise in the documentation names the test that holds it, and that test exists."""
+"""Every guarantee in the documentation names an existing test."""
 
 import ast
 import re
@@ -10,13 +10,13 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/guide/promises.md"
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 LINES = PAGE.read_text(encoding="utf-8").splitlines()
-ROWS = [line for line in LINES if line.startswith("| ") and "promise |" not in line]
+ROWS = [line for line in LINES if line.startswith("| ") and "guarantee | test" not in line]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[2:60])
-def test_every_promise_names_tests_that_exist(row: str) -> None:
+def test_every_guarantee_names_tests_that_exist(row: str) -> None:
     named = NAMED.findall(row)
-    assert named, f"which test holds this? {row}"
+    assert named, f"no test: {row}"
     assert row.count("::") == len(named), "a test is named as `tests/FILE.py::NAME`"
     for file, name in named:
         module = ast.parse((ROOT / file).read_text(encoding="utf-8"))

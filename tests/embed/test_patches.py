@@ -5,18 +5,18 @@ import torch
 from torch.testing import assert_close
 
 from softlook import ShapeError
-from softlook.embed import PatchEmbedding
+from softlook.embed import ClassToken, PatchEmbedding
 
 
 def test_a_patch_is_a_linear_layer_on_its_own_points() -> None:
-    embed, images = PatchEmbedding(channels=2, patch=3, dim=5), torch.randn(4, 2, 6, 9)
+    embed, images = PatchEmbedding(channels=2, patch_size=3, dim=5), torch.randn(4, 2, 6, 9)
     squares = images.unflatten(2, (2, 3)).unflatten(4, (3, 3)).permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
-    own = embed.to_vectors
+    own = embed.proj
     assert_close(embed(images), torch.nn.functional.linear(squares, own.weight.flatten(1), own.bias))
 
 
 def test_patches_come_row_by_row_and_do_not_touch() -> None:
-    embed, images = PatchEmbedding(channels=1, patch=2, dim=3), torch.randn(1, 1, 4, 6)
+    embed, images = PatchEmbedding(channels=1, patch_size=2, dim=3), torch.randn(1, 1, 4, 6)
     changed = images.clone()
     changed[0, 0, 2, 3] += 1  # the second row of patches, the second column
     moved = (embed(changed) != embed(images)).any(-1)[0]
@@ -24,10 +24,24 @@ def test_patches_come_row_by_row_and_do_not_touch() -> None:
 
 
 def test_images_that_do_not_fit_are_refused() -> None:
-    embed = PatchEmbedding(channels=3, patch=4, dim=8)
-    with pytest.raises(ShapeError, match=r"images of 3 channels are wanted, .*; \(1, 1, 8, 8\) came"):
+    embed = PatchEmbedding(channels=3, patch_size=4, dim=8)
+    with pytest.raises(ShapeError, match=r"expected images \(B, 3, height, width\), got \(1, 1, 8, 8\)"):
         embed(torch.randn(1, 1, 8, 8))
-    with pytest.raises(ShapeError, match="an image of 8 x 10 points cannot be cut into squares of 4 x 4"):
+    with pytest.raises(ShapeError, match="an image of 8 x 10 pixels cannot be divided into patches of 4 x 4 pixels:"):
         embed(torch.randn(1, 3, 8, 10))
-    with pytest.raises(ShapeError, match="an image of 0 x 8 points"):
+    with pytest.raises(ShapeError, match="an image of 0 x 8 pixels cannot be divided into patches of 4 x 4 pixels: resize"):
         embed(torch.randn(1, 3, 0, 8))
+
+
+def test_class_token_is_prepended_to_every_sequence() -> None:
+    cls_token, x = ClassToken(4), torch.randn(2, 3, 4)
+    output = cls_token(x)
+    assert torch.equal(output[:, 1:], x)
+    assert torch.equal(output[:, 0], cls_token.vector.expand(2, -1))
+
+
+def test_class_token_is_trained() -> None:
+    cls_token = ClassToken(4)
+    cls_token(torch.randn(2, 3, 4)).sum().backward()
+    assert cls_token.vector.grad is not None
+    torch.testing.assert_close(cls_token.vector.grad, torch.full((4,), 2.0))

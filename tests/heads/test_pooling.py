@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from softlook.heads import DensePool, FirstPool, LengthOne, MeanPool
+from softlook.heads import ClsPool, L2Normalize, MeanPool, Pooler
 
 PRESENT = torch.tensor([[True, True, True, False], [True, False, False, False]])
 POOLS = {
     "mean": MeanPool(),
-    "first": FirstPool(),
-    "dense": DensePool(MeanPool(), 3, torch.tanh),
-    "length one": LengthOne(MeanPool()),
+    "first": ClsPool(),
+    "dense": Pooler(MeanPool(), 3, torch.tanh),
+    "length one": L2Normalize(MeanPool()),
 }
 
 
@@ -40,7 +40,7 @@ def test_padding_on_the_left_pools_like_padding_on_the_right(pool: nn.Module, x:
 def test_the_mean_forgets_the_order_and_the_first_does_not(x: Tensor) -> None:
     turned = x.flip(1)
     torch.testing.assert_close(MeanPool()(turned), MeanPool()(x))
-    assert not torch.allclose(FirstPool()(turned), FirstPool()(x))
+    assert not torch.allclose(ClsPool()(turned), ClsPool()(x))
 
 
 def test_the_mean_of_no_token_at_all_is_zero_with_no_nan_in_its_gradient(x: Tensor) -> None:
@@ -53,11 +53,11 @@ def test_the_mean_of_no_token_at_all_is_zero_with_no_nan_in_its_gradient(x: Tens
 
 
 def test_a_dense_pool_bends_a_linear_map_of_the_pooled_vector(x: Tensor) -> None:
-    pool = DensePool(FirstPool(), 3, torch.relu)
-    torch.testing.assert_close(pool(x), torch.relu(x[:, 0] @ pool.to_pooled.weight.T + pool.to_pooled.bias))
+    pool = Pooler(ClsPool(), 3, torch.relu)
+    torch.testing.assert_close(pool(x), torch.relu(x[:, 0] @ pool.dense.weight.T + pool.dense.bias))
 
 
 def test_length_one_keeps_the_direction(x: Tensor) -> None:
-    pooled, mean = LengthOne(MeanPool())(x), MeanPool()(x)
+    pooled, mean = L2Normalize(MeanPool())(x), MeanPool()(x)
     torch.testing.assert_close(pooled.norm(dim=-1), torch.ones(2))
     torch.testing.assert_close(pooled * mean.norm(dim=-1, keepdim=True), mean)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from softlook.ops import cpu
+from softlook.ops.backends import sdpa_cpu
 
 
 @pytest.fixture(autouse=True)
 def the_fused_kernel_answers_small_questions_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "FEW", 0)
-    monkeypatch.setattr(cpu, "SHORT", 0)
+    monkeypatch.setattr(sdpa_cpu, "MATH_MAX_QUERIES", 0)
+    monkeypatch.setattr(sdpa_cpu, "MATH_MAX_LENGTH_WITH_GRAD", 0)

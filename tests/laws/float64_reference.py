@@ -146,19 +146,19 @@ def _softmax(scores: Tensor, seen: Tensor, sink: Tensor | None) -> tuple[Tensor,
 
 def _scores(problem: Problem, query: Tensor, key: Tensor, leaves: Leaves) -> tuple[Tensor, float]:
     """Scores before they are scaled, and the scale."""
-    spec: Spec = problem.score or ("scaled", None)
+    spec: Spec = problem.score or ("scaled_dot", None)
     name, *given = spec
     products = torch.einsum("bhtd,bhsd->bhts", query, key)
     scale = 1.0
     match name:
         case "dot":
             raw = products
-        case "scaled":
+        case "scaled_dot":
             raw, scale = products, query.shape[3] ** -0.5 if given[0] is None else 1 / given[0]
         case "cosine":
             long = query.norm(dim=-1).clamp(min=1e-12)[..., None] * key.norm(dim=-1).clamp(min=1e-12)[:, :, None]
             raw, scale = products / long, 1 / given[0]
-        case "distance":
+        case "squared_distance":
             raw, scale = products - key.square().sum(-1)[:, :, None] / 2, 1 / given[0]
         case "bilinear":
             weight = leaves[given[0]].expand(query.shape[1], -1, -1)

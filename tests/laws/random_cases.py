@@ -102,9 +102,9 @@ class Drawing:
         own = lambda *shape: self.random.choice([shape, (H, *shape)])  # noqa: E731
         makers: list[Any] = [
             lambda: ("dot",),
-            lambda: ("scaled", 2.0),
+            lambda: ("scaled_dot", 2.0),
             lambda: ("cosine", 0.5),
-            lambda: ("distance", 4.0),
+            lambda: ("squared_distance", 4.0),
             lambda: ("bilinear", self.leaf("weight", *own(D, D), over=4), 1.5),
             lambda: (
                 "additive",
@@ -129,7 +129,7 @@ class Drawing:
             lambda: ("t5", self.leaf(name, 8, H), True, 7),
             lambda: ("t5", self.leaf(name, 6, H), False, 11),
         ]
-        if problem.score is None or problem.score[0] in ("dot", "scaled"):
+        if problem.score is None or problem.score[0] in ("dot", "scaled_dot"):
             vectors = lambda end, *shape: self.leaf(name + end, *shape)  # noqa: E731
             makers += [
                 lambda: ("shaw", vectors("keys", 5, D), None),
@@ -150,7 +150,7 @@ def laid_out(tensor: Tensor, layout: str) -> Tensor:
         return tensor.transpose(1, 2).contiguous().transpose(1, 2)
     if layout == "gapped":
         return torch.stack([tensor, tensor + 1], -1)[..., 0]
-    if layout == "offset":
+    if layout == "position_offset":
         return pad(tensor, (1, 2))[..., 1:-2]
     return tensor
 
@@ -185,7 +185,7 @@ def _mask(mask: Spec, keys: int) -> masks.Mask:
         case "padding":
             return masks.padding(given[0])
         case "left padding":
-            return masks.padding(given[0], left_of=keys)
+            return masks.padding(given[0], side="left", length=keys)
         case "documents":
             rows = [None if ids is None else torch.tensor(ids, dtype=torch.long) for ids in given]
             assert rows[0] is not None

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from softlook import attention, attention_and_look, look, masks
 from softlook.ops import statistics
-from softlook.ops.looking import EVERYTHING
+from softlook.ops.look import ALL_STATS
 from softlook.ops.merge import merge_looks, merge_outputs
-from tests.asking import Case, Made, cases, close, small_tiles
-from tests.laws.test_looks import told_by_the_whole_map
+from tests.laws.test_look import told_by_the_whole_map
 from tests.memory import LargestTensor
+from tests.ops_cases import Case, Made, cases, close, small_tiles
 
-DIFFERENTIABLE = [name for name in EVERYTHING if name != "top_indices"]
+DIFFERENTIABLE = [name for name in ALL_STATS if name != "top_indices"]
 TOP, BINS = 2, 3
 
 
@@ -42,11 +42,11 @@ def no_ties(case: Case) -> bool:
 def test_the_gradient_of_each_statistic_is_that_of_the_whole_map(case: Case, tiles: str) -> None:
     assume(no_ties(case))
     inputs = [case.query.requires_grad_(), case.key.requires_grad_()]
-    wanted = told_by_the_whole_map(case, TOP, BINS)
+    expected = told_by_the_whole_map(case, TOP, BINS)
     with nullcontext() if tiles == "one tile" else small_tiles():
-        seen = look(case.query, case.key, **case.options, ask=DIFFERENTIABLE, top=TOP, bins=BINS)
+        seen = look(case.query, case.key, **case.options, stats=DIFFERENTIABLE, top_k=TOP, bins=BINS)
         for name in DIFFERENTIABLE:
-            for one, other in zip(gradients(seen.found[name], inputs), gradients(wanted[name], inputs), strict=True):
+            for one, other in zip(gradients(seen.values[name], inputs), gradients(expected[name], inputs), strict=True):
                 close(one, other, 1e-7)
 
 
@@ -58,11 +58,11 @@ def test_mix_and_spread_carry_the_gradients_of_the_map_and_of_what_they_carry(ca
     repeats = case.sizes[1] // case.key.shape[1]
     with small_tiles():
         seen = look(case.query, case.key, **case.options)
-        came = gradients(seen.mix(case.value), [case.query, case.value])
-        came += gradients(seen.spread(amounts), [case.query, amounts])
-    wanted = gradients(case.weights() @ case.value.repeat_interleave(repeats, 1), [case.query, case.value])
-    wanted += gradients(case.weights().mT @ amounts, [case.query, amounts])
-    for one, other in zip(came, wanted, strict=True):
+        actual = gradients(seen.mix(case.value), [case.query, case.value])
+        actual += gradients(seen.spread(amounts), [case.query, amounts])
+    expected = gradients(case.weights() @ case.value.repeat_interleave(repeats, 1), [case.query, case.value])
+    expected += gradients(case.weights().mT @ amounts, [case.query, amounts])
+    for one, other in zip(actual, expected, strict=True):
         close(one, other, 1e-8)
 
 
@@ -70,8 +70,8 @@ def test_mix_and_spread_carry_the_gradients_of_the_map_and_of_what_they_carry(ca
 def test_the_look_beside_an_output_has_the_gradient_of_a_look_alone(sink: float | None) -> None:
     made = Made(torch.Generator().manual_seed(3), torch.float64)
     query, key, value = made.normal(1, 2, 4, 3).requires_grad_(), made.normal(1, 2, 5, 3), made.normal(1, 2, 5, 3)
-    beside = attention_and_look(query, key, value, sink=sink, ask="lse")[1].lse
-    alone = look(query, key, sink=sink, ask="lse").lse
+    beside = attention_and_look(query, key, value, sink=sink, stats="lse")[1].lse
+    alone = look(query, key, sink=sink, stats="lse").lse
     close(gradients(beside, [query])[0], gradients(alone, [query])[0])
 
 
@@ -88,7 +88,7 @@ def merged_and_whole(**options: Any) -> tuple[list[Tensor], list[Tensor]]:
         part: dict[str, Any] = {"bias": bias[..., a:b], **options}
         if "mask" in options:
             part["mask"] = options["mask"][..., a:b]
-        lses.append(look(query, key[:, :, a:b], ask="lse", **part).lse)
+        lses.append(look(query, key[:, :, a:b], stats="lse", **part).lse)
         outputs.append(attention(query, key[:, :, a:b], value[:, :, a:b], **part))
     merged = merge_outputs(outputs, lses)
     whole = attention(query, key, value, bias=bias, **options)
@@ -109,13 +109,13 @@ def test_merged_outputs_have_the_gradients_of_the_whole(options: dict[str, Any])
 def test_merged_statistics_have_the_gradients_of_the_whole() -> None:
     made = Made(torch.Generator().manual_seed(23), torch.float64)
     query, key = made.normal(1, 2, 3, 4).requires_grad_(), made.normal(1, 2, 7, 4)
-    names = ("lse", "entropy", "effective_keys", "strongest")
+    names = ("lse", "entropy", "effective_keys", "max_weight")
     mask = torch.ones(3, 7, dtype=torch.bool)
     mask[0], mask[1, :3] = False, False
-    parts = [look(query, key[:, :, a:b], mask=mask[:, a:b], ask=names) for a, b in SPANS]
-    merged, whole = merge_looks(parts), look(query, key, mask=mask, ask=names)
+    parts = [look(query, key[:, :, a:b], mask=mask[:, a:b], stats=names) for a, b in SPANS]
+    merged, whole = merge_looks(parts), look(query, key, mask=mask, stats=names)
     for name in names:
-        close(gradients(merged.found[name], [query])[0], gradients(whole.found[name], [query])[0])
+        close(gradients(merged.values[name], [query])[0], gradients(whole.values[name], [query])[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
@@ -123,7 +123,7 @@ def test_merged_statistics_have_the_gradients_of_the_whole() -> None:
 def test_a_large_gradient_of_a_statistic_stays_finite_beside_hidden_keys(name: str, dtype: torch.dtype) -> None:
     query = torch.randn(1, 1, 6, 4, dtype=dtype, requires_grad=True)
     mask = masks.causal() & masks.dense(torch.tensor([True] * 3 + [False] * 3).repeat(6, 1).T)
-    seen = look(query, query.detach(), mask=mask, ask=(name,), bins=2).found[name]
+    seen = look(query, query.detach(), mask=mask, stats=(name,), bins=2).values[name]
     (gradient,) = torch.autograd.grad(1000 * seen.masked_fill(seen.isinf(), 0).sum(), query)
     assert gradient.isfinite().all()
 
@@ -131,21 +131,21 @@ def test_a_large_gradient_of_a_statistic_stays_finite_beside_hidden_keys(name: s
 def test_weights_that_tie_where_scores_do_not_leave_the_gradient_right() -> None:
     near = torch.tensor([0.1, 0.1 + 1e-8, -1.0])
     key = near.view(1, 1, 3, 1).requires_grad_()
-    lse = look(torch.ones(1, 1, 1, 1), key, scale=1.0, ask="lse").lse
+    lse = look(torch.ones(1, 1, 1, 1), key, scale=1.0, stats="lse").lse
     (gradient,) = torch.autograd.grad(lse.sum(), key)
     torch.testing.assert_close(gradient.flatten(), near.softmax(-1))
 
 
 def test_a_gradient_through_a_look_never_holds_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "ELEMENTS", {"cpu": 1 << 13, "cuda": 1 << 13})
-    monkeypatch.setattr(statistics, "SMALL", 0)
+    monkeypatch.setattr(statistics, "TILE_ELEMENTS", {"cpu": 1 << 13, "cuda": 1 << 13})
+    monkeypatch.setattr(statistics, "RECOMPUTE_ABOVE", 0)
     T, held = 512, []
     query, key = torch.randn(1, 2, T, 4, requires_grad=True), torch.randn(1, 1, T, 4)
     with torch.autograd.graph.saved_tensors_hooks(lambda x: (held.append(x.numel()), x)[1], lambda x: x):
-        seen = look(query, key, ask=DIFFERENTIABLE, bins=16)
+        seen = look(query, key, stats=DIFFERENTIABLE, bins=16)
     assert max(held, default=0) < T * T
     with LargestTensor() as largest:
-        torch.autograd.grad(torch.stack([part.sum() for part in seen.found.values()]).sum(), query)
+        torch.autograd.grad(torch.stack([part.sum() for part in seen.values.values()]).sum(), query)
     assert largest.elements <= 2 * 16 * T * 2, f"{largest.elements} numbers at once by {largest.name}"
 
 

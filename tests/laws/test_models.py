@@ -9,22 +9,26 @@ from torch.testing import assert_close
 
 from softlook import masks, models
 from softlook.ops.packing import pack
-from tests.models.tiny import TINY, VOCAB, Inputs, Tiny, present
+from tests.models.tiny import TINY, VOCAB, Inputs, Tiny, padding_mask
 
 SPEAKING = [tiny for tiny in TINY.values() if tiny.sequence is not None]
 REMEMBERING = [tiny for tiny in TINY.values() if tiny.memory is not None]
 PADDED = [
     tiny
     for tiny in TINY.values()
-    if (tiny.takes("present") or tiny.takes("source_present")) and getattr(tiny.config, "head", "") != "pretraining"
+    if (tiny.takes("padding_mask") or tiny.takes("source_padding_mask"))
+    and getattr(tiny.config, "head", "") != "pretraining"
 ]
 """Two answers in one are those of the two models with one head each."""
 PACKED = [
     tiny
     for tiny in TINY.values()
-    if tiny.takes("positions") and tiny.takes("mask") and getattr(tiny.config, "head", "words") == "words"
+    if tiny.takes("ids")
+    and tiny.takes("positions")
+    and tiny.takes("mask")
+    and getattr(tiny.config, "head", "masked_lm") == "masked_lm"
 ]
-"""They say something at every place of a row."""
+"""Models with an output at every position."""
 CLOSE: dict[str, Any] = {"atol": 1e-5, "rtol": 1e-4}
 
 
@@ -35,23 +39,23 @@ def every(tinies: list[Tiny]) -> Any:
 @every(SPEAKING)
 def test_changing_the_future_does_not_change_the_past(tiny: Tiny) -> None:
     model, inputs = tiny.build(), tiny.inputs()
-    said = tiny.ask(model, inputs)
+    output = tiny.ask(model, inputs)
     name = str(tiny.sequence)
     changed = {**inputs, name: inputs[name].clone()}
     changed[name][:, 4] = (changed[name][:, 4] + 1) % VOCAB
     again = tiny.ask(model, changed)
-    assert_close(again[:, :4], said[:, :4], **CLOSE)
-    assert (again[:, 4:] - said[:, 4:]).abs().max() > 1e-4
+    assert_close(again[:, :4], output[:, :4], **CLOSE)
+    assert (again[:, 4:] - output[:, 4:]).abs().max() > 1e-4
 
 
 @every(REMEMBERING)
-def test_a_memory_changes_speed_and_not_answers(tiny: Tiny) -> None:
+def test_a_cache_does_not_change_the_output(tiny: Tiny) -> None:
     model, inputs, name = tiny.build(), tiny.inputs(), str(tiny.sequence)
     assert tiny.memory is not None
     memory = tiny.memory()
     with torch.no_grad():
         steps = [
-            tiny.ask(model, {**inputs, name: part, "memory": memory}) for part in inputs[name].split([3, 1, 2, 1], 1)
+            tiny.ask(model, {**inputs, name: part, "cache": memory}) for part in inputs[name].split([3, 1, 2, 1], 1)
         ]
         assert_close(torch.cat(steps, 1), tiny.ask(model, inputs), **CLOSE)
 
@@ -59,58 +63,60 @@ def test_a_memory_changes_speed_and_not_answers(tiny: Tiny) -> None:
 def padded(tiny: Tiny) -> Inputs:
     """Inputs of which some tokens are padding."""
     inputs = tiny.inputs()
-    if tiny.takes("present") and "present" not in inputs:
-        inputs["present"] = present(*inputs["ids"].shape)
+    if tiny.takes("padding_mask") and "padding_mask" not in inputs:
+        inputs["padding_mask"] = padding_mask(*inputs["ids"].shape)
     return inputs
 
 
 @every(PADDED)
-def test_what_stands_in_the_padding_changes_nothing(tiny: Tiny) -> None:
+def test_padding_tokens_do_not_matter(tiny: Tiny) -> None:
     model, inputs = tiny.build(), padded(tiny)
-    ids, there = ("ids", "present") if tiny.takes("present") else ("source", "source_present")
-    assert not inputs[there].all()
-    other = {**inputs, ids: torch.where(inputs[there], inputs[ids], (inputs[ids] + 1) % VOCAB)}
+    ids, padding = ("ids", "padding_mask") if tiny.takes("padding_mask") else ("source", "source_padding_mask")
+    assert not inputs[padding].all()
+    other = {**inputs, ids: torch.where(inputs[padding], inputs[ids], (inputs[ids] + 1) % VOCAB)}
     one, two = tiny.ask(model, inputs), tiny.ask(model, other)
     if (
-        one.shape[:2] == inputs[there].shape and there == "present"
-    ):  # something is said at every place: look at the real
-        one, two = one[inputs[there]], two[inputs[there]]
+        one.shape[:2] == inputs[padding].shape and padding == "padding_mask"
+    ):  # something is output at every place: look at the real
+        one, two = one[inputs[padding]], two[inputs[padding]]
     assert_close(one, two, **CLOSE)
 
 
 @every(PADDED)
-def test_a_padded_row_is_answered_as_if_it_were_alone(tiny: Tiny) -> None:
+def test_a_padded_row_matches_the_row_alone(tiny: Tiny) -> None:
     model, inputs = tiny.build(), padded(tiny)
-    ids, there = ("ids", "present") if tiny.takes("present") else ("source", "source_present")
+    ids, padding = ("ids", "padding_mask") if tiny.takes("padding_mask") else ("source", "source_padding_mask")
     whole = tiny.ask(model, inputs)
-    for row, length in enumerate(inputs[there].sum(1).tolist()):
+    for row, length in enumerate(inputs[padding].sum(1).tolist()):
         alone = {name: value[row : row + 1] for name, value in inputs.items()}
-        for name in {ids, there, "segments"} & alone.keys():
+        for name in {ids, padding, "token_types"} & alone.keys():
             alone[name] = alone[name][:, :length]
-        wanted = tiny.ask(model, alone)[0]
+        expected = tiny.ask(model, alone)[0]
         given = whole[row]
-        assert_close(given[:length] if given.shape != wanted.shape else given, wanted, **CLOSE)
+        assert_close(given[:length] if given.shape != expected.shape else given, expected, **CLOSE)
 
 
 @every(PACKED)
-def test_packed_sequences_are_answered_as_if_each_were_alone(tiny: Tiny) -> None:
+def test_packed_sequences_match_single_ones(tiny: Tiny) -> None:
     model = tiny.build()
     rows = [tiny.inputs(1, length, seed=length)["ids"][0] for length in (5, 1, 7)]
     packed = pack(rows)
-    rest = {"label": torch.tensor([2])} if tiny.takes("label") and model.config.labels else {}
-    said = tiny.ask(model, {"ids": packed.ids, "mask": packed.mask, "positions": packed.positions, **rest})
-    for row, given in zip(rows, packed.unpack(said), strict=True):
+    rest = {"class_label": torch.tensor([2])} if tiny.takes("class_label") and model.config.num_class_labels else {}
+    output = tiny.ask(model, {"ids": packed.ids, "mask": packed.mask, "positions": packed.positions, **rest})
+    for row, given in zip(rows, packed.unpack(output), strict=True):
         assert_close(given, tiny.ask(model, {"ids": row[None], **rest})[0], **CLOSE)
 
 
 @every(PACKED)
-def test_left_padding_is_no_different_where_positions_are_told(tiny: Tiny) -> None:
+def test_left_padding_with_explicit_positions_changes_nothing(tiny: Tiny) -> None:
     model, ids = tiny.build(), tiny.inputs(1, 5)["ids"]
     filled = torch.cat([torch.zeros(1, 3, dtype=torch.long), ids], 1)
     positions = (torch.arange(8) - 3).clamp(min=0)[None]
-    rest = {"label": torch.tensor([2])} if tiny.takes("label") and model.config.labels else {}
-    said = tiny.ask(model, {"ids": filled, "mask": masks.padding([5], left_of=8), "positions": positions, **rest})
-    assert_close(said[:, 3:], tiny.ask(model, {"ids": ids, **rest}), **CLOSE)
+    rest = {"class_label": torch.tensor([2])} if tiny.takes("class_label") and model.config.num_class_labels else {}
+    output = tiny.ask(
+        model, {"ids": filled, "mask": masks.padding([5], side="left", length=8), "positions": positions, **rest}
+    )
+    assert_close(output[:, 3:], tiny.ask(model, {"ids": ids, **rest}), **CLOSE)
 
 
 @every(list(TINY.values()))
@@ -124,8 +130,8 @@ def test_rows_of_a_batch_do_not_see_each_other(tiny: Tiny) -> None:
 @every(list(TINY.values()))
 def test_every_weight_learns(tiny: Tiny) -> None:
     model = tiny.build()
-    said = tiny.ask(model, tiny.inputs(batch=8, length=12 if tiny.any_length else 7))
-    said.square().sum().backward()
+    output = tiny.ask(model, tiny.inputs(batch=8, length=12 if tiny.any_length else 7))
+    output.square().sum().backward()
     still = {
         name
         for name, parameter in model.named_parameters()
@@ -135,25 +141,25 @@ def test_every_weight_learns(tiny: Tiny) -> None:
     assert still == set(), f"no gradient reaches {sorted(still)}"
 
 
-def told_positions(tiny: Tiny) -> bool:
-    """Does it know positions only as it is told them, and not by distances too?"""
+def has_explicit_positions_only(tiny: Tiny) -> bool:
+    """Whether positions enter through the embedding only, not through distances too."""
     return tiny.model is models.Bert and not tiny.config.buckets
 
 
-@every([tiny for tiny in TINY.values() if told_positions(tiny)])
-def test_without_positions_an_encoder_sees_a_set(tiny: Tiny) -> None:
+@every([tiny for tiny in TINY.values() if has_explicit_positions_only(tiny)])
+def test_an_encoder_without_positions_is_equivariant(tiny: Tiny) -> None:
     model, inputs = tiny.build(), tiny.inputs()
     order = torch.tensor([3, 1, 6, 0, 2, 5, 4])
-    nowhere = {**inputs, "present": None, "positions": torch.zeros(7, dtype=torch.long)}
+    nowhere = {**inputs, "padding_mask": None, "positions": torch.zeros(7, dtype=torch.long)}
     moved = {**nowhere, "ids": inputs["ids"][:, order]}
-    if "segments" in inputs:
-        moved["segments"] = inputs["segments"][:, order]
+    if "token_types" in inputs:
+        moved["token_types"] = inputs["token_types"][:, order]
     one, two = tiny.ask(model, nowhere), tiny.ask(model, moved)
     if one.ndim == 3:
         assert_close(two, one[:, order], **CLOSE)
-    elif model.config.pooling == "mean" and model.config.head == "classes":
+    elif model.config.pooling == "mean" and model.config.head == "classification":
         assert_close(two, one, **CLOSE)
-    else:  # the first place is asked, and another one stands there now
+    else:  # the first position is pooled, and it holds another token now
         assert (one - two).abs().max() > 1e-3
 
 

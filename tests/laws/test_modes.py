@@ -11,10 +11,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from softlook import attention, look, masks, positions
-from softlook.ops.masks import prepared
+from softlook.ops.masks import cache
 from softlook.ops.packing import pack
-from tests.asking import DEVICE
 from tests.models.tiny import TINY, Tiny
+from tests.ops_cases import DEVICE
 
 Work = Callable[[Tensor], Tensor]
 
@@ -87,8 +87,8 @@ BIASES: dict[str, Any] = {
 @pytest.mark.parametrize("name", MASKS)
 def test_an_ordinary_call_is_the_same_after_any_mode(name: str, before: Callable[[Work, Tensor], None]) -> None:
     x = torch.randn(2, 2, T, 8, device=DEVICE)
-    for backend in ("auto", "sdpa", "blocks"):
-        prepared._band_cache.clear()
+    for backend in ("auto", "sdpa", "tiled"):
+        cache._shared_cache.clear()
         made: list[masks.Mask | None] = []
 
         def work(x: Tensor, backend: Any = backend, made: list[Any] = made) -> Tensor:
@@ -98,20 +98,22 @@ def test_an_ordinary_call_is_the_same_after_any_mode(name: str, before: Callable
         kept_before = MASKS[name]()
         with suppress(Exception):  # whether it works inside is another law's matter
             before(lambda x, mask=kept_before, b=backend: attention(x, x, x, mask=mask, backend=b), x)
-        hold_ordinary(lambda x, mask=kept_before, b=backend: attention(x, x, x, mask=mask, backend=b), name, x)
+        check_ordinary(lambda x, mask=kept_before, b=backend: attention(x, x, x, mask=mask, backend=b), name, x)
         if before in (in_inference_mode, in_no_grad):
             before(work, x)
-            hold_ordinary(work, name, x)
+            check_ordinary(work, name, x)
 
 
-def hold_ordinary(work: Work, name: str, x: Tensor) -> None:
+def check_ordinary(work: Work, name: str, x: Tensor) -> None:
     """Output and gradient are those of a mask that nobody used before."""
     learning = x.clone().requires_grad_()
     output = work(learning)
     (gradient,) = torch.autograd.grad(output.square().sum(), learning)
-    wanted = attention(learning, learning, learning, mask=MASKS[name](), backend="reference")
-    torch.testing.assert_close(output, wanted)
-    torch.testing.assert_close(gradient, torch.autograd.grad(wanted.square().sum(), learning)[0], atol=1e-4, rtol=1e-4)
+    expected = attention(learning, learning, learning, mask=MASKS[name](), backend="reference")
+    torch.testing.assert_close(output, expected)
+    torch.testing.assert_close(
+        gradient, torch.autograd.grad(expected.square().sum(), learning)[0], atol=1e-4, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("bias", BIASES)
@@ -135,7 +137,7 @@ def test_biases_and_looks_are_the_same_after_any_mode(bias: str, before: Callabl
 
 @pytest.mark.parametrize("tiny", list(TINY.values()), ids=str)
 def test_a_model_trains_after_it_was_evaluated_in_inference_mode(tiny: Tiny) -> None:
-    prepared._band_cache.clear()
+    cache._shared_cache.clear()
     model, inputs = tiny.build(), tiny.inputs()
     with torch.inference_mode():
         before = tiny.ask(model, inputs).clone()
@@ -146,10 +148,10 @@ def test_a_model_trains_after_it_was_evaluated_in_inference_mode(tiny: Tiny) -> 
 
 def test_a_band_stays_ordinary_while_it_is_used_in_inference_mode() -> None:
     x = torch.randn(1, 2, T, 8, device=DEVICE)
-    prepared._band_cache.clear()
+    cache._shared_cache.clear()
     with torch.inference_mode():
         attention(x, x, x, mask=masks.window(5), backend="sdpa")
-    (made,) = prepared._band_cache["shade"].values()
+    (made,) = cache._shared_cache["additive"].values()
     assert not any(tensor.is_inference() for tensor in made if tensor is not None)
 
 
@@ -160,13 +162,13 @@ def test_a_captured_graph_leaves_nothing_behind_and_depends_on_nothing_kept(name
     x, mask = torch.randn(2, 2, T, 8, device=DEVICE), MASKS[name]()
     if name == "graph":
         pytest.skip("a graph mask waits for the GPU")
-    wanted = attention(x, x, x, mask=mask, backend="reference")
+    expected = attention(x, x, x, mask=mask, backend="reference")
     attention(x, x, x, mask=mask, backend="sdpa")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captured = attention(x, x, x, mask=mask, backend="sdpa")
-    torch.testing.assert_close(attention(x, x, x, mask=mask, backend="sdpa"), wanted)
-    prepared._band_cache.clear()
+    torch.testing.assert_close(attention(x, x, x, mask=mask, backend="sdpa"), expected)
+    cache._shared_cache.clear()
     torch.cuda.empty_cache()
     graph.replay()
-    torch.testing.assert_close(captured, wanted)
+    torch.testing.assert_close(captured, expected)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from softlook import attention, attention_weights, explain, look, positions, scores
 from softlook.base.errors import BackendError
-from tests.asking import DEVICE
+from tests.ops_cases import DEVICE
 
 HALVES = [torch.bfloat16, torch.float16]
 H, T, D = 2, 48, 16
@@ -35,7 +35,7 @@ def options() -> dict[str, Options]:
         "alibi": lambda _: {"bias": positions.alibi(H)},
         "t5": lambda dtype: {"bias": positions.t5(table.to(dtype))},
         "single-precision bias": lambda dtype: {"bias": dense.to(torch.promote_types(dtype, torch.float32)) + 1e-3},
-        "distance": lambda _: {"score": scores.distance(4.0)},
+        "distance": lambda _: {"score": scores.squared_distance(4.0)},
         "additive": lambda dtype: {"score": scores.additive(*(weight.to(dtype) for weight in weights))},
         "sink and cap": lambda _: {"sink": 1.0, "softcap": 20.0},
     }
@@ -44,19 +44,19 @@ def options() -> dict[str, Options]:
 NAMES = list(options())
 
 
-def roundings(dtype: torch.dtype, wanted: Tensor) -> float:
+def roundings(dtype: torch.dtype, expected: Tensor) -> float:
     """Two roundings of the largest output: of the weights on the way, and of the sum."""
-    return 2 * torch.finfo(dtype).eps * float(wanted.abs().max())
+    return 2 * torch.finfo(dtype).eps * float(expected.abs().max())
 
 
 @pytest.mark.parametrize("cast", ["half precision", "autocast"])
-@pytest.mark.parametrize("backend", ["auto", "reference", "blocks", "sdpa"])
+@pytest.mark.parametrize("backend", ["auto", "reference", "tiled", "sdpa"])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_no_path_rounds_scores_to_half_precision(name: str, backend: Any, dtype: torch.dtype, cast: str) -> None:
     query, key, value, given = drawn(1, H, T, D), drawn(1, H, T, D), drawn(1, H, T, D), options()[name]
     exact = {"query": query.double(), "key": key.double(), "value": value.double(), **given(torch.float64)}
-    wanted = attention(**exact, backend="reference")
+    expected = attention(**exact, backend="reference")
     kind = dtype if cast == "half precision" else torch.float32
     asked = {"query": query.to(kind), "key": key.to(kind), "value": value.to(kind), **given(dtype)}
     if DEVICE.type == "cuda" and backend == "sdpa" and "bias" in asked:
@@ -68,17 +68,17 @@ def test_no_path_rounds_scores_to_half_precision(name: str, backend: Any, dtype:
             return
         output = attention(**asked, backend=backend)
     assert output.dtype == dtype
-    assert (output.double() - wanted).abs().max() <= roundings(dtype, wanted)
+    assert (output.double() - expected).abs().max() <= roundings(dtype, expected)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_statistics_and_weights_are_not_rounded_under_autocast(name: str) -> None:
     query, key, given = drawn(1, H, T, D), drawn(1, H, T, D), options()[name]
-    wanted = look(query.double(), key.double(), **given(torch.float64), ask="lse").lse
+    expected = look(query.double(), key.double(), **given(torch.float64), stats="lse").lse
     with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
-        seen = look(query, key, **given(torch.bfloat16), ask="lse")
+        seen = look(query, key, **given(torch.bfloat16), stats="lse")
         weights = attention_weights(query, key, **given(torch.bfloat16))
-    torch.testing.assert_close(seen.lse.double(), wanted, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(seen.lse.double(), expected, rtol=1e-5, atol=1e-4)
     exact = attention_weights(query.double(), key.double(), **given(torch.float64))
     assert (weights.double() - exact).abs().max() <= torch.finfo(torch.bfloat16).eps
 
@@ -86,14 +86,14 @@ def test_statistics_and_weights_are_not_rounded_under_autocast(name: str) -> Non
 @pytest.mark.parametrize("heads", [2, 6, 12])
 def test_the_slopes_of_alibi_are_double_in_double_precision(heads: int) -> None:
     query = torch.zeros(1, heads, 3, 4, device=DEVICE, dtype=torch.float64)
-    lse = look(query, query[:, :, :1], bias=positions.alibi(heads), ask="lse").lse
+    lse = look(query, query[:, :, :1], bias=positions.alibi(heads), stats="lse").lse
     power = 1 << (heads.bit_length() - 1)
     first = [2 ** (-8 * (n + 1) / power) for n in range(power)]
     between = [2 ** (-8 * (n + 1) / (2 * power)) for n in range(0, 2 * power, 2)][: heads - power]
-    wanted = -torch.tensor(first + between, dtype=torch.float64, device=DEVICE)[:, None] * torch.tensor(
+    expected = -torch.tensor(first + between, dtype=torch.float64, device=DEVICE)[:, None] * torch.tensor(
         [2.0, 1.0, 0.0]
     ).to(DEVICE)
-    torch.testing.assert_close(lse[0], wanted, rtol=1e-14, atol=0)
+    torch.testing.assert_close(lse[0], expected, rtol=1e-14, atol=0)
 
 
 def test_a_score_with_layers_of_its_own_runs_under_the_callers_autocast() -> None:

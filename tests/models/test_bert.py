@@ -12,7 +12,7 @@ from softlook.base.errors import ConfigError
 from softlook.models import Bert, BertConfig
 from softlook.models.bert import BertHead
 
-SMALL = BertConfig(vocab=13, context=16, dim=24, depth=2, heads=4, hidden=40, classes=3, dropout=0.2)
+SMALL = BertConfig(vocab_size=13, context=16, dim=24, depth=2, heads=4, hidden=40, classes=3, dropout=0.2)
 HEADS: tuple[BertHead, ...] = get_args(BertHead)
 IDS = torch.tensor([[5, 3, 8, 1, 9, 2, 7], [4, 4, 6, 11, 1, 3, 2]])
 PRESENT = torch.arange(7) < torch.tensor([[7], [4]])
@@ -33,17 +33,17 @@ def answers(scores: Any) -> tuple[Tensor, ...]:
 
 
 SHAPES = {
-    "states": [(2, 7, 24)],
+    "hidden_states": [(2, 7, 24)],
     "pooled": [(2, 24)],
     "embedding": [(2, 24)],
-    "words": [(2, 7, 13)],
-    "next": [(2, 2)],
+    "masked_lm": [(2, 7, 13)],
+    "next_sentence": [(2, 2)],
     "pretraining": [(2, 7, 13), (2, 2)],
-    "replaced": [(2, 7)],
-    "classes": [(2, 3)],
-    "choices": [(2, 1)],
-    "tags": [(2, 7, 3)],
-    "spans": [(2, 7, 2)],
+    "replaced_token": [(2, 7)],
+    "classification": [(2, 3)],
+    "multiple_choice": [(2, 1)],
+    "token_classification": [(2, 7, 3)],
+    "question_answering": [(2, 7, 2)],
 }
 
 
@@ -53,25 +53,25 @@ def test_every_head_answers_its_own_question(head: BertHead) -> None:
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("pooling", ["first", "mean"])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_padding_changes_no_answer(head: BertHead, pooling: str) -> None:
     model = small(head, pooling=pooling)
-    for padded, alone in zip(answers(model(IDS, present=PRESENT)), answers(model(IDS[1:, :4])), strict=True):
+    for padded, alone in zip(answers(model(IDS, padding_mask=PRESENT)), answers(model(IDS[1:, :4])), strict=True):
         torch.testing.assert_close(padded[1:, :4] if padded.shape[1] == 7 else padded[1:], alone)
 
 
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("pooling", ["first", "mean"])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_padding_on_the_left_changes_no_answer_where_positions_are_told(head: BertHead, pooling: str) -> None:
-    model = small(head, pooling=pooling, offset=2)
+    model = small(head, pooling=pooling, position_offset=2)
     present = PRESENT.flip(1)
     positions = (present.cumsum(1) - 1).clamp(min=0)
-    padded = answers(model(IDS, present=present, positions=positions))
+    padded = answers(model(IDS, padding_mask=present, positions=positions))
     for one, alone in zip(padded, answers(model(IDS[1:, 3:])), strict=True):
         torch.testing.assert_close(one[1:, 3:] if one.shape[1] == 7 else one[1:], alone)
 
 
-@pytest.mark.parametrize("head", ["states", "words", "tags", "spans"])
+@pytest.mark.parametrize("head", ["hidden_states", "masked_lm", "token_classification", "question_answering"])
 def test_packed_documents_are_answered_as_if_each_were_alone(head: BertHead) -> None:
     model = small(head)
     documents, positions = torch.tensor([[0, 0, 0, 1, 1, 1, 1]]), torch.tensor([0, 1, 2, 0, 1, 2, 3])
@@ -83,7 +83,7 @@ def test_packed_documents_are_answered_as_if_each_were_alone(head: BertHead) -> 
 @pytest.mark.parametrize("head", HEADS)
 def test_every_token_has_a_part_in_every_answer(head: BertHead) -> None:
     model, seen = small(head), []
-    model.tokens.register_forward_hook(lambda module, args, output: seen.append(output))
+    model.token_embedding.register_forward_hook(lambda module, args, output: seen.append(output))
     scores = answers(model(IDS))[-1]
     (part,) = torch.autograd.grad((scores[:, 0] * torch.randn_like(scores[:, 0])).sum(), seen[0])
     assert (part.abs().sum(-1) > 0).all(), "it looks both ways"
@@ -92,7 +92,7 @@ def test_every_token_has_a_part_in_every_answer(head: BertHead) -> None:
 @pytest.mark.parametrize("head", HEADS)
 def test_every_parameter_gets_a_gradient(head: BertHead) -> None:
     model = small(head).train()
-    scores = answers(model(IDS, segments=(IDS > 4).long(), present=PRESENT))
+    scores = answers(model(IDS, token_types=(IDS > 4).long(), padding_mask=PRESENT))
     sum((one * torch.randn_like(one)).sum() for one in scores).backward()  # pyright: ignore
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
@@ -101,8 +101,8 @@ def test_every_parameter_gets_a_gradient(head: BertHead) -> None:
 
 
 def test_without_positions_and_with_the_mean_the_order_of_the_tokens_plays_no_part() -> None:
-    model = small("classes", pooling="mean", pooler=None)
-    torch.nn.init.zeros_(model.places.table.weight)
+    model = small("classification", pooling="mean", pooler=None)
+    torch.nn.init.zeros_(model.position_embedding.weight)
     torch.testing.assert_close(model(IDS[:, torch.randperm(7)]), model(IDS))
 
 
@@ -113,36 +113,38 @@ def test_the_embedding_is_the_pooled_vector_with_length_one() -> None:
 
 
 def test_the_second_sentence_is_told_from_the_first() -> None:
-    model, pair = small("next"), torch.tensor([[0, 0, 0, 1, 1, 1, 1]]).expand(2, -1)
-    torch.testing.assert_close(model(IDS), model(IDS, segments=torch.zeros_like(pair)))
-    assert not torch.allclose(model(IDS), model(IDS, segments=pair))
+    model, pair = small("next_sentence"), torch.tensor([[0, 0, 0, 1, 1, 1, 1]]).expand(2, -1)
+    torch.testing.assert_close(model(IDS), model(IDS, token_types=torch.zeros_like(pair)))
+    assert not torch.allclose(model(IDS), model(IDS, token_types=pair))
 
 
 def test_an_offset_passes_over_rows_of_the_position_table() -> None:
-    model = small("states", offset=2)
+    model = small("hidden_states", position_offset=2)
     before = model(IDS)
-    torch.nn.init.ones_(model.places.table.weight[:2])
+    torch.nn.init.ones_(model.position_embedding.weight[:2])
     assert torch.equal(model(IDS), before)
-    assert model.places.table.weight.shape == (18, 24)
+    assert model.position_embedding.weight.shape == (18, 24)
 
 
 def test_words_are_tied_to_the_embedding() -> None:
-    model: Any = small("words")
-    assert model.head.to_words.weight is model.tokens.table.weight
+    model: Any = small("masked_lm")
+    assert model.head.to_logits.weight is model.token_embedding.weight
 
 
 def test_a_head_that_is_not_there_is_an_error_that_lists_those_that_are() -> None:
     wrong = replace(SMALL)
     object.__setattr__(wrong, "head", "wrods")  # past the checks of types that only tests have
-    with pytest.raises(ConfigError, match="no head 'wrods'; it has states, pooled, embedding, words"):
+    with pytest.raises(ConfigError, match=r"expected a head of BERT \(hidden_states, pooled, embedding, masked_lm,"):
         Bert(wrong)
 
 
 def test_a_sequence_that_is_too_long_is_an_error() -> None:
-    with pytest.raises(ShapeError, match="positions 0 to 15; 0 to 16 came"):
-        small("states")(torch.zeros(1, 17, dtype=torch.long))
+    with pytest.raises(
+        ShapeError, match=r"positions must be from 0 to 15, got 0 to 16\. The sequence is longer than the"
+    ):
+        small("hidden_states")(torch.zeros(1, 17, dtype=torch.long))
 
 
 def test_presence_that_does_not_fit_the_mask_is_an_error() -> None:
     with pytest.raises(MaskError, match="7 keys"):
-        small("states")(IDS, present=PRESENT, mask=torch.ones(3, 3, dtype=torch.bool))
+        small("hidden_states")(IDS, padding_mask=PRESENT, mask=torch.ones(3, 3, dtype=torch.bool))

@@ -12,7 +12,7 @@ from softlook.models import ConvolutionalLM, ConvolutionalLMConfig
 
 
 def small(**changes: Any) -> ConvolutionalLM:
-    sizes: dict[str, Any] = {"vocab": 11, "dim": 16, "depth": 4, "cycle": 3, "dropout": 0.0}
+    sizes: dict[str, Any] = {"vocab_size": 11, "dim": 16, "depth": 4, "dilation_cycle": 3, "dropout": 0.0}
     return ConvolutionalLM(ConvolutionalLMConfig(**{**sizes, **changes})).double()
 
 
@@ -26,8 +26,8 @@ def test_changing_the_future_does_not_change_the_past() -> None:
 
 def test_a_score_depends_on_the_last_reach_ids_and_no_further() -> None:
     model = small()
-    assert model.reach == 1 + (1 + 2 + 4 + 1)
-    ids = torch.randint(11, (1, model.reach + 1))
+    assert model.receptive_field == 1 + (1 + 2 + 4 + 1)
+    ids = torch.randint(11, (1, model.receptive_field + 1))
     just_beyond, just_within = ids.clone(), ids.clone()
     just_beyond[0, 0] = (ids[0, 0] + 1) % 11
     just_within[0, 1] = (ids[0, 1] + 1) % 11
@@ -52,17 +52,19 @@ def right_after_learning_to_repeat_after_five(model: ConvolutionalLM) -> float:
 
 def test_it_learns_what_lies_within_its_reach_and_cannot_learn_what_lies_beyond() -> None:
     far, near = small(), small(depth=1)
-    assert (far.reach, near.reach) == (9, 2)
+    assert (far.receptive_field, near.receptive_field) == (9, 2)
     assert right_after_learning_to_repeat_after_five(far) > 0.9
     assert right_after_learning_to_repeat_after_five(near) < 0.3
 
 
 def test_words_are_read_and_said_with_the_same_vectors_unless_told_otherwise() -> None:
-    tied, untied = small(), small(tied=False)
-    assert tied.head.weight is tied.tokens.table.weight
-    assert untied.head.weight is not untied.tokens.table.weight
+    tied, untied = small(), small(tie_embeddings=False)
+    assert tied.lm_head.weight is tied.token_embedding.weight
+    assert untied.lm_head.weight is not untied.token_embedding.weight
 
 
 def test_an_id_it_does_not_know_is_refused() -> None:
-    with pytest.raises(ShapeError, match="knows ids 0 to 10; 3 to 11 came"):
+    with pytest.raises(
+        ShapeError, match=r"token ids must be from 0 to 10, got 3 to 11\. Were they made by the tokenizer of"
+    ):
         small()(torch.tensor([[3, 11]]))

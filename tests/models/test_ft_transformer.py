@@ -9,14 +9,13 @@ from torch.testing import assert_close
 
 from softlook import DtypeError, ShapeError
 from softlook.base.errors import ConfigError
-from softlook.blocks import PreNorm
-from softlook.models import FTTransformer, FTTransformerConfig
+from softlook.models import FTTransformer, FTTransformerConfig, optimize_for_cpu
 
 SIZES = (2, 5, 3)
 
 
 def small(**changes: Any) -> FTTransformer:
-    sizes: dict[str, Any] = {"numbers": 4, "categories": SIZES, "classes": 3, "dim": 24, "depth": 2, "heads": 4}
+    sizes: dict[str, Any] = {"n_numeric": 4, "cardinalities": SIZES, "classes": 3, "dim": 24, "depth": 2, "heads": 4}
     return FTTransformer(FTTransformerConfig(**{**sizes, **changes})).eval()
 
 
@@ -30,16 +29,20 @@ def test_rows_do_not_see_one_another() -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_the_shorter_ways_through_the_first_and_the_last_block_lead_to_the_same_place(depth: int) -> None:
-    model, (numbers, categories) = small(depth=depth).double(), rows(40)
+def test_optimize_for_cpu_changes_no_output(depth: int) -> None:
+    model, (numbers, categories) = optimize_for_cpu(small(depth=depth).double()), rows(40)
     numbers, few = numbers.double(), 3
     said = model(numbers, categories)
     assert_close(torch.cat([model(numbers[i : i + few], categories[i : i + few]) for i in range(0, 40, few)]), said)
-    tokens = [model.summary.expand(40, 1, -1), model.numbers(numbers), model.categories(categories)]
+    tokens = [
+        model.cls_token.expand(40, 1, -1),
+        model.numeric_embedding(numbers),
+        model.categorical_embedding(categories),
+    ]
     x = torch.cat(tokens, 1)
     for block in model.blocks:
         x = block(x)
-    assert_close(model.head(model.norm(x[:, 0]).relu()), said)
+    assert_close(model.head(model.final_norm(x[:, 0]).relu()), said)
 
 
 def test_columns_may_change_places_if_what_is_known_about_them_goes_along() -> None:
@@ -47,7 +50,7 @@ def test_columns_may_change_places_if_what_is_known_about_them_goes_along() -> N
     wanted = model(numbers, categories)
     order = torch.tensor([2, 0, 3, 1])
     with torch.no_grad():
-        for weight in (model.numbers.weight, model.numbers.bias):
+        for weight in (model.numeric_embedding.weight, model.numeric_embedding.bias):
             weight.copy_(weight[order])
     assert_close(model(numbers[:, order], categories), wanted)
 
@@ -67,17 +70,16 @@ def test_every_column_matters() -> None:
 
 def test_a_table_may_have_only_numbers_or_only_categories() -> None:
     numbers, categories = rows()
-    assert small(categories=())(numbers).shape == (6, 3)
-    assert small(numbers=0)(categories=categories).shape == (6, 3)
-    assert small(numbers=0).bfloat16()(categories=categories).dtype == torch.bfloat16
+    assert small(cardinalities=())(numbers).shape == (6, 3)
+    assert small(n_numeric=0)(categories=categories).shape == (6, 3)
+    assert small(n_numeric=0).bfloat16()(categories=categories).dtype == torch.bfloat16
 
 
 def test_the_very_first_norm_is_left_out_and_no_other() -> None:
     first, second = small().blocks
-    assert isinstance(first.around_attend, PreNorm)
-    assert isinstance(first.around_attend.norm, torch.nn.Identity)
-    for around in (first.around_feed, second.around_attend, second.around_feed):
-        assert isinstance(around.norm, torch.nn.LayerNorm)
+    assert isinstance(first.attn_norm, torch.nn.Identity)
+    for norm in (first.ffn_norm, second.attn_norm, second.ffn_norm):
+        assert isinstance(norm, torch.nn.LayerNorm)
 
 
 @pytest.mark.parametrize(("numbers", "categories", "parameters"), [(8, (), 893_179)])
@@ -85,7 +87,7 @@ def test_with_the_paper_s_sizes_it_has_the_paper_s_number_of_parameters(
     numbers: int, categories: tuple[int, ...], parameters: int
 ) -> None:
     """California housing in the authors' logs. With 255 hidden units the count is theirs; with 256 it is 1,734 more."""
-    model = FTTransformer(FTTransformerConfig(numbers=numbers, categories=categories, hidden=255))
+    model = FTTransformer(FTTransformerConfig(n_numeric=numbers, cardinalities=categories, hidden=255))
     assert sum(weight.numel() for weight in model.parameters()) == parameters
 
 
@@ -97,7 +99,7 @@ def test_a_gradient_reaches_every_parameter() -> None:
 
 
 def test_it_learns_an_interaction_of_a_number_with_a_category() -> None:
-    model = small(numbers=1, categories=(2,), classes=1)
+    model = small(n_numeric=1, cardinalities=(2,), classes=1)
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     loss = torch.tensor(torch.inf)
     for _ in range(150):
@@ -111,7 +113,7 @@ def test_it_learns_an_interaction_of_a_number_with_a_category() -> None:
 
 def test_what_is_wrong_with_a_row_is_said() -> None:
     model, (numbers, categories) = small(), rows()
-    with pytest.raises(DtypeError, match="column 3 of the numbers is missing"):
+    with pytest.raises(DtypeError, match=r"numeric column 3 is missing \(NaN\) in 6 of 6 rows\. Impute it first, for example"):
         model(torch.cat([numbers[:, :3], torch.full((6, 1), torch.nan)], 1), categories)
     with pytest.raises(ShapeError, match="column 1 of the categories has values 0 to 4"):
         model(numbers, torch.full((6, 3), 1) + torch.tensor([0, 4, 0]))
@@ -120,5 +122,5 @@ def test_what_is_wrong_with_a_row_is_said() -> None:
 
 
 def test_a_model_without_blocks_is_refused() -> None:
-    with pytest.raises(ConfigError, match="one block at least; depth=0 came"):
+    with pytest.raises(ConfigError, match="depth must be at least 1, got 0"):
         small(depth=0)

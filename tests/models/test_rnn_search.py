@@ -10,10 +10,10 @@ from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 
 from softlook.base.errors import ConfigError
-from softlook.blocks import Mixing, RecurrentMemory
+from softlook.blocks import AttentionCore, RecurrentCache
 from softlook.models import RNNSearch, RNNSearchConfig
 from softlook.weights import load, save
-from tests.parity.weights import maps, seen
+from tests.parity.comparison import maps, seen
 
 DECODERS: list[dict[str, Any]] = [
     {"decoder": "bahdanau"},
@@ -21,7 +21,7 @@ DECODERS: list[dict[str, Any]] = [
     {"decoder": "luong", "input_feeding": True},
 ]
 SCORES: list[dict[str, Any]] = [{"score": "concat"}, {"score": "general"}, {"score": "dot", "bidirectional": False}]
-SPANS: list[dict[str, Any]] = [{"span": "global"}, {"span": "local-m"}, {"span": "local-p"}]
+SPANS: list[dict[str, Any]] = [{"window_type": "global"}, {"window_type": "local-m"}, {"window_type": "local-p"}]
 EVERY = [decoder | score | span for decoder, score, span in product(DECODERS, SCORES, SPANS)]
 
 SOURCE = torch.tensor([[5, 3, 8, 1, 9, 2], [4, 4, 7, 0, 0, 0]])
@@ -30,7 +30,14 @@ TARGET = torch.tensor([[1, 5, 3, 7, 2], [1, 6, 6, 0, 4]])
 
 
 def small(**changes: Any) -> RNNSearch:
-    sizes: dict[str, Any] = {"source_vocab": 10, "target_vocab": 9, "dim": 6, "hidden": 8, "readout": 5, "window": 2}
+    sizes: dict[str, Any] = {
+        "source_vocab_size": 10,
+        "target_vocab_size": 9,
+        "dim": 6,
+        "hidden": 8,
+        "readout": 5,
+        "window": 2,
+    }
     return RNNSearch(RNNSearchConfig(**sizes | changes)).double().eval()
 
 
@@ -41,32 +48,32 @@ def called(changes: dict[str, Any]) -> str:
 @pytest.mark.parametrize("changes", EVERY, ids=called)
 def test_what_fills_a_source_up_changes_nothing(changes: dict[str, Any]) -> None:
     model = small(**changes)
-    padded = model(SOURCE, TARGET, source_present=PRESENT)
+    padded = model(SOURCE, TARGET, source_padding_mask=PRESENT)
     assert_close(padded[:1], model(SOURCE[:1], TARGET[:1]))
     assert_close(padded[1:], model(SOURCE[1:, :3], TARGET[1:]))
 
 
 @pytest.mark.parametrize("changes", EVERY, ids=called)
 def test_a_memory_of_the_past_changes_speed_not_answers(changes: dict[str, Any]) -> None:
-    model, memory = small(**changes), RecurrentMemory()
+    model, memory = small(**changes), RecurrentCache()
     with seen([model.encoder], lambda module, args, output: None) as readings:
         steps = [
-            model(SOURCE, TARGET[:, start:stop], source_present=PRESENT, memory=memory)
+            model(SOURCE, TARGET[:, start:stop], source_padding_mask=PRESENT, cache=memory)
             for start, stop in ((0, 1), (1, 2), (2, 5))
         ]
     assert len(readings) == 1
     assert memory.length == 5
-    assert_close(torch.cat(steps, 1), model(SOURCE, TARGET, source_present=PRESENT))
+    assert_close(torch.cat(steps, 1), model(SOURCE, TARGET, source_padding_mask=PRESENT))
 
 
 @pytest.mark.parametrize("changes", EVERY, ids=called)
 def test_rows_can_be_copied_dropped_and_reordered_on_the_way(changes: dict[str, Any]) -> None:
-    model, memory, rows = small(**changes), RecurrentMemory(), torch.tensor([1, 0, 1])
-    model.decode(TARGET[:, :2], memory.recall(lambda: model.encode(SOURCE, present=PRESENT)), memory=memory)
-    memory.select(rows)
+    model, memory, rows = small(**changes), RecurrentCache(), torch.tensor([1, 0, 1])
+    model.decode(TARGET[:, :2], memory.encoded(lambda: model.encode(SOURCE, padding_mask=PRESENT)), cache=memory)
+    memory.reorder(rows)
     assert memory.source is not None
-    after = model.decode(TARGET[rows, 2:], memory.source, memory=memory)
-    assert_close(after, model(SOURCE, TARGET, source_present=PRESENT)[rows, 2:])
+    after = model.decode(TARGET[rows, 2:], memory.source, cache=memory)
+    assert_close(after, model(SOURCE, TARGET, source_padding_mask=PRESENT)[rows, 2:])
 
 
 @pytest.mark.parametrize("changes", EVERY, ids=called)
@@ -81,7 +88,7 @@ def test_changing_the_future_does_not_change_the_past(changes: dict[str, Any]) -
 @pytest.mark.parametrize("changes", EVERY, ids=called)
 def test_every_weight_learns(changes: dict[str, Any]) -> None:
     model = small(**changes)
-    model(SOURCE, TARGET, source_present=PRESENT).square().sum().backward()
+    model(SOURCE, TARGET, source_padding_mask=PRESENT).square().sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
@@ -90,9 +97,9 @@ def test_every_weight_learns(changes: dict[str, Any]) -> None:
 
 def test_every_step_of_every_row_has_a_map_that_passes_over_the_filling() -> None:
     model = small()
-    assert sum(isinstance(module, Mixing) for module in model.modules()) == 1
+    assert sum(isinstance(module, AttentionCore) for module in model.modules()) == 1
     with maps(model) as kept:
-        model(SOURCE, TARGET, source_present=PRESENT)
+        model(SOURCE, TARGET, source_padding_mask=PRESENT)
     weights = torch.cat(kept, 2)
     assert weights.shape == (2, 1, 5, 6)
     assert_close(weights.sum(-1), torch.ones(2, 1, 5, dtype=torch.float64))
@@ -101,7 +108,7 @@ def test_every_step_of_every_row_has_a_map_that_passes_over_the_filling() -> Non
 
 def test_it_learns_to_say_things_backwards_and_looks_where_it_should() -> None:
     torch.manual_seed(2)
-    model = RNNSearch(RNNSearchConfig(source_vocab=6, target_vocab=7, dim=16, hidden=24, readout=16)).train()
+    model = RNNSearch(RNNSearchConfig(source_vocab_size=6, target_vocab_size=7, dim=16, hidden=24, readout=16)).train()
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
     loss = torch.tensor(torch.inf)
     for _ in range(250):
@@ -121,16 +128,20 @@ def test_it_learns_to_say_things_backwards_and_looks_where_it_should() -> None:
 
 
 def test_a_checkpoint_holds_all_of_it(tmp_path: Path) -> None:
-    model = small(decoder="luong", span="local-p", input_feeding=True)
+    model = small(decoder="luong", window_type="local-p", input_feeding=True)
     again = load(save(model, tmp_path / "rnn_search"))
     assert torch.equal(again(SOURCE, TARGET), model(SOURCE, TARGET))
 
 
 def test_a_dot_product_of_two_widths_is_refused() -> None:
-    with pytest.raises(ConfigError, match="state is 8 wide and a word of the source 16"):
+    with pytest.raises(
+        ConfigError, match=r"the dot score requires states of equal width, got decoder 8 and encoder 16\. Use"
+    ):
         small(score="dot")
 
 
 def test_input_feeding_is_for_luongs_decoder() -> None:
-    with pytest.raises(ConfigError, match="input_feeding is for Luong's decoder"):
+    with pytest.raises(
+        ConfigError, match="input_feeding requires decoder='luong'; Bahdanau's steps take the context anyway"
+    ):
         small(input_feeding=True)

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from softlook import ShapeError
 from softlook.losses import negative_sampling
 from softlook.models import SkipGram, SkipGramConfig
-from softlook.ops.word_vectors import nearest, noise, window_pairs
+from softlook.ops.word2vec import most_similar, negative_distribution, skipgram_pairs
 
 TOPICS, WORDS = 5, 6
 VOCAB = TOPICS * WORDS
@@ -22,9 +22,9 @@ def corpus(sentences: int = 400, length: int = 8) -> Tensor:
 
 def test_training_finds_the_planted_neighbours() -> None:
     ids = corpus()
-    centres, neighbours = window_pairs(ids, window=3)
-    drawn = noise(ids.flatten().bincount(minlength=VOCAB))
-    model = SkipGram(SkipGramConfig(vocab=VOCAB, dim=16))
+    centres, neighbours = skipgram_pairs(ids, window=3)
+    drawn = negative_distribution(ids.flatten().bincount(minlength=VOCAB))
+    model = SkipGram(SkipGramConfig(vocab_size=VOCAB, dim=16))
     optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
     losses = []
     for _ in range(300):
@@ -37,24 +37,26 @@ def test_training_finds_the_planted_neighbours() -> None:
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[0]
     words = torch.arange(VOCAB)
-    near = nearest(model.words.table.weight.detach(), words, WORDS - 1)
+    near = most_similar(model.input_vectors.weight.detach(), words, WORDS - 1)
     assert_close(near // WORDS, (words // WORDS)[:, None].expand_as(near))
 
 
 def test_a_score_is_the_dot_product_of_a_centre_and_a_neighbour() -> None:
-    model = SkipGram(SkipGramConfig(vocab=10, dim=4))
-    torch.nn.init.normal_(model.neighbours.table.weight)
+    model = SkipGram(SkipGramConfig(vocab_size=10, dim=4))
+    torch.nn.init.normal_(model.output_vectors.weight)
     scores = model(torch.tensor([3]), torch.tensor([[7, 1]]))
-    words, neighbours = model.words.table.weight, model.neighbours.table.weight
+    words, neighbours = model.input_vectors.weight, model.output_vectors.weight
     assert_close(scores, (words[3] @ neighbours[[7, 1]].T)[None])
 
 
 def test_it_starts_undecided() -> None:
-    model = SkipGram(SkipGramConfig(vocab=10, dim=4))
+    model = SkipGram(SkipGramConfig(vocab_size=10, dim=4))
     assert not model(torch.arange(10), torch.arange(10)[:, None]).any()
 
 
 def test_a_word_it_does_not_know_is_refused() -> None:
-    model = SkipGram(SkipGramConfig(vocab=10, dim=4))
-    with pytest.raises(ShapeError, match="knows ids 0 to 9; 10 to 10 came"):
+    model = SkipGram(SkipGramConfig(vocab_size=10, dim=4))
+    with pytest.raises(
+        ShapeError, match=r"token ids must be from 0 to 9, got 10 to 10\. Were they made by the tokenizer of"
+    ):
         model(torch.tensor([10]), torch.tensor([[1]]))

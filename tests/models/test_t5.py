@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from softlook import explain, masks
-from softlook.blocks import Memory, Mixing
+from softlook.blocks import AttentionCore, KVCache
 from softlook.models import T5, T5Config
 from softlook.ops.bias import DenseBias
-from softlook.ops.positions import biases
+from softlook.ops.positions import relative_bias
 from softlook.weights import load, save
 
 SOURCE = torch.tensor([[5, 3, 8, 1, 9, 2, 7], [4, 4, 0, 6, 1, 3, 2]])
@@ -18,14 +18,14 @@ PRESENT = torch.arange(7) < torch.tensor([[7], [4]])
 
 
 def small(**changes: Any) -> T5:
-    fields = {"vocab": 11, "dim": 24, "depth": 2, "decoder_depth": 3, "heads": 4, "head_width": 5, "hidden": 40}
+    fields = {"vocab_size": 11, "dim": 24, "depth": 2, "decoder_depth": 3, "heads": 4, "head_dim": 5, "hidden": 40}
     near = {"buckets": 8, "max_distance": 6}
     return T5(T5Config(**{**fields, **near, **changes})).eval()
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "v1.0": {},
-    "v1.1": {"activation": "gelu_tanh", "gated": True, "tied": False, "scaled": False},
+    "v1.1": {"activation": "gelu_tanh", "gated": True, "tie_embeddings": False, "scale_decoder_outputs": False},
 }
 each_variant = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -44,8 +44,8 @@ def test_changing_the_future_does_not_change_the_past(variant: str) -> None:
 def test_what_is_not_present_does_not_matter(variant: str) -> None:
     model = small(**VARIANTS[variant])
     filled = SOURCE.masked_fill(~PRESENT, 10)
-    logits = model(SOURCE, TARGET, source_present=PRESENT)
-    torch.testing.assert_close(logits, model(filled, TARGET, source_present=PRESENT))
+    logits = model(SOURCE, TARGET, source_padding_mask=PRESENT)
+    torch.testing.assert_close(logits, model(filled, TARGET, source_padding_mask=PRESENT))
     torch.testing.assert_close(logits[1:], model(SOURCE[1:, :4], TARGET[1:]), rtol=1e-4, atol=1e-5)
 
 
@@ -53,19 +53,19 @@ def test_what_is_not_present_does_not_matter(variant: str) -> None:
 def test_padding_on_the_left_is_as_good_as_on_the_right(variant: str) -> None:
     model = small(**VARIANTS[variant])
     padded = torch.cat([torch.full((2, 3), 10), SOURCE], 1)
-    logits = model(padded, TARGET, source_present=torch.arange(10).expand(2, -1) >= 3)
+    logits = model(padded, TARGET, source_padding_mask=torch.arange(10).expand(2, -1) >= 3)
     torch.testing.assert_close(logits, model(SOURCE, TARGET), rtol=1e-4, atol=1e-5)
 
 
 @each_variant
 def test_a_memory_changes_speed_and_not_answers(variant: str) -> None:
-    model, memory = small(**VARIANTS[variant]), Memory()
-    encoded = model.encode(SOURCE, present=PRESENT)
+    model, memory = small(**VARIANTS[variant]), KVCache()
+    encoded = model.encode(SOURCE, padding_mask=PRESENT)
     steps = [
-        model.decode(TARGET[:, t : t + 1], encoded, source_present=PRESENT, memory=memory)
+        model.decode(TARGET[:, t : t + 1], encoded, source_padding_mask=PRESENT, cache=memory)
         for t in range(TARGET.shape[1])
     ]
-    wanted = model(SOURCE, TARGET, source_present=PRESENT)
+    wanted = model(SOURCE, TARGET, source_padding_mask=PRESENT)
     torch.testing.assert_close(torch.cat(steps, 1), wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -93,13 +93,13 @@ def test_order_is_felt_through_distances_alone() -> None:
     assert not torch.allclose(model.encode(SOURCE)[:, order], model.encode(SOURCE[:, order]), atol=1e-4)
     with torch.no_grad():
         for stack in (model.encoder, model.decoder):
-            stack.distances.table.weight.zero_()
+            stack.relative_bias.weight.zero_()
     torch.testing.assert_close(model.encode(SOURCE)[:, order], model.encode(SOURCE[:, order]))
 
 
 def test_all_layers_of_a_stack_are_handed_one_bias_and_the_source_is_looked_at_without() -> None:
     model, seen = small(), []
-    for mix in (module for module in model.modules() if isinstance(module, Mixing)):
+    for mix in (module for module in model.modules() if isinstance(module, AttentionCore)):
         mix.register_forward_hook(lambda module, args, output: seen.append((args, module.scale)))
     model(SOURCE, TARGET)
     given = [args[4] for args, _ in seen]
@@ -113,25 +113,25 @@ def test_all_layers_of_a_stack_are_handed_one_bias_and_the_source_is_looked_at_w
 
 def test_a_bias_too_large_to_write_out_gives_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     model = small()
-    wanted = model(SOURCE, TARGET, source_present=PRESENT)
-    monkeypatch.setattr(biases, "LARGE", 10)
-    logits = model(SOURCE, TARGET, source_present=PRESENT)
+    wanted = model(SOURCE, TARGET, source_padding_mask=PRESENT)
+    monkeypatch.setattr(relative_bias, "MAX_SHARED_ELEMENTS", 10)
+    logits = model(SOURCE, TARGET, source_padding_mask=PRESENT)
     torch.testing.assert_close(logits, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_it_begins_as_the_authors_let_it() -> None:
-    sizes: dict[str, Any] = {"vocab": 200, "dim": 256, "depth": 1, "heads": 8, "head_width": 64, "hidden": 600}
-    model: Any = T5(T5Config(**sizes, tied=False))
+    sizes: dict[str, Any] = {"vocab_size": 200, "dim": 256, "depth": 1, "heads": 8, "head_dim": 64, "hidden": 600}
+    model: Any = T5(T5Config(**sizes, tie_embeddings=False))
     block = model.encoder.blocks[0]
     wanted = {
-        block.attend.to_query: (256 * 64) ** -0.5,
-        block.attend.to_key: 256**-0.5,
-        block.attend.to_out: (8 * 64) ** -0.5,
-        block.feed.to_hidden: 256**-0.5,
-        block.feed.to_out: 600**-0.5,
-        model.tokens.table: 1.0,
-        model.head: 1.0,
-        model.encoder.distances.table: 256**-0.5,
+        block.attn.to_query: (256 * 64) ** -0.5,
+        block.attn.to_key: 256**-0.5,
+        block.attn.to_out: (8 * 64) ** -0.5,
+        block.ffn.to_up: 256**-0.5,
+        block.ffn.to_out: 600**-0.5,
+        model.token_embedding: 1.0,
+        model.lm_head: 1.0,
+        model.encoder.relative_bias: 256**-0.5,
     }
     for module, std in wanted.items():
         assert abs(module.weight.std().item() / std - 1) < 0.15

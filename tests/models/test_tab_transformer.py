@@ -7,14 +7,14 @@ import torch
 from torch.testing import assert_close
 
 from softlook import DtypeError, ShapeError
-from softlook.blocks import PostNorm
+from softlook.blocks import PostNormBlock
 from softlook.models import TabTransformer, TabTransformerConfig
 
 SIZES = (2, 5, 3)
 
 
 def small(**changes: Any) -> TabTransformer:
-    sizes: dict[str, Any] = {"numbers": 4, "categories": SIZES, "classes": 3, "dim": 16, "depth": 2, "heads": 4}
+    sizes: dict[str, Any] = {"n_numeric": 4, "cardinalities": SIZES, "classes": 3, "dim": 16, "depth": 2, "heads": 4}
     return TabTransformer(TabTransformerConfig(**{**sizes, **changes})).eval()
 
 
@@ -50,7 +50,7 @@ def test_numbers_are_seen_by_the_last_network_only_and_as_they_stand_to_one_anot
 
 
 def test_a_single_number_is_not_normed_away() -> None:
-    model = small(numbers=1)
+    model = small(n_numeric=1)
     categories = torch.zeros(2, 3, dtype=torch.long)
     one, other = model(torch.tensor([[1.0], [2.0]]), categories)
     assert (one != other).any()
@@ -58,16 +58,16 @@ def test_a_single_number_is_not_normed_away() -> None:
 
 def test_a_table_may_have_only_numbers_or_only_categories() -> None:
     numbers, categories = rows()
-    assert small(categories=())(numbers).shape == (6, 3)
-    assert small(numbers=0)(categories=categories).shape == (6, 3)
+    assert small(cardinalities=())(numbers).shape == (6, 3)
+    assert small(n_numeric=0)(categories=categories).shape == (6, 3)
 
 
 def test_it_is_laid_out_as_the_paper_has_it() -> None:
-    model = TabTransformer(TabTransformerConfig(numbers=5, categories=(4, 4)))
-    assert (len(model.blocks), model.categories.columns.shape[1]) == (6, 32 // 8)
-    assert all(isinstance(block.around_feed, PostNorm) for block in model.blocks)
+    model = TabTransformer(TabTransformerConfig(n_numeric=5, cardinalities=(4, 4)))
+    assert (len(model.blocks), model.categorical_embedding.columns.shape[1]) == (6, 32 // 8)
+    assert all(isinstance(block, PostNormBlock) for block in model.blocks)
     first: Any = model.blocks[0]
-    assert first.feed.to_hidden.out_features == 4 * 32
+    assert first.ffn.to_up.out_features == 4 * 32
     width = 2 * 32 + 5
     widths = [layer.out_features for layer in model.head if isinstance(layer, torch.nn.Linear)]
     assert widths == [4 * width, 2 * width, 1]
@@ -81,7 +81,7 @@ def test_a_gradient_reaches_every_parameter() -> None:
 
 
 def test_it_learns_whether_two_categories_agree() -> None:
-    model = small(numbers=0, categories=(3, 3), classes=1, dropout=0.0).train()
+    model = small(n_numeric=0, cardinalities=(3, 3), classes=1, dropout=0.0).train()
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(100):
         categories = torch.randint(3, (128, 2))
@@ -96,7 +96,7 @@ def test_it_learns_whether_two_categories_agree() -> None:
 
 def test_what_is_wrong_with_a_row_is_said() -> None:
     model, (numbers, categories) = small(), rows()
-    with pytest.raises(DtypeError, match="column 0 of the numbers is missing"):
+    with pytest.raises(DtypeError, match=r"numeric column 0 is missing \(NaN\) in 6 of 6 rows\. Impute it first, for example"):
         model(numbers.index_fill(1, torch.tensor([0]), torch.nan), categories)
     with pytest.raises(ShapeError, match="column 2 of the categories has values 0 to 2"):
         model(numbers, categories.index_fill(1, torch.tensor([2]), 3))

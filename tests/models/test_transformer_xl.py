@@ -9,20 +9,20 @@ import torch
 from torch.testing import assert_close
 
 from softlook import masks
-from softlook.blocks import RelativeAttention, SegmentMemory
+from softlook.blocks import RelativeAttention, SegmentCache
 from softlook.models import TransformerXL, TransformerXLConfig
 from softlook.weights import load, save
-from tests.parity.weights import maps
+from tests.parity.comparison import maps
 
 IDS = torch.tensor([[5, 3, 8, 1, 9, 2, 7, 0], [4, 4, 0, 6, 1, 3, 2, 2]])
 VARIANTS: list[dict[str, Any]] = [
-    {"pre_norm": pre, "shared_biases": shared, "farthest": far}
+    {"pre_norm": pre, "share_biases": shared, "max_distance": far}
     for pre, shared, far in product((False, True), (False, True), (None, 3))
 ]
 
 
 def small(**changes: Any) -> TransformerXL:
-    sizes: dict[str, Any] = {"vocab": 10, "dim": 8, "depth": 3, "heads": 2, "hidden": 12}
+    sizes: dict[str, Any] = {"vocab_size": 10, "dim": 8, "depth": 3, "heads": 2, "hidden": 12}
     model = TransformerXL(TransformerXLConfig(**sizes | changes)).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -37,30 +37,30 @@ def called(changes: dict[str, Any]) -> str:
 @pytest.mark.parametrize("changes", VARIANTS, ids=called)
 @pytest.mark.parametrize("ends", [(4, 8), (3, 4, 8), (1, 2, 3, 4, 5, 6, 7, 8)], ids=str)
 def test_segments_with_a_memory_long_enough_are_one_pass(changes: dict[str, Any], ends: tuple[int, ...]) -> None:
-    model, memory = small(**changes), SegmentMemory(8)
-    parts = [model(IDS[:, start:stop], memory=memory) for start, stop in zip((0, *ends), ends, strict=False)]
+    model, memory = small(**changes), SegmentCache(8)
+    parts = [model(IDS[:, start:stop], cache=memory) for start, stop in zip((0, *ends), ends, strict=False)]
     assert_close(torch.cat(parts, 1), model(IDS))
 
 
 def test_rows_can_be_copied_dropped_and_reordered_between_segments() -> None:
-    model, memory, rows = small(), SegmentMemory(8), torch.tensor([1, 0, 1])
-    model(IDS[:, :5], memory=memory)
-    memory.select(rows)
-    assert_close(model(IDS[rows, 5:], memory=memory), model(IDS)[rows, 5:])
+    model, memory, rows = small(), SegmentCache(8), torch.tensor([1, 0, 1])
+    model(IDS[:, :5], cache=memory)
+    memory.reorder(rows)
+    assert_close(model(IDS[rows, 5:], cache=memory), model(IDS)[rows, 5:])
 
 
 def test_the_first_segment_looks_at_nothing_before_it() -> None:
     model = small()
     with maps(model) as kept:
-        first = model(IDS, memory=SegmentMemory(8))
+        first = model(IDS, cache=SegmentCache(8))
     assert kept[0].shape == (2, 2, 8, 8)
     assert torch.equal(first, model(IDS))
 
 
 def test_a_short_memory_forgets_what_is_too_old() -> None:
-    model, memory = small(depth=1), SegmentMemory(2)
-    model(IDS[:, :5], memory=memory)
-    after = model(IDS[:, 5:], memory=memory)
+    model, memory = small(depth=1), SegmentCache(2)
+    model(IDS[:, :5], cache=memory)
+    after = model(IDS[:, 5:], cache=memory)
     assert_close(after, model(IDS[:, 3:])[:, 2:])
     assert not torch.allclose(after, model(IDS)[:, 5:])
 
@@ -69,8 +69,8 @@ def test_a_short_memory_forgets_what_is_too_old() -> None:
 def test_each_layer_reaches_back_by_one_more_memory(depth: int, reaches: bool) -> None:
     model, other = small(depth=depth), IDS.clone()
     other[:, 0] = 9 - other[:, 0]
-    one, two = SegmentMemory(2), SegmentMemory(2)
-    last = [(model(IDS[:, t : t + 2], memory=one), model(other[:, t : t + 2], memory=two)) for t in range(0, 8, 2)][-1]
+    one, two = SegmentCache(2), SegmentCache(2)
+    last = [(model(IDS[:, t : t + 2], cache=one), model(other[:, t : t + 2], cache=two)) for t in range(0, 8, 2)][-1]
     assert torch.equal(*last) != reaches  # the fourth segment hears of the first through three layers, not through two
 
 
@@ -82,21 +82,21 @@ def test_changing_the_future_does_not_change_the_past(changes: dict[str, Any]) -
 
 
 def test_no_gradient_flows_into_the_memory() -> None:
-    model, memory = small(tied=False), SegmentMemory(8)
-    model(torch.tensor([[1, 2, 3]]), memory=memory)
-    model(torch.tensor([[4, 5, 4]]), memory=memory).square().sum().backward()
-    gradient = model.tokens.table.weight.grad
+    model, memory = small(tie_embeddings=False), SegmentCache(8)
+    model(torch.tensor([[1, 2, 3]]), cache=memory)
+    model(torch.tensor([[4, 5, 4]]), cache=memory).square().sum().backward()
+    gradient = model.token_embedding.weight.grad
     assert gradient is not None
     assert gradient[[1, 2, 3]].eq(0).all()
     assert gradient[[4, 5]].abs().amin(0).max() > 0
-    assert not any(states.requires_grad for states in memory.kept)
+    assert not any(states.requires_grad for states in memory.states)
 
 
 @pytest.mark.parametrize("changes", VARIANTS, ids=called)
 def test_every_weight_learns(changes: dict[str, Any]) -> None:
-    model, memory = small(**changes), SegmentMemory(8)
-    model(IDS[:, :4], memory=memory)
-    model(IDS[:, 4:], memory=memory).square().sum().backward()
+    model, memory = small(**changes), SegmentCache(8)
+    model(IDS[:, :4], cache=memory)
+    model(IDS[:, 4:], cache=memory).square().sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.isfinite().all(), name
         assert parameter.grad.abs().max() > 0, name
@@ -104,9 +104,9 @@ def test_every_weight_learns(changes: dict[str, Any]) -> None:
 
 def test_blocks_share_their_biases_where_told() -> None:
     for shared, count in ((True, 1), (False, 3)):
-        attends = [module for module in small(shared_biases=shared).modules() if isinstance(module, RelativeAttention)]
-        assert len({id(attend.content) for attend in attends}) == count
-        assert len({id(attend.position) for attend in attends}) == count
+        attends = [module for module in small(share_biases=shared).modules() if isinstance(module, RelativeAttention)]
+        assert len({id(attend.content_bias) for attend in attends}) == count
+        assert len({id(attend.position_bias) for attend in attends}) == count
 
 
 def test_a_mask_hides_more_than_the_future() -> None:
@@ -118,7 +118,7 @@ def test_a_mask_hides_more_than_the_future() -> None:
 
 
 def test_distances_beyond_the_farthest_are_one() -> None:
-    near, far = small(farthest=3, depth=1), small(depth=1)
+    near, far = small(max_distance=3, depth=1), small(depth=1)
     far.load_state_dict(near.state_dict())
     assert_close(near(IDS[:, :4]), far(IDS[:, :4]))
     assert not torch.allclose(near(IDS)[:, 7], far(IDS)[:, 7])

@@ -1,14 +1,16 @@
 """Biases: numbers added to the scores, written out or in symbols."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from softlook import DtypeError, MaskError, attention, attention_scores, positions
+from softlook import DtypeError, MaskError, attention, attention_scores, bias, masks, positions
 from softlook.base.shapes import Tile
 from softlook.ops.bias import DenseBias, as_bias
-from tests.asking import DEVICE, Made, close
+from tests.ops_cases import DEVICE, Made, close, small_tiles
 
 SIZES = (2, 4, 3, 5)
 
@@ -18,16 +20,16 @@ def made() -> Made:
     return Made(torch.Generator().manual_seed(0), torch.float64)
 
 
-def test_a_bias_is_added_after_scale_and_cap_and_before_the_mask(made: Made) -> None:
+def test_a_bias_is_added_after_scale_and_softcap_and_before_the_mask(made: Made) -> None:
     query, key, bias = made.normal(2, 4, 3, 6), made.normal(2, 4, 5, 6), made.normal(*SIZES)
     mask = made.coin(3, 5)
     scores = attention_scores(query, key, bias=bias, mask=mask, softcap=2.0, scale=0.5)
-    wanted = (2 * (query @ key.mT * 0.5 / 2).tanh() + bias).masked_fill(~mask, -torch.inf)
-    close(scores, wanted)
+    expected = (2 * (query @ key.mT * 0.5 / 2).tanh() + bias).masked_fill(~mask, -torch.inf)
+    close(scores, expected)
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (1, 5), (2, 4, 3, 5), (1, 4, 1, 5), (2, 1, 1, 5)], ids=str)
-def test_an_axis_written_as_one_holds_for_all(made: Made, shape: tuple[int, ...]) -> None:
+def test_dimensions_of_size_one_broadcast(made: Made, shape: tuple[int, ...]) -> None:
     query, key, bias = made.normal(2, 4, 3, 6), made.normal(2, 4, 5, 6), made.normal(*shape)
     close(attention_scores(query, key, bias=bias), attention_scores(query, key) + bias)
 
@@ -41,57 +43,58 @@ def test_biases_add_up(made: Made) -> None:
     assert str(alibi + bias) == "alibi + dense(1x1x3x5)"
 
 
-def test_single_entries_and_tiles_of_a_bias_agree(made: Made) -> None:
+def test_score_mod_and_tile_agree(made: Made) -> None:
     tile = Tile.whole(SIZES, DEVICE)
     key = made.normal(2, 4, 5, 6)
     table = made.normal(8, 4)
     alibi = positions.alibi(torch.tensor([0.5, 0.25, 0.125, 0.0625], device=DEVICE))
-    for bias in (as_bias(made.normal(2, 1, 1, 5)), alibi, positions.t5(table), alibi + made.normal(3, 5)):
-        at = bias.entry(3, 5)
-        assert at is not None
-        whole = bias.on(key[:, :, :3], key, 1.0, tile).expand(SIZES)
-        close(at(*torch.broadcast_tensors(*tile.indices())).to(whole), whole)
+    for each in (as_bias(made.normal(2, 1, 1, 5)), alibi, positions.t5(table), alibi + made.normal(3, 5)):
+        score_mod = each.score_mod(3, 5)
+        assert score_mod is not None
+        whole = each.tile(key[:, :, :3], key, 1.0, tile).expand(SIZES)
+        scores = made.normal(*SIZES)
+        close(score_mod(scores, *torch.broadcast_tensors(*tile.indices())).to(whole), scores + whole)
 
 
-def test_a_bias_that_meets_the_content_has_no_single_entries(made: Made) -> None:
+def test_a_content_dependent_bias_has_no_score_mod(made: Made) -> None:
     shaw = positions.shaw(made.normal(5, 6))
-    assert shaw.entry(3, 5) is None
-    assert (shaw + made.normal(3, 5)).entry(3, 5) is None
+    assert shaw.score_mod(3, 5) is None
+    assert (shaw + made.normal(3, 5)).score_mod(3, 5) is None
 
 
-def test_a_bias_knows_whether_it_hides_learns_or_adds_to_the_values(made: Made) -> None:
+def test_bias_properties(made: Made) -> None:
     dense, alibi = as_bias(made.normal(3, 5)), positions.alibi(4)
-    assert dense.may_hide and not alibi.may_hide and (alibi + dense).may_hide
-    assert not dense.learned and as_bias(made.normal(3, 5).requires_grad_()).learned
-    assert (alibi + made.normal(3, 5).requires_grad_()).learned
-    assert positions.shaw(made.normal(5, 6), made.normal(5, 2)).adds_value
-    assert not (alibi + positions.shaw(made.normal(5, 6))).adds_value
+    assert dense.may_mask and not alibi.may_mask and (alibi + dense).may_mask
+    assert not dense.requires_grad and as_bias(made.normal(3, 5).requires_grad_()).requires_grad
+    assert (alibi + made.normal(3, 5).requires_grad_()).requires_grad
+    assert positions.shaw(made.normal(5, 6), made.normal(5, 2)).has_relative_values
+    assert not (alibi + positions.shaw(made.normal(5, 6))).has_relative_values
 
 
-def test_two_biases_that_add_to_the_values_both_do(made: Made) -> None:
+def test_relative_values_of_two_biases_add_up(made: Made) -> None:
     query = made.normal(1, 1, 4, 6)
     one, other = (positions.shaw(made.normal(3, 6), made.normal(3, 2)) for _ in range(2))
     value = made.normal(1, 1, 4, 2)
-    weights = attention_scores(query, query, bias=one + other, stage="softmaxed")
+    weights = attention_scores(query, query, bias=one + other, stage="weights")
     tile = Tile.whole((1, 1, 4, 4), DEVICE)
-    added = [bias.added_value(weights, tile) for bias in (one, other)]
+    added = [bias.relative_values(weights, tile) for bias in (one, other)]
     assert added[0] is not None and added[1] is not None
     close(attention(query, query, value, bias=one + other), weights @ value + added[0] + added[1])
 
 
-@pytest.mark.parametrize("backend", ["reference", "sdpa", "blocks"])
-def test_minus_infinity_hides_as_a_mask_does(made: Made, backend: Any) -> None:
+@pytest.mark.parametrize("backend", ["reference", "sdpa", "tiled"])
+def test_minus_infinity_masks_a_key(made: Made, backend: Any) -> None:
     query, key, value = made.normal(1, 2, 3, 6), made.normal(1, 2, 5, 6), made.normal(1, 2, 5, 4)
     hidden = made.coin(3, 5)
     hidden[1] = True
     bias = torch.zeros(3, 5, dtype=torch.float64, device=DEVICE).masked_fill(hidden, -torch.inf)
-    came = attention(query, key, value, bias=bias, backend=backend)
-    close(came, attention(query, key, value, mask=~hidden, backend="reference"))
-    assert came[:, :, 1].eq(0).all()
+    actual = attention(query, key, value, bias=bias, backend=backend)
+    close(actual, attention(query, key, value, mask=~hidden, backend="reference"))
+    assert actual[:, :, 1].eq(0).all()
 
 
-@pytest.mark.parametrize("backend", ["reference", "sdpa", "blocks"])
-def test_a_row_hidden_by_a_bias_gets_zero_gradients(made: Made, backend: Any) -> None:
+@pytest.mark.parametrize("backend", ["reference", "sdpa", "tiled"])
+def test_a_row_masked_by_a_bias_gets_zero_gradients(made: Made, backend: Any) -> None:
     query = made.normal(1, 2, 3, 6).requires_grad_()
     bias = torch.zeros(3, 3, dtype=torch.float64, device=DEVICE)
     bias[1] = -torch.inf
@@ -104,20 +107,56 @@ def test_a_row_hidden_by_a_bias_gets_zero_gradients(made: Made, backend: Any) ->
 @pytest.mark.parametrize(
     ("bias", "error", "message"),
     [
-        (torch.ones(3, 5, dtype=torch.bool), DtypeError, "holds torch.bool. True and False go in as mask="),
-        (torch.ones(3, 5, dtype=torch.long), DtypeError, r"torch.int64.*become a bias with \.float\(\)"),
-        (torch.ones(4, 3, 5), MaskError, r"\(4, 3, 5\) came.*bias\[:, None\].*bias\[None\]"),
-        (torch.ones(5, 3), MaskError, r"a bias for 2 x 4 heads, 3 queries and 5 keys.*\(1, 1, 5, 3\) came"),
-        (torch.ones(3, 1), MaskError, r"\(1, 1, 3, 1\) came"),
+        (torch.ones(3, 5, dtype=torch.bool), DtypeError, "got torch.bool. Pass boolean tensors as mask="),
+        (torch.ones(3, 5, dtype=torch.long), DtypeError, r"torch.int64.*convert integers with \.float\(\)"),
+        (torch.ones(4, 3, 5), MaskError, r"got \(4, 3, 5\).*bias\[:, None\].*bias\[None\]"),
+        (torch.ones(5, 3), MaskError, r"a bias for batch 2, 4 heads, 3 queries and 5 keys.*got \(1, 1, 5, 3\)"),
+        (torch.ones(3, 1), MaskError, r"got \(1, 1, 3, 1\)"),
         (positions.alibi(3), MaskError, "for 3 heads, but the query has 4"),
     ],
 )
 @pytest.mark.usefixtures("no_shape_checks")
-def test_a_bias_that_does_not_fit_says_why(bias: Any, error: type, message: str) -> None:
+def test_a_bias_of_another_size_raises_an_error(bias: Any, error: type, message: str) -> None:
     query, key = torch.zeros(2, 4, 3, 8), torch.zeros(2, 2, 5, 8)
     with pytest.raises(error, match=f"(?s){message}"):
         attention(query, key, key, bias=bias)
 
 
-def test_a_dense_bias_says_its_shape() -> None:
+def test_str_of_a_dense_bias() -> None:
     assert str(DenseBias(torch.zeros(1, 2, 3, 4))) == "dense(1x2x3x4)"
+
+
+def relative(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+    return torch.where(q_idx >= kv_idx, 3 * torch.tanh(score / 3) - 0.125 * (h + 1) * (q_idx - kv_idx), -torch.inf)
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference", "tiled"])
+@pytest.mark.parametrize("lengths", [(5, 5), (2, 5), (300, 300)], ids=str)
+def test_a_score_function_is_applied_on_every_backend(backend: Any, lengths: tuple[int, int], made: Made) -> None:
+    T, S = lengths
+    query, key, value = made.normal(2, 4, T, 6), made.normal(2, 2, S, 6), made.normal(2, 2, S, 3)
+    slopes = 0.125 * torch.arange(1, 5, device=DEVICE)
+    expected = attention(
+        query, key, value, softcap=3.0, bias=positions.alibi(slopes.to(query)), mask=masks.causal(), backend="reference"
+    )
+    with small_tiles() if T < 10 else nullcontext():
+        close(attention(query, key, value, bias=bias.from_function(relative), backend=backend), expected, 1e-8)
+
+
+def test_a_score_function_is_differentiable_and_adds_to_other_biases(made: Made) -> None:
+    query, weight = made.normal(1, 2, 6, 4).requires_grad_(), made.normal(6, 6).requires_grad_()
+    function = bias.from_function(lambda score, b, h, q_idx, kv_idx: score + weight[q_idx, kv_idx])
+    outputs = [
+        attention(query, query, query, bias=function + made.normal(6, 6).mul(0), backend="tiled"),
+        attention(query, query, query, bias=weight),
+    ]
+    close(*outputs)
+    for one, other in zip(*(torch.autograd.grad(o.square().sum(), (query, weight)) for o in outputs), strict=True):
+        close(one, other)
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+def test_from_function_expects_a_function() -> None:
+    wrong: Any = 3
+    with pytest.raises(TypeError, match=r"from_function expects a function \(score, b, h, q_idx, kv_idx\), got int"):
+        bias.from_function(wrong)

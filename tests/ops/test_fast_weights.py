@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softlook import ShapeError, fast_weights
-from softlook.ops.fast_weights import FastMemory
-from tests.asking import DEVICE
+from softlook.ops.fast_weights import LinearAttentionState
+from tests.ops_cases import DEVICE
 
 
 @given(st.integers(1, 3), st.integers(1, 20), st.integers(1, 9), st.booleans())
-def test_in_chunks_it_is_the_recurrence(heads: int, steps: int, chunk: int, average: bool) -> None:
+def test_chunks_match_the_recurrence(heads: int, steps: int, chunk: int, average: bool) -> None:
     query, key, value = torch.randn(3, 2, heads, steps, 4, dtype=torch.float64, device=DEVICE)
     feature = torch.nn.functional.softplus
-    recurrent = fast_weights(query, key, value, feature=feature, average=average, chunk=1)
-    chunked = fast_weights(query, key, value, feature=feature, average=average, chunk=chunk)
+    recurrent = fast_weights(query, key, value, feature_map=feature, normalize=average, chunk=1)
+    chunked = fast_weights(query, key, value, feature_map=feature, normalize=average, chunk=chunk)
     torch.testing.assert_close(chunked, recurrent)
 
 
@@ -31,10 +31,10 @@ def test_changing_the_future_does_not_change_the_past() -> None:
     torch.testing.assert_close(fast_weights(query, key, value, chunk=3)[:, :, :5], before[:, :, :5])
 
 
-def test_a_memory_answers_what_was_written() -> None:
+def test_the_state_returns_what_was_written() -> None:
     key, value = torch.eye(4, device=DEVICE).view(1, 1, 4, 4), torch.randn(1, 1, 4, 3, device=DEVICE)
-    memory = FastMemory()
-    with pytest.raises(ValueError, match="nothing has been written"):
+    memory = LinearAttentionState()
+    with pytest.raises(ValueError, match="the state is empty"):
         memory.read(key)
     memory.write(key[:, :, :2], value[:, :, :2])
     memory.write(key[:, :, 2:], value[:, :, 2:])
@@ -47,15 +47,15 @@ def test_gradients_flow_through_both_forms() -> None:
         assert torch.autograd.gradcheck(lambda *qkv, chunk=chunk: fast_weights(*qkv, chunk=chunk), inputs)
 
 
-def test_no_steps_give_no_answers() -> None:
+def test_no_steps_give_an_empty_output() -> None:
     nothing = torch.zeros(1, 2, 0, 4, device=DEVICE)
     assert fast_weights(nothing, nothing, nothing).shape == (1, 2, 0, 4)
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-def test_steps_that_do_not_match_are_refused() -> None:
+def test_mismatched_shapes_raise_an_error() -> None:
     query = torch.randn(1, 2, 5, 4)
-    with pytest.raises(ShapeError, match="a query, a key and a value for every step of every head"):
+    with pytest.raises(ShapeError, match="a query, a key and a value for each step and head"):
         fast_weights(query, query, query[:, :, :4])
-    with pytest.raises(ValueError, match="chunk wants a whole number from 1 up; 0 came"):
+    with pytest.raises(ValueError, match="chunk expects an integer >= 1, got 0"):
         fast_weights(query, query, query, chunk=0)

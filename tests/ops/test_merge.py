@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from softlook import Look, attention, look
+from softlook import Look, attention, attention_with_lse, look, masks
 from softlook.ops.merge import merge_looks, merge_outputs
-from tests.asking import DEVICE, Made, close
+from tests.ops_cases import DEVICE, Made, close
 
 MADE = Made(torch.Generator().manual_seed(19), torch.float64)
 QUERY, KEY, VALUE = MADE.normal(1, 2, 3, 4), MADE.normal(1, 1, 7, 4), MADE.normal(1, 1, 7, 2)
@@ -15,60 +15,60 @@ SPANS = [(0, 3), (3, 4), (4, 7)]
 
 
 def parts(*ask: str, **options: Any) -> list[Look]:
-    return [look(QUERY, KEY[:, :, a:b], part=(a, 7), ask=ask, **options) for a, b in SPANS]
+    return [look(QUERY, KEY[:, :, a:b], part=(a, 7), stats=ask, **options) for a, b in SPANS]
 
 
-def test_parts_without_their_log_sum_exp_cannot_be_merged() -> None:
-    with pytest.raises(ValueError, match=r"each part must be asked for 'lse' as well; \['entropy'\] came"):
+def test_merging_looks_without_lse_raises_an_error() -> None:
+    with pytest.raises(ValueError, match=r"needs 'lse' among the stats of each chunk, got \['entropy'\]"):
         merge_looks(parts("entropy"))
 
 
-def test_parts_that_were_asked_different_things_cannot_be_merged() -> None:
-    with pytest.raises(ValueError, match=r"asked the same: \[\['lse'\], \['entropy', 'lse'\]\] came"):
+def test_merging_looks_with_different_stats_raises_an_error() -> None:
+    with pytest.raises(ValueError, match=r"expects equal stats, got \[\['lse'\], \['entropy', 'lse'\]\]"):
         merge_looks([parts("lse")[0], parts("lse", "entropy")[1]])
 
 
-def test_nothing_cannot_be_merged() -> None:
-    with pytest.raises(ValueError, match="nothing to merge: no looks came"):
+def test_merging_no_looks_raises_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one look, got none"):
         merge_looks([])
 
 
-def test_one_part_merges_to_itself() -> None:
-    whole = look(QUERY, KEY, ask=("lse", "entropy", "effective_keys", "strongest", "distance"))
+def test_one_look_merges_to_itself() -> None:
+    whole = look(QUERY, KEY, stats=("lse", "entropy", "effective_keys", "max_weight", "mean_distance"))
     merged = merge_looks([whole])
-    for name in whole.found:
-        close(merged.found[name], whole.found[name])
+    for name in whole.values:
+        close(merged.values[name], whole.values[name])
 
 
-@pytest.mark.parametrize("name", ["entropy", "effective_keys", "strongest", "distance", "top_weights"])
-def test_whatever_was_asked_for_comes_out_of_a_merge(name: str) -> None:
+@pytest.mark.parametrize("name", ["entropy", "effective_keys", "max_weight", "mean_distance", "top_weights"])
+def test_a_merged_look_holds_the_requested_statistics(name: str) -> None:
     asked = {name, "lse"}
-    merged = merge_looks(parts(*asked, top=4))
-    assert set(merged.found) == asked
-    close(merged.found[name], look(QUERY, KEY, ask=(name,), top=4).found[name])
+    merged = merge_looks(parts(*asked, top_k=4))
+    assert set(merged.values) == asked
+    close(merged.values[name], look(QUERY, KEY, stats=(name,), top_k=4).values[name])
 
 
-def test_places_without_their_weights_are_not_dropped_in_silence() -> None:
+def test_merging_top_indices_needs_top_weights() -> None:
     with pytest.raises(ValueError, match="top_weights"):
         merge_looks(parts("lse", "top_indices"))
 
 
-def test_the_largest_weights_of_all_parts_are_listed_with_their_places() -> None:
-    merged = merge_looks(parts("lse", "top_weights", "top_indices", top=4))
-    whole = look(QUERY, KEY, ask=("top_weights", "top_indices"), top=4)
+def test_top_weights_of_all_chunks_are_merged_with_their_indices() -> None:
+    merged = merge_looks(parts("lse", "top_weights", "top_indices", top_k=4))
+    whole = look(QUERY, KEY, stats=("top_weights", "top_indices"), top_k=4)
     close(merged.top_weights, whole.top_weights)
     assert merged.top_indices.equal(whole.top_indices)
 
 
-def test_what_adds_up_per_key_is_joined_with_the_whole_log_sum_exp() -> None:
+def test_statistics_per_key_are_merged_with_the_total_log_sum_exp() -> None:
     total = merge_looks(parts("lse")).lse
-    merged = merge_looks(parts("received", "heat_mean", "heat_max", lse=total, bins=2))
-    whole = look(QUERY, KEY, ask=("received", "heat_mean", "heat_max"), bins=2)
-    for name in whole.found:
-        close(merged.found[name], whole.found[name])
+    merged = merge_looks(parts("received", "pooled_mean", "pooled_max", lse=total, bins=2))
+    whole = look(QUERY, KEY, stats=("received", "pooled_mean", "pooled_max"), bins=2)
+    for name in whole.values:
+        close(merged.values[name], whole.values[name])
 
 
-def test_mix_and_spread_of_parts_with_the_whole_log_sum_exp_add_up() -> None:
+def test_mix_and_spread_of_chunks_with_the_total_log_sum_exp_add_up() -> None:
     total = merge_looks(parts("lse")).lse
     seen = parts("received", lse=total)
     together = sum(part.mix(VALUE[:, :, a:b]) for part, (a, b) in zip(seen, SPANS, strict=True))
@@ -78,7 +78,7 @@ def test_mix_and_spread_of_parts_with_the_whole_log_sum_exp_add_up() -> None:
     close(torch.cat([part.spread(amounts) for part in seen], 2), look(QUERY, KEY).spread(amounts))
 
 
-def test_outputs_of_parts_merge_into_the_output_of_all() -> None:
+def test_outputs_of_chunks_merge_into_the_output_over_all_keys() -> None:
     looks = parts("lse")
     outputs = [attention(QUERY, KEY[:, :, a:b], VALUE[:, :, a:b]) for a, b in SPANS]
     close(merge_outputs(outputs, [part.lse for part in looks]), attention(QUERY, KEY, VALUE))
@@ -86,13 +86,54 @@ def test_outputs_of_parts_merge_into_the_output_of_all() -> None:
     assert merge_outputs(halves, [part.lse for part in looks]).dtype == torch.bfloat16
 
 
-def test_a_part_that_sees_nothing_adds_nothing() -> None:
+def test_a_fully_masked_chunk_adds_nothing() -> None:
     zero, nothing = torch.zeros(1, 2, 3, 2, device=DEVICE).double(), torch.full((1, 2, 3), -torch.inf, device=DEVICE)
     output, lse = attention(QUERY, KEY, VALUE), look(QUERY, KEY).lse
     close(merge_outputs([output, zero], [lse, nothing.double()]), output)
     assert merge_outputs([zero, zero], [nothing, nothing]).eq(0).all()
 
 
-def test_as_many_outputs_as_log_sum_exps_are_wanted() -> None:
+def test_outputs_and_lses_must_have_the_same_number() -> None:
     with pytest.raises(ValueError):
         merge_outputs([torch.zeros(1, 1, 1, 1)], [torch.zeros(1, 1, 1)] * 2)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "causal": {"mask": masks.causal()},
+    "softcap": {"softcap": 2.0},
+    "sink": {"sink": 0.5},
+    "fully masked row": {"mask": masks.padding([0])},
+    "empty": {"mask": masks.causal()},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_attention_with_lse_returns_the_output_and_the_log_sum_exp(name: str) -> None:
+    rows = 0 if name == "empty" else 3
+    query, key = MADE.normal(1, 4, rows, 8), MADE.normal(1, 2, 5, 8)
+    output, lse = attention_with_lse(query, key, key, **OPTIONS[name])
+    close(output, attention(query, key, key, **OPTIONS[name]), 1e-6)
+    close(lse, look(query, key, stats=("lse",), **OPTIONS[name]).lse, 1e-6)
+
+
+def test_merged_outputs_have_the_gradients_of_attention_over_all_keys() -> None:
+    tensors = [MADE.normal(1, 2, n, 4).requires_grad_() for n in (3, 6, 6)]
+    query, key, value = tensors
+    halves = [attention_with_lse(query, key[:, :, p], value[:, :, p]) for p in (slice(0, 2), slice(2, 6))]
+    outputs = [merge_outputs(*zip(*halves, strict=True)), attention(query, key, value)]
+    close(*outputs, 1e-6)
+    for one, other in zip(*(torch.autograd.grad(o.square().sum(), tensors) for o in outputs), strict=True):
+        close(one, other, 1e-5)
+
+
+def test_an_lse_without_a_gradient_raises_an_error_where_one_is_needed() -> None:
+    query = MADE.normal(1, 2, 3, 4).requires_grad_()
+    output, lse = attention_with_lse(query, query, query)
+    with pytest.raises(ValueError, match="output 0 requires a gradient, but its lse does not"):
+        merge_outputs([output], [lse.detach()])
+    with torch.no_grad():
+        close(merge_outputs([output], [lse.detach()]), output)
+    frozen, value = query.detach(), query.detach().clone().requires_grad_()
+    merge_outputs(*zip(attention_with_lse(frozen, frozen, value), strict=True)).sum().backward()
+    assert value.grad is not None

@@ -5,7 +5,7 @@ import torch
 
 from softlook import ShapeError
 from softlook.ops.norms import rms_norm
-from tests.asking import DEVICE
+from tests.ops_cases import DEVICE
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
@@ -15,7 +15,7 @@ def test_the_mean_square_over_the_last_axes_is_one(axes: int) -> None:
     torch.testing.assert_close(mean_square, torch.ones_like(mean_square))
 
 
-def test_it_is_torchs_own() -> None:
+def test_rms_norm_matches_torch() -> None:
     x, weight = torch.randn(2, 5, 8, device=DEVICE), torch.randn(8, device=DEVICE)
     torch.testing.assert_close(rms_norm(x, weight, eps=1e-5), torch.nn.functional.rms_norm(x, (8,), weight, 1e-5))
 
@@ -25,6 +25,6 @@ def test_half_precision_does_not_overflow() -> None:
     torch.testing.assert_close(rms_norm(x), torch.ones_like(x))
 
 
-def test_axes_that_are_not_there_are_refused() -> None:
-    with pytest.raises(ShapeError, match="rms_norm over 3 axes wants a tensor with at least as many"):
+def test_too_many_dimensions_raise_an_error() -> None:
+    with pytest.raises(ShapeError, match="rms_norm over 3 dimensions expects at least as many"):
         rms_norm(torch.zeros(2, 2), axes=3)

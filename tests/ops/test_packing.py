@@ -10,7 +10,7 @@ from softlook.ops.packing import pack
 ROWS = [torch.tensor([5, 6, 7]), torch.tensor([], dtype=torch.long), torch.tensor([8, 9])]
 
 
-def test_what_was_packed_can_be_unpacked() -> None:
+def test_unpack_inverts_pack() -> None:
     packed = pack(ROWS)
     again = packed.unpack(packed.ids)
     assert len(again) == len(ROWS)
@@ -18,16 +18,16 @@ def test_what_was_packed_can_be_unpacked() -> None:
         assert_close(one, other)
 
 
-def test_every_document_begins_at_position_nought_and_sees_itself_alone() -> None:
+def test_every_sequence_starts_at_position_zero_and_attends_to_itself_only() -> None:
     packed = pack(ROWS)
     assert packed.positions.tolist() == [[0, 1, 2, 0, 1]]
-    assert packed.documents.tolist() == [[0, 0, 0, 2, 2]]
-    wanted = torch.block_diag(torch.ones(3, 3), torch.ones(2, 2)).bool()
-    assert_close(packed.mask.dense((1, 1, 5, 5))[0, 0], wanted)
+    assert packed.document_ids.tolist() == [[0, 0, 0, 2, 2]]
+    expected = torch.block_diag(torch.ones(3, 3), torch.ones(2, 2)).bool()
+    assert_close(packed.mask.to_dense((1, 1, 5, 5))[0, 0], expected)
 
 
-def test_nothing_to_pack_and_a_row_of_another_length_are_errors() -> None:
-    with pytest.raises(ShapeError, match="pack wants at least one sequence; none came"):
+def test_pack_without_sequences_and_unpack_of_another_length_raise_errors() -> None:
+    with pytest.raises(ShapeError, match="pack expects at least one sequence, got none"):
         pack([])
-    with pytest.raises(ShapeError, match=r"this row has 5 places; \(1, 4\) came"):
+    with pytest.raises(ShapeError, match=r"a row of 5 tokens, got \(1, 4\)"):
         pack(ROWS).unpack(torch.zeros(1, 4))

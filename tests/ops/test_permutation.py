@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from softlook import ShapeError, masks
-from softlook.blocks import Block, FeedForward, PreNorm, SelfAttention
+from softlook.blocks import FeedForward, PreNormBlock, SelfAttention
 from softlook.embed import TokenEmbedding
 from softlook.models import GPT, GPTConfig
-from softlook.ops.permutation import equivariance_gap, invariance_gap, permuted
+from softlook.ops.permutation import equivariance_gap, invariance_gap, permute
 
 SUSAN = torch.tensor([[0, 1, 2, 3, 4]])  # Susan gave roses to Mary
 SWAP = torch.tensor([4, 1, 2, 3, 0])  # Mary gave roses to Susan
@@ -19,20 +19,20 @@ GAVE = 1
 ROUNDING = 1e-5
 
 
-def block() -> Block:
-    return Block(SelfAttention(8, heads=2), FeedForward(8), lambda: PreNorm(nn.LayerNorm(8)))
+def block() -> PreNormBlock:
+    return PreNormBlock(SelfAttention(8, heads=2), FeedForward(8), lambda: nn.LayerNorm(8))
 
 
 @settings(max_examples=40)
 @given(st.permutations(range(6)))
 def test_an_order_and_its_inverse_change_nothing(order: list[int]) -> None:
     x, there = torch.randn(2, 6, 3), torch.tensor(order)
-    assert_close(permuted(permuted(x, there), there.argsort()), x, rtol=0, atol=0)
+    assert_close(permute(permute(x, there), there.argsort()), x, rtol=0, atol=0)
 
 
 def test_gave_means_the_same_in_both_sentences_until_positions_are_added() -> None:
     words, attend, places = TokenEmbedding(5, 8), SelfAttention(8, heads=2), torch.randn(5, 8)
-    sentence, swapped = words(SUSAN), words(permuted(SUSAN, SWAP))
+    sentence, swapped = words(SUSAN), words(permute(SUSAN, SWAP))
     assert_close(attend(sentence)[:, GAVE], attend(swapped)[:, GAVE])
     apart = attend(sentence + places)[:, GAVE] - attend(swapped + places)[:, GAVE]
     assert apart.abs().max() > 1e-3
@@ -46,14 +46,14 @@ def test_a_stack_of_blocks_is_equivariant_and_with_a_mean_at_the_end_invariant(o
     assert invariance_gap(lambda x: model(x).mean(1), x, torch.tensor(order)) < ROUNDING
 
 
-def test_a_mask_of_the_future_brings_order_in() -> None:
+def test_a_causal_mask_breaks_equivariance() -> None:
     attend, x = SelfAttention(8, heads=2), torch.randn(2, 5, 8)
     assert equivariance_gap(lambda x: attend(x, mask=masks.causal()), x, SWAP) > 1e-3
     assert invariance_gap(lambda x: attend(x).cumsum(1), x, SWAP) > 1e-3
 
 
-def test_a_model_of_ids_can_be_asked_too() -> None:
-    model = GPT(GPTConfig(vocab=5, context=8, dim=16, depth=1, heads=2)).eval()
+def test_models_of_token_ids_can_be_tested() -> None:
+    model = GPT(GPTConfig(vocab_size=5, context=8, dim=16, depth=1, heads=2)).eval()
     assert equivariance_gap(model, SUSAN, SWAP) > 1e-3
 
 
@@ -64,17 +64,17 @@ def test_the_gap_is_the_largest_difference() -> None:
     assert equivariance_gap(number_of_place, torch.zeros(1, 5), SWAP) == 4.0
 
 
-def test_elements_may_stand_along_another_axis() -> None:
+def test_elements_along_another_axis() -> None:
     x = torch.randn(5, 3)
-    assert_close(permuted(x, SWAP, axis=0)[0], x[4])
+    assert_close(permute(x, SWAP, axis=0)[0], x[4])
 
 
 @pytest.mark.parametrize("order", [[0, 1], [0, 0, 1], [1, 2, 3]])
-def test_what_is_no_order_is_refused(order: list[int]) -> None:
-    with pytest.raises(ShapeError, match="an order of 3 elements holds each number from 0 to 2 once"):
-        permuted(torch.randn(1, 3, 2), torch.tensor(order))
+def test_an_invalid_order_raises_an_error(order: list[int]) -> None:
+    with pytest.raises(ShapeError, match="order expects a permutation of 0 to 2"):
+        permute(torch.randn(1, 3, 2), torch.tensor(order))
 
 
-def test_an_output_that_changes_its_shape_is_refused() -> None:
-    with pytest.raises(ShapeError, match="changes its shape with the order"):
+def test_an_output_that_changes_its_shape_raises_an_error() -> None:
+    with pytest.raises(ShapeError, match="output's shape depends on the order"):
         invariance_gap(lambda x: x[: int(x[0, 0]) + 1], torch.tensor([[0.0, 1.0]]).repeat(3, 1), torch.tensor([1, 0]))

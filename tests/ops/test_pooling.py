@@ -4,24 +4,24 @@ import pytest
 import torch
 
 from softlook import attention_weights, look, masks
-from softlook.ops.pooling import edges
-from tests.asking import DEVICE, Made, close, small_tiles
+from softlook.ops.pooling import bin_edges
+from tests.ops_cases import DEVICE, Made, close, small_tiles
 
 MADE = Made(torch.Generator().manual_seed(17), torch.float64)
 
 
-def test_bins_are_as_even_as_whole_numbers_allow() -> None:
-    assert edges(8, 4) == [0, 2, 4, 6, 8]
-    assert edges(7, 3) == [0, 2, 4, 7]
-    assert edges(2, 64) == [0, 1, 2]
-    assert edges(1, 1) == [0, 1]
-    assert edges(0, 4) == [0, 0]
+def test_bins_are_as_even_as_possible() -> None:
+    assert bin_edges(8, 4) == [0, 2, 4, 6, 8]
+    assert bin_edges(7, 3) == [0, 2, 4, 7]
+    assert bin_edges(2, 64) == [0, 1, 2]
+    assert bin_edges(1, 1) == [0, 1]
+    assert bin_edges(0, 4) == [0, 0]
 
 
 @pytest.mark.parametrize("length", [1, 5, 12, 97])
 @pytest.mark.parametrize("bins", [1, 2, 5, 64])
 def test_every_position_has_one_bin_and_no_bin_is_empty(length: int, bins: int) -> None:
-    found = edges(length, bins)
+    found = bin_edges(length, bins)
     sizes = [stop - start for start, stop in zip(found, found[1:], strict=False)]
     assert found[0] == 0 and found[-1] == length and len(sizes) == min(length, bins)
     assert min(sizes) >= 1 and max(sizes) - min(sizes) <= 1
@@ -34,27 +34,27 @@ def test_cells_hold_the_mean_and_the_largest_weight(lengths: tuple[int, int], bi
     query, key = MADE.normal(2, 2, T, 3), MADE.normal(2, 2, S, 3)
     weights = attention_weights(query, key, mask=masks.causal())
     with small_tiles():
-        tiled = look(query, key, mask=masks.causal(), ask=("heat_mean", "heat_max"), bins=bins)
-    whole = look(query, key, mask=masks.causal(), ask=("heat_mean", "heat_max"), bins=bins)
-    rows, columns = edges(T, bins), edges(S, bins)
+        tiled = look(query, key, mask=masks.causal(), stats=("pooled_mean", "pooled_max"), bins=bins)
+    whole = look(query, key, mask=masks.causal(), stats=("pooled_mean", "pooled_max"), bins=bins)
+    rows, columns = bin_edges(T, bins), bin_edges(S, bins)
     for a in range(len(rows) - 1):
         for b in range(len(columns) - 1):
             cell = weights[..., rows[a] : rows[a + 1], columns[b] : columns[b + 1]].flatten(-2)
             for seen in (whole, tiled):
-                close(seen.heat_mean[..., a, b], cell.mean(-1))
-                close(seen.heat_max[..., a, b], cell.amax(-1))
+                close(seen.pooled_mean[..., a, b], cell.mean(-1))
+                close(seen.pooled_max[..., a, b], cell.amax(-1))
 
 
-def test_one_pooled_map_can_be_had_without_the_other() -> None:
+def test_each_pooled_map_can_be_requested_alone() -> None:
     query = MADE.normal(1, 1, 6, 3)
-    both = look(query, query, ask=("heat_mean", "heat_max"), bins=2)
-    close(look(query, query, ask=("heat_mean",), bins=2).heat_mean, both.heat_mean)
-    close(look(query, query, ask=("heat_max",), bins=2).heat_max, both.heat_max)
+    both = look(query, query, stats=("pooled_mean", "pooled_max"), bins=2)
+    close(look(query, query, stats=("pooled_mean",), bins=2).pooled_mean, both.pooled_mean)
+    close(look(query, query, stats=("pooled_max",), bins=2).pooled_max, both.pooled_max)
 
 
 def test_with_as_many_bins_as_positions_the_pooled_map_is_the_map() -> None:
     query = MADE.normal(1, 2, 6, 3)
-    seen = look(query, query, ask=("heat_mean", "heat_max"), bins=6)
-    close(seen.heat_mean, attention_weights(query, query))
-    close(seen.heat_max, attention_weights(query, query))
-    assert seen.heat_mean.device.type == DEVICE.type
+    seen = look(query, query, stats=("pooled_mean", "pooled_max"), bins=6)
+    close(seen.pooled_mean, attention_weights(query, query))
+    close(seen.pooled_max, attention_weights(query, query))
+    assert seen.pooled_mean.device.type == DEVICE.type

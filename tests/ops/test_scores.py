@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from softlook import ShapeError, attention, attention_scores, attention_weights, scores
-from tests.asking import DEVICE, Made, close
+from tests.ops_cases import DEVICE, Made, close
 
 MADE = Made(torch.Generator().manual_seed(3), torch.float64)
 WEIGHT, PER_HEAD = MADE.normal(4, 4), MADE.normal(2, 4, 4)
@@ -17,8 +17,8 @@ TO_QUERY, TO_KEY, VECTOR = MADE.normal(4, 3), MADE.normal(4, 3), MADE.normal(3)
 FORMULAS: dict[str, tuple[Any, Callable[[Tensor, Tensor, int], Tensor]]] = {
     "none": (None, lambda q, k, h: q @ k / 2),
     "dot": (scores.dot(), lambda q, k, h: q @ k),
-    "scaled": (scores.scaled(), lambda q, k, h: q @ k / 2),
-    "warm": (scores.scaled(temperature=3.0), lambda q, k, h: q @ k / 3),
+    "scaled": (scores.scaled_dot(), lambda q, k, h: q @ k / 2),
+    "warm": (scores.scaled_dot(temperature=3.0), lambda q, k, h: q @ k / 3),
     "cosine": (scores.cosine(temperature=0.5), lambda q, k, h: q @ k / q.norm() / k.norm() / 0.5),
     "bilinear": (scores.bilinear(WEIGHT, temperature=2.0), lambda q, k, h: q @ WEIGHT @ k / 2),
     "bilinear per head": (scores.bilinear(PER_HEAD), lambda q, k, h: q @ PER_HEAD[h] @ k),
@@ -34,45 +34,51 @@ FORMULAS: dict[str, tuple[Any, Callable[[Tensor, Tensor, int], Tensor]]] = {
 def test_a_score_is_its_formula(name: str) -> None:
     score, formula = FORMULAS[name]
     query, key = MADE.normal(2, 2, 3, 4), MADE.normal(2, 1, 5, 4)
-    came = attention_scores(query, key, score=score, stage="raw")
+    actual = attention_scores(query, key, score=score, stage="scaled")
     for b in range(2):
         for h in range(2):
-            wanted = [[formula(query[b, h, i], key[b, 0, j], h) for j in range(5)] for i in range(3)]
-            close(came[b, h], torch.tensor(wanted, dtype=torch.float64, device=DEVICE))
+            expected = [[formula(query[b, h, i], key[b, 0, j], h) for j in range(5)] for i in range(3)]
+            close(actual[b, h], torch.tensor(expected, dtype=torch.float64, device=DEVICE))
 
 
-def test_distance_is_minus_half_the_squared_distance_up_to_a_number_per_query() -> None:
+def test_squared_distance_up_to_a_constant_per_query() -> None:
     query, key = MADE.normal(1, 2, 3, 4), MADE.normal(1, 2, 5, 4)
-    wanted = (-torch.cdist(query, key).square() / 2 / 1.5).softmax(-1)
-    close(attention_weights(query, key, score=scores.distance(temperature=1.5)), wanted)
+    expected = (-torch.cdist(query, key).square() / 2 / 1.5).softmax(-1)
+    close(attention_weights(query, key, score=scores.squared_distance(temperature=1.5)), expected)
 
 
 def test_nobody_matches_a_key_better_by_distance_than_itself() -> None:
     key = 5 * MADE.normal(1, 1, 6, 4)
-    weights = attention_weights(key, key, score=scores.distance(temperature=0.1))
+    weights = attention_weights(key, key, score=scores.squared_distance(temperature=0.1))
     assert weights[0, 0].argmax(-1).tolist() == list(range(6))
 
 
-def test_a_scale_given_by_hand_takes_the_place_of_the_temperature() -> None:
+def test_an_explicit_scale_replaces_the_temperature() -> None:
     query, key = MADE.normal(1, 2, 3, 4), MADE.normal(1, 2, 5, 4)
-    close(attention_scores(query, key, score=scores.scaled(7.0), scale=0.1), query @ key.mT * 0.1)
+    close(attention_scores(query, key, score=scores.scaled_dot(7.0), scale=0.1), query @ key.mT * 0.1)
     by_hand = attention_scores(query, key, score=lambda q, k: q @ k.mT, scale=0.1)
     close(by_hand, query @ key.mT * 0.1)
 
 
-def test_a_score_called_by_itself_is_the_score_of_the_map() -> None:
+def test_a_score_called_directly_matches_attention_scores() -> None:
     query, key = MADE.normal(1, 2, 3, 4), MADE.normal(1, 2, 5, 4)
-    for score in (scores.dot(), scores.scaled(), scores.cosine(0.3), scores.distance(), scores.bilinear(WEIGHT)):
+    for score in (
+        scores.dot(),
+        scores.scaled_dot(),
+        scores.cosine(0.3),
+        scores.squared_distance(),
+        scores.bilinear(WEIGHT),
+    ):
         close(score(query, key), attention_scores(query, key, score=score))
 
 
-def test_bilinear_joins_two_widths() -> None:
+def test_bilinear_takes_two_dimensions() -> None:
     query, key, weight = MADE.normal(1, 2, 3, 4), MADE.normal(1, 2, 5, 6), MADE.normal(4, 6)
     close(attention_scores(query, key, score=scores.bilinear(weight)), query @ weight @ key.mT)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_weights_of_a_score_may_be_of_the_kind_of_the_query(dtype: torch.dtype) -> None:
+def test_weights_of_a_score_may_have_the_dtype_of_the_query(dtype: torch.dtype) -> None:
     query, key = MADE.normal(1, 2, 3, 4).to(dtype), MADE.normal(1, 2, 5, 4).to(dtype)
     for score in (
         scores.bilinear(WEIGHT.to(dtype)),
@@ -89,23 +95,25 @@ def test_gradients_reach_the_weights_of_a_score() -> None:
         assert leaf.grad is not None and leaf.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("make", [scores.scaled, scores.cosine, scores.distance, lambda t: scores.bilinear(WEIGHT, t)])
+@pytest.mark.parametrize(
+    "make", [scores.scaled_dot, scores.cosine, scores.squared_distance, lambda t: scores.bilinear(WEIGHT, t)]
+)
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_temperature_is_above_zero(make: Callable[[float], object], temperature: float) -> None:
-    with pytest.raises(ValueError, match=f"a temperature is a number above 0; {temperature} came"):
+    with pytest.raises(ValueError, match=f"temperature expects a number above 0, got {temperature}"):
         make(temperature)
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-def test_a_bilinear_weight_that_does_not_fit_says_what_does() -> None:
+def test_a_bilinear_weight_of_another_size_raises_an_error() -> None:
     query = MADE.normal(1, 2, 3, 5)
-    with pytest.raises(ShapeError, match=r"a weight that ends in \(5, 5\), query width by key width; \(4, 4\) came"):
+    with pytest.raises(ShapeError, match=r"a weight \(\.\.\., 5, 5\), query by key dimension, got \(4, 4\)"):
         attention(query, query, query, score=scores.bilinear(WEIGHT))
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-def test_two_widths_without_a_bilinear_score_are_refused() -> None:
-    with pytest.raises(ShapeError, match=r"query is 4 wide, key 6.*scores\.bilinear joins two"):
+def test_two_dimensions_without_a_bilinear_score_raise_an_error() -> None:
+    with pytest.raises(ShapeError, match=r"query has head_dim 4, key has 6.*scores\.bilinear"):
         attention(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 3, 6), torch.zeros(1, 1, 3, 6))
 
 

@@ -5,10 +5,10 @@ import torch
 
 from softlook import attention_and_look, look, masks, positions
 from softlook.ops import statistics
-from softlook.ops.looking import EVERYTHING
-from softlook.ops.statistics import best
-from tests.asking import DEVICE, Made
+from softlook.ops.look import ALL_STATS
+from softlook.ops.statistics import grouped_top_k
 from tests.memory import LargestTensor
+from tests.ops_cases import DEVICE, Made
 
 MADE = Made(torch.Generator().manual_seed(11), torch.float32)
 
@@ -16,13 +16,13 @@ MADE = Made(torch.Generator().manual_seed(11), torch.float32)
 @pytest.fixture(autouse=True)
 def groups_are_ranked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """At every length, also where it gains nothing."""
-    monkeypatch.setattr(statistics, "RANKED_AT_ONCE", 0)
+    monkeypatch.setattr(statistics, "GROUPED_TOP_K_MIN_KEYS", 0)
 
 
 def hold_the_largest(weights: torch.Tensor, count: int) -> None:
-    values, places = best(weights, count)
-    wanted = weights.topk(min(count, weights.shape[-1]), dim=-1).values
-    assert values.equal(wanted)
+    values, places = grouped_top_k(weights, count)
+    expected = weights.topk(min(count, weights.shape[-1]), dim=-1).values
+    assert values.equal(expected)
     assert weights.gather(-1, places).equal(values)
     listed = places.sort(-1).values
     assert listed.diff(dim=-1).gt(0).all(), "a key is listed twice"
@@ -37,20 +37,20 @@ def test_the_largest_weights_are_found_at_every_length(count: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 8])
 @pytest.mark.parametrize("length", [5, 64, 127, 128, 129, 300])
-def test_weights_that_tie_are_listed_once_each(count: int, length: int) -> None:
+def test_tied_weights_are_listed_once(count: int, length: int) -> None:
     hold_the_largest(torch.full((1, 1, 2, length), 0.25, device=DEVICE), count)
     hold_the_largest(MADE.whole(0, 3, 1, 2, 4, length).float(), count)
 
 
 @pytest.mark.parametrize("length", [128, 131, 300])
-def test_the_largest_weights_may_all_lie_side_by_side_or_at_the_very_end(length: int) -> None:
+def test_top_weights_may_be_adjacent_or_at_the_end(length: int) -> None:
     weights = torch.zeros(1, 1, 3, length, device=DEVICE)
     weights[..., 0, 17:21] = torch.tensor([0.1, 0.4, 0.3, 0.2], device=DEVICE)
     weights[..., 1, -4:] = torch.tensor([0.1, 0.4, 0.3, 0.2], device=DEVICE)
     weights[..., 2, ::60] = 1 / len(weights[0, 0, 2, ::60])
     hold_the_largest(weights, 4)
-    assert best(weights, 4)[1][0, 0, 0].tolist() == [18, 19, 20, 17]
-    assert best(weights, 4)[1][0, 0, 1].tolist() == [length - 3, length - 2, length - 1, length - 4]
+    assert grouped_top_k(weights, 4)[1][0, 0, 0].tolist() == [18, 19, 20, 17]
+    assert grouped_top_k(weights, 4)[1][0, 0, 1].tolist() == [length - 3, length - 2, length - 1, length - 4]
 
 
 OPTIONS = {
@@ -63,12 +63,12 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_look_never_holds_the_map(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "ELEMENTS", {"cpu": 1 << 13, "cuda": 1 << 13})
+def test_a_look_never_allocates_the_map(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "TILE_ELEMENTS", {"cpu": 1 << 13, "cuda": 1 << 13})
     T = 512
     query, key = MADE.normal(1, 2, T, 4), MADE.normal(1, 1, T, 4)
     with LargestTensor() as seen:
-        told = look(query, key, ask=EVERYTHING, bins=16, **OPTIONS[name])
+        told = look(query, key, stats=ALL_STATS, bins=16, **OPTIONS[name])
         told.mix(key)
         told.spread(query)
         attention_and_look(query, key, key, **OPTIONS[name])

@@ -24,21 +24,21 @@ every_length = pytest.mark.parametrize("length", LENGTHS)
 
 @every_length
 @every_mask
-def test_the_meta_device_gives_the_shape_of_the_answer(mask: Callable[[int], Mask | None], length: int) -> None:
+def test_the_meta_device_gives_the_output_shape(mask: Callable[[int], Mask | None], length: int) -> None:
     query, key, value = (tensor.to("meta") for tensor in inputs(length))
     assert attention(query, key, value, mask=mask(length)).shape == value.shape
 
 
 @every_length
 @pytest.mark.parametrize("mask", [make for name, make in MASKS.items() if name != "graph"])
-def test_fake_tensors_give_the_shape_of_the_answer(mask: Callable[[int], Mask | None], length: int) -> None:
+def test_fake_tensors_give_the_output_shape(mask: Callable[[int], Mask | None], length: int) -> None:
     with FakeTensorMode():
         query, key, value = inputs(length)
         assert attention(query, key, value, mask=mask(length)).shape == value.shape
 
 
 @every_length
-def test_fake_tensors_leave_nothing_behind_for_real_calls(length: int) -> None:
+def test_fake_tensors_are_not_cached(length: int) -> None:
     with FakeTensorMode():
         attention(*inputs(length), mask=masks.window(2))
     answer = attention(*inputs(length), mask=masks.window(2))
@@ -47,7 +47,7 @@ def test_fake_tensors_leave_nothing_behind_for_real_calls(length: int) -> None:
 
 @every_length
 @every_mask
-def test_vmap_gives_what_a_loop_gives(mask: Callable[[int], Mask | None], length: int) -> None:
+def test_vmap_matches_a_loop(mask: Callable[[int], Mask | None], length: int) -> None:
     query, key, value = inputs(length, batch=(3, 2))
     one = mask(length)
     mapped = torch.vmap(lambda q, k, v: attention(q, k, v, mask=one))(query, key, value)
@@ -56,7 +56,7 @@ def test_vmap_gives_what_a_loop_gives(mask: Callable[[int], Mask | None], length
 
 
 @every_length
-def test_vmap_over_a_bias_alone_gives_what_a_loop_gives(length: int) -> None:
+def test_vmap_over_a_bias_matches_a_loop(length: int) -> None:
     query, key, value = inputs(length)
     biases = torch.randn(3, 2, 2, length, length)
     mapped = torch.vmap(lambda bias: attention(query, key, value, bias=bias))(biases)
@@ -65,7 +65,7 @@ def test_vmap_over_a_bias_alone_gives_what_a_loop_gives(length: int) -> None:
 
 
 @every_length
-def test_vmap_over_a_mask_alone_gives_what_a_loop_gives(length: int) -> None:
+def test_vmap_over_a_mask_matches_a_loop(length: int) -> None:
     query, key, value = inputs(length)
     dense = torch.rand(3, 2, 1, length, length) > 0.5
     mapped = torch.vmap(lambda mask: attention(query, key, value, mask=mask))(dense)
@@ -74,7 +74,7 @@ def test_vmap_over_a_mask_alone_gives_what_a_loop_gives(length: int) -> None:
 
 
 @every_length
-def test_gradients_per_sample_are_those_of_each_sample_alone(length: int) -> None:
+def test_per_sample_gradients_match_a_loop(length: int) -> None:
     query, key, value = inputs(length, batch=(3, 1))
 
     def loss(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ def test_gradients_per_sample_are_those_of_each_sample_alone(length: int) -> Non
 
 @every_length
 @every_mask
-def test_make_fx_traces_the_answer(mask: Callable[[int], Mask | None], length: int) -> None:
+def test_make_fx_traces_attention(mask: Callable[[int], Mask | None], length: int) -> None:
     one, (query, key, value) = mask(length), inputs(length)
     traced = make_fx(lambda q, k, v: attention(q, k, v, mask=one))(query, key, value)
     query, key, value = inputs(length)
@@ -137,7 +137,7 @@ def test_a_dynamic_number_of_queries_and_keys_is_exported() -> None:
     torch.testing.assert_close(program.module()(query, key, value), module(query, key, value))
 
 
-SMALL: dict[str, Any] = {"vocab": 10, "context": 64, "dim": 16, "depth": 2, "heads": 2}
+SMALL: dict[str, Any] = {"vocab_size": 10, "context": 64, "dim": 16, "depth": 2, "heads": 2}
 
 
 @pytest.mark.usefixtures("no_shape_checks")
@@ -154,14 +154,14 @@ def test_a_model_is_exported_with_a_dynamic_length(make: Callable[[], torch.nn.M
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-def test_a_mask_that_is_neither_mask_nor_tensor_is_refused() -> None:
+def test_a_mask_of_another_type_raises_an_error() -> None:
     with pytest.raises(TypeError, match=r"mask.*function"):
         attention(*inputs(4), mask=lambda b, h, i, j: i >= j)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"bias.*str"):
         attention(*inputs(4), bias="alibi")  # pyright: ignore[reportArgumentType]
 
 
-def test_no_queries_at_all_get_no_answers_with_every_bias() -> None:
+def test_no_queries_work_with_every_bias() -> None:
     _, key, value = inputs(4)
     query = torch.randn(2, 2, 0, 8)
     xl = positions.transformer_xl(torch.randn(2, 4, 8), torch.randn(2, 8), torch.randn(2, 8))

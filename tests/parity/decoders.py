@@ -108,7 +108,7 @@ FAMILIES: dict[str, Family] = {
             "another activation": {"hidden_act": "gelu"},
         },
         {
-            "biases": ({"attention_bias": True}, "attention_bias: Input should be False; True came"),
+            "qkv_bias": ({"attention_bias": True}, "attention_bias: Input should be False; True came"),
             "both directions": ({"is_causal": False}, "is_causal: Input should be True; False came"),
             "too few layers": ({"layer_types": ["full_attention"]}, "layer_types should name 3 layers, and names 1"),
         },
@@ -130,7 +130,7 @@ FAMILIES: dict[str, Family] = {
             "yarn and another activation": {"rope_parameters": YARN, "hidden_activation": "relu"},
         },
         {
-            "biases": ({"attention_bias": True}, "attention_bias: Input should be False; True came"),
+            "qkv_bias": ({"attention_bias": True}, "attention_bias: Input should be False; True came"),
             "both directions": ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
             "no activation": ({"hidden_activation": None}, "hidden_activation is null"),
             "no window": ({"sliding_window": None}, "does not say how wide it is"),
@@ -173,7 +173,7 @@ FAMILIES: dict[str, Family] = {
         {
             "longrope": (
                 {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}},
-                "stretches its positions as 'longrope', by other factors for short texts",
+                "has RoPE scaling 'longrope', by other factors for short texts",
             ),
             "its older name": ({"rope_scaling": {"type": "su", "short_factor": [1.0], "long_factor": [2.0]}}, "'su'"),
             "a third of a head": ({"rope_parameters": {"partial_rotary_factor": 0.4}}, "is not made of pairs"),
@@ -250,7 +250,7 @@ VARIANTS = [(name, variant) for name, family in FAMILIES.items() for variant in 
 REFUSED = [(name, variant) for name, family in FAMILIES.items() for variant in family.refused]
 
 
-def small(name: str, variant: str = "plain", kind: str = "words", **changes: Any) -> Any:
+def small(name: str, variant: str = "plain", kind: str = "causal_lm", **changes: Any) -> Any:
     """A small model of theirs, with random weights."""
     family = FAMILIES[name]
     torch.manual_seed(0)

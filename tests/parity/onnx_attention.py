@@ -10,7 +10,7 @@ import softlook
 from softlook import masks
 from softlook.base.errors import BackendError
 
-STAGES = ("raw", "capped", "biased", "softmaxed")
+STAGES = ("raw", "capped", "biased", "weights")
 """`qk_matmul_output_mode` 0 to 3."""
 Path = Literal["auto", "reference", "blocks", "sdpa"]
 

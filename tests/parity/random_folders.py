@@ -24,11 +24,11 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from softlook.base.errors import WeightsError
 from softlook.weights import from_hugging_face
-from softlook.weights.families import FAMILIES
-from softlook.weights.family import Family
+from softlook.weights.architectures import ARCHITECTURES
+from softlook.weights.architectures.base import HFArchitecture
 from tests.parity.encoders import answers, ask
 
-Dice = random.Random
+Rng = random.Random
 LARGEST = 2_000_000
 """Parameters of a model that is still small; a family whose config has sizes of other names needs a generator."""
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 2e-4}
@@ -53,93 +53,93 @@ ASIDE = {
 """Fields that say nothing of the numbers, or would break transformers itself."""
 
 
-def sizes(dice: Dice) -> dict[str, Any]:
+def sizes(rng: Rng) -> dict[str, Any]:
     """Sizes that go together, under all the names that configs have for them."""
-    heads, width = dice.choice([1, 2, 4]), dice.choice([2, 4, 6, 8])
-    dim, hidden, depth, context = heads * width, dice.randint(1, 40), dice.randint(1, 3), dice.randint(16, 40)
-    shared = dice.choice([number for number in (1, 2, 4) if heads % number == 0])
+    heads, width = rng.choice([1, 2, 4]), rng.choice([2, 4, 6, 8])
+    dim, hidden, depth, context = heads * width, rng.randint(1, 40), rng.randint(1, 3), rng.randint(16, 40)
+    shared = rng.choice([number for number in (1, 2, 4) if heads % number == 0])
     return {
         **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim"), dim),
         **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"), depth),
-        **dict.fromkeys(("num_decoder_layers", "decoder_layers"), dice.choice([depth, dice.randint(1, 3)])),
+        **dict.fromkeys(("num_decoder_layers", "decoder_layers"), rng.choice([depth, rng.randint(1, 3)])),
         **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads"), heads),
-        "decoder_attention_heads": dice.choice([*[heads] * 7, 1]),
+        "decoder_attention_heads": rng.choice([*[heads] * 7, 1]),
         **dict.fromkeys(("intermediate_size", "hidden_dim", "d_ff", "encoder_ffn_dim"), hidden),
-        "decoder_ffn_dim": dice.choice([*[hidden] * 7, hidden + 1]),
-        "n_inner": dice.choice([None, hidden]),
+        "decoder_ffn_dim": rng.choice([*[hidden] * 7, hidden + 1]),
+        "n_inner": rng.choice([None, hidden]),
         "num_key_value_heads": shared,
-        "head_dim": dice.choice([None, width, 2 * dice.randint(1, 5)]),
-        "d_kv": dice.choice([width, dice.randint(1, 9)]),
+        "head_dim": rng.choice([None, width, 2 * rng.randint(1, 5)]),
+        "d_kv": rng.choice([width, rng.randint(1, 9)]),
         **dict.fromkeys(("max_position_embeddings", "n_positions"), context),
-        "vocab_size": dice.randint(12, 40),
-        "type_vocab_size": dice.randint(1, 3),
-        "relative_attention_num_buckets": 2 * dice.randint(2, 8),
-        "relative_attention_max_distance": dice.randint(9, 40),
-        "sliding_window": dice.choice([None, dice.randint(1, 9), 100]),
-        "max_window_layers": dice.randint(0, 3),
-        "layer_types": dice.choice(
-            [None, [dice.choice(["full_attention", "sliding_attention"]) for _ in range(depth)]]
-        ),
-        "image_size": dice.choice([8, 12]),
-        "patch_size": dice.choice([2, 4]),
-        "num_channels": dice.randint(1, 3),
-        "pooler_output_size": dice.choice([None, None, dim, dim + 1]),
-        "pooler_act": dice.choice(["tanh", "tanh", "relu"]),
-        "chunk_size_feed_forward": dice.choice([0, 0, 1]),
+        "vocab_size": rng.randint(12, 40),
+        "type_vocab_size": rng.randint(1, 3),
+        "relative_attention_num_buckets": 2 * rng.randint(2, 8),
+        "relative_attention_max_distance": rng.randint(9, 40),
+        "sliding_window": rng.choice([None, rng.randint(1, 9), 100]),
+        "max_window_layers": rng.randint(0, 3),
+        "layer_types": rng.choice([None, [rng.choice(["full_attention", "sliding_attention"]) for _ in range(depth)]]),
+        "image_size": rng.choice([8, 12]),
+        "patch_size": rng.choice([2, 4]),
+        "num_channels": rng.randint(1, 3),
+        "pooler_output_size": rng.choice([None, None, dim, dim + 1]),
+        "pooler_act": rng.choice(["tanh", "tanh", "relu"]),
+        "chunk_size_feed_forward": rng.choice([0, 0, 1]),
         "pretraining_tp": 1,
-        "pad_token_id": dice.choice([0, 1, 1, 3]),
+        "pad_token_id": rng.choice([0, 1, 1, 3]),
         "summary_type": "cls_index",
-        "feed_forward_proj": dice.choice(["relu", "gated-gelu", "gated-silu", "gelu", "silu"]),
-        "rope_parameters": rope(dice, context),
+        "feed_forward_proj": rng.choice(["relu", "gated-gelu", "gated-silu", "gelu", "silu"]),
+        "rope_parameters": rope(rng, context),
     }
 
 
-def rope(dice: Dice, context: int) -> dict[str, Any] | None:
+def rope(rng: Rng, context: int) -> dict[str, Any] | None:
     """Rotary settings of every kind that transformers knows for plain decoders."""
-    kind = dice.choice([None, "default", "linear", "dynamic", "yarn", "llama3"])
+    kind = rng.choice([None, "default", "linear", "dynamic", "yarn", "llama3"])
     if kind is None:
         return None
-    found: dict[str, Any] = {"rope_type": kind, "rope_theta": dice.choice([100.0, 1e4, 5e5])}
+    found: dict[str, Any] = {"rope_type": kind, "rope_theta": rng.choice([100.0, 1e4, 5e5])}
     if kind == "default":
-        return found | dice.choice([{}, {}, {"partial_rotary_factor": 0.5}])
-    found["factor"] = dice.choice([1.5, 4.0, 8.0])
-    first = dice.choice([context, max(context // 2, 4)])
+        return found | rng.choice([{}, {}, {"partial_rotary_factor": 0.5}])
+    found["factor"] = rng.choice([1.5, 4.0, 8.0])
+    first = rng.choice([context, max(context // 2, 4)])
     if kind == "llama3":
         return found | {
-            "low_freq_factor": dice.choice([1.0, 2.0]),
-            "high_freq_factor": dice.choice([4.0, 8.0]),
+            "low_freq_factor": rng.choice([1.0, 2.0]),
+            "high_freq_factor": rng.choice([4.0, 8.0]),
             "original_max_position_embeddings": first,
         }
     if kind == "yarn":
-        found |= dice.choice([{}, {"original_max_position_embeddings": first}])
-        found |= dice.choice(
-            [{}, {"beta_fast": 16.0, "beta_slow": 2.0}, {"attention_factor": 0.7}, {"truncate": False}]
-        )
-        found |= dice.choice([{}, {"mscale": 0.7, "mscale_all_dim": 1.3}])
+        found |= rng.choice([{}, {"original_max_position_embeddings": first}])
+        found |= rng.choice([{}, {"beta_fast": 16.0, "beta_slow": 2.0}, {"attention_factor": 0.7}, {"truncate": False}])
+        found |= rng.choice([{}, {"mscale": 0.7, "mscale_all_dim": 1.3}])
     return found
 
 
-def any_value(dice: Dice, name: str, default: Any) -> Any:
+def any_value(rng: Rng, name: str, default: Any) -> Any:
     """A value for a field of which nothing but its name and default is known."""
     if isinstance(default, bool):
-        return dice.random() < 0.15 if not default else dice.random() < 0.85
+        return rng.random() < 0.15 if not default else rng.random() < 0.85
     if "dropout" in name or name.endswith(("pdrop", "layerdrop", "dropout_prob")):
-        return dice.choice([0.0, 0.1, 0.5])
+        return rng.choice([0.0, 0.1, 0.5])
     if "eps" in name:
-        return dice.choice([1e-12, 1e-6, 1e-5, 1e-2])
+        return rng.choice([1e-12, 1e-6, 1e-5, 1e-2])
     if "activation" in name or name.endswith(("_act", "act_fn")):
-        return dice.choice([default, default, dice.choice(ACTIVATIONS)]) if default else default
+        return rng.choice([default, default, rng.choice(ACTIVATIONS)]) if default else default
     return default
 
 
-Changes = Callable[[Dice, dict[str, Any]], dict[str, Any]]
+Changes = Callable[[Rng, dict[str, Any]], dict[str, Any]]
 GENERATORS: dict[str, Changes] = {
-    "marian": lambda dice, known: {
-        "decoder_vocab_size": dice.choice([None, known["vocab_size"], known["vocab_size"] + 3]),
+    "marian": lambda rng, known: {
+        "decoder_vocab_size": rng.choice([None, known["vocab_size"], known["vocab_size"] + 3]),
         "pad_token_id": known["vocab_size"] - 1,
         "decoder_start_token_id": 1,
     },
-    "distilbert": lambda dice, known: {"sinusoidal_pos_embds": dice.random() < 0.3},
+    "distilbert": lambda rng, known: {"sinusoidal_pos_embds": rng.random() < 0.3},
+    "mpnet": lambda rng, known: {
+        "relative_attention_num_buckets": rng.choice([32, 32, 32, 8]),
+        "pad_token_id": rng.choice([1, 1, 1, 0]),
+    },
 }
 """model_type -> what its config has beside the usual fields."""
 
@@ -148,31 +148,31 @@ GENERATORS: dict[str, Changes] = {
 class Folder:
     """What was drawn."""
 
-    family: Family
+    family: HFArchitecture
     kind: str
     """Their class."""
     config: dict[str, Any]
     double: bool
 
 
-def drawn(dice: Dice, family: Family) -> Folder:
+def drawn(rng: Rng, family: HFArchitecture) -> Folder:
     """A random class of a family, and a random config for it."""
     config_class: Any = CONFIG_MAPPING[family.model_type]
-    known = sizes(dice)
+    known = sizes(rng)
     found: dict[str, Any] = {}
     for field in fields(config_class):
         default = None if field.default is MISSING else field.default
         if field.name in known:
             found[field.name] = known[field.name]
         elif field.name not in ASIDE and field.init:
-            found[field.name] = any_value(dice, field.name, default)
-    found |= GENERATORS.get(family.model_type, lambda dice, known: {})(dice, found)
-    kinds = [kind for kind, head in family.architectures.items() if head != "words" or _says_words(kind)]
-    labels = dice.randint(1, 5)
-    problem = dice.choice(PROBLEMS)
+            found[field.name] = any_value(rng, field.name, default)
+    found |= GENERATORS.get(family.model_type, lambda rng, known: {})(rng, found)
+    kinds = [kind for kind, head in family.head_by_class.items() if head != "words" or _says_words(kind)]
+    labels = rng.randint(1, 5)
+    problem = rng.choice(PROBLEMS)
     found |= {"num_labels": labels}
     found |= {"problem_type": problem} if problem != "single_label_classification" or labels > 1 else {}
-    return Folder(family, dice.choice(kinds), found, dice.random() < 0.5)
+    return Folder(family, rng.choice(kinds), found, rng.random() < 0.5)
 
 
 def _says_words(kind: str) -> bool:
@@ -200,10 +200,10 @@ def made(folder: Folder) -> Any:
     return model.double() if folder.double else model
 
 
-def inputs(dice: Dice, theirs: Any, mode: str) -> dict[str, Tensor]:
+def inputs(rng: Rng, reference: Any, mode: str) -> dict[str, Tensor]:
     """What both are asked."""
-    config = theirs.config
-    if "pixel" in theirs.main_input_name:
+    config = reference.config
+    if "pixel" in reference.main_input_name:
         size = config.image_size
         return {"pixels": torch.randn(2, config.num_channels, size, size)}
     pad = config.pad_token_id or 0
@@ -211,49 +211,53 @@ def inputs(dice: Dice, theirs: Any, mode: str) -> dict[str, Tensor]:
     longest = min(getattr(config, "max_position_embeddings", 99) - 6, 14)
 
     def ids(length: int) -> Tensor:
-        drawn = torch.tensor([[dice.randrange(vocab) for _ in range(length)] for _ in range(2)])
+        drawn = torch.tensor([[rng.randrange(vocab) for _ in range(length)] for _ in range(2)])
         return torch.where(drawn == pad, (pad + 1) % vocab, drawn)
 
-    length = dice.randint(1, longest)
+    length = rng.randint(1, longest)
     found = {"ids": ids(length)}
     if mode == "encoder-decoder":
-        found["target"] = ids(dice.randint(1, longest)) % min(
+        found["target"] = ids(rng.randint(1, longest)) % min(
             vocab, getattr(config, "decoder_vocab_size", None) or vocab
         )
-    if mode != "decoder-only" and dice.random() < 0.5:
-        found["present"] = torch.arange(length) < torch.tensor([[length], [dice.randint(1, length)]])
-        found["ids"] = found["ids"].masked_fill(~found["present"], pad)
+    if mode != "decoder-only" and rng.random() < 0.5:
+        found["padding_mask"] = torch.arange(length) < torch.tensor([[length], [rng.randint(1, length)]])
+        found["ids"] = found["ids"].masked_fill(~found["padding_mask"], pad)
     return found
 
 
-def their_answers(theirs: Any, head: str, asked: dict[str, Tensor], mode: str) -> tuple[Tensor, ...]:
-    if "pixels" in asked:
-        said = theirs(asked["pixels"].to(theirs.dtype))
+def their_answers(reference: Any, head: str, batch: dict[str, Tensor], mode: str) -> tuple[Tensor, ...]:
+    if "pixels" in batch:
+        output = reference(batch["pixels"].to(reference.dtype))
         return (
-            said.logits if head == "classes" else said.pooler_output if head == "pooled" else said.last_hidden_state,
+            output.logits
+            if head == "classes"
+            else output.pooler_output
+            if head == "pooled"
+            else output.last_hidden_state,
         )
-    more = {"attention_mask": asked["present"].long()} if "present" in asked else {}
+    more = {"attention_mask": batch["padding_mask"].long()} if "padding_mask" in batch else {}
     if mode == "encoder-only":
-        return ask(theirs, head, asked["ids"], **more)[0]
+        return ask(reference, head, batch["ids"], **more)[0]
     if mode == "encoder-decoder":
-        return (theirs(asked["ids"], decoder_input_ids=asked["target"], **more).logits,)
-    said = theirs(asked["ids"])
-    return (said.last_hidden_state if head == "states" else said.logits,)
+        return (reference(batch["ids"], decoder_input_ids=batch["target"], **more).logits,)
+    output = reference(batch["ids"])
+    return (output.last_hidden_state if head == "states" else output.logits,)
 
 
-def our_answers(ours: nn.Module, asked: dict[str, Tensor], mode: str) -> tuple[Tensor, ...]:
-    if "pixels" in asked:
-        return answers(ours(asked["pixels"].to(next(ours.parameters()).dtype)))
+def our_answers(actual: nn.Module, batch: dict[str, Tensor], mode: str) -> tuple[Tensor, ...]:
+    if "pixels" in batch:
+        return answers(actual(batch["pixels"].to(next(actual.parameters()).dtype)))
     if mode == "encoder-decoder":
-        return answers(ours(asked["ids"], asked["target"], source_present=asked.get("present")))
-    more = {"present": asked["present"]} if "present" in asked else {}
-    return answers(ours(asked["ids"], **more))
+        return answers(actual(batch["ids"], batch["target"], source_padding_mask=batch.get("padding_mask")))
+    more = {"padding_mask": batch["padding_mask"]} if "padding_mask" in batch else {}
+    return answers(actual(batch["ids"], **more))
 
 
-def distance(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], present: Tensor | None) -> float:
+def distance(actual: tuple[Tensor, ...], reference: tuple[Tensor, ...], present: Tensor | None) -> float:
     """The largest difference, against the largest number there is; where there is no token, nothing is compared."""
     found = 0.0
-    for one, other in zip(ours, theirs, strict=True):
+    for one, other in zip(actual, reference, strict=True):
         if one.shape != other.shape:
             return float("inf")
         if present is not None and one.ndim == 3 and one.shape[:2] == present.shape:
@@ -263,52 +267,52 @@ def distance(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], present: Tens
     return found
 
 
-def verdict(folder: Folder, dice: Dice, path: Path) -> str | None:
+def verdict(folder: Folder, rng: Rng, path: Path) -> str | None:
     """ "right", "refused: ...", "wrong: ..."; None where transformers takes no such config."""
-    torch.manual_seed(dice.randrange(1 << 30))
-    theirs = made(folder)
-    if theirs is None:
+    torch.manual_seed(rng.randrange(1 << 30))
+    reference = made(folder)
+    if reference is None:
         return None
-    theirs.save_pretrained(path)
+    reference.save_pretrained(path)
     try:
-        ours: Any = from_hugging_face(path)
+        actual: Any = from_hugging_face(path)
     except WeightsError as fault:
         return f"refused: {str(fault).replace(str(path), '')}"
     except Exception:
         return f"wrong: {traceback.format_exc()}"
-    mode, head = getattr(ours, "mode", ""), getattr(ours.config, "head", "words")
-    asked = inputs(dice, theirs, mode)
+    mode, head = getattr(actual, "mode", ""), getattr(actual.config, "head", "words")
+    batch = inputs(rng, reference, mode)
     with torch.no_grad():
         try:
-            wanted = their_answers(theirs, head, asked, mode)
+            expected = their_answers(reference, head, batch, mode)
         except (IndexError, RuntimeError, ValueError):
             return None
         try:
-            found = our_answers(ours, asked, mode)
+            found = our_answers(actual, batch, mode)
         except Exception:
             return f"wrong: {traceback.format_exc()}"
-    gap = distance(found, wanted, asked.get("present"))
+    gap = distance(found, expected, batch.get("padding_mask"))
     limit = TOLERANCES[torch.float64 if folder.double else torch.float32]
     return "right" if gap <= limit else f"wrong: {gap:.1e} apart"
 
 
 def verdicts(count: int, seed: int) -> list[tuple[Folder, str]]:
     """So many folders, the families in turn."""
-    dice, found = Dice(seed), []
+    rng, found = Rng(seed), []
     level = logging.getLogger("transformers").level
     logging.getLogger("transformers").setLevel(logging.CRITICAL)
     transformers.utils.logging.disable_progress_bar()
     number = tries = 0
     try:
         while len(found) < count and tries < 5 * count:
-            family, tries = FAMILIES[number % len(FAMILIES)], tries + 1
-            folder = drawn(dice, family)
+            family, tries = ARCHITECTURES[number % len(ARCHITECTURES)], tries + 1
+            folder = drawn(rng, family)
             with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                said = verdict(folder, dice, Path(place))
-            if said is not None:
-                found.append((folder, said))
-            if said is not None or dice.random() < 0.2:  # a family of which none can be made is passed over in the end
+                output = verdict(folder, rng, Path(place))
+            if output is not None:
+                found.append((folder, output))
+            if output is not None or rng.random() < 0.2:  # a family of which none can be made is passed over in the end
                 number += 1
     finally:
         logging.getLogger("transformers").setLevel(level)
@@ -317,15 +321,15 @@ def verdicts(count: int, seed: int) -> list[tuple[Folder, str]]:
 
 
 def counts(found: list[tuple[Folder, str]]) -> Counter[str]:
-    return Counter(said.partition(":")[0] for _, said in found)
+    return Counter(output.partition(":")[0] for _, output in found)
 
 
 if __name__ == "__main__":
     results = verdicts(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
-    for folder, said in results:
-        if said.startswith("wrong"):
-            sys.stdout.write(f"{folder.kind} {folder.config}\n  {said}\n")
-    by_family = Counter((folder.family.name, said.partition(":")[0]) for folder, said in results)
+    for folder, output in results:
+        if output.startswith("wrong"):
+            sys.stdout.write(f"{folder.kind} {folder.config}\n  {output}\n")
+    by_family = Counter((folder.family.name, output.partition(":")[0]) for folder, output in results)
     sys.stdout.write(f"{dict(sorted(by_family.items()))}\n{dict(counts(results))}\n")
-    reasons = Counter(said[:90] for _, said in results if said.startswith("refused"))
-    sys.stdout.write("\n".join(f"{number:5} {said}" for said, number in reasons.most_common()) + "\n")
+    reasons = Counter(output[:90] for _, output in results if output.startswith("refused"))
+    sys.stdout.write("\n".join(f"{number:5} {output}" for output, number in reasons.most_common()) + "\n")

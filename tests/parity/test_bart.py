@@ -12,7 +12,8 @@ from transformers import BartConfig, BartForConditionalGeneration, BartModel
 from softlook.base.errors import WeightsError
 from softlook.models import Transformer, TransformerConfig
 from softlook.weights import from_hugging_face, to_hugging_face
-from tests.parity.pairs import (
+from tests.parity.comparison import close, saved, there_and_back
+from tests.parity.seq2seq import (
     PRESENT,
     SOURCE,
     TARGET,
@@ -21,9 +22,8 @@ from tests.parity.pairs import (
     compare_again,
     compare_gradients,
     compare_steps,
-    said,
+    output,
 )
-from tests.parity.weights import close, saved, there_and_back
 
 SIZES = {"vocab_size": 11, "max_position_embeddings": 16, "d_model": 24, "encoder_layers": 2, "decoder_layers": 3}
 WIDTHS = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40}
@@ -51,15 +51,15 @@ def test_logits_hidden_states_and_maps_are_those_of_hugging_face(variant: str, t
     compare(*both(small(**VARIANTS[variant]), tmp_path), closing=False)
 
 
-def test_gradients_are_those_of_hugging_face(tmp_path: Path) -> None:
-    ours, theirs = both(small(), tmp_path)
+def test_gradients_match_hugging_face(tmp_path: Path) -> None:
+    actual, reference = both(small(), tmp_path)
     pairs = {
-        "encoder.entrance.tokens.table.weight": "model.shared.weight",
-        "encoder.entrance.places.table.weight": "model.encoder.embed_positions.weight",
-        "encoder.blocks.0.attend.to_key.weight": "model.encoder.layers.0.self_attn.k_proj.weight",
-        "decoder.blocks.2.cross.to_value.weight": "model.decoder.layers.2.encoder_attn.v_proj.weight",
+        "encoder.embedding.token_embedding.weight": "model.shared.weight",
+        "encoder.embedding.position_embedding.weight": "model.encoder.embed_positions.weight",
+        "encoder.blocks.0.attn.to_key.weight": "model.encoder.layers.0.self_attn.k_proj.weight",
+        "decoder.blocks.2.cross_attn.to_value.weight": "model.decoder.layers.2.encoder_attn.v_proj.weight",
     }
-    compare_gradients(ours, theirs, pairs)
+    compare_gradients(actual, reference, pairs)
 
 
 def test_decoding_with_a_memory_is_that_of_hugging_face(tmp_path: Path) -> None:
@@ -67,39 +67,39 @@ def test_decoding_with_a_memory_is_that_of_hugging_face(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_is_written_is_read_by_hugging_face_with_the_same_logits(variant: str, tmp_path: Path) -> None:
-    ours, theirs = both(small(**VARIANTS[variant]), tmp_path / "theirs")
-    compare_again(there_and_back(ours, BartForConditionalGeneration, tmp_path / "ours"), theirs)
+def test_hugging_face_loads_the_export_with_the_same_logits(variant: str, tmp_path: Path) -> None:
+    actual, reference = both(small(**VARIANTS[variant]), tmp_path / "hf")
+    compare_again(there_and_back(actual, BartForConditionalGeneration, tmp_path / "softlook"), reference)
 
 
-def test_the_bare_model_says_words_with_the_vectors_it_reads_them_with(tmp_path: Path) -> None:
-    theirs: Any = BartModel(sizes())
-    ours: Any = from_hugging_face(saved(theirs, tmp_path))
-    theirs.eval()
+def test_the_base_model_has_a_tied_lm_head(tmp_path: Path) -> None:
+    reference: Any = BartModel(sizes())
+    actual: Any = from_hugging_face(saved(reference, tmp_path))
+    reference.eval()
     with torch.no_grad():
-        wanted = said(theirs).last_hidden_state @ theirs.shared.weight.T
-        close(ours(SOURCE, TARGET, source_present=PRESENT), wanted)
+        expected = output(reference).last_hidden_state @ reference.shared.weight.T
+        close(actual(SOURCE, TARGET, source_padding_mask=PRESENT), expected)
 
 
 @pytest.mark.parametrize("name", ["lm_head.weight", "model.decoder.embed_tokens.weight"])
 def test_a_shared_table_is_found_under_any_of_its_names(name: str, tmp_path: Path) -> None:
-    ours, _ = both(small(), tmp_path)
+    actual, _ = both(small(), tmp_path)
     file = tmp_path / "model.safetensors"
     tensors = load_file(file)
     tensors[name] = tensors.pop("model.shared.weight")
     save_file(tensors, file)
     again: Any = from_hugging_face(tmp_path)
-    torch.testing.assert_close(again(SOURCE, TARGET), ours(SOURCE, TARGET), rtol=0, atol=0)
+    torch.testing.assert_close(again(SOURCE, TARGET), actual(SOURCE, TARGET), rtol=0, atol=0)
 
 
 def test_a_head_that_differs_is_kept_though_the_config_ties_it_as_hugging_face_does(tmp_path: Path) -> None:
     saved(small(), tmp_path)
     file = tmp_path / "model.safetensors"
     save_file({**load_file(file), "lm_head.weight": torch.randn(11, 24)}, file, metadata={"format": "pt"})
-    ours: Any = from_hugging_face(tmp_path)
-    theirs: Any = BartForConditionalGeneration.from_pretrained(tmp_path)
+    actual: Any = from_hugging_face(tmp_path)
+    reference: Any = BartForConditionalGeneration.from_pretrained(tmp_path)
     with torch.no_grad():
-        close(ours(SOURCE, TARGET, source_present=PRESENT), said(theirs.eval()).logits)
+        close(actual(SOURCE, TARGET, source_padding_mask=PRESENT), output(reference.eval()).logits)
 
 
 def test_a_table_that_nobody_uses_is_passed_over_as_hugging_face_does(tmp_path: Path) -> None:
@@ -107,30 +107,38 @@ def test_a_table_that_nobody_uses_is_passed_over_as_hugging_face_does(tmp_path: 
     file, used = tmp_path / "model.safetensors", torch.randn(11, 24)
     names = ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
     save_file({**load_file(file), **{name: used.clone() for name in names}}, file, metadata={"format": "pt"})
-    ours: Any = from_hugging_face(tmp_path)
-    theirs: Any = BartForConditionalGeneration.from_pretrained(tmp_path)
+    actual: Any = from_hugging_face(tmp_path)
+    reference: Any = BartForConditionalGeneration.from_pretrained(tmp_path)
     with torch.no_grad():
-        close(ours(SOURCE, TARGET, source_present=PRESENT), said(theirs.eval()).logits)
+        close(actual(SOURCE, TARGET, source_padding_mask=PRESENT), output(reference.eval()).logits)
 
 
-def test_words_without_scores_of_their_own_have_zeros(tmp_path: Path) -> None:
+def test_a_missing_logits_bias_is_zero(tmp_path: Path) -> None:
     saved(small(), tmp_path)
     file = tmp_path / "model.safetensors"
     tensors = load_file(file)
     tensors.pop("final_logits_bias")
     save_file(tensors, file)
-    ours: Any = from_hugging_face(tmp_path)
-    assert not ours.head.bias.any()
+    actual: Any = from_hugging_face(tmp_path)
+    assert not actual.head.bias.any()
 
 
-def test_a_model_of_our_own_is_written(tmp_path: Path) -> None:
+def test_a_softlook_model_can_be_exported(tmp_path: Path) -> None:
     config = TransformerConfig(
-        vocab=11, context=16, dim=24, depth=2, heads=4, places="learned", offset=2, embedding_norm=True, tied=False
+        vocab_size=11,
+        context=16,
+        dim=24,
+        depth=2,
+        heads=4,
+        positions="learned",
+        position_offset=2,
+        embedding_norm=True,
+        tie_embeddings=False,
     )
-    ours = Transformer(config).eval()
-    back = there_and_back(ours, BartForConditionalGeneration, tmp_path / "ours")
+    actual = Transformer(config).eval()
+    back = there_and_back(actual, BartForConditionalGeneration, tmp_path / "softlook")
     with torch.no_grad():
-        close(ours(SOURCE, TARGET, source_present=PRESENT), said(back).logits, 1e-6)
+        close(actual(SOURCE, TARGET, source_padding_mask=PRESENT), output(back).logits, 1e-6)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -154,9 +162,17 @@ def test_what_we_cannot_express_is_refused(case: str, tmp_path: Path) -> None:
         from_hugging_face(tmp_path)
 
 
-@pytest.mark.parametrize("changes", [{"labels": 3}, {"norm": "pre", "offset": 0}, {"places": "sinusoidal"}])
+@pytest.mark.parametrize("changes", [{"labels": 3}, {"norm": "pre", "position_offset": 0}, {"positions": "sinusoidal"}])
 def test_what_hugging_face_cannot_express_is_refused(changes: dict[str, Any], tmp_path: Path) -> None:
-    fields = {"vocab": 11, "dim": 8, "depth": 1, "heads": 2, "places": "learned", "offset": 2, "embedding_norm": True}
+    fields = {
+        "vocab_size": 11,
+        "dim": 8,
+        "depth": 1,
+        "heads": 2,
+        "positions": "learned",
+        "position_offset": 2,
+        "embedding_norm": True,
+    }
     model = Transformer(TransformerConfig(**{**fields, **changes}))
     with pytest.raises(WeightsError, match="Hugging Face has no architecture for this Transformer"):
-        to_hugging_face(model, tmp_path / "ours")
+        to_hugging_face(model, tmp_path / "softlook")

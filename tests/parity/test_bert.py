@@ -13,9 +13,9 @@ from softlook.base.errors import WeightsError
 from softlook.models import Bert
 from softlook.models import BertConfig as OurConfig
 from softlook.weights import from_hugging_face, load, save, to_hugging_face
-from softlook.weights.families.bert import ARCHITECTURES, FAMILY
+from softlook.weights.architectures.bert import ARCHITECTURE, HEAD_BY_CLASS
+from tests.parity.comparison import close, read, saved, there_and_back
 from tests.parity.encoders import IDS, SEGMENTS, SIZES, check_answers, check_back, check_gradients, check_padding
-from tests.parity.weights import close, read, saved, there_and_back
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "as published": {},
@@ -32,71 +32,71 @@ def small(kind: str, **changes: Any) -> Any:
 
 
 def labels(kind: str) -> dict[str, int]:
-    return {"num_labels": 2} if ARCHITECTURES[kind] == "spans" else {}
+    return {"num_labels": 2} if HEAD_BY_CLASS[kind] == "question_answering" else {}
 
 
-@pytest.mark.parametrize("kind", ARCHITECTURES)
+@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_answers_hidden_states_and_maps_are_those_of_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
-    theirs = small(kind, **VARIANTS[variant])
-    ours = read(theirs, tmp_path / "theirs")
-    assert ours.config.head == ARCHITECTURES[kind]
-    check_answers(ours, theirs, {"token_type_ids": SEGMENTS})
-    check_answers(ours, theirs, {})
+def test_outputs_hidden_states_and_attention_maps_match_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
+    reference = small(kind, **VARIANTS[variant])
+    actual = read(reference, tmp_path / "hf")
+    assert actual.config.head == HEAD_BY_CLASS[kind]
+    check_answers(actual, reference, {"token_type_ids": SEGMENTS})
+    check_answers(actual, reference, {})
 
 
-@pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_gradients_are_those_of_hugging_face(kind: str, tmp_path: Path) -> None:
-    theirs = small(kind)
-    check_gradients(read(theirs, tmp_path / "theirs"), theirs, FAMILY)
+@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+def test_gradients_match_hugging_face(kind: str, tmp_path: Path) -> None:
+    reference = small(kind)
+    check_gradients(read(reference, tmp_path / "hf"), reference, ARCHITECTURE)
 
 
-@pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_padding_is_that_of_hugging_face(kind: str, tmp_path: Path) -> None:
-    theirs = small(kind)
-    check_padding(read(theirs, tmp_path / "theirs"), theirs, pad=0)
+@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+def test_padding_matches_hugging_face(kind: str, tmp_path: Path) -> None:
+    reference = small(kind)
+    check_padding(read(reference, tmp_path / "hf"), reference, pad=0)
 
 
-@pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_what_is_written_is_read_by_hugging_face_with_the_same_answers(kind: str, tmp_path: Path) -> None:
-    theirs = small(kind)
-    ours = read(theirs, tmp_path / "theirs")
-    back = there_and_back(ours, type(theirs), tmp_path / "ours")
+@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+def test_hugging_face_loads_the_export_with_the_same_outputs(kind: str, tmp_path: Path) -> None:
+    reference = small(kind)
+    actual = read(reference, tmp_path / "hf")
+    back = there_and_back(actual, type(reference), tmp_path / "softlook")
     assert back.config.architectures == [kind]
-    check_back(back, theirs, ours.config.head)
+    check_back(back, reference, actual.config.head)
 
 
-@pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_what_was_read_can_be_kept_as_softlooks_own(kind: str, tmp_path: Path) -> None:
-    ours = read(small(kind), tmp_path / "theirs")
-    again: Any = load(save(ours, tmp_path / "ours"))
-    assert again.config == ours.config
-    for one, other in zip(again.state_dict().values(), ours.state_dict().values(), strict=True):
+@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+def test_an_imported_model_can_be_saved_as_a_checkpoint(kind: str, tmp_path: Path) -> None:
+    actual = read(small(kind), tmp_path / "hf")
+    again: Any = load(save(actual, tmp_path / "softlook"))
+    assert again.config == actual.config
+    for one, other in zip(again.state_dict().values(), actual.state_dict().values(), strict=True):
         assert torch.equal(one, other)
 
 
 def test_a_model_saved_without_its_pooler_gives_its_states(tmp_path: Path) -> None:
-    theirs = BertModel(small("BertModel").config, add_pooling_layer=False).eval()
-    ours = read(theirs, tmp_path / "theirs")
-    assert ours.config.head == "states"
+    reference = BertModel(small("BertModel").config, add_pooling_layer=False).eval()
+    actual = read(reference, tmp_path / "hf")
+    assert actual.config.head == "hidden_states"
     with torch.no_grad():
-        close(ours(IDS), theirs(IDS).last_hidden_state)
+        close(actual(IDS), reference(IDS).last_hidden_state)
     # Their class always comes with a pooler unless it is told not to.
-    back: Any = BertModel.from_pretrained(to_hugging_face(ours, tmp_path / "ours"), add_pooling_layer=False)
+    back: Any = BertModel.from_pretrained(to_hugging_face(actual, tmp_path / "softlook"), add_pooling_layer=False)
     with torch.no_grad():
-        close(back.eval()(IDS).last_hidden_state, theirs(IDS).last_hidden_state, 1e-6)
+        close(back.eval()(IDS).last_hidden_state, reference(IDS).last_hidden_state, 1e-6)
 
 
-def test_the_bare_model_is_written_without_a_prefix(tmp_path: Path) -> None:
-    to_hugging_face(read(small("BertModel"), tmp_path / "theirs"), tmp_path / "ours")
-    names = [load_file(tmp_path / folder / "model.safetensors").keys() for folder in ("theirs", "ours")]
+def test_the_base_model_is_exported_without_a_prefix(tmp_path: Path) -> None:
+    to_hugging_face(read(small("BertModel"), tmp_path / "hf"), tmp_path / "softlook")
+    names = [load_file(tmp_path / folder / "model.safetensors").keys() for folder in ("hf", "softlook")]
     assert names[0] == names[1]
 
 
 def test_old_names_of_the_norms_and_parts_of_other_heads_are_understood(tmp_path: Path) -> None:
     """As BERT's own checkpoints have them: all of pretraining, with only the words asked for."""
-    theirs = small("BertForPreTraining")
-    path = saved(theirs, tmp_path / "theirs") / "model.safetensors"
+    reference = small("BertForPreTraining")
+    path = saved(reference, tmp_path / "hf") / "model.safetensors"
     old = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
         for name, tensor in load_file(path).items()
@@ -105,28 +105,28 @@ def test_old_names_of_the_norms_and_parts_of_other_heads_are_understood(tmp_path
     save_file({**old, "bert.embeddings.position_ids": torch.arange(16)[None]}, path, {"format": "pt"})
     config = path.with_name("config.json")
     config.write_text(config.read_text().replace("BertForPreTraining", "BertForMaskedLM"))
-    ours: Any = from_hugging_face(path.parent)
-    assert isinstance(theirs, BertForPreTraining)
+    actual: Any = from_hugging_face(path.parent)
+    assert isinstance(reference, BertForPreTraining)
     with torch.no_grad():
-        close(ours(IDS), theirs(IDS).prediction_logits)
+        close(actual(IDS), reference(IDS).prediction_logits)
 
 
 def test_the_number_of_classes_is_the_number_of_their_names_and_two_where_they_have_none(tmp_path: Path) -> None:
-    theirs = small("BertForSequenceClassification", num_labels=2)
-    folder = saved(theirs, tmp_path / "theirs")
+    reference = small("BertForSequenceClassification", num_labels=2)
+    folder = saved(reference, tmp_path / "hf")
     config = folder / "config.json"
     assert "num_labels" not in config.read_text()
-    ours: Any = from_hugging_face(folder)
-    assert ours.config.classes == 2
+    actual: Any = from_hugging_face(folder)
+    assert actual.config.classes == 2
 
 
 def test_one_class_is_regression_and_reads_as_such(tmp_path: Path) -> None:
-    theirs = small("BertForSequenceClassification", num_labels=1)
-    ours = read(theirs, tmp_path / "theirs")
+    reference = small("BertForSequenceClassification", num_labels=1)
+    actual = read(reference, tmp_path / "hf")
     with torch.no_grad():
-        close(ours(IDS), theirs(IDS).logits)
-        back = there_and_back(ours, BertForSequenceClassification, tmp_path / "ours")
-        close(back(IDS).logits, theirs(IDS).logits, 1e-6)
+        close(actual(IDS), reference(IDS).logits)
+        back = there_and_back(actual, BertForSequenceClassification, tmp_path / "softlook")
+        close(back(IDS).logits, reference(IDS).logits, 1e-6)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -138,21 +138,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_softlook_does_not_compute_is_refused_in_plain_words(what: str, tmp_path: Path) -> None:
+def test_unsupported_configs_are_refused_with_a_clear_message(what: str, tmp_path: Path) -> None:
     changes, message = REFUSED[what]
-    folder = saved(small("BertForMaskedLM"), tmp_path / "theirs")
+    folder = saved(small("BertForMaskedLM"), tmp_path / "hf")
     config = folder / "config.json"
     config.write_text(BertConfig(**{"architectures": ["BertForMaskedLM"], **changes}).to_json_string(use_diff=False))
     with pytest.raises(WeightsError, match=message):
         from_hugging_face(folder)
 
 
-def test_a_model_that_hugging_face_has_no_class_for_is_not_written(tmp_path: Path) -> None:
-    model = Bert(OurConfig(vocab=13, dim=24, depth=1, heads=2, head="classes", pooling="mean", pooler=None))
+def test_a_model_without_a_hugging_face_class_is_refused(tmp_path: Path) -> None:
+    model = Bert(OurConfig(vocab_size=13, dim=24, depth=1, heads=2, head="classification", pooling="mean", pooler=None))
     with pytest.raises(WeightsError, match="no architecture for this Bert"):
-        to_hugging_face(model, tmp_path / "ours")
+        to_hugging_face(model, tmp_path / "softlook")
 
 
-def test_words_are_tied_in_what_hugging_face_reads_back(tmp_path: Path) -> None:
-    back: Any = there_and_back(read(small("BertForMaskedLM"), tmp_path / "theirs"), BertForMaskedLM, tmp_path / "ours")
+def test_embeddings_are_tied_in_the_export(tmp_path: Path) -> None:
+    back: Any = there_and_back(read(small("BertForMaskedLM"), tmp_path / "hf"), BertForMaskedLM, tmp_path / "softlook")
     assert back.cls.predictions.decoder.weight is back.bert.embeddings.word_embeddings.weight

@@ -21,12 +21,12 @@ from transformers import (
 
 from softlook import masks
 from softlook.base.errors import ConfigError, WeightsError
-from softlook.blocks import Memory
+from softlook.blocks import KVCache
 from softlook.decode import generate
 from softlook.models import GPT, GPTConfig
 from softlook.weights import from_hugging_face, load, save
-from softlook.weights.ctranslate2 import to_ctranslate2
-from tests.parity.weights import close, read, there_and_back
+from softlook.weights.formats.ctranslate2 import to_ctranslate2
+from tests.parity.comparison import close, read, there_and_back
 
 SIZES: dict[str, Any] = {
     "vocab_size": 11,
@@ -65,46 +65,46 @@ def small(name: str, **changes: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_model_that_looks_both_ways_is_that_of_hugging_face(name: str, tmp_path: Path) -> None:
-    theirs = small(name, is_causal=False)
-    ours = read(theirs, tmp_path / "theirs")
+def test_a_bidirectional_model_matches_hugging_face(name: str, tmp_path: Path) -> None:
+    reference = small(name, is_causal=False)
+    actual = read(reference, tmp_path / "hf")
     present = torch.arange(9) < torch.tensor([[9], [6]])
     with torch.no_grad():
-        wanted = theirs(IDS).logits
-        close(ours(IDS), wanted)
-        assert (wanted - small(name)(IDS).logits)[:, 0].abs().max() > 1e-3
-        padded = theirs(IDS, attention_mask=present.long()).logits
-        close(ours(IDS, mask=masks.padding([9, 6]))[present], padded[present])
+        expected = reference(IDS).logits
+        close(actual(IDS), expected)
+        assert (expected - small(name)(IDS).logits)[:, 0].abs().max() > 1e-3
+        padded = reference(IDS, attention_mask=present.long()).logits
+        close(actual(IDS, mask=masks.padding([9, 6]))[present], padded[present])
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_it_still_does_after_saving_and_after_export(name: str, tmp_path: Path) -> None:
-    theirs = small(name, is_causal=False)
-    ours = read(theirs, tmp_path / "theirs")
-    back = there_and_back(ours, type(theirs) if "without" not in name else LlamaForCausalLM, tmp_path / "ours")
-    again = load(save(ours, tmp_path / "saved"))
+    reference = small(name, is_causal=False)
+    actual = read(reference, tmp_path / "hf")
+    back = there_and_back(actual, type(reference) if "without" not in name else LlamaForCausalLM, tmp_path / "softlook")
+    again = load(save(actual, tmp_path / "saved"))
     with torch.no_grad():
-        close(back(IDS).logits, theirs(IDS).logits, 1e-6)
-        assert torch.equal(again(IDS), ours(IDS))
+        close(back(IDS).logits, reference(IDS).logits, 1e-6)
+        assert torch.equal(again(IDS), actual(IDS))
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_it_refuses_to_generate(name: str, tmp_path: Path) -> None:
-    ours = read(small(name, is_causal=False), tmp_path / "theirs")
-    assert ours.mode == "encoder-only"
+    actual = read(small(name, is_causal=False), tmp_path / "hf")
+    assert actual.mode == "encoder-only"
     with pytest.raises(ConfigError, match="does not say one word after the other; a decoder does"):
-        generate(ours, [[1, 2, 3]], longest=3)
+        generate(actual, [[1, 2, 3]], max_new_tokens=3)
     with pytest.raises(ConfigError, match="looks both ways.*neither generates"):
-        ours(IDS, memory=Memory())
+        actual(IDS, cache=KVCache())
 
 
 def test_programs_that_only_generate_are_not_given_it(tmp_path: Path) -> None:
-    model = GPT(GPTConfig(vocab=4, context=8, dim=16, depth=1, heads=2, causal=False))
+    model = GPT(GPTConfig(vocab_size=4, context=8, dim=16, depth=1, heads=2, causal=False))
     with pytest.raises(WeightsError, match="looks both ways"):
         to_ctranslate2(model, tmp_path / "model", vocabulary=["<s>", "</s>", "<unk>", "a"])
 
 
-def test_a_decoder_with_an_encoder_cannot_look_both_ways(tmp_path: Path) -> None:
+def test_cross_attention_requires_causal_decoding(tmp_path: Path) -> None:
     sizes: Any = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
     T5ForConditionalGeneration(T5Config(vocab_size=11, **sizes)).save_pretrained(tmp_path / "t5")
     config = tmp_path / "t5" / "config.json"
@@ -115,9 +115,9 @@ def test_a_decoder_with_an_encoder_cannot_look_both_ways(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_a_prefix_mask_is_hugging_faces_four_axis_mask(name: str, tmp_path: Path) -> None:
-    theirs = small(name)
-    ours = read(theirs, tmp_path / "theirs")
+    reference = small(name)
+    actual = read(reference, tmp_path / "hf")
     mask = masks.causal() | masks.prefix(4)
-    numbers = torch.where(mask.dense((1, 1, 9, 9)), 0.0, torch.finfo(torch.float32).min).expand(2, 1, 9, 9)
+    numbers = torch.where(mask.to_dense((1, 1, 9, 9)), 0.0, torch.finfo(torch.float32).min).expand(2, 1, 9, 9)
     with torch.no_grad():
-        close(ours(IDS, mask=mask), theirs(IDS, attention_mask=numbers).logits)
+        close(actual(IDS, mask=mask), reference(IDS, attention_mask=numbers).logits)

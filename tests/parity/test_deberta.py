@@ -12,11 +12,12 @@ from transformers import DebertaV2Config, DebertaV2ForMaskedLM
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
 from softlook.base.errors import ConfigError, WeightsError
-from softlook.blocks import RelativePositions
+from softlook.blocks import RelativePositionEmbedding
 from softlook.models import Deberta
 from softlook.models import DebertaConfig as OurConfig
 from softlook.weights import from_hugging_face, load, save, to_hugging_face
-from softlook.weights.families.deberta import ARCHITECTURES, FAMILY
+from softlook.weights.architectures.deberta import ARCHITECTURE, HEAD_BY_CLASS
+from tests.parity.comparison import close, maps, read, saved, there_and_back
 from tests.parity.encoders import (
     IDS,
     PRESENT,
@@ -28,7 +29,6 @@ from tests.parity.encoders import (
     check_gradients,
     check_padding,
 )
-from tests.parity.weights import close, maps, read, saved, there_and_back
 
 V3: dict[str, Any] = {
     "relative_attention": True,
@@ -56,99 +56,99 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def small(kind: str, **changes: Any) -> Any:
     torch.manual_seed(0)
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40}
-    labels = {"num_labels": 2} if ARCHITECTURES[kind] == "spans" else {}
+    labels = {"num_labels": 2} if HEAD_BY_CLASS[kind] == "question_answering" else {}
     config = DebertaV2Config(**{**SIZES, **sizes, **labels, "max_position_embeddings": 16, **changes})
     return getattr(transformers, kind)._from_config(config, attn_implementation="eager").eval()
 
 
-def check(ours: Any, theirs: Any, **segments: Any) -> None:
+def check(actual: Any, reference: Any, **segments: Any) -> None:
     """The answers, and every attention map."""
-    with maps(ours) as our_maps, torch.no_grad():
-        said = answers(ours(IDS, **({"segments": SEGMENTS} if segments else {})))
-        wanted, more = ask(theirs, ours.config.head, IDS, **segments)
-    close(said[0], wanted[0])
+    with maps(actual) as our_maps, torch.no_grad():
+        output = answers(actual(IDS, **({"token_types": SEGMENTS} if segments else {})))
+        expected, more = ask(reference, actual.config.head, IDS, **segments)
+    close(output[0], expected[0])
     if not isinstance(more.attentions, tuple):
         return
     for one, other in zip(our_maps, more.attentions, strict=True):
         close(one, other)
 
 
-@pytest.mark.parametrize("kind", ARCHITECTURES)
+@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_answers_and_maps_are_those_of_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
-    theirs = small(kind, **VARIANTS[variant])
-    ours = read(theirs, tmp_path / "theirs")
-    assert isinstance(ours, Deberta) and ours.config.head == ARCHITECTURES[kind]
-    check(ours, theirs, **({"token_type_ids": SEGMENTS} if ours.config.segments else {}))
+def test_outputs_and_attention_maps_match_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
+    reference = small(kind, **VARIANTS[variant])
+    actual = read(reference, tmp_path / "hf")
+    assert isinstance(actual, Deberta) and actual.config.head == HEAD_BY_CLASS[kind]
+    check(actual, reference, **({"token_type_ids": SEGMENTS} if actual.config.token_types else {}))
 
 
-@pytest.mark.parametrize("kind", ARCHITECTURES)
+@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
 @pytest.mark.parametrize("variant", ["v2, with a convolution", "layers of its own for positions"])
-def test_padding_is_that_of_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
-    theirs = small(kind, **VARIANTS[variant])
-    check_padding(read(theirs, tmp_path / "theirs"), theirs, pad=0)
+def test_padding_matches_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
+    reference = small(kind, **VARIANTS[variant])
+    check_padding(read(reference, tmp_path / "hf"), reference, pad=0)
 
 
 def test_padding_on_the_left_is_that_of_hugging_face(tmp_path: Path) -> None:
-    theirs = small("DebertaV2ForMaskedLM", **V3)
-    check_padding(read(theirs, tmp_path / "theirs"), theirs, 0, PRESENT.flip(1))
+    reference = small("DebertaV2ForMaskedLM", **V3)
+    check_padding(read(reference, tmp_path / "hf"), reference, 0, PRESENT.flip(1))
 
 
-@pytest.mark.parametrize("kind", ARCHITECTURES)
+@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
 @pytest.mark.parametrize("variant", ["v2, with a convolution", "layers of its own for positions"])
-def test_gradients_are_those_of_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
-    theirs = small(kind, **VARIANTS[variant])
-    check_gradients(read(theirs, tmp_path / "theirs"), theirs, FAMILY)
+def test_gradients_match_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
+    reference = small(kind, **VARIANTS[variant])
+    check_gradients(read(reference, tmp_path / "hf"), reference, ARCHITECTURE)
 
 
 @pytest.mark.parametrize(("buckets", "reach"), [(256, 512), (4, 16), (32, 100), (6, 512)])
 def test_distances_share_buckets_as_those_of_hugging_face(buckets: int, reach: int) -> None:
     distances = torch.arange(-reach + 1, reach)
-    wanted = make_log_bucket_position(distances, buckets, reach).long()
-    assert torch.equal(RelativePositions(2, reach=reach, buckets=buckets).bucketed(distances), wanted)
+    expected = make_log_bucket_position(distances, buckets, reach).long()
+    assert torch.equal(RelativePositionEmbedding(2, max_distance=reach, buckets=buckets).log_bucket(distances), expected)
 
 
 def test_far_distances_are_those_of_hugging_face(tmp_path: Path) -> None:
-    theirs = small("DebertaV2Model", **V3, max_position_embeddings=200)
-    ours = read(theirs, tmp_path / "theirs")
+    reference = small("DebertaV2Model", **V3, max_position_embeddings=200)
+    actual = read(reference, tmp_path / "hf")
     ids = torch.randint(1, 13, (2, 190))
     with torch.no_grad():
-        close(ours(ids), theirs(ids).last_hidden_state)
+        close(actual(ids), reference(ids).last_hidden_state)
 
 
-@pytest.mark.parametrize("kind", ARCHITECTURES)
+@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
 @pytest.mark.parametrize("variant", ["v2, with a convolution", "content to position only", "a narrow embedding"])
-def test_what_is_written_is_read_by_hugging_face_with_the_same_answers(kind: str, variant: str, tmp_path: Path) -> None:
-    theirs = small(kind, **VARIANTS[variant])
-    again: Any = load(save(read(theirs, tmp_path / "theirs"), tmp_path / "kept"))
-    back = there_and_back(again, type(theirs), tmp_path / "ours")
+def test_hugging_face_loads_the_export_with_the_same_outputs(kind: str, variant: str, tmp_path: Path) -> None:
+    reference = small(kind, **VARIANTS[variant])
+    again: Any = load(save(read(reference, tmp_path / "hf"), tmp_path / "kept"))
+    back = there_and_back(again, type(reference), tmp_path / "softlook")
     assert back.config.architectures == [kind]
-    check_back(back, theirs, again.config.head)
+    check_back(back, reference, again.config.head)
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_newer_head_for_words_is_read(tied: bool, tmp_path: Path) -> None:
-    theirs = small("DebertaV2ForMaskedLM", **V3, legacy=False, tie_word_embeddings=tied)
-    check(read(theirs, tmp_path / "theirs"), theirs)
+def test_the_newer_masked_lm_head_is_imported(tied: bool, tmp_path: Path) -> None:
+    reference = small("DebertaV2ForMaskedLM", **V3, legacy=False, tie_word_embeddings=tied)
+    check(read(reference, tmp_path / "hf"), reference)
 
 
 def test_an_untied_word_head_is_read(tmp_path: Path) -> None:
-    theirs = small("DebertaV2ForMaskedLM", **V3, tie_word_embeddings=False)
-    ours = read(theirs, tmp_path / "theirs")
-    check(ours, theirs)
-    check_back(there_and_back(ours, DebertaV2ForMaskedLM, tmp_path / "ours"), theirs, "words")
+    reference = small("DebertaV2ForMaskedLM", **V3, tie_word_embeddings=False)
+    actual = read(reference, tmp_path / "hf")
+    check(actual, reference)
+    check_back(there_and_back(actual, DebertaV2ForMaskedLM, tmp_path / "softlook"), reference, "masked_lm")
 
 
 def test_heads_of_pretraining_in_a_published_file_are_left_out(tmp_path: Path) -> None:
-    theirs = small("DebertaV2ForTokenClassification", **V3)
-    file = saved(theirs, tmp_path) / "model.safetensors"
+    reference = small("DebertaV2ForTokenClassification", **V3)
+    file = saved(reference, tmp_path) / "model.safetensors"
     more = {
         "mask_predictions.dense.weight": torch.randn(24, 24),
         "lm_predictions.lm_head.dense.weight": torch.randn(24, 24),
         "deberta.embeddings.position_embeddings.weight": torch.randn(16, 24),
     }
     save_file({**load_file(file), **more}, file, {"format": "pt"})
-    check(from_hugging_face(tmp_path), theirs)
+    check(from_hugging_face(tmp_path), reference)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -164,22 +164,22 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_softlook_does_not_compute_is_refused(what: str, tmp_path: Path) -> None:
+def test_unsupported_configs_are_refused(what: str, tmp_path: Path) -> None:
     changes, message = REFUSED[what]
-    folder = saved(small("DebertaV2ForMaskedLM", **V3), tmp_path / "theirs")
+    folder = saved(small("DebertaV2ForMaskedLM", **V3), tmp_path / "hf")
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | changes))
     with pytest.raises(WeightsError, match=message):
         from_hugging_face(folder)
 
 
-def test_a_model_that_hugging_face_has_no_class_for_is_not_written(tmp_path: Path) -> None:
-    sizes: dict[str, Any] = {"vocab": 13, "dim": 24, "depth": 1, "heads": 2, "reach": 8, "buckets": 4}
-    model = Deberta(OurConfig(**sizes, head="classes", pooling="mean"))
+def test_a_model_without_a_hugging_face_class_is_refused(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"vocab_size": 13, "dim": 24, "depth": 1, "heads": 2, "reach": 8, "buckets": 4}
+    model = Deberta(OurConfig(**sizes, head="classification", pooling="mean"))
     with pytest.raises(WeightsError, match="no architecture for this Deberta"):
-        to_hugging_face(model, tmp_path / "ours")
+        to_hugging_face(model, tmp_path / "softlook")
 
 
 def test_buckets_that_cannot_grow_are_an_error() -> None:
     with pytest.raises(ConfigError, match="half of the buckets should be at least 1 and below reach - 1"):
-        RelativePositions(8, reach=4, buckets=6)
+        RelativePositionEmbedding(8, max_distance=4, buckets=6)

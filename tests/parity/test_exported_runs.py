@@ -9,12 +9,12 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-from softlook.recipes import fill, lm
-from softlook.recipes.answering import opened
-from softlook.recipes.continuing import Manner, generate
-from softlook.recipes.settings import Batch
+from softlook.recipes import train_causal_lm, train_masked_lm
+from softlook.recipes.config.schema import BatchConfig
+from softlook.recipes.inference import load_pipeline
+from softlook.recipes.inference.generation import GenerationParams, generate
 from softlook.weights import load, to_hugging_face
-from tests.recipes.small import filling, language
+from tests.recipes.small import causal_lm_config, masked_lm_config
 
 
 def exported(run: Path, to: Path) -> Path:
@@ -23,33 +23,37 @@ def exported(run: Path, to: Path) -> Path:
 
 @pytest.mark.parametrize("model", ["gpt", "llama"])
 def test_a_language_model_writes_on_as_it_does_at_home(model: str, tmp_path: Path) -> None:
-    trained = lm(language(tmp_path, steps=60, model=model, batch=Batch(tokens=512, longest=64)))
-    folder = exported(trained.folder, tmp_path / "theirs")
+    trained = train_causal_lm(
+        causal_lm_config(tmp_path, steps=60, model=model, batch=BatchConfig(max_tokens=512, max_length=64))
+    )
+    folder = exported(trained.run_dir, tmp_path / "hf")
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-    theirs: Any = AutoModelForCausalLM.from_pretrained(folder).eval()
-    asked = torch.tensor([tokenizer("the cat")["input_ids"]])
+    reference: Any = AutoModelForCausalLM.from_pretrained(folder).eval()
+    request = torch.tensor([tokenizer("the cat")["input_ids"]])
     with torch.no_grad():
-        said = theirs.generate(asked, attention_mask=torch.ones_like(asked), max_new_tokens=20, do_sample=False)
-    (home,) = generate(opened(trained.folder), ["the cat"], Manner(temperature=0, longest=20))
-    assert tokenizer.decode(said[0, asked.shape[1] :], skip_special_tokens=True) == home.text
-    assert theirs.generation_config.eos_token_id == trained.tokenizer.end
+        output = reference.generate(
+            request, attention_mask=torch.ones_like(request), max_new_tokens=20, do_sample=False
+        )
+    (home,) = generate(load_pipeline(trained.run_dir), ["the cat"], GenerationParams(temperature=0, longest=20))
+    assert tokenizer.decode(output[0, request.shape[1] :], skip_special_tokens=True) == home.text
+    assert reference.generation_config.eos_token_id == trained.tokenizer.eos_id
 
 
 def test_a_model_that_fills_in_is_framed_as_it_was_while_learning(tmp_path: Path) -> None:
-    trained = fill(filling(tmp_path))
-    folder = exported(trained.folder, tmp_path / "theirs")
+    trained = train_masked_lm(masked_lm_config(tmp_path))
+    folder = exported(trained.run_dir, tmp_path / "hf")
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     ids = tokenizer("the cat <mask> fish", return_tensors="pt")["input_ids"]
     words = trained.tokenizer
-    assert [ids[0, 0], ids[0, -1]] == [words.first, words.separator] and words.mask in ids[0]
+    assert [ids[0, 0], ids[0, -1]] == [words.cls_id, words.sep_id] and words.mask_id in ids[0]
     model: Any = AutoModelForMaskedLM.from_pretrained(folder).eval()
     with torch.no_grad():
-        torch.testing.assert_close(model(ids).logits, load(trained.folder).eval()(ids), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(model(ids).logits, load(trained.run_dir).eval()(ids), rtol=1e-4, atol=1e-4)
 
 
 def test_other_peoples_tokenizers_are_left_as_they_are(tmp_path: Path) -> None:
-    trained = lm(language(tmp_path, batch=Batch(tokens=512, longest=64)))
+    trained = train_causal_lm(causal_lm_config(tmp_path, batch=BatchConfig(max_tokens=512, max_length=64)))
     Tokenizer(WordLevel({"a": 0, "?": 1}, unk_token="?")).save(str(tmp_path / "tokenizer.json"))
-    folder = to_hugging_face(load(trained.folder), tmp_path / "theirs", tokenizer=tmp_path / "tokenizer.json")
+    folder = to_hugging_face(load(trained.run_dir), tmp_path / "hf", tokenizer=tmp_path / "tokenizer.json")
     assert (folder / "tokenizer.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes()
     assert "eos_token_id" not in (folder / "config.json").read_text(encoding="utf-8")

@@ -22,22 +22,22 @@ from transformers import (
     T5Config,
     T5ForConditionalGeneration,
 )
-from transformers.generation import logits_process as theirs
+from transformers.generation import logits_process as reference
 
 from softlook.decode import (
-    Rule,
-    Said,
-    end_at,
-    forbid,
+    LogitsProcessor,
+    SequenceView,
+    bad_words,
+    forced_eos,
     forced_prefix,
     generate,
-    least,
-    no_repeats,
+    min_new_tokens,
+    no_repeat_ngram,
     repetition_penalty,
 )
-from softlook.decode.picking import Sample
-from tests.parity.pairs import both
-from tests.parity.weights import read
+from softlook.decode.sampling import Multinomial
+from tests.parity.comparison import read
+from tests.parity.seq2seq import both
 
 VOCAB, END, PAD = 31, 2, 10
 TOKENS: dict[str, Any] = {"eos_token_id": END, "pad_token_id": PAD, "bos_token_id": 1, "tie_word_embeddings": False}
@@ -71,15 +71,18 @@ TRANSLATORS: dict[str, Callable[[], PreTrainedModel]] = {
     "BART": lambda: BartForConditionalGeneration(BartConfig(**STACKS)),
 }
 PROMPTS = [[5, 3, 8, 1, 9], [4, 4], [6, 0, 7, 3]]
-RULES: dict[str, tuple[dict[str, Any], list[Rule]]] = {
+RULES: dict[str, tuple[dict[str, Any], list[LogitsProcessor]]] = {
     "plain": ({}, []),
     "repetition": ({"repetition_penalty": 1.4}, [repetition_penalty(1.4)]),
-    "no word twice": ({"no_repeat_ngram_size": 1}, [no_repeats(1)]),  # random weights like to say one over and over
-    "no repeats": ({"no_repeat_ngram_size": 2}, [no_repeats(2)]),
-    "least": ({"min_new_tokens": 6}, [least(6, END)]),
+    "no word twice": (
+        {"no_repeat_ngram_size": 1},
+        [no_repeat_ngram(1)],
+    ),  # random weights like to say one over and over
+    "no repeats": ({"no_repeat_ngram_size": 2}, [no_repeat_ngram(2)]),
+    "least": ({"min_new_tokens": 6}, [min_new_tokens(6, END)]),
     "all": (
         {"repetition_penalty": 1.4, "no_repeat_ngram_size": 3, "min_new_tokens": 5},
-        [repetition_penalty(1.4), no_repeats(3), least(5, END)],
+        [repetition_penalty(1.4), no_repeat_ngram(3), min_new_tokens(5, END)],
     ),
 }
 
@@ -87,29 +90,29 @@ RULES: dict[str, tuple[dict[str, Any], list[Rule]]] = {
 def their_answer(model: Any, ids: Tensor, longest: int, **more: Any) -> tuple[list[int], Tensor]:
     """What theirs says behind its prompt, without the end, and the raw scores it had."""
     with torch.no_grad():
-        said = model.generate(
+        output = model.generate(
             ids, attention_mask=torch.ones_like(ids), do_sample=False, num_beams=1, max_new_tokens=longest,
             return_dict_in_generate=True, output_logits=True, **more,
         )  # fmt: skip
-    new = said.sequences[0, -len(said.logits) :].tolist()
-    return [id for id in new if id != END], torch.cat(said.logits)
+    new = output.sequences[0, -len(output.logits) :].tolist()
+    return [id for id in new if id != END], torch.cat(output.logits)
 
 
-def held_against(answers: list[Any], wanted: list[tuple[list[int], Tensor]]) -> None:
-    for answer, (ids, logits) in zip(answers, wanted, strict=True):
+def held_against(answers: list[Any], expected: list[tuple[list[int], Tensor]]) -> None:
+    for answer, (ids, logits) in zip(answers, expected, strict=True):
         assert answer.ids == ids
-        told = answer.tokens if answer.end is None else [*answer.tokens, answer.end]
-        for token, row in zip(told, logits.log_softmax(-1), strict=True):
+        fields = answer.tokens if answer.end is None else [*answer.tokens, answer.end]
+        for token, row in zip(fields, logits.log_softmax(-1), strict=True):
             assert token.log_probability == pytest.approx(row[token.id].item(), abs=1e-4)
 
 
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("name", DECODERS)
-def test_greedy_words_are_those_of_hugging_face(name: str, rules: str, tmp_path: Path) -> None:
+def test_greedy_decoding_matches_hugging_face(name: str, rules: str, tmp_path: Path) -> None:
     torch.manual_seed(1)
     other = DECODERS[name]().eval()
-    ours, (settings, own) = read(other, tmp_path), RULES[rules]
-    answers = generate(ours, PROMPTS, rules=own, end=END, longest=12)
+    actual, (settings, own) = read(other, tmp_path), RULES[rules]
+    answers = generate(actual, PROMPTS, logits_processors=own, eos_ids=END, max_new_tokens=12)
     held_against(answers, [their_answer(other, torch.tensor([prompt]), 12, **settings) for prompt in PROMPTS])
 
 
@@ -117,8 +120,8 @@ def test_greedy_words_are_those_of_hugging_face(name: str, rules: str, tmp_path:
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_greedy_translations_are_those_of_hugging_face(name: str, rules: str, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    (ours, other), (settings, own) = both(TRANSLATORS[name](), tmp_path), RULES[rules]
-    answers = generate(ours, [[PAD]] * 3, sources=PROMPTS, rules=own, end=END, longest=12)
+    (actual, other), (settings, own) = both(TRANSLATORS[name](), tmp_path), RULES[rules]
+    answers = generate(actual, [[PAD]] * 3, sources=PROMPTS, logits_processors=own, eos_ids=END, max_new_tokens=12)
     held_against(answers, [their_answer(other, torch.tensor([prompt]), 12, **settings) for prompt in PROMPTS])
 
 
@@ -135,16 +138,16 @@ def drawn(seed: int, rows: int = 4, vocab: int = 40) -> Tensor:
     st.none() | st.floats(0.001, 0.9),
 )
 def test_probabilities_to_draw_by_are_those_of_hugging_face(
-    seed: int, temperature: float, k: int | None, p: float | None, least: float | None
+    seed: int, temperature: float, k: int | None, p: float | None, min_new_tokens: float | None
 ) -> None:
     scores, ids = drawn(seed), torch.zeros(4, 1, dtype=torch.long)
-    warpers = [theirs.TemperatureLogitsWarper(temperature)]
-    warpers += [] if k is None else [theirs.TopKLogitsWarper(k)]
-    warpers += [] if p is None else [theirs.TopPLogitsWarper(p)]
-    warpers += [] if least is None else [theirs.MinPLogitsWarper(least)]
-    wanted = theirs.LogitsProcessorList(warpers)(ids, scores)  # pyright: ignore[reportArgumentType]
-    ours = Sample(temperature, k, p, least).warped(scores)
-    torch.testing.assert_close(ours.softmax(-1), wanted.softmax(-1), atol=1e-6, rtol=0)
+    warpers = [reference.TemperatureLogitsWarper(temperature)]
+    warpers += [] if k is None else [reference.TopKLogitsWarper(k)]
+    warpers += [] if p is None else [reference.TopPLogitsWarper(p)]
+    warpers += [] if min_new_tokens is None else [reference.MinPLogitsWarper(min_new_tokens)]
+    expected = reference.LogitsProcessorList(warpers)(ids, scores)  # pyright: ignore[reportArgumentType]
+    actual = Multinomial(temperature, k, p, min_new_tokens).warp_logits(scores)
+    torch.testing.assert_close(actual.softmax(-1), expected.softmax(-1), atol=1e-6, rtol=0)
 
 
 @settings(max_examples=60)
@@ -154,21 +157,21 @@ def test_probabilities_to_draw_by_are_those_of_hugging_face(
     prompt=st.integers(1, 6),
 )
 def test_processed_scores_are_those_of_hugging_face(seed: int, ids: list[list[int]], prompt: int) -> None:
-    scores, whole = drawn(seed, vocab=6), torch.tensor(ids)
-    said = [Said(row[:prompt], row[prompt:]) for row in ids]
-    pairs: list[tuple[Rule, Any]] = [
-        (repetition_penalty(1.7), theirs.RepetitionPenaltyLogitsProcessor(1.7)),
-        (repetition_penalty(0.6), theirs.RepetitionPenaltyLogitsProcessor(0.6)),
-        *[(no_repeats(length), theirs.NoRepeatNGramLogitsProcessor(length)) for length in (1, 2, 3)],
-        (least(4, [0, 3]), theirs.MinNewTokensLengthLogitsProcessor(prompt, 4, [0, 3])),
-        (forbid([[1], [2, 3], [0, 0, 1]]), theirs.NoBadWordsLogitsProcessor([[1], [2, 3], [0, 0, 1]], None)),
-        (end_at(8 - prompt, 5), theirs.ForcedEOSTokenLogitsProcessor(8, 5)),
+    scores, whole = drawn(seed, vocab_size=6), torch.tensor(ids)
+    output = [SequenceView(row[:prompt], row[prompt:]) for row in ids]
+    pairs: list[tuple[LogitsProcessor, Any]] = [
+        (repetition_penalty(1.7), reference.RepetitionPenaltyLogitsProcessor(1.7)),
+        (repetition_penalty(0.6), reference.RepetitionPenaltyLogitsProcessor(0.6)),
+        *[(no_repeat_ngram(length), reference.NoRepeatNGramLogitsProcessor(length)) for length in (1, 2, 3)],
+        (min_new_tokens(4, [0, 3]), reference.MinNewTokensLengthLogitsProcessor(prompt, 4, [0, 3])),
+        (bad_words([[1], [2, 3], [0, 0, 1]]), reference.NoBadWordsLogitsProcessor([[1], [2, 3], [0, 0, 1]], None)),
+        (forced_eos(8 - prompt, 5), reference.ForcedEOSTokenLogitsProcessor(8, 5)),
     ]
     for rule, processor in pairs:
-        torch.testing.assert_close(rule(scores, said), processor(whole, scores.clone()), atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(rule(scores, output), processor(whole, scores.clone()), atol=1e-6, rtol=1e-6)
 
 
 def test_a_forced_first_word_is_that_of_hugging_face() -> None:
-    scores = drawn(0, vocab=6)
-    wanted = theirs.ForcedBOSTokenLogitsProcessor(3)(torch.zeros(4, 1, dtype=torch.long), scores.clone())  # pyright: ignore
-    assert forced_prefix([3])(scores, [Said([0])] * 4).equal(wanted)
+    scores = drawn(0, vocab_size=6)
+    expected = reference.ForcedBOSTokenLogitsProcessor(3)(torch.zeros(4, 1, dtype=torch.long), scores.clone())  # pyright: ignore
+    assert forced_prefix([3])(scores, [SequenceView([0])] * 4).equal(expected)

@@ -41,11 +41,11 @@ def called() -> list[nn.Module]:
 
 def pair(case: Case) -> tuple[PreTrainedModel, PreTrainedModel]:
     """The same weights twice: with Hugging Face's plain attention, and with softlook's."""
-    plain, ours = (
+    plain, actual = (
         case.model._from_config(deepcopy(case.config), attn_implementation=name).eval() for name in ("eager", NAME)
     )
-    ours.load_state_dict(plain.state_dict())
-    return plain, ours
+    actual.load_state_dict(plain.state_dict())
+    return plain, actual
 
 
 def there(padding: str) -> Tensor:
@@ -62,12 +62,12 @@ def words(case: Case, padding: str) -> dict[str, Tensor]:
     """What goes in. Positions count words, not places, where the model leaves that to the caller."""
     present = there(padding)
     ids = torch.randint(3, VOCABULARY, present.shape).masked_fill(~present, 0)
-    asked = {"input_ids": ids} if padding == "none" else {"input_ids": ids, "attention_mask": present.long()}
+    batch = {"input_ids": ids} if padding == "none" else {"input_ids": ids, "attention_mask": present.long()}
     if case.shape == "both":
-        asked["decoder_input_ids"] = torch.randint(3, VOCABULARY, (len(LENGTHS), 5))
+        batch["decoder_input_ids"] = torch.randint(3, VOCABULARY, (len(LENGTHS), 5))
     if padding == "left":
-        asked["position_ids"] = (present.cumsum(1) - 1).clamp(min=0)
-    return asked
+        batch["position_ids"] = (present.cumsum(1) - 1).clamp(min=0)
+    return batch
 
 
 def kept(case: Case, output: Any, padding: str) -> list[Tensor]:
@@ -78,44 +78,44 @@ def kept(case: Case, output: Any, padding: str) -> list[Tensor]:
 
 
 @pytest.mark.parametrize(("name", "padding"), BY_PADDING)
-def test_a_model_says_the_same_with_softlook_inside(name: str, padding: str, called: list[nn.Module]) -> None:
+def test_outputs_match_with_softlook_s_attention_inside(name: str, padding: str, called: list[nn.Module]) -> None:
     case = CASES[name]
-    plain, ours = pair(case)
-    asked = words(case, padding)
+    plain, actual = pair(case)
+    batch = words(case, padding)
     with torch.no_grad():
-        wanted, nobody_yet = plain(**asked), len(called)
-        found = ours(**asked)
+        expected, nobody_yet = plain(**batch), len(called)
+        found = actual(**batch)
     assert nobody_yet == 0
     assert len(called) == len({id(module) for module in called}) == case.layers
-    assert_close(kept(case, found, padding), kept(case, wanted, padding), rtol=TOLERANCE, atol=TOLERANCE)
+    assert_close(kept(case, found, padding), kept(case, expected, padding), rtol=TOLERANCE, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_model_learns_the_same_with_softlook_inside(name: str, called: list[nn.Module]) -> None:
+def test_gradients_match_with_softlook_s_attention_inside(name: str, called: list[nn.Module]) -> None:
     case = CASES[name]
-    asked = words(case, "right")
+    batch = words(case, "right")
     gradients = []
     for model in (both := pair(case)):
-        states = torch.cat([state.flatten() for state in kept(case, model(**asked), "right")])
+        states = torch.cat([state.flatten() for state in kept(case, model(**batch), "right")])
         (states * torch.linspace(-1, 1, len(states))).sum().backward()
         gradients.append({part: weight.grad for part, weight in model.named_parameters() if weight.grad is not None})
     assert len(called) == case.layers
     assert len(gradients[0]) > len(list(both[0].parameters())) / 2
-    for part, wanted in gradients[0].items():
-        assert_close(gradients[1][part], wanted, rtol=0, atol=TOLERANCE * float(wanted.abs().max()) + 1e-6)
+    for part, expected in gradients[0].items():
+        assert_close(gradients[1][part], expected, rtol=0, atol=TOLERANCE * float(expected.abs().max()) + 1e-6)
 
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_model_goes_on_from_its_memory_as_if_it_had_read_in_one_go(name: str, called: list[nn.Module]) -> None:
     case = CASES[name]
-    plain, ours = pair(case)
+    plain, actual = pair(case)
     ids = torch.randint(3, VOCABULARY, (2, LONGEST))
     with torch.no_grad():
-        wanted = plain(input_ids=ids).last_hidden_state
+        expected = plain(input_ids=ids).last_hidden_state
         memory, found = None, []
         for part in ids.split([5, 3, 1], 1):
-            output = ours(input_ids=part, past_key_values=memory, use_cache=True)
+            output = actual(input_ids=part, past_key_values=memory, use_cache=True)
             memory = output.past_key_values
             found.append(output.last_hidden_state)
     assert len(called) == 3 * case.layers
-    assert_close(torch.cat(found, 1), wanted, rtol=TOLERANCE, atol=TOLERANCE)
+    assert_close(torch.cat(found, 1), expected, rtol=TOLERANCE, atol=TOLERANCE)

@@ -23,11 +23,11 @@ from transformers import (
 
 from softlook import masks
 from softlook.base.errors import WeightsError
-from softlook.blocks import Memory
-from softlook.models import Llama, Stretch
+from softlook.blocks import KVCache
+from softlook.models import Llama, RopeScaling
 from softlook.models import LlamaConfig as OurConfig
 from softlook.weights import from_hugging_face, to_hugging_face
-from tests.parity.weights import close, maps, read, saved, states, there_and_back
+from tests.parity.comparison import close, maps, read, saved, states, there_and_back
 
 IDS = torch.tensor([[5, 3, 8, 1, 9, 2, 7, 7, 0], [4, 4, 0, 6, 1, 3, 2, 10, 5]])
 SIZES = {
@@ -85,85 +85,85 @@ def small(name: str) -> PreTrainedModel:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_logits_hidden_states_and_maps_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
-    theirs = small(name)
-    ours = read(theirs, tmp_path / "theirs")
-    with maps(ours) as our_maps, states(ours.blocks) as our_states, torch.no_grad():
-        logits = ours(IDS)
-        wanted = theirs(IDS, output_attentions=True, output_hidden_states=True)
-    close(logits, wanted.logits)
-    for one, other in zip(our_maps, wanted.attentions, strict=True):
+    reference = small(name)
+    actual = read(reference, tmp_path / "hf")
+    with maps(actual) as our_maps, states(actual.blocks) as our_states, torch.no_grad():
+        logits = actual(IDS)
+        expected = reference(IDS, output_attentions=True, output_hidden_states=True)
+    close(logits, expected.logits)
+    for one, other in zip(our_maps, expected.attentions, strict=True):
         close(one, other)
-    for one, other in zip(our_states[:-1], wanted.hidden_states[1:-1], strict=True):  # their last one is normed
+    for one, other in zip(our_states[:-1], expected.hidden_states[1:-1], strict=True):  # their last one is normed
         close(one, other)
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_gradients_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
-    theirs: Any = small(name)
-    ours = read(theirs, tmp_path / "theirs")
+def test_gradients_match_hugging_face(name: str, tmp_path: Path) -> None:
+    reference: Any = small(name)
+    actual = read(reference, tmp_path / "hf")
     upstream = torch.randn(2, 9, 11)
-    ours(IDS).backward(upstream)
-    theirs(IDS).logits.backward(upstream)
-    block, their_block = ours.blocks[1], theirs.model.layers[1]
+    actual(IDS).backward(upstream)
+    reference(IDS).logits.backward(upstream)
+    block, their_block = actual.blocks[1], reference.model.layers[1]
     pairs = [
-        (ours.tokens.table, theirs.model.embed_tokens),
-        (ours.head, theirs.lm_head),
-        (block.attend.to_query, their_block.self_attn.q_proj),
-        (block.attend.to_key, their_block.self_attn.k_proj),
-        (block.attend.to_value, their_block.self_attn.v_proj),
-        (block.feed.to_gate, their_block.mlp.gate_proj),
-        (block.around_feed.norm, their_block.post_attention_layernorm),
+        (actual.token_embedding, reference.model.embed_tokens),
+        (actual.head, reference.lm_head),
+        (block.attn.to_query, their_block.self_attn.q_proj),
+        (block.attn.to_key, their_block.self_attn.k_proj),
+        (block.attn.to_value, their_block.self_attn.v_proj),
+        (block.ffn.to_gate, their_block.mlp.gate_proj),
+        (block.ffn_norm, their_block.post_attention_layernorm),
     ]
     for one, other in pairs:
         close(one.weight.grad, other.weight.grad)
-    if ours.config.biases:
-        close(block.attend.to_key.bias.grad, their_block.self_attn.k_proj.bias.grad)
+    if actual.config.biases:
+        close(block.attn.to_key.bias.grad, their_block.self_attn.k_proj.bias.grad)
 
 
 @pytest.mark.parametrize("name", [*ONE_OF_EACH, "llama 3"])
 def test_decoding_with_a_memory_is_that_of_hugging_face_beyond_the_window_too(name: str, tmp_path: Path) -> None:
-    theirs = small(name)
-    ours = read(theirs, tmp_path / "theirs")
-    memory, cache = Memory(), DynamicCache(config=theirs.config)
+    reference = small(name)
+    actual = read(reference, tmp_path / "hf")
+    memory, cache = KVCache(), DynamicCache(config=reference.config)
     with torch.no_grad():
         for start, stop in ((0, 2), (2, 3), (3, 7), (7, 8), (8, 9)):
-            wanted = theirs(IDS[:, start:stop], past_key_values=cache, use_cache=True).logits
-            close(ours(IDS[:, start:stop], memory=memory), wanted)
+            expected = reference(IDS[:, start:stop], past_key_values=cache, use_cache=True).logits
+            close(actual(IDS[:, start:stop], cache=memory), expected)
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_left_padding_is_that_of_hugging_face(name: str, tmp_path: Path) -> None:
-    theirs = small(name)
-    ours = read(theirs, tmp_path / "theirs")
+    reference = small(name)
+    actual = read(reference, tmp_path / "hf")
     lengths = torch.tensor([9, 5])
     present = torch.arange(9) >= 9 - lengths[:, None]
     positions = (present.cumsum(1) - 1).clamp(min=0)
     with torch.no_grad():
-        logits = ours(IDS, mask=masks.padding(lengths, left_of=9), positions=positions)
-        wanted = theirs(IDS, attention_mask=present.long(), position_ids=positions).logits
-    close(logits[present], wanted[present])
+        logits = actual(IDS, mask=masks.padding(lengths, side="left", length=9), positions=positions)
+        expected = reference(IDS, attention_mask=present.long(), position_ids=positions).logits
+    close(logits[present], expected[present])
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_is_written_is_read_by_hugging_face_with_the_same_logits(name: str, tmp_path: Path) -> None:
-    theirs = small(name)
-    ours = read(theirs, tmp_path / "theirs")
-    back = there_and_back(ours, type(theirs), tmp_path / "ours")
+def test_hugging_face_loads_the_export_with_the_same_logits(name: str, tmp_path: Path) -> None:
+    reference = small(name)
+    actual = read(reference, tmp_path / "hf")
+    back = there_and_back(actual, type(reference), tmp_path / "softlook")
     with torch.no_grad():
-        close(back(IDS).logits, theirs(IDS).logits, 1e-6)
+        close(back(IDS).logits, reference(IDS).logits, 1e-6)
 
 
 @pytest.mark.parametrize(
     ("kind", "config"), [(LlamaModel, LlamaConfig), (MistralModel, MistralConfig), (Qwen2Model, Qwen2Config)]
 )
 def test_a_model_without_a_head_gives_its_states(kind: Any, config: Any, tmp_path: Path) -> None:
-    theirs = kind(config(**SIZES)).eval()
-    ours = read(theirs, tmp_path / "theirs")
-    back = there_and_back(ours, kind, tmp_path / "ours")
+    reference = kind(config(**SIZES)).eval()
+    actual = read(reference, tmp_path / "hf")
+    back = there_and_back(actual, kind, tmp_path / "softlook")
     with torch.no_grad():
-        wanted = theirs(IDS).last_hidden_state
-        close(ours(IDS), wanted)
-        close(back(IDS).last_hidden_state, wanted, 1e-6)
+        expected = reference(IDS).last_hidden_state
+        close(actual(IDS), expected)
+        close(back(IDS).last_hidden_state, expected, 1e-6)
 
 
 @pytest.mark.parametrize("biases", [False, True])
@@ -171,18 +171,20 @@ def test_a_model_without_a_head_gives_its_states(kind: Any, config: Any, tmp_pat
 def test_heads_that_do_not_share_the_width_evenly_are_written_as_something_that_is_read(
     window: int | None, biases: bool, tmp_path: Path
 ) -> None:
-    sizes: Any = {"vocab": 11, "context": 32, "dim": 22, "depth": 2, "heads": 4, "kv_heads": 2, "head_width": 6}
-    ours = Llama(OurConfig(**sizes, window=window, biases=biases)).eval()
-    back = there_and_back(ours, AutoModelForCausalLM, tmp_path / "ours")  # pyright: ignore
+    sizes: Any = {"vocab_size": 11, "context": 32, "dim": 22, "depth": 2, "heads": 4, "kv_heads": 2, "head_dim": 6}
+    actual = Llama(OurConfig(**sizes, sliding_window=window, qkv_bias=biases)).eval()
+    back = there_and_back(actual, AutoModelForCausalLM, tmp_path / "softlook")  # pyright: ignore
     with torch.no_grad():
-        close(ours(IDS), back(IDS).logits)
+        close(actual(IDS), back(IDS).logits)
 
 
-def test_a_larger_base_is_written_as_such(tmp_path: Path) -> None:
-    stretch = Stretch(kind="ntk", factor=4.0)
-    ours = Llama(OurConfig(vocab=11, context=32, dim=24, depth=2, heads=4, base=50.0, stretch=stretch)).eval()
+def test_ntk_scaling_is_exported_as_a_larger_theta(tmp_path: Path) -> None:
+    stretch = RopeScaling(rope_type="ntk", factor=4.0)
+    actual = Llama(
+        OurConfig(vocab_size=11, context=32, dim=24, depth=2, heads=4, rope_theta=50.0, rope_scaling=stretch)
+    ).eval()
     with torch.no_grad():
-        close(ours(IDS), there_and_back(ours, LlamaForCausalLM, tmp_path / "ours")(IDS).logits)
+        close(actual(IDS), there_and_back(actual, LlamaForCausalLM, tmp_path / "softlook")(IDS).logits)
 
 
 def changed(folder: Path, **fields: Any) -> Path:
@@ -194,19 +196,19 @@ def changed(folder: Path, **fields: Any) -> Path:
 
 
 @pytest.mark.parametrize("name", ["llama, another base", "llama, linear", "llama 3", "llama, yarn"])
-def test_older_files_say_the_same_in_other_words(name: str, tmp_path: Path) -> None:
-    theirs = small(name)
-    folder = saved(theirs, tmp_path / "theirs")
-    wanted = from_hugging_face(folder)(IDS)
+def test_older_config_forms_give_the_same_model(name: str, tmp_path: Path) -> None:
+    reference = small(name)
+    folder = saved(reference, tmp_path / "hf")
+    expected = from_hugging_face(folder)(IDS)
     rope = dict(KINDS[name][2]["rope_parameters"])
     kind, base = rope.pop("rope_type"), rope.pop("rope_theta")
     scaling = {"type": kind, **rope} if rope else None
     changed(folder, rope_parameters=None, rope_theta=base, rope_scaling=scaling)
-    close(from_hugging_face(folder)(IDS), wanted, 0.0)
+    close(from_hugging_face(folder)(IDS), expected, 0.0)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "biases": ({"attention_bias": True}, "this Llama has biases"),
+    "qkv_bias": ({"attention_bias": True}, "this Llama has biases"),
     "biases inside": ({"mlp_bias": True}, "this Llama has biases"),
     "an unknown activation": ({"hidden_act": "laplace"}, "no such activation is known: 'laplace'"),
     "dynamic": ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "as 'dynamic'.*knows default, linear"),
@@ -217,35 +219,37 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"rope_parameters": {"rope_type": "default", "mrope_section": [1, 2]}},
         "rope_parameters.mrope_section: Extra inputs are not permitted",
     ),
-    "a size below zero": ({"hidden_size": -8}, "hidden_size: Input should be greater than 0; -8 came"),
+    "a size below zero": ({"hidden_size": -8}, "hidden_size: Input should be greater than 0, got -8"),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_cannot_be_expressed_is_refused(what: str, tmp_path: Path) -> None:
     fields, message = REFUSED[what]
-    folder = changed(saved(small("llama"), tmp_path / "theirs"), **fields)
+    folder = changed(saved(small("llama"), tmp_path / "hf"), **fields)
     with pytest.raises(WeightsError, match=message):
         from_hugging_face(folder)
 
 
-def test_a_qwen2_that_does_not_say_what_its_layers_are_is_refused(tmp_path: Path) -> None:
-    folder = saved(small("qwen2, a window in some layers"), tmp_path / "theirs")
+def test_qwen2_with_inconsistent_layer_types_is_refused(tmp_path: Path) -> None:
+    folder = saved(small("qwen2, a window in some layers"), tmp_path / "hf")
     with pytest.raises(WeightsError, match="layer_types should name 3 layers, and names 1"):
         from_hugging_face(changed(folder, layer_types=["full_attention"]))
     with pytest.raises(WeightsError, match="does not say how wide it is"):
         from_hugging_face(changed(folder, layer_types=["sliding_attention"] * 3, use_sliding_window=False))
 
 
-def test_a_window_in_some_layers_without_biases_has_no_architecture_of_theirs(tmp_path: Path) -> None:
-    ours = Llama(OurConfig(vocab=11, context=32, dim=24, depth=2, heads=4, window=3, windowed=(1,)))
+def test_windows_in_some_layers_without_biases_cannot_be_exported(tmp_path: Path) -> None:
+    actual = Llama(
+        OurConfig(vocab_size=11, context=32, dim=24, depth=2, heads=4, sliding_window=3, windowed_layers=(1,))
+    )
     with pytest.raises(WeightsError, match="Hugging Face has no architecture for this Llama"):
-        to_hugging_face(ours, tmp_path / "ours")
+        to_hugging_face(actual, tmp_path / "softlook")
 
 
-def test_a_head_of_its_own_in_the_file_is_kept_whatever_the_config_says(tmp_path: Path) -> None:
-    theirs = small("llama")
-    folder = changed(saved(theirs, tmp_path / "theirs"), tie_word_embeddings=True)
+def test_an_lm_head_in_the_file_is_used_whatever_the_config(tmp_path: Path) -> None:
+    reference = small("llama")
+    folder = changed(saved(reference, tmp_path / "hf"), tie_word_embeddings=True)
     with torch.no_grad():
         close(from_hugging_face(folder)(IDS), LlamaForCausalLM.from_pretrained(folder)(IDS).logits)
-        close(from_hugging_face(folder)(IDS), theirs(IDS).logits)
+        close(from_hugging_face(folder)(IDS), reference(IDS).logits)

@@ -12,7 +12,8 @@ from transformers import MarianConfig, MarianModel, MarianMTModel
 from softlook.base.errors import WeightsError
 from softlook.models import Transformer, TransformerConfig
 from softlook.weights import from_hugging_face
-from tests.parity.pairs import (
+from tests.parity.comparison import close, saved, there_and_back
+from tests.parity.seq2seq import (
     PRESENT,
     SOURCE,
     TARGET,
@@ -21,9 +22,8 @@ from tests.parity.pairs import (
     compare_again,
     compare_gradients,
     compare_steps,
-    said,
+    output,
 )
-from tests.parity.weights import close, saved, there_and_back
 
 SIZES = {"vocab_size": 11, "max_position_embeddings": 16, "d_model": 24, "encoder_layers": 2, "decoder_layers": 3}
 WIDTHS = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40}
@@ -54,15 +54,15 @@ def test_logits_hidden_states_and_maps_are_those_of_hugging_face(variant: str, t
     compare(*both(small(**VARIANTS[variant]), tmp_path), closing=False)
 
 
-def test_gradients_are_those_of_hugging_face(tmp_path: Path) -> None:
-    ours, theirs = both(small(**APART), tmp_path)
+def test_gradients_match_hugging_face(tmp_path: Path) -> None:
+    actual, reference = both(small(**APART), tmp_path)
     pairs = {
-        "encoder.entrance.tokens.table.weight": "model.encoder.embed_tokens.weight",
-        "decoder.entrance.tokens.table.weight": "model.decoder.embed_tokens.weight",
-        "encoder.blocks.1.feed.to_hidden.weight": "model.encoder.layers.1.fc1.weight",
-        "decoder.blocks.0.attend.to_query.bias": "model.decoder.layers.0.self_attn.q_proj.bias",
+        "encoder.embedding.token_embedding.weight": "model.encoder.embed_tokens.weight",
+        "decoder.embedding.token_embedding.weight": "model.decoder.embed_tokens.weight",
+        "encoder.blocks.1.ffn.to_up.weight": "model.encoder.layers.1.fc1.weight",
+        "decoder.blocks.0.attn.to_query.bias": "model.decoder.layers.0.self_attn.q_proj.bias",
     }
-    compare_gradients(ours, theirs, pairs)
+    compare_gradients(actual, reference, pairs)
 
 
 def test_decoding_with_a_memory_is_that_of_hugging_face(tmp_path: Path) -> None:
@@ -70,50 +70,50 @@ def test_decoding_with_a_memory_is_that_of_hugging_face(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_is_written_is_read_by_hugging_face_with_the_same_logits(variant: str, tmp_path: Path) -> None:
-    ours, theirs = both(small(**VARIANTS[variant]), tmp_path / "theirs")
-    compare_again(there_and_back(ours, MarianMTModel, tmp_path / "ours"), theirs)
+def test_hugging_face_loads_the_export_with_the_same_logits(variant: str, tmp_path: Path) -> None:
+    actual, reference = both(small(**VARIANTS[variant]), tmp_path / "hf")
+    compare_again(there_and_back(actual, MarianMTModel, tmp_path / "softlook"), reference)
 
 
 @pytest.mark.parametrize("changes", [{}, APART])
 def test_positions_that_are_stored_are_passed_over(changes: dict[str, Any], tmp_path: Path) -> None:
-    theirs: Any = MarianModel(sizes(**changes))
-    theirs.save_pretrained(tmp_path)
+    reference: Any = MarianModel(sizes(**changes))
+    reference.save_pretrained(tmp_path)
     assert "encoder.embed_positions.weight" in load_file(tmp_path / "model.safetensors")
-    ours: Any = from_hugging_face(tmp_path)
-    theirs.eval()
+    actual: Any = from_hugging_face(tmp_path)
+    reference.eval()
     with torch.no_grad():
-        wanted = said(theirs).last_hidden_state @ theirs.decoder.embed_tokens.weight.T
-        close(ours(SOURCE, TARGET, source_present=PRESENT), wanted)
+        expected = output(reference).last_hidden_state @ reference.decoder.embed_tokens.weight.T
+        close(actual(SOURCE, TARGET, source_padding_mask=PRESENT), expected)
 
 
 def test_a_shared_table_is_found_under_the_name_of_the_head(tmp_path: Path) -> None:
-    ours, _ = both(small(), tmp_path)
+    actual, _ = both(small(), tmp_path)
     file = tmp_path / "model.safetensors"
     tensors = load_file(file)
     tensors["lm_head.weight"] = tensors.pop("model.shared.weight")
     save_file(tensors, file)
     again: Any = from_hugging_face(tmp_path)
-    torch.testing.assert_close(again(SOURCE, TARGET), ours(SOURCE, TARGET), rtol=0, atol=0)
+    torch.testing.assert_close(again(SOURCE, TARGET), actual(SOURCE, TARGET), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("changes", [{}, {"tied": False}, {"target_vocab": 13}, {"head_bias": True}])
-def test_a_model_of_our_own_is_written(changes: dict[str, Any], tmp_path: Path) -> None:
-    fields = {"vocab": 11, "dim": 24, "depth": 2, "heads": 4, "places": "sinusoidal_half"}
-    ours = Transformer(TransformerConfig(**{**fields, **changes})).eval()
-    back = there_and_back(ours, MarianMTModel, tmp_path / "ours")
+@pytest.mark.parametrize("changes", [{}, {"tie_embeddings": False}, {"target_vocab_size": 13}, {"head_bias": True}])
+def test_a_softlook_model_can_be_exported(changes: dict[str, Any], tmp_path: Path) -> None:
+    fields = {"vocab_size": 11, "dim": 24, "depth": 2, "heads": 4, "positions": "sinusoidal_half"}
+    actual = Transformer(TransformerConfig(**{**fields, **changes})).eval()
+    back = there_and_back(actual, MarianMTModel, tmp_path / "softlook")
     with torch.no_grad():
-        close(ours(SOURCE, TARGET, source_present=PRESENT), said(back).logits, 1e-6)
+        close(actual(SOURCE, TARGET, source_padding_mask=PRESENT), output(back).logits, 1e-6)
 
 
 def test_an_old_config_with_fields_of_other_times_is_read(tmp_path: Path) -> None:
-    ours, _ = both(small(), tmp_path)
+    actual, _ = both(small(), tmp_path)
     file = tmp_path / "config.json"
     old = {"add_bias_logits": False, "add_final_layer_norm": False, "normalize_before": False, "num_hidden_layers": 2}
     more = {"normalize_embedding": False, "static_position_embeddings": True, "classif_dropout": 0.0, "max_length": 512}
     file.write_text(json.dumps(json.loads(file.read_text()) | old | more))
     again: Any = from_hugging_face(tmp_path)
-    assert again.config == ours.config
+    assert again.config == actual.config
 
 
 @pytest.mark.parametrize(

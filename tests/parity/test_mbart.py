@@ -10,12 +10,12 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from softlook.base.errors import WeightsError
-from softlook.decode.habits import Habits
+from softlook.decode.generation_config import GenerationConfig
 from softlook.models import Transformer, TransformerConfig
-from softlook.recipes.saying import candidates
+from softlook.recipes.inference.translation import search_translations
 from softlook.weights import from_hugging_face, load, save, to_hugging_face
-from tests.parity.pairs import SOURCE, both, compare, compare_again, compare_gradients, compare_steps
-from tests.parity.weights import saved, there_and_back
+from tests.parity.comparison import saved, there_and_back
+from tests.parity.seq2seq import SOURCE, both, compare, compare_again, compare_gradients, compare_steps
 
 SIZES = {"vocab_size": 11, "max_position_embeddings": 16, "d_model": 24, "encoder_layers": 2, "decoder_layers": 3}
 WIDTHS = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40}
@@ -44,16 +44,16 @@ def test_logits_hidden_states_and_maps_are_those_of_hugging_face(kind: str, vari
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_are_those_of_hugging_face(kind: str, tmp_path: Path) -> None:
-    ours, theirs = both(small(kind), tmp_path)
+def test_gradients_match_hugging_face(kind: str, tmp_path: Path) -> None:
+    actual, reference = both(small(kind), tmp_path)
     pairs = {
-        "encoder.entrance.tokens.table.weight": "model.shared.weight",
-        "encoder.blocks.0.attend.to_query.weight": "model.encoder.layers.0.self_attn.q_proj.weight",
-        "decoder.blocks.2.cross.to_value.weight": "model.decoder.layers.2.encoder_attn.v_proj.weight",
+        "encoder.embedding.token_embedding.weight": "model.shared.weight",
+        "encoder.blocks.0.attn.to_query.weight": "model.encoder.layers.0.self_attn.q_proj.weight",
+        "decoder.blocks.2.cross_attn.to_value.weight": "model.decoder.layers.2.encoder_attn.v_proj.weight",
         "encoder.norm.weight": "model.encoder.layer_norm.weight",
         "decoder.norm.bias": "model.decoder.layer_norm.bias",
     }
-    compare_gradients(ours, theirs, pairs)
+    compare_gradients(actual, reference, pairs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -65,23 +65,30 @@ def test_decoding_with_a_memory_is_that_of_hugging_face(kind: str, tmp_path: Pat
 @pytest.mark.parametrize("beams", [1, 3])
 def test_generation_with_a_forced_first_token_is_that_of_hugging_face(kind: str, beams: int, tmp_path: Path) -> None:
     """As a target language is chosen: the first token after the start is forced."""
-    ours, theirs = both(small(kind), tmp_path)
+    actual, reference = both(small(kind), tmp_path)
     settings = {"num_beams": beams, "max_length": 12, "forced_bos_token_id": 7, "forced_eos_token_id": None}
-    wanted = theirs.generate(SOURCE, **settings, do_sample=False)
-    found = candidates(ours, SOURCE.tolist(), begin=2, end=2, beams=beams, habits=Habits(first=7, longest=11))
-    for row, hypotheses in zip(wanted.tolist(), found, strict=True):
-        said = [id for id in row[1:] if id != 10]
-        assert hypotheses[0].ids == (said[:-1] if said[-1] == 2 else said)
+    expected = reference.generate(SOURCE, **settings, do_sample=False)
+    found = search_translations(
+        actual,
+        SOURCE.tolist(),
+        begin=2,
+        end=2,
+        beams=beams,
+        habits=GenerationConfig(forced_bos_token_id=7, max_new_tokens=11),
+    )
+    for row, hypotheses in zip(expected.tolist(), found, strict=True):
+        output = [id for id in row[1:] if id != 10]
+        assert hypotheses[0].ids == (output[:-1] if output[-1] == 2 else output)
         assert hypotheses[0].ids[0] == 7
 
 
 @pytest.mark.parametrize(("kind", "variant"), CASES)
-def test_what_is_written_is_read_by_hugging_face_with_the_same_logits(kind: str, variant: str, tmp_path: Path) -> None:
-    ours, theirs = both(small(kind, **VARIANTS[variant]), tmp_path / "theirs")
-    again: Any = load(save(ours, tmp_path / "kept"))
-    back = there_and_back(again, type(theirs), tmp_path / "ours", SINES if kind == "Pegasus" else frozenset())
-    assert back.config.model_type == theirs.config.model_type
-    compare_again(back, theirs)
+def test_hugging_face_loads_the_export_with_the_same_logits(kind: str, variant: str, tmp_path: Path) -> None:
+    actual, reference = both(small(kind, **VARIANTS[variant]), tmp_path / "hf")
+    again: Any = load(save(actual, tmp_path / "kept"))
+    back = there_and_back(again, type(reference), tmp_path / "softlook", SINES if kind == "Pegasus" else frozenset())
+    assert back.config.model_type == reference.config.model_type
+    compare_again(back, reference)
 
 
 OLD: dict[str, dict[str, Any]] = {
@@ -93,11 +100,11 @@ OLD: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_config_as_published_with_fields_of_other_times_is_read(kind: str, tmp_path: Path) -> None:
-    ours, _ = both(small(kind), tmp_path)
+    actual, _ = both(small(kind), tmp_path)
     old = {"add_bias_logits": False, "add_final_layer_norm": True, "normalize_before": True, "num_hidden_layers": 2}
     change(tmp_path, **old, **OLD[kind], classif_dropout=0.0, max_length=200, num_beams=5)
     again: Any = from_hugging_face(tmp_path)
-    assert again.config == ours.config
+    assert again.config == actual.config
 
 
 def test_positions_in_the_file_that_are_not_the_formulas_are_refused(tmp_path: Path) -> None:
@@ -133,19 +140,21 @@ def test_what_we_cannot_express_is_refused(what: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"places": "learned", "offset": 2},
-        {"places": "learned", "embedding_norm": True},
-        {"places": "sinusoidal_half", "offset": 2},
-        {"places": "sinusoidal_half", "target_vocab": 12},
-        {"places": "sinusoidal_tensor2tensor"},
-        {"places": "sinusoidal_tensor2tensor", "offset": 2, "head_bias": True},
-        {"places": "sinusoidal"},
+        {"positions": "learned", "position_offset": 2},
+        {"positions": "learned", "embedding_norm": True},
+        {"positions": "sinusoidal_half", "position_offset": 2},
+        {"positions": "sinusoidal_half", "target_vocab_size": 12},
+        {"positions": "sinusoidal_tensor2tensor"},
+        {"positions": "sinusoidal_tensor2tensor", "position_offset": 2, "head_bias": True},
+        {"positions": "sinusoidal"},
     ],
 )
-def test_what_none_of_them_is_is_not_written(changes: dict[str, Any], tmp_path: Path) -> None:
-    model = Transformer(TransformerConfig(**{"vocab": 11, "dim": 24, "depth": 1, "heads": 4, "norm": "pre", **changes}))
+def test_models_of_no_architecture_are_refused(changes: dict[str, Any], tmp_path: Path) -> None:
+    model = Transformer(
+        TransformerConfig(**{"vocab_size": 11, "dim": 24, "depth": 1, "heads": 4, "norm": "pre", **changes})
+    )
     with pytest.raises(WeightsError, match="no architecture for this Transformer"):
-        to_hugging_face(model, tmp_path / "ours")
+        to_hugging_face(model, tmp_path / "softlook")
 
 
 def change(folder: Path, **fields: Any) -> None:

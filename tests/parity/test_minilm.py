@@ -30,7 +30,7 @@ def folder() -> Path:
 
 
 @pytest.fixture(scope="module")
-def theirs(folder: Path) -> SentenceTransformer:
+def reference(folder: Path) -> SentenceTransformer:
     return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
 
 
@@ -72,30 +72,30 @@ def embed(model: Any, tokenizer: Tokenizer, sentences: list[str]) -> Tensor:
         ids = torch.tensor([one.ids for one in encoded])
         present = torch.tensor([one.attention_mask for one in encoded]).bool()
         with torch.inference_mode():
-            made.append(model(ids, present=present))
+            made.append(model(ids, padding_mask=present))
     return torch.cat(made)
 
 
 def test_sentence_vectors_are_those_of_sentence_transformers(
-    folder: Path, theirs: SentenceTransformer, sentences: list[str]
+    folder: Path, reference: SentenceTransformer, sentences: list[str]
 ) -> None:
-    tokenizer, ours = tokenizer_of(folder), from_hugging_face(folder)
+    tokenizer, actual = tokenizer_of(folder), from_hugging_face(folder)
     lengths = torch.tensor([sum(one.attention_mask) for one in tokenizer.encode_batch(sentences)])
     assert len(set(sentences)) == SENTENCES
     assert lengths.min() < 8
     assert lengths.max() == LONGEST, "some are long enough to be cut"
-    made = embed(ours, tokenizer, sentences)
-    wanted = theirs.encode(sentences, batch_size=BATCH, convert_to_tensor=True, show_progress_bar=False)
-    assert made.shape == wanted.shape == (SENTENCES, 384)
-    assert (made - wanted).abs().max().item() <= 1e-5
+    made = embed(actual, tokenizer, sentences)
+    expected = reference.encode(sentences, batch_size=BATCH, convert_to_tensor=True, show_progress_bar=False)
+    assert made.shape == expected.shape == (SENTENCES, 384)
+    assert (made - expected).abs().max().item() <= 1e-5
 
 
-def test_what_is_written_is_read_by_sentence_transformers(
-    folder: Path, theirs: SentenceTransformer, sentences: list[str], tmp_path: Path
+def test_sentence_transformers_loads_the_export(
+    folder: Path, reference: SentenceTransformer, sentences: list[str], tmp_path: Path
 ) -> None:
-    written = to_hugging_face(from_hugging_face(folder), tmp_path / "ours", tokenizer=folder)
+    written = to_hugging_face(from_hugging_face(folder), tmp_path / "softlook", tokenizer=folder)
     back = SentenceTransformer(str(written), device="cpu", local_files_only=True)
     short = [sentence for sentence in sentences if len(sentence) < 200][:64]
-    one, other = (model.encode(short, convert_to_tensor=True, show_progress_bar=False) for model in (back, theirs))
+    one, other = (model.encode(short, convert_to_tensor=True, show_progress_bar=False) for model in (back, reference))
     assert one.shape == other.shape == (64, 384)
     assert (one - other).abs().max().item() <= 1e-6

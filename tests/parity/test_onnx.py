@@ -26,9 +26,9 @@ def named(parts: list[Vector]) -> pytest.MarkDecorator:
 
 
 def compare(vector: Vector, name: str, found: Tensor) -> None:
-    wanted = vector.outputs[name]
-    least = 2 * torch.finfo(wanted.dtype).eps if wanted.dtype in HALF else 0
-    torch.testing.assert_close(found, wanted, rtol=max(vector.rtol, least), atol=vector.atol)
+    expected = vector.outputs[name]
+    least = 2 * torch.finfo(expected.dtype).eps if expected.dtype in HALF else 0
+    torch.testing.assert_close(found, expected, rtol=max(vector.rtol, least), atol=vector.atol)
 
 
 def test_no_vector_is_left_out() -> None:
@@ -75,7 +75,7 @@ def test_rotary_positions_give_the_output_of_the_vector(vector: Vector) -> None:
     heads = vector.attributes.get("num_heads")
     x = x if heads is None else x.unflatten(-1, (heads, -1)).transpose(1, 2)
     layout = "interleaved" if vector.attributes.get("interleaved") else "half"
-    turned = positions.rotary(x, positions.Phases(cos, sin), layout=layout)
+    turned = positions.rotary(x, positions.RotaryAngles(cos, sin), layout=layout)
     compare(vector, "output", turned if heads is None else turned.transpose(1, 2).flatten(2))
 
 

@@ -11,8 +11,8 @@ import torch
 from softlook.base.errors import WeightsError
 from softlook.weights import from_hugging_face
 from softlook.weights.schema import ConfigWarning
+from tests.parity.comparison import close, saved
 from tests.parity.decoders import FAMILIES, IDS, left_padded
-from tests.parity.weights import close, saved
 
 WINDOWED, FULL = "sliding_attention", "full_attention"
 NORMS, ACTIVATIONS = [1e-6, 1e-2], ["silu", "gelu", "relu", "gelu_pytorch_tanh", "gelu_new", "quick_gelu"]
@@ -98,20 +98,20 @@ def outcome(name: str, seed: int, folder: Path) -> str:
     chosen = {field: dict(value) if isinstance(value, dict) else value for field, value in chosen.items()}
     torch.manual_seed(seed)
     config = family.config(**{**family.sizes, **chosen})
-    theirs = family.words._from_config(config, attn_implementation="eager").eval()
-    saved(theirs, folder)
+    reference = family.words._from_config(config, attn_implementation="eager").eval()
+    saved(reference, folder)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConfigWarning)
         try:
-            ours = from_hugging_face(folder)
+            actual = from_hugging_face(folder)
         except WeightsError:
             return "refused"
     present, positions = left_padded()
-    told = {} if name == "bloom" else {"position_ids": positions}
+    fields = {} if name == "bloom" else {"position_ids": positions}
     with torch.no_grad():
-        close(ours(IDS), theirs(IDS).logits)
-        wanted = theirs(IDS, attention_mask=present.long(), **told).logits[present]
-        close(ours(IDS, present=present, positions=positions)[present], wanted)
+        close(actual(IDS), reference(IDS).logits)
+        expected = reference(IDS, attention_mask=present.long(), **fields).logits[present]
+        close(actual(IDS, padding_mask=present, positions=positions)[present], expected)
     return "right"
 
 

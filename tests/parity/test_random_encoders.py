@@ -12,8 +12,8 @@ import transformers
 from softlook.base.errors import WeightsError
 from softlook.weights import from_hugging_face
 from softlook.weights.schema import ConfigWarning
+from tests.parity.comparison import close, saved
 from tests.parity.encoders import IDS, PRESENT
-from tests.parity.weights import close, saved
 
 SIZES: dict[str, list[Any]] = {
     "hidden_size": [16, 24],
@@ -94,21 +94,21 @@ def check(kind: str, seed: int, folder: Path) -> str:
     torch.manual_seed(seed)
     made: Any = getattr(transformers, f"{kind}ForMaskedLM")
     try:
-        theirs = made._from_config(made.config_class(**fields), attn_implementation="eager").eval()
+        reference = made._from_config(made.config_class(**fields), attn_implementation="eager").eval()
         ids = (IDS % 10 + 3).masked_fill(~PRESENT, fields["pad_token_id"])
         with torch.no_grad():
-            saved(theirs, folder)
-            wanted = theirs(ids, attention_mask=PRESENT.long()).logits
+            saved(reference, folder)
+            expected = reference(ids, attention_mask=PRESENT.long()).logits
     except (ValueError, RuntimeError, AttributeError, IndexError, KeyError):
         return "not theirs either"
-    if not wanted[PRESENT].isfinite().all():
+    if not expected[PRESENT].isfinite().all():
         return "not theirs either"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConfigWarning)
-            ours: Any = from_hugging_face(folder)
+            actual: Any = from_hugging_face(folder)
     except WeightsError:
         return "refused"
     with torch.no_grad():
-        close(ours(ids, present=PRESENT)[PRESENT], wanted[PRESENT])
+        close(actual(ids, padding_mask=PRESENT)[PRESENT], expected[PRESENT])
     return "right"

@@ -9,64 +9,66 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from softlook.base.errors import ConfigError
-from softlook.models.llama import scaling_of
-from softlook.weights.families.rope import Rotary, base_and_stretch
+from softlook.models.llama import frequency_scaling
+from softlook.weights.architectures.rope import HFRotaryConfig, theta_and_scaling
 
 COUNT = 150
 
 
-def settings(kind: str, dice: random.Random) -> dict[str, Any]:
+def settings(kind: str, rng: random.Random) -> dict[str, Any]:
     """Random settings, ordinary ones and extreme ones."""
     rope: dict[str, Any] = {
         "rope_type": kind,
-        "rope_theta": dice.choice([2.0, 50.0, 10_000.0, 500_000.0]),
-        "factor": dice.choice([0.5, 1.0, 1.5, 4.0, 40.0]),
+        "rope_theta": rng.choice([2.0, 50.0, 10_000.0, 500_000.0]),
+        "factor": rng.choice([0.5, 1.0, 1.5, 4.0, 40.0]),
     }
     if kind != "linear":
-        rope["original_max_position_embeddings"] = dice.choice([1, 2, 5, 7, 16, 64, 2048, 8192])
+        rope["original_max_position_embeddings"] = rng.choice([1, 2, 5, 7, 16, 64, 2048, 8192])
     if kind == "llama3":
-        rope |= {"low_freq_factor": dice.choice([0.5, 1.0, 2.0]), "high_freq_factor": dice.choice([2.5, 4.0, 32.0])}
+        rope |= {"low_freq_factor": rng.choice([0.5, 1.0, 2.0]), "high_freq_factor": rng.choice([2.5, 4.0, 32.0])}
     if kind == "yarn":
         optional = {
-            "beta_fast": dice.choice([2.0, 32.0, 100.0]),
-            "beta_slow": dice.choice([0.25, 1.0, 1.5]),
-            "attention_factor": dice.choice([0.7, 1.2]),
-            "mscale": dice.choice([0.5, 1.0]),
-            "mscale_all_dim": dice.choice([0.8, 1.0]),
+            "beta_fast": rng.choice([2.0, 32.0, 100.0]),
+            "beta_slow": rng.choice([0.25, 1.0, 1.5]),
+            "attention_factor": rng.choice([0.7, 1.2]),
+            "mscale": rng.choice([0.5, 1.0]),
+            "mscale_all_dim": rng.choice([0.8, 1.0]),
         }
-        rope |= {name: value for name, value in optional.items() if dice.random() < 0.4}
+        rope |= {name: value for name, value in optional.items() if rng.random() < 0.4}
     return rope
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["linear", "llama3", "yarn"])
 def test_frequencies_are_those_of_hugging_face_over_random_settings(kind: str) -> None:
-    dice, compared = random.Random(kind), 0
+    rng, compared = random.Random(kind), 0
     for _ in range(COUNT):
-        rope, heads, width = settings(kind, dice), 2, dice.choice([2, 4, 8, 64, 128])
-        length = dice.choice([16, 2048, 131072])
-        theirs: Any = LlamaConfig(
+        rope, heads, width = settings(kind, rng), 2, rng.choice([2, 4, 8, 64, 128])
+        length = rng.choice([16, 2048, 131072])
+        reference: Any = LlamaConfig(
             hidden_size=heads * width,
             num_attention_heads=heads,
             max_position_embeddings=length,
             rope_parameters=dict(rope),  # pyright: ignore[reportArgumentType]
         )
-        wanted, magnitude = ROPE_INIT_FUNCTIONS[kind](theirs, torch.device("cpu"))
-        base, stretch = base_and_stretch(Rotary(max_position_embeddings=length, rope_parameters=rope))  # pyright: ignore
+        expected, magnitude = ROPE_INIT_FUNCTIONS[kind](reference, torch.device("cpu"))
+        base, stretch = theta_and_scaling(HFRotaryConfig(max_position_embeddings=length, rope_parameters=rope))  # pyright: ignore
         try:
-            scaling = scaling_of(stretch)
+            scaling = frequency_scaling(stretch)
         except ConfigError:  # refused is no wrong answer
             continue
         assert scaling is not None
         frequencies = 1.0 / (base ** (torch.arange(0, width, 2, dtype=torch.float32) / width))
-        torch.testing.assert_close(scaling.stretch(frequencies, base), wanted, rtol=1e-5, atol=0, msg=f"{rope}")
-        assert scaling.magnitude == pytest.approx(magnitude), rope
+        torch.testing.assert_close(
+            scaling.scale_frequencies(frequencies, base), expected, rtol=1e-5, atol=0, msg=f"{rope}"
+        )
+        assert scaling.attention_factor == pytest.approx(magnitude), rope
         compared += 1
     assert compared > COUNT * 0.8
 
 
-def test_an_empty_rope_scaling_says_nothing() -> None:
+def test_an_empty_rope_scaling_counts_as_absent() -> None:
     rope: Any = {"rope_type": "linear", "rope_theta": 50.0, "factor": 2.0}
-    said = base_and_stretch(Rotary(rope_parameters=rope))
-    assert base_and_stretch(Rotary(rope_parameters=rope, rope_scaling={})) == said  # pyright: ignore
-    assert said[0] == 50.0
+    output = theta_and_scaling(HFRotaryConfig(rope_parameters=rope))
+    assert theta_and_scaling(HFRotaryConfig(rope_parameters=rope, rope_scaling={})) == output  # pyright: ignore
+    assert output[0] == 50.0

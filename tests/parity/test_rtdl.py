@@ -22,10 +22,10 @@ def pair(table: str, depth: int = 3) -> tuple[Any, Any]:
     """Ours and theirs with the authors' default sizes for this depth, and with the same weights."""
     numbers, sizes = TABLES[table]
     defaults = Theirs.get_default_kwargs(depth)
-    theirs = Theirs(n_cont_features=numbers, cat_cardinalities=list(sizes), d_out=CLASSES, **defaults)
+    reference = Theirs(n_cont_features=numbers, cat_cardinalities=list(sizes), d_out=CLASSES, **defaults)
     config = FTTransformerConfig(
-        numbers=numbers,
-        categories=sizes,
+        n_numeric=numbers,
+        cardinalities=sizes,
         classes=CLASSES,
         dim=defaults["d_block"],
         depth=depth,
@@ -33,40 +33,40 @@ def pair(table: str, depth: int = 3) -> tuple[Any, Any]:
         hidden_dropout=defaults["ffn_dropout"],
         dropout=defaults["residual_dropout"],
     )
-    ours = FTTransformer(config)
+    actual = FTTransformer(config)
     with torch.no_grad():
-        for weight in theirs.parameters():
+        for weight in reference.parameters():
             weight.add_(0.1 * torch.randn_like(weight))  # norms and biases that matter
-    copy(theirs, ours)
-    return ours.eval(), theirs.eval()
+    copy(reference, actual)
+    return actual.eval(), reference.eval()
 
 
-def copy(theirs: Any, ours: FTTransformer) -> None:
-    fill(ours.summary, theirs.cls_embedding.weight)
-    if theirs.cont_embeddings is not None:
-        fill(ours.numbers.weight, theirs.cont_embeddings.weight)
-        fill(ours.numbers.bias, theirs.cont_embeddings.bias)
-    if theirs.cat_embeddings is not None:
-        fill(ours.categories.table.weight, torch.cat([part.weight for part in theirs.cat_embeddings.embeddings]))
-        fill(ours.categories.bias, theirs.cat_embeddings.bias)
-    for block, other in zip(ours.blocks, theirs.backbone.blocks, strict=True):
+def copy(reference: Any, actual: FTTransformer) -> None:
+    fill(actual.summary, reference.cls_embedding.weight)
+    if reference.cont_embeddings is not None:
+        fill(actual.numbers.weight, reference.cont_embeddings.weight)
+        fill(actual.numbers.bias, reference.cont_embeddings.bias)
+    if reference.cat_embeddings is not None:
+        fill(actual.categories.table.weight, torch.cat([part.weight for part in reference.cat_embeddings.embeddings]))
+        fill(actual.categories.bias, reference.cat_embeddings.bias)
+    for block, other in zip(actual.blocks, reference.backbone.blocks, strict=True):
         copy_block(other, block)
-    ours.norm.load_state_dict(theirs.backbone.output.normalization.state_dict())
-    ours.head.load_state_dict(theirs.backbone.output.linear.state_dict())
+    actual.norm.load_state_dict(reference.backbone.output.normalization.state_dict())
+    actual.head.load_state_dict(reference.backbone.output.linear.state_dict())
 
 
-def copy_block(theirs: Any, ours: Any) -> None:
+def copy_block(reference: Any, actual: Any) -> None:
     names = {"to_query": "W_q", "to_key": "W_k", "to_value": "W_v", "to_out": "W_out"}
     for name, other in names.items():
-        getattr(ours.attend, name).load_state_dict(getattr(theirs["attention"], other).state_dict())
-    if "attention_normalization" in theirs:
-        ours.around_attend.norm.load_state_dict(theirs["attention_normalization"].state_dict())
-    ours.around_feed.norm.load_state_dict(theirs["ffn_normalization"].state_dict())
-    opened, gate = (part.chunk(2) for part in (theirs["ffn"].linear1.weight, theirs["ffn"].linear1.bias))
-    for layer, half in ((ours.feed.to_hidden, 0), (ours.feed.to_gate, 1)):
-        fill(layer.weight, opened[half])
+        getattr(actual.attend, name).load_state_dict(getattr(reference["attention"], other).state_dict())
+    if "attention_normalization" in reference:
+        actual.attn_norm.load_state_dict(reference["attention_normalization"].state_dict())
+    actual.ffn_norm.load_state_dict(reference["ffn_normalization"].state_dict())
+    load_pipeline, gate = (part.chunk(2) for part in (reference["ffn"].linear1.weight, reference["ffn"].linear1.bias))
+    for layer, half in ((actual.ffn.to_up, 0), (actual.ffn.to_gate, 1)):
+        fill(layer.weight, load_pipeline[half])
         fill(layer.bias, gate[half])
-    ours.feed.to_out.load_state_dict(theirs["ffn"].linear2.state_dict())
+    actual.ffn.to_out.load_state_dict(reference["ffn"].linear2.state_dict())
 
 
 def fill(own: Tensor | None, other: Tensor) -> None:
@@ -83,36 +83,38 @@ def rows(table: str, count: int = 9) -> tuple[Tensor | None, Tensor | None]:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_scores_are_those_of_the_authors(table: str) -> None:
-    ours, theirs = pair(table)
+    actual, reference = pair(table)
     row = rows(table)
-    assert_close(ours(*row), theirs(*row), rtol=1e-5, atol=1e-5)
+    assert_close(actual(*row), reference(*row), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("depth", range(1, 7))
-def test_the_authors_sizes_for_each_depth_are_ours(depth: int) -> None:
-    ours, theirs = pair("numbers and categories", depth)
+def test_sizes_by_depth_match_the_authors(depth: int) -> None:
+    actual, reference = pair("numbers and categories", depth)
     row = rows("numbers and categories")
-    assert_close(ours(*row), theirs(*row), rtol=1e-5, atol=1e-5)
-    assert sum(weight.numel() for weight in ours.parameters()) == sum(weight.numel() for weight in theirs.parameters())
+    assert_close(actual(*row), reference(*row), rtol=1e-5, atol=1e-5)
+    assert sum(weight.numel() for weight in actual.parameters()) == sum(
+        weight.numel() for weight in reference.parameters()
+    )
 
 
 def test_gradients_are_those_of_the_authors() -> None:
-    ours, theirs = pair("numbers and categories")
+    actual, reference = pair("numbers and categories")
     row = rows("numbers and categories")
-    ours(*row).square().sum().backward()
-    theirs(*row).square().sum().backward()
-    assert_close(ours.summary.grad, theirs.cls_embedding.weight.grad, rtol=1e-4, atol=1e-4)
-    own, first = (model.blocks[0] for model in (ours, theirs.backbone))
-    assert_close(own.attend.to_query.weight.grad, first["attention"].W_q.weight.grad, rtol=1e-4, atol=1e-4)
+    actual(*row).square().sum().backward()
+    reference(*row).square().sum().backward()
+    assert_close(actual.summary.grad, reference.cls_embedding.weight.grad, rtol=1e-4, atol=1e-4)
+    own, first = (model.blocks[0] for model in (actual, reference.backbone))
+    assert_close(own.attn.to_query.weight.grad, first["attention"].W_q.weight.grad, rtol=1e-4, atol=1e-4)
 
 
 def test_weights_start_as_the_authors_do() -> None:
-    config = FTTransformerConfig(numbers=50, categories=(20, 30), classes=40)
-    ours, started = FTTransformer(config), FTTransformer(config)
-    theirs = Theirs(n_cont_features=50, cat_cardinalities=[20, 30], d_out=40, **Theirs.get_default_kwargs())
-    copy(theirs, started)
-    for (name, own), (_, other) in zip(ours.named_parameters(), started.named_parameters(), strict=True):
-        assert_close(own.mean(), other.mean(), rtol=0, atol=0.03, msg=lambda told, name=name: f"{name}: {told}")
-        assert_close(own.std(), other.std(), rtol=0.2, atol=0, msg=lambda told, name=name: f"{name}: {told}")
+    config = FTTransformerConfig(n_numeric=50, cardinalities=(20, 30), classes=40)
+    actual, started = FTTransformer(config), FTTransformer(config)
+    reference = Theirs(n_cont_features=50, cat_cardinalities=[20, 30], d_out=40, **Theirs.get_default_kwargs())
+    copy(reference, started)
+    for (name, own), (_, other) in zip(actual.named_parameters(), started.named_parameters(), strict=True):
+        assert_close(own.mean(), other.mean(), rtol=0, atol=0.03, msg=lambda fields, name=name: f"{name}: {fields}")
+        assert_close(own.std(), other.std(), rtol=0.2, atol=0, msg=lambda fields, name=name: f"{name}: {fields}")
         largest, other_largest = own.abs().max(), other.abs().max()
-        assert_close(largest, other_largest, rtol=0.1, atol=0, msg=lambda told, name=name: f"{name}: {told}")
+        assert_close(largest, other_largest, rtol=0.1, atol=0, msg=lambda fields, name=name: f"{name}: {fields}")

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import BertModel, PreTrainedTokenizerFast
 
 from softlook.weights import from_hugging_face, read_tokenizer, to_hugging_face
-from tests.parity.weights import close, saved
+from tests.parity.comparison import close, saved
 
 WORDS = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "a", "soft", "look", "at", "every", "word", "is", "this"]
 TEXTS = ["a soft look", "this is a look at every word", "word"]
@@ -72,7 +72,7 @@ def ours_of(folder: Path) -> Tensor:
     encoded = tokenizer.encode_batch(TEXTS)
     present = torch.tensor([one.attention_mask for one in encoded]).bool()
     with torch.no_grad():
-        return model(torch.tensor([one.ids for one in encoded]), present=present)
+        return model(torch.tensor([one.ids for one in encoded]), padding_mask=present)
 
 
 @pytest.mark.parametrize("kind", SIZES)
@@ -82,36 +82,36 @@ def test_sentence_vectors_are_those_of_sentence_transformers(
     kind: str, pooling: Any, length_one: bool, tmp_path: Path
 ) -> None:
     parts = [Transformer(str(encoder(kind, tmp_path / "bare"))), Pooling(24, pooling)]
-    theirs = SentenceTransformer(modules=[*parts, Normalize()] if length_one else parts, device="cpu")
-    theirs.save(str(tmp_path / "theirs"), create_model_card=False)
-    wanted = theirs.encode(TEXTS, convert_to_tensor=True)
-    assert wanted.shape == (3, 24)
-    close(ours_of(tmp_path / "theirs"), wanted)
+    reference = SentenceTransformer(modules=[*parts, Normalize()] if length_one else parts, device="cpu")
+    reference.save(str(tmp_path / "hf"), create_model_card=False)
+    expected = reference.encode(TEXTS, convert_to_tensor=True)
+    assert expected.shape == (3, 24)
+    close(ours_of(tmp_path / "hf"), expected)
 
-    ours = from_hugging_face(tmp_path / "theirs")
-    written = to_hugging_face(ours, tmp_path / "ours", tokenizer=tmp_path / "theirs")
+    actual = from_hugging_face(tmp_path / "hf")
+    written = to_hugging_face(actual, tmp_path / "softlook", tokenizer=tmp_path / "hf")
     back = SentenceTransformer(str(written), device="cpu", local_files_only=True)
-    assert [type(part) for part in back] == [type(part) for part in theirs]
+    assert [type(part) for part in back] == [type(part) for part in reference]
     assert (back[1].pooling_mode, back.max_seq_length) == (
         pooling,
         16 - 2 * (kind not in ("BertModel", "DistilBertModel")),
     )  # pyright: ignore
-    close(ours_of(written), wanted, 1e-6)
+    close(ours_of(written), expected, 1e-6)
 
 
 def test_a_pooler_that_no_sentence_goes_through_is_left_out(tmp_path: Path) -> None:
-    folder = encoder("BertModel", tmp_path / "theirs")
+    folder = encoder("BertModel", tmp_path / "hf")
     lines = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in MODULES]
     (folder / "modules.json").write_text(json.dumps(lines))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
-    ours: Any = from_hugging_face(folder)
-    theirs: Any = BertModel.from_pretrained(folder)
-    assert theirs.pooler is not None
-    assert (ours.config.head, ours.config.pooling, ours.config.pooler) == ("pooled", "first", None)
+    actual: Any = from_hugging_face(folder)
+    reference: Any = BertModel.from_pretrained(folder)
+    assert reference.pooler is not None
+    assert (actual.config.head, actual.config.pooling, actual.config.pooler) == ("pooled", "cls", None)
     ids = torch.tensor([[0, 5, 6, 2]])
     with torch.no_grad():
-        close(ours(ids), theirs.eval()(ids).last_hidden_state[:, 0])
+        close(actual(ids), reference.eval()(ids).last_hidden_state[:, 0])
 
 
 MODULES = (("Transformer", ""), ("Pooling", "1_Pooling"))

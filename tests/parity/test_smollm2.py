@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
-from softlook.blocks import Memory
+from softlook.blocks import KVCache
 from softlook.models import Llama
-from softlook.weights.gguf import from_gguf, tokenizer_from_gguf
+from softlook.weights.formats.gguf import from_gguf, tokenizer_from_gguf
+from tests.parity.comparison import close
 from tests.parity.real_weights import real_weights
-from tests.parity.weights import close
 
 pytestmark = pytest.mark.slow
 FOLDER = real_weights("SmolLM2-135M-Instruct")
@@ -81,12 +81,12 @@ def path() -> Path:
 
 
 @pytest.fixture(scope="module")
-def ours(path: Path) -> Llama:
+def actual(path: Path) -> Llama:
     return from_gguf(path)
 
 
 @pytest.fixture(scope="module")
-def theirs(path: Path) -> Any:
+def reference(path: Path) -> Any:
     kind = torch.float32
     return AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, dtype=kind, local_files_only=True
@@ -99,11 +99,11 @@ def prompts(path: Path) -> list[Tensor]:
     return [torch.tensor([tokenizer.encode(prompt).ids]) for prompt in PROMPTS]
 
 
-def test_there_are_fifty_prompts_and_no_two_alike() -> None:
+def test_there_are_fifty_distinct_prompts() -> None:
     assert len(set(PROMPTS)) == 50
 
 
-def test_words_are_cut_as_transformers_cuts_them(path: Path, prompts: list[Tensor]) -> None:
+def test_tokenization_matches_transformers(path: Path, prompts: list[Tensor]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
     again = tokenizer_from_gguf(path)
     for prompt, ids in zip(PROMPTS, prompts, strict=True):
@@ -113,21 +113,21 @@ def test_words_are_cut_as_transformers_cuts_them(path: Path, prompts: list[Tenso
 
 @torch.no_grad()
 def test_the_scores_of_the_next_token_are_those_of_transformers(
-    ours: Llama, theirs: Any, prompts: list[Tensor]
+    actual: Llama, reference: Any, prompts: list[Tensor]
 ) -> None:
     for ids in prompts:
-        close(ours(ids)[:, -1], theirs(ids).logits[:, -1], 1e-3)
+        close(actual(ids)[:, -1], reference(ids).logits[:, -1], 1e-3)
 
 
 @torch.no_grad()
 def test_the_most_likely_continuations_are_those_of_transformers(
-    ours: Llama, theirs: Any, prompts: list[Tensor]
+    actual: Llama, reference: Any, prompts: list[Tensor]
 ) -> None:
     for prompt, ids in zip(PROMPTS, prompts, strict=True):
-        memory, cache = Memory(), DynamicCache(config=theirs.config)
-        said = continued(ids, lambda new, memory=memory: ours(new, memory=memory))
-        wanted = continued(ids, lambda new, cache=cache: theirs(new, past_key_values=cache, use_cache=True).logits)
-        assert said == wanted, prompt
+        memory, cache = KVCache(), DynamicCache(config=reference.config)
+        output = continued(ids, lambda new, cache=memory: actual(new, cache=cache))
+        expected = continued(ids, lambda new, cache=cache: reference(new, past_key_values=cache, use_cache=True).logits)
+        assert output == expected, prompt
 
 
 def continued(ids: Tensor, say: Any) -> list[int]:

@@ -12,7 +12,8 @@ from transformers import T5Config, T5ForConditionalGeneration
 from softlook import models
 from softlook.base.errors import WeightsError
 from softlook.weights import from_hugging_face, to_hugging_face
-from tests.parity.pairs import (
+from tests.parity.comparison import close, saved, there_and_back
+from tests.parity.seq2seq import (
     PRESENT,
     SOURCE,
     TARGET,
@@ -21,9 +22,8 @@ from tests.parity.pairs import (
     compare_again,
     compare_gradients,
     compare_steps,
-    said,
+    output,
 )
-from tests.parity.weights import close, saved, there_and_back
 
 SIZES: dict[str, Any] = {"vocab_size": 11, "d_model": 24, "d_kv": 5, "d_ff": 40, "num_layers": 2, "num_heads": 3}
 BUCKETS = {"relative_attention_num_buckets": 6, "relative_attention_max_distance": 7, "num_decoder_layers": 3}
@@ -49,9 +49,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def read(variant: str, folder: Path, *, own_head: bool = False) -> tuple[Any, Any]:
-    ours, theirs = both(small(**VARIANTS[variant]), folder)
+    actual, reference = both(small(**VARIANTS[variant]), folder)
     if not own_head:
-        return ours, theirs
+        return actual, reference
     with_a_head_of_its_own(folder)
     again: Any = T5ForConditionalGeneration.from_pretrained(folder, attn_implementation="eager")
     return from_hugging_face(folder), again.eval()
@@ -62,20 +62,20 @@ CASES = [(variant, False) for variant in VARIANTS] + [("v1.1", True), ("v1.0", T
 
 @pytest.mark.parametrize(("variant", "own_head"), CASES)
 def test_logits_hidden_states_and_maps_are_those_of_hugging_face(variant: str, own_head: bool, tmp_path: Path) -> None:
-    ours, theirs = read(variant, tmp_path, own_head=own_head)
-    assert ours.config.tied is not own_head and ours.config.scaled is (variant != "v1.1")
-    compare(ours, theirs, closing=True)
+    actual, reference = read(variant, tmp_path, own_head=own_head)
+    assert actual.config.tie_embeddings is not own_head and actual.config.scale_decoder_outputs is (variant != "v1.1")
+    compare(actual, reference, closing=True)
 
 
 @pytest.mark.parametrize(("variant", "own_head"), [("v1.0", False), ("v1.1", True)])
-def test_gradients_are_those_of_hugging_face(variant: str, own_head: bool, tmp_path: Path) -> None:
+def test_gradients_match_hugging_face(variant: str, own_head: bool, tmp_path: Path) -> None:
     inside = "wi_0" if variant == "v1.1" else "wi"
     pairs = {
-        "tokens.table.weight": "shared.weight",
-        "head.weight": "lm_head.weight",
-        "encoder.distances.table.weight": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-        "decoder.distances.table.weight": "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
-        "decoder.blocks.1.cross.to_key.weight": "decoder.block.1.layer.1.EncDecAttention.k.weight",
+        "token_embedding.weight": "shared.weight",
+        "lm_head.weight": "lm_head.weight",
+        "encoder.relative_bias.table.weight": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+        "decoder.relative_bias.table.weight": "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+        "decoder.blocks.1.cross_attn.to_key.weight": "decoder.block.1.layer.1.EncDecAttention.k.weight",
         f"encoder.blocks.1.feed.{'to_gate' if variant == 'v1.1' else 'to_hidden'}.weight": (
             f"encoder.block.1.layer.1.DenseReluDense.{inside}.weight"
         ),
@@ -89,11 +89,9 @@ def test_decoding_with_a_memory_is_that_of_hugging_face(variant: str, tmp_path: 
 
 
 @pytest.mark.parametrize(("variant", "own_head"), CASES)
-def test_what_is_written_is_read_by_hugging_face_with_the_same_logits(
-    variant: str, own_head: bool, tmp_path: Path
-) -> None:
-    ours, theirs = read(variant, tmp_path / "theirs", own_head=own_head)
-    compare_again(there_and_back(ours, T5ForConditionalGeneration, tmp_path / "ours"), theirs)
+def test_hugging_face_loads_the_export_with_the_same_logits(variant: str, own_head: bool, tmp_path: Path) -> None:
+    actual, reference = read(variant, tmp_path / "hf", own_head=own_head)
+    compare_again(there_and_back(actual, T5ForConditionalGeneration, tmp_path / "softlook"), reference)
 
 
 def test_the_config_of_v1_1_as_it_was_published_is_neither_tied_nor_scaled(tmp_path: Path) -> None:
@@ -104,11 +102,11 @@ def test_the_config_of_v1_1_as_it_was_published_is_neither_tied_nor_scaled(tmp_p
     for new in ("scale_decoder_outputs", "dense_act_fn", "is_gated_act"):
         fields.pop(new)
     file.write_text(json.dumps(fields))
-    ours: Any = from_hugging_face(tmp_path)
-    theirs: Any = T5ForConditionalGeneration.from_pretrained(tmp_path)
-    assert not ours.config.tied and not ours.config.scaled
+    actual: Any = from_hugging_face(tmp_path)
+    reference: Any = T5ForConditionalGeneration.from_pretrained(tmp_path)
+    assert not actual.config.tie_embeddings and not actual.config.scale_decoder_outputs
     with torch.no_grad():
-        close(ours(SOURCE, TARGET, source_present=PRESENT), said(theirs.eval()).logits)
+        close(actual(SOURCE, TARGET, source_padding_mask=PRESENT), output(reference.eval()).logits)
 
 
 def test_copies_of_the_table_and_an_unused_bias_are_passed_over(tmp_path: Path) -> None:
@@ -118,8 +116,8 @@ def test_copies_of_the_table_and_an_unused_bias_are_passed_over(tmp_path: Path) 
     copies = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
     unused = {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": torch.randn(6, 3)}
     save_file({**tensors, **{name: tensors["shared.weight"].clone() for name in copies}, **unused}, file)
-    ours: Any = from_hugging_face(tmp_path)
-    assert ours.config.tied
+    actual: Any = from_hugging_face(tmp_path)
+    assert actual.config.tie_embeddings
 
 
 def test_two_tables_for_source_and_target_are_refused(tmp_path: Path) -> None:
@@ -148,6 +146,8 @@ def test_what_we_cannot_express_is_refused(changes: dict[str, Any], message: str
 
 
 def test_a_gate_bent_by_the_exact_gelu_has_no_name_at_hugging_face(tmp_path: Path) -> None:
-    config = models.T5Config(vocab=11, dim=8, depth=1, heads=2, head_width=4, hidden=8, gated=True, activation="gelu")
+    config = models.T5Config(
+        vocab_size=11, dim=8, depth=1, heads=2, head_dim=4, hidden=8, gated=True, activation="gelu"
+    )
     with pytest.raises(WeightsError, match="Hugging Face has no architecture for this T5"):
-        to_hugging_face(models.T5(config), tmp_path / "ours")
+        to_hugging_face(models.T5(config), tmp_path / "softlook")

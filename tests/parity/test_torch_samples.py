@@ -46,7 +46,7 @@ def four_axes(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor
     return query, key, value
 
 
-def asked(sample: Any) -> dict[str, Any]:
+def batch(sample: Any) -> dict[str, Any]:
     """Torch's `attn_mask` and `is_causal` as softlook's mask and bias."""
     if sample.kwargs["is_causal"]:
         T, S = sample.input.shape[-2], sample.args[0].shape[-2]
@@ -68,9 +68,9 @@ def test_no_sample_is_left_out() -> None:
 @pytest.mark.parametrize("number", range(len(SAMPLES)))
 def test_a_sample_gives_torch_s_output_when_its_dropout_is_off(number: int, path: Path) -> None:
     sample = SAMPLES[number]
-    wanted = without_dropout(sample)
-    output = attention(*four_axes(sample.input, *sample.args), **asked(sample), backend=path)
-    assert_close(output.view(wanted.shape), wanted, rtol=1e-5, atol=ROUNDING)
+    expected = without_dropout(sample)
+    output = attention(*four_axes(sample.input, *sample.args), **batch(sample), backend=path)
+    assert_close(output.view(expected.shape), expected, rtol=1e-5, atol=ROUNDING)
 
 
 @pytest.mark.parametrize("path", get_args(Path))
@@ -79,12 +79,12 @@ def test_in_double_precision_a_sample_gives_torch_s_output_and_gradients_when_it
     number: int, path: Path
 ) -> None:
     sample = samples(torch.float64, requires_grad=True)[number]
-    leaves = [sample.input, *sample.args, *(bias for bias in asked(sample).values() if bias.requires_grad)]
-    wanted = without_dropout(sample)
-    upstream = torch.randn_like(wanted)
-    output = attention(*four_axes(sample.input, *sample.args), **asked(sample), backend=path).view(wanted.shape)
-    assert_close(output, wanted)
-    assert_close(torch.autograd.grad(output, leaves, upstream), torch.autograd.grad(wanted, leaves, upstream))
+    leaves = [sample.input, *sample.args, *(bias for bias in batch(sample).values() if bias.requires_grad)]
+    expected = without_dropout(sample)
+    upstream = torch.randn_like(expected)
+    output = attention(*four_axes(sample.input, *sample.args), **batch(sample), backend=path).view(expected.shape)
+    assert_close(output, expected)
+    assert_close(torch.autograd.grad(output, leaves, upstream), torch.autograd.grad(expected, leaves, upstream))
 
 
 @pytest.mark.parametrize("path", get_args(Path))
@@ -93,7 +93,7 @@ def test_dropout_keeps_the_mean_and_has_torch_s_spread_though_not_its_draws(numb
     sample = SAMPLES[number]
     query, key, value = (tensor[:1, :1].repeat(COPIES, 1, 1, 1) for tensor in four_axes(sample.input, *sample.args))
     share = sample.kwargs["dropout_p"]
-    drawn = attention(query, key, value, **asked(sample), dropout=share, backend=path)
+    drawn = attention(query, key, value, **batch(sample), dropout=share, backend=path)
     torch_drew = scaled_dot_product_attention(query, key, value, dropout_p=share, is_causal=sample.kwargs["is_causal"])
     still = scaled_dot_product_attention(query[:1], key[:1], value[:1], is_causal=sample.kwargs["is_causal"])
     standard_error = torch_drew.std(0, keepdim=True) / COPIES**0.5

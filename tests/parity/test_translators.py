@@ -23,11 +23,11 @@ from transformers import (
 
 from softlook.base.errors import ConfigError
 from softlook.cli import main
-from softlook.decode.habits import usual
-from softlook.recipes.answering import opened, translate
-from softlook.serve.app import make_app
-from softlook.serve.hall import Hall
-from softlook.serve.served import load_served
+from softlook.decode.generation_config import default_max_new_tokens
+from softlook.recipes.inference import load_pipeline, translate
+from softlook.serve.app import create_app
+from softlook.serve.loaded_model import load_model
+from softlook.serve.registry import ModelRegistry
 
 VOCAB = 40
 WORDS = [f"<{number}>" for number in range(VOCAB)]
@@ -107,57 +107,57 @@ def generated(model: Any, tokenizer: Any, text: str, **changes: Any) -> tuple[li
     """What theirs says of a text, as its own files tell it to; our length limit where they have none."""
     coded = tokenizer([text], return_tensors="pt")
     config = model.generation_config
-    told = config.max_length is not None or config.max_new_tokens is not None
-    asked = {} if told else {"max_new_tokens": usual(coded["input_ids"].shape[1])}
+    fields = config.max_length is not None or config.max_new_tokens is not None
+    batch = {} if fields else {"max_new_tokens": default_max_new_tokens(coded["input_ids"].shape[1])}
     with torch.no_grad():
-        said = model.generate(
+        generated = model.generate(
             coded["input_ids"], attention_mask=coded["attention_mask"], do_sample=False,
-            return_dict_in_generate=True, output_scores=True, **asked, **changes,
+            return_dict_in_generate=True, output_scores=True, **batch, **changes,
         )  # fmt: skip
-    scores = [] if said.get("sequences_scores") is None else said.sequences_scores.tolist()
-    return tokenizer.batch_decode(said.sequences, skip_special_tokens=True), scores
+    scores = [] if generated.get("sequences_scores") is None else generated.sequences_scores.tolist()
+    return tokenizer.batch_decode(generated.sequences, skip_special_tokens=True), scores
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_folder_translates_as_in_hugging_faces_hands(kind: str, tmp_path: Path) -> None:
-    folder, theirs, tokenizer = folder_of(kind, tmp_path)
-    run = opened(folder, device="cpu")
-    wanted = [generated(theirs, tokenizer, text)[0][0] for text in TEXTS]
-    assert len({*wanted}) == len(TEXTS) and all(wanted)
-    assert [one.text for one in translate(run, TEXTS)] == wanted
-    hall = Hall([load_served(folder, "theirs")])
-    client = TestClient(make_app(hall), base_url="http://localhost")
-    found = client.post("/v1/translate", json={"model": "theirs", "text": TEXTS}).json()["data"]
-    hall.close()
-    assert [one["text"] for one in found] == wanted
+    folder, reference, tokenizer = folder_of(kind, tmp_path)
+    run = load_pipeline(folder, device="cpu")
+    expected = [generated(reference, tokenizer, text)[0][0] for text in TEXTS]
+    assert len({*expected}) == len(TEXTS) and all(expected)
+    assert [one.text for one in translate(run, TEXTS)] == expected
+    registry = ModelRegistry([load_model(folder, "hf")])
+    client = TestClient(create_app(registry), base_url="http://localhost")
+    found = client.post("/v1/translate", json={"model": "hf", "text": TEXTS}).json()["data"]
+    registry.close()
+    assert [one["text"] for one in found] == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_best_few_and_their_scores_are_hugging_faces_too(kind: str, tmp_path: Path) -> None:
-    folder, theirs, tokenizer = folder_of(kind, tmp_path)
-    found = translate(opened(folder, device="cpu"), TEXTS, beams=4, n_best=4)
+    folder, reference, tokenizer = folder_of(kind, tmp_path)
+    found = translate(load_pipeline(folder, device="cpu"), TEXTS, beams=4, n_best=4)
     for text, one in zip(TEXTS, found, strict=True):
-        wanted, scores = generated(theirs, tokenizer, text, num_beams=4, num_return_sequences=4)
-        assert [best.text for best in one.best] == wanted
+        expected, scores = generated(reference, tokenizer, text, num_beams=4, num_return_sequences=4)
+        assert [best.text for best in one.best] == expected
         assert [best.score for best in one.best] == pytest.approx(scores, abs=1e-3)
 
 
 def test_a_tokenizer_that_puts_nothing_around_texts_does_not_keep_the_end_from_a_translator(tmp_path: Path) -> None:
     folder, _, _ = folder_of("Marian", tmp_path)
-    wanted = translate(opened(folder, device="cpu"), TEXTS)
+    expected = translate(load_pipeline(folder, device="cpu"), TEXTS)
     content = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps(content | {"post_processor": None}))
-    assert [one.text for one in translate(opened(folder, device="cpu"), TEXTS)] == [one.text for one in wanted]
+    assert [one.text for one in translate(load_pipeline(folder, device="cpu"), TEXTS)] == [one.text for one in expected]
 
 
-def test_a_translation_cut_by_a_length_limit_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_translation_reports_its_finish_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, _, _ = folder_of("Marian", tmp_path)
-    whole = translate(opened(folder, device="cpu"), TEXTS)
+    whole = translate(load_pipeline(folder, device="cpu"), TEXTS)
     content = json.loads((folder / "generation_config.json").read_text())
     content = {**content, "max_length": 3, "min_length": 0, "forced_eos_token_id": None}
     (folder / "generation_config.json").write_text(json.dumps(content))
-    cut = translate(opened(folder, device="cpu"), TEXTS)
-    assert {one.best[0].reason for one in cut} == {"length"}
+    cut = translate(load_pipeline(folder, device="cpu"), TEXTS)
+    assert {one.best[0].finish_reason for one in cut} == {"length"}
     assert any(one.text != other.text for one, other in zip(cut, whole, strict=True))
     for words, noted in ((("translate", str(folder), *TEXTS), True), (("translate", "dates", "3 mars 2022"), False)):
         with pytest.raises(SystemExit):
@@ -165,13 +165,15 @@ def test_a_translation_cut_by_a_length_limit_says_so(tmp_path: Path, capsys: pyt
         assert ("cut by the length limit" in capsys.readouterr().err) is noted
 
 
-def test_a_folder_that_asks_for_what_softlook_does_not_do_is_refused(tmp_path: Path) -> None:
+def test_unsupported_modules_are_refused(tmp_path: Path) -> None:
     folder, _, _ = folder_of("Marian", tmp_path)
     content = json.loads((folder / "generation_config.json").read_text())
     (folder / "generation_config.json").write_text(json.dumps({**content, "guidance_scale": 2.0}))
     with pytest.raises(ConfigError, match="what softlook does not do: guidance_scale: 2.0"):
-        translate(opened(folder, device="cpu"), TEXTS)
-    with TestClient(make_app(hall := Hall([load_served(folder, "theirs")])), base_url="http://localhost") as client:
-        answer = client.post("/v1/translate", json={"model": "theirs", "text": TEXTS})
-    hall.close()
+        translate(load_pipeline(folder, device="cpu"), TEXTS)
+    with TestClient(
+        create_app(registry := ModelRegistry([load_model(folder, "hf")])), base_url="http://localhost"
+    ) as client:
+        answer = client.post("/v1/translate", json={"model": "hf", "text": TEXTS})
+    registry.close()
     assert answer.status_code in (400, 422) and "guidance_scale" in answer.text

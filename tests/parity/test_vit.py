@@ -12,7 +12,7 @@ from softlook.base.errors import WeightsError
 from softlook.models import ViT
 from softlook.models import ViTConfig as OurConfig
 from softlook.weights import from_hugging_face, to_hugging_face
-from tests.parity.weights import close, maps, read, saved, states, there_and_back
+from tests.parity.comparison import close, maps, read, saved, states, there_and_back
 
 IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 SIZES: dict[str, Any] = {
@@ -48,73 +48,73 @@ def images_for(name: str) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_logits_hidden_states_and_maps_are_those_of_hugging_face(name: str, tmp_path: Path) -> None:
-    theirs = small(**VARIANTS[name])
-    ours, images = read(theirs, tmp_path / "theirs"), images_for(name)
-    with maps(ours) as our_maps, states(ours.blocks) as our_states, torch.no_grad():
-        logits = ours(images)
-        wanted = theirs(images, output_attentions=True, output_hidden_states=True)
-    close(logits, wanted.logits)
-    for one, other in zip(our_maps, wanted.attentions, strict=True):
+    reference = small(**VARIANTS[name])
+    actual, images = read(reference, tmp_path / "hf"), images_for(name)
+    with maps(actual) as our_maps, states(actual.blocks) as our_states, torch.no_grad():
+        logits = actual(images)
+        expected = reference(images, output_attentions=True, output_hidden_states=True)
+    close(logits, expected.logits)
+    for one, other in zip(our_maps, expected.attentions, strict=True):
         close(one, other)
-    for one, other in zip(our_states, wanted.hidden_states[1:], strict=True):
+    for one, other in zip(our_states, expected.hidden_states[1:], strict=True):
         close(one, other)
 
 
-def test_gradients_are_those_of_hugging_face(tmp_path: Path) -> None:
-    theirs = small()
-    ours = read(theirs, tmp_path / "theirs")
+def test_gradients_match_hugging_face(tmp_path: Path) -> None:
+    reference = small()
+    actual = read(reference, tmp_path / "hf")
     upstream = torch.randn(2, 5)
-    ours(IMAGES).backward(upstream)
-    theirs(IMAGES).logits.backward(upstream)
-    embeddings, block = theirs.vit.embeddings, theirs.vit.layers[0]
-    close(ours.patches.to_vectors.weight.grad, embeddings.patch_embeddings.projection.weight.grad)
-    close(ours.unit.vector.grad, embeddings.cls_token.grad[0, 0])
-    close(ours.places.table.weight.grad, embeddings.position_embeddings.grad[0])
-    close(ours.blocks[0].attend.to_key.weight.grad, block.attention.k_proj.weight.grad)
-    close(ours.blocks[0].feed.to_hidden.bias.grad, block.mlp.fc1.bias.grad)
-    close(ours.head.to_classes.weight.grad, theirs.classifier.weight.grad)
+    actual(IMAGES).backward(upstream)
+    reference(IMAGES).logits.backward(upstream)
+    embeddings, block = reference.vit.embeddings, reference.vit.layers[0]
+    close(actual.patches.to_vectors.weight.grad, embeddings.patch_embeddings.projection.weight.grad)
+    close(actual.unit.vector.grad, embeddings.cls_token.grad[0, 0])
+    close(actual.position_embedding.weight.grad, embeddings.position_embeddings.grad[0])
+    close(actual.blocks[0].attn.to_key.weight.grad, block.attention.k_proj.weight.grad)
+    close(actual.blocks[0].ffn.to_up.bias.grad, block.mlp.fc1.bias.grad)
+    close(actual.head.to_classes.weight.grad, reference.classifier.weight.grad)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_what_is_written_is_read_by_hugging_face_with_the_same_logits(name: str, tmp_path: Path) -> None:
-    theirs = small(**VARIANTS[name])
-    ours, images = read(theirs, tmp_path / "theirs"), images_for(name)
-    back = there_and_back(ours, ViTForImageClassification, tmp_path / "ours")
+def test_hugging_face_loads_the_export_with_the_same_logits(name: str, tmp_path: Path) -> None:
+    reference = small(**VARIANTS[name])
+    actual, images = read(reference, tmp_path / "hf"), images_for(name)
+    back = there_and_back(actual, ViTForImageClassification, tmp_path / "softlook")
     with torch.no_grad():
-        close(back(images).logits, theirs(images).logits, 1e-6)
+        close(back(images).logits, reference(images).logits, 1e-6)
 
 
 def test_a_bare_model_gives_its_pooled_vector(tmp_path: Path) -> None:
-    theirs = small(ViTModel)
-    ours = read(theirs, tmp_path / "theirs")
-    back = there_and_back(ours, ViTModel, tmp_path / "ours")
+    reference = small(ViTModel)
+    actual = read(reference, tmp_path / "hf")
+    back = there_and_back(actual, ViTModel, tmp_path / "softlook")
     with torch.no_grad():
-        wanted = theirs(IMAGES).pooler_output
-        close(ours(IMAGES), wanted)
-        close(back(IMAGES).pooler_output, wanted, 1e-6)
+        expected = reference(IMAGES).pooler_output
+        close(actual(IMAGES), expected)
+        close(back(IMAGES).pooler_output, expected, 1e-6)
 
 
 def test_a_bare_model_without_a_pooler_gives_its_states(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    theirs = ViTModel(ViTConfig(**SIZES), add_pooling_layer=False).eval()
-    ours = read(theirs, tmp_path / "theirs")
-    back: Any = ViTModel.from_pretrained(to_hugging_face(ours, tmp_path / "ours"), add_pooling_layer=False)
+    reference = ViTModel(ViTConfig(**SIZES), add_pooling_layer=False).eval()
+    actual = read(reference, tmp_path / "hf")
+    back: Any = ViTModel.from_pretrained(to_hugging_face(actual, tmp_path / "softlook"), add_pooling_layer=False)
     with torch.no_grad():
-        wanted = theirs(IMAGES).last_hidden_state
-        close(ours(IMAGES), wanted)
-        close(back.eval()(IMAGES).last_hidden_state, wanted, 1e-6)
+        expected = reference(IMAGES).last_hidden_state
+        close(actual(IMAGES), expected)
+        close(back.eval()(IMAGES).last_hidden_state, expected, 1e-6)
 
 
 @pytest.mark.parametrize("fields", [{"patch_size": [4, 2]}, {"pooler_act": "relu"}, {"pooler_output_size": 8}])
 def test_what_cannot_be_expressed_is_refused(fields: dict[str, Any], tmp_path: Path) -> None:
-    folder = saved(small(ViTModel), tmp_path / "theirs")
+    folder = saved(small(ViTModel), tmp_path / "hf")
     content = json.loads((folder / "config.json").read_text(encoding="utf-8")) | fields
     (folder / "config.json").write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(WeightsError, match="patches that are not square, or another pooler"):
         from_hugging_face(folder)
 
 
-def test_a_mean_of_patches_has_no_architecture_of_theirs(tmp_path: Path) -> None:
-    ours = ViT(OurConfig(image=(8, 8), patch=4, dim=24, depth=1, heads=2, pooling="mean"))
+def test_mean_pooling_cannot_be_exported_as_vit(tmp_path: Path) -> None:
+    actual = ViT(OurConfig(image_size=(8, 8), patch_size=4, dim=24, depth=1, heads=2, pooling="mean"))
     with pytest.raises(WeightsError, match="Hugging Face has no architecture for this ViT"):
-        to_hugging_face(ours, tmp_path / "ours")
+        to_hugging_face(actual, tmp_path / "softlook")

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from xformers.ops.fmha import attn_bias as theirs
+from xformers.ops.fmha import attn_bias as reference
 
 from softlook import attention, masks
 
-CLASSES = {c for c in vars(theirs).values() if inspect.isclass(c) and issubclass(c, theirs.AttentionBias)}
+CLASSES = {c for c in vars(reference).values() if inspect.isclass(c) and issubclass(c, reference.AttentionBias)}
 
 Path = Literal["auto", "reference", "blocks", "sdpa"]
 NOBODY = -1
@@ -27,10 +27,10 @@ NOBODY = -1
 class Case(NamedTuple):
     """The same mask twice: theirs, and ours for as many queries and keys."""
 
-    theirs: theirs.AttentionBias
+    reference: reference.AttentionBias
     queries: int
     keys: int
-    ours: masks.Mask
+    actual: masks.Mask
     bias: Tensor | None = None
 
 
@@ -55,7 +55,7 @@ def key_ids(runs: list[Run], keys: int) -> Tensor:
 
 
 def band(least: int | None, most: int | None) -> masks.Mask:
-    """Keys from `least` to `most` positions behind the query, both of either sign; None is without end."""
+    """Keys from `least` to `max_tokens` positions behind the query, both of either sign; None is without end."""
     parts = []
     if most is not None:
         parts.append(masks.window(most, None) if most >= 0 else ~masks.window(None, -most - 1))
@@ -108,14 +108,14 @@ PAGED = on_pages([0, 0, 0], K)
 PAGED_GAPPY = on_pages(PAGED_STARTS, PAGED_K)
 
 
-def paged(kind: type) -> theirs.AttentionBias:
+def paged(kind: type) -> reference.AttentionBias:
     return kind.from_seqlens(Q, K, PAGES, PAGE)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def paged_gappy(kind: type) -> theirs.AttentionBias:
+def paged_gappy(kind: type) -> reference.AttentionBias:
     """By way of the mask without pages: the class's own from_seqlens wants two lengths of one list."""
     in_rooms = [start + number * ROOM for number, start in enumerate(PAGED_STARTS)]
-    without = theirs.BlockDiagonalGappyKeysMask.from_seqlens(Q, [*in_rooms, 3 * ROOM], PAGED_K)
+    without = reference.BlockDiagonalGappyKeysMask.from_seqlens(Q, [*in_rooms, 3 * ROOM], PAGED_K)
     return without.make_paged(PAGES, PAGE, ROOM, kind)
 
 
@@ -129,75 +129,78 @@ def windows(runs: list[Run], keys: int, left: int | None, right: int | None) -> 
 
 BIAS = torch.linspace(-1, 1, 49).view(7, 7)
 PACKED = masks.documents(ids(K))
-BLOCKS = theirs.BlockDiagonalMask.from_seqlens(Q, K)
-SELF_BLOCKS = theirs.BlockDiagonalMask.from_seqlens(K)
-IN_ROOMS = theirs.BlockDiagonalPaddedKeysMask.from_seqlens(Q, ROOM, K)
+BLOCKS = reference.BlockDiagonalMask.from_seqlens(Q, K)
+SELF_BLOCKS = reference.BlockDiagonalMask.from_seqlens(K)
+IN_ROOMS = reference.BlockDiagonalPaddedKeysMask.from_seqlens(Q, ROOM, K)
 
 ONE_EXPRESSION: dict[type, Callable[[], Case]] = {
-    theirs.LowerTriangularMask: lambda: Case(theirs.LowerTriangularMask(), 7, 7, masks.causal()),
-    theirs.LowerTriangularMaskWithTensorBias: lambda: Case(
-        theirs.LowerTriangularMask().add_bias(BIAS), 7, 7, masks.causal(), BIAS
+    reference.LowerTriangularMask: lambda: Case(reference.LowerTriangularMask(), 7, 7, masks.causal()),
+    reference.LowerTriangularMaskWithTensorBias: lambda: Case(
+        reference.LowerTriangularMask().add_bias(BIAS), 7, 7, masks.causal(), BIAS
     ),
-    theirs.LowerTriangularFromBottomRightMask: lambda: Case(
-        theirs.LowerTriangularFromBottomRightMask(), 4, 9, masks.causal()
+    reference.LowerTriangularFromBottomRightMask: lambda: Case(
+        reference.LowerTriangularFromBottomRightMask(), 4, 9, masks.causal()
     ),
-    theirs.LowerTriangularFromBottomRightLocalAttentionMask: lambda: Case(
-        theirs.LowerTriangularFromBottomRightMask().make_local_attention(3), 4, 9, masks.window(3 - 1)
+    reference.LowerTriangularFromBottomRightLocalAttentionMask: lambda: Case(
+        reference.LowerTriangularFromBottomRightMask().make_local_attention(3), 4, 9, masks.window(3 - 1)
     ),
-    theirs.LocalAttentionFromBottomRightMask: lambda: Case(
-        theirs.LocalAttentionFromBottomRightMask(2, 1), 5, 8, masks.window(2, 1)
+    reference.LocalAttentionFromBottomRightMask: lambda: Case(
+        reference.LocalAttentionFromBottomRightMask(2, 1), 5, 8, masks.window(2, 1)
     ),
-    theirs.BlockDiagonalMask: lambda: Case(BLOCKS, T, 11, documents(END_TO_END, 11)),
-    theirs.BlockDiagonalCausalMask: lambda: Case(SELF_BLOCKS.make_causal(), 11, 11, PACKED & masks.causal()),
-    theirs.BlockDiagonalCausalLocalAttentionMask: lambda: Case(
+    reference.BlockDiagonalMask: lambda: Case(BLOCKS, T, 11, documents(END_TO_END, 11)),
+    reference.BlockDiagonalCausalMask: lambda: Case(SELF_BLOCKS.make_causal(), 11, 11, PACKED & masks.causal()),
+    reference.BlockDiagonalCausalLocalAttentionMask: lambda: Case(
         SELF_BLOCKS.make_local_attention(3), 11, 11, PACKED & masks.window(3 - 1)
     ),
-    theirs.BlockDiagonalPaddedKeysMask: lambda: Case(IN_ROOMS, T, 18, documents(PADDED, 18)),
-    theirs.BlockDiagonalGappyKeysMask: lambda: Case(
-        theirs.BlockDiagonalGappyKeysMask.from_seqlens(Q, [*STARTS, 20], K), T, 20, documents(GAPPY, 20)
+    reference.BlockDiagonalPaddedKeysMask: lambda: Case(IN_ROOMS, T, 18, documents(PADDED, 18)),
+    reference.BlockDiagonalGappyKeysMask: lambda: Case(
+        reference.BlockDiagonalGappyKeysMask.from_seqlens(Q, [*STARTS, 20], K), T, 20, documents(GAPPY, 20)
     ),
-    theirs.PagedBlockDiagonalPaddedKeysMask: lambda: Case(
-        paged(theirs.PagedBlockDiagonalPaddedKeysMask), T, 18, documents(PAGED, 18)
+    reference.PagedBlockDiagonalPaddedKeysMask: lambda: Case(
+        paged(reference.PagedBlockDiagonalPaddedKeysMask), T, 18, documents(PAGED, 18)
     ),
-    theirs.PagedBlockDiagonalGappyKeysMask: lambda: Case(
-        paged_gappy(theirs.PagedBlockDiagonalGappyKeysMask), T, 18, documents(PAGED_GAPPY, 18)
+    reference.PagedBlockDiagonalGappyKeysMask: lambda: Case(
+        paged_gappy(reference.PagedBlockDiagonalGappyKeysMask), T, 18, documents(PAGED_GAPPY, 18)
     ),
 }
 
 RUN_BY_RUN: dict[type, Callable[[], Case]] = {
-    theirs.BlockDiagonalCausalFromBottomRightMask: lambda: Case(
+    reference.BlockDiagonalCausalFromBottomRightMask: lambda: Case(
         BLOCKS.make_causal_from_bottomright(), T, 11, windows(END_TO_END, 11, None, 0)
     ),
-    theirs.BlockDiagonalCausalLocalAttentionFromBottomRightMask: lambda: Case(
+    reference.BlockDiagonalCausalLocalAttentionFromBottomRightMask: lambda: Case(
         BLOCKS.make_local_attention_from_bottomright(3), T, 11, windows(END_TO_END, 11, 3 - 1, 0)
     ),
-    theirs.BlockDiagonalCausalWithOffsetPaddedKeysMask: lambda: Case(
-        theirs.BlockDiagonalCausalWithOffsetPaddedKeysMask.from_seqlens(Q, ROOM, K), T, 18, windows(PADDED, 18, None, 0)
+    reference.BlockDiagonalCausalWithOffsetPaddedKeysMask: lambda: Case(
+        reference.BlockDiagonalCausalWithOffsetPaddedKeysMask.from_seqlens(Q, ROOM, K),
+        T,
+        18,
+        windows(PADDED, 18, None, 0),
     ),
-    theirs.BlockDiagonalLocalAttentionPaddedKeysMask: lambda: Case(
+    reference.BlockDiagonalLocalAttentionPaddedKeysMask: lambda: Case(
         IN_ROOMS.make_local_attention(2, 1), T, 18, windows(PADDED, 18, 2, 1)
     ),
-    theirs.BlockDiagonalCausalLocalAttentionPaddedKeysMask: lambda: Case(
-        theirs.BlockDiagonalCausalLocalAttentionPaddedKeysMask.from_seqlens_local(Q, ROOM, K, 3),
+    reference.BlockDiagonalCausalLocalAttentionPaddedKeysMask: lambda: Case(
+        reference.BlockDiagonalCausalLocalAttentionPaddedKeysMask.from_seqlens_local(Q, ROOM, K, 3),
         T,
         18,
         windows(PADDED, 18, 3 - 1, 0),
     ),
-    theirs.BlockDiagonalCausalWithOffsetGappyKeysMask: lambda: Case(
-        theirs.BlockDiagonalCausalWithOffsetGappyKeysMask.from_seqlens(Q, [*STARTS, 20], K),
+    reference.BlockDiagonalCausalWithOffsetGappyKeysMask: lambda: Case(
+        reference.BlockDiagonalCausalWithOffsetGappyKeysMask.from_seqlens(Q, [*STARTS, 20], K),
         T,
         20,
         windows(GAPPY, 20, None, 0),
     ),
-    theirs.PagedBlockDiagonalCausalWithOffsetPaddedKeysMask: lambda: Case(
-        paged(theirs.PagedBlockDiagonalCausalWithOffsetPaddedKeysMask), T, 18, windows(PAGED, 18, None, 0)
+    reference.PagedBlockDiagonalCausalWithOffsetPaddedKeysMask: lambda: Case(
+        paged(reference.PagedBlockDiagonalCausalWithOffsetPaddedKeysMask), T, 18, windows(PAGED, 18, None, 0)
     ),
-    theirs.PagedBlockDiagonalCausalWithOffsetGappyKeysMask: lambda: Case(
-        paged_gappy(theirs.PagedBlockDiagonalCausalWithOffsetGappyKeysMask), T, 18, windows(PAGED_GAPPY, 18, None, 0)
+    reference.PagedBlockDiagonalCausalWithOffsetGappyKeysMask: lambda: Case(
+        paged_gappy(reference.PagedBlockDiagonalCausalWithOffsetGappyKeysMask), T, 18, windows(PAGED_GAPPY, 18, None, 0)
     ),
 }
 
-NOT_A_MASK = {theirs.AttentionBias: "the class the others are derived from; by itself it describes no mask"}
+NOT_A_MASK = {reference.AttentionBias: "the class the others are derived from; by itself it describes no mask"}
 
 CASES = {**ONE_EXPRESSION, **RUN_BY_RUN}
 EACH = pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
@@ -210,11 +213,11 @@ def test_every_class_of_xformers_is_accounted_for() -> None:
 
 
 @EACH
-def test_softlook_s_mask_shows_and_hides_the_same_keys(kind: type) -> None:
+def test_softlook_s_mask_hides_the_same_keys(kind: type) -> None:
     case = CASES[kind]()
-    assert type(case.theirs) is kind
-    written = case.theirs.materialize((case.queries, case.keys))
-    seen = case.ours.dense((1, 1, case.queries, case.keys)).expand(1, 1, case.queries, case.keys)[0, 0]
+    assert type(case.reference) is kind
+    written = case.reference.materialize((case.queries, case.keys))
+    seen = case.actual.to_dense((1, 1, case.queries, case.keys)).expand(1, 1, case.queries, case.keys)[0, 0]
     assert written.shape == seen.shape
     assert torch.equal(seen, ~written.isneginf())
     assert seen.any(-1).all()
@@ -223,9 +226,9 @@ def test_softlook_s_mask_shows_and_hides_the_same_keys(kind: type) -> None:
 
 @EACH
 @pytest.mark.parametrize("path", get_args(Path))
-def test_attention_under_softlook_s_mask_is_attention_under_theirs_written_out(kind: type, path: Path) -> None:
+def test_attention_with_softlook_s_mask_matches_xformers_materialized_mask(kind: type, path: Path) -> None:
     case = CASES[kind]()
     query, key, value = torch.randn(2, 3, case.queries, 8), *torch.randn(2, 2, 3, case.keys, 8)
-    written = case.theirs.materialize((case.queries, case.keys))
-    wanted = scaled_dot_product_attention(query, key, value, attn_mask=written)
-    torch.testing.assert_close(attention(query, key, value, mask=case.ours, bias=case.bias, backend=path), wanted)
+    written = case.reference.materialize((case.queries, case.keys))
+    expected = scaled_dot_product_attention(query, key, value, attn_mask=written)
+    torch.testing.assert_close(attention(query, key, value, mask=case.actual, bias=case.bias, backend=path), expected)

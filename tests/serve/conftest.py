@@ -10,12 +10,12 @@ import pytest
 WANTED = ("fastapi", "granian", "prometheus_client", "httpx", "openai", "schemathesis")
 MISSING = [name for name in WANTED if find_spec(name) is None]
 WITHOUT = {
-    "test_budget.py",
+    "test_admission.py",
     "test_engine.py",
     "test_recovery.py",
-    "test_served.py",
-    "test_slots.py",
-    "test_template.py",
+    "test_loaded_model.py",
+    "test_kv_cache.py",
+    "test_chat_template.py",
 }
 """Files that do without them."""
 
@@ -33,21 +33,21 @@ def pytest_pycollect_makemodule(module_path: Path, parent: Any) -> pytest.Module
 
 
 @pytest.fixture(scope="module")
-def hall() -> Iterator[Any]:
+def registry() -> Iterator[Any]:
     """One model for each page, with a worker each."""
-    from softlook.serve.hall import Hall  # noqa: PLC0415  (the shape checks must see softlook's modules first)
-    from tests.serve.halls import everything  # noqa: PLC0415
+    from softlook.serve.registry import ModelRegistry  # noqa: PLC0415  (the shape checks must see softlook's modules first)
+    from tests.serve.tiny_models import everything  # noqa: PLC0415
 
-    made = Hall(everything())
+    made = ModelRegistry(everything())
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def client(hall: Any) -> Iterator[Any]:
+def client(registry: Any) -> Iterator[Any]:
     """Asks the server's pages, without a socket."""
     from starlette.testclient import TestClient  # noqa: PLC0415
 
-    from softlook.serve.app import make_app  # noqa: PLC0415
+    from softlook.serve.app import create_app  # noqa: PLC0415
 
-    yield TestClient(make_app(hall), base_url="http://localhost", raise_server_exceptions=False)
+    yield TestClient(create_app(registry), base_url="http://localhost", raise_server_exceptions=False)

@@ -11,12 +11,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from softlook.recipes.tables_asking import OpenedTable
-from softlook.recipes.tables_serving import AskedTable
-from softlook.serve.tables import Cells, ServedTable
+from softlook.recipes.tabular.predict import TablePredictor
+from softlook.recipes.tabular.serving import ServedTableModel
+from softlook.serve.loaded_model import Columns, LoadedTable
 from softlook.tabular import (
-    FTTransformerClassifier,
-    FTTransformerRegressor,
+    TableTransformerClassifier,
+    TableTransformerRegressor,
     TabTransformerClassifier,
 )
 from softlook.tabular.estimator import TableEstimator
@@ -28,17 +28,17 @@ NOTES = ["red box, quite heavy", "blue bag with a handle", "old green chair", "t
 
 def people() -> pd.DataFrame:
     """A column of each kind."""
-    dice = np.random.default_rng(0)
-    days = [datetime(2024, 1, 1) + timedelta(hours=int(hours)) for hours in dice.integers(0, 9000, ROWS)]
+    rng = np.random.default_rng(0)
+    days = [datetime(2024, 1, 1) + timedelta(hours=int(hours)) for hours in rng.integers(0, 9000, ROWS)]
     frame = pd.DataFrame(
         {
-            "age": dice.integers(18, 80, ROWS).astype(float),
-            "work": dice.choice(["private", "state", "own"], ROWS),
-            "zip": dice.choice(["1010", "2020", "3030"], ROWS),
-            "member": dice.random(ROWS) < 0.5,
-            "size": dice.choice(["S", "M", "L"], ROWS),
+            "age": rng.integers(18, 80, ROWS).astype(float),
+            "work": rng.choice(["private", "state", "own"], ROWS),
+            "zip": rng.choice(["1010", "2020", "3030"], ROWS),
+            "member": rng.random(ROWS) < 0.5,
+            "size": rng.choice(["S", "M", "L"], ROWS),
             "joined": days,
-            "note": [f"{dice.choice(NOTES)} {number}" for number in range(ROWS)],
+            "note": [f"{rng.choice(NOTES)} {number}" for number in range(ROWS)],
         }
     )
     frame.loc[::7, "age"] = None
@@ -51,12 +51,12 @@ def some(*names: str, rows: int = ROWS) -> pd.DataFrame:
     return pd.DataFrame({name: column[:rows] for name, column in people().items() if name in names})
 
 
-def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def read_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """As JSON has them."""
-    told = frame.assign(**{name: frame[name].astype(str) for name in frame if frame[name].dtype.kind == "M"})
+    decode = frame.assign(**{name: frame[name].astype(str) for name in frame if frame[name].dtype.kind == "M"})
     return [
         {name: None if value is None or value != value else value for name, value in row.items()}
-        for row in told.astype(object).to_dict("records")
+        for row in decode.astype(object).to_dict("records")
     ]
 
 
@@ -67,10 +67,15 @@ def estimator(name: str) -> TableEstimator:
     y = np.where(X["member"] ^ (X["size"] == "S"), "yes", "no")
     numbers = X[["age"]].fillna(40.0).to_numpy()
     makers: dict[str, Any] = {
-        "people": lambda: FTTransformerClassifier(
-            **SMALL, dim=16, heads=2, members=2, kinds={"note": "text"}, ordinal={"size": ["S", "M", "L"]}
+        "people": lambda: TableTransformerClassifier(
+            **SMALL,
+            dim=16,
+            heads=2,
+            n_members=2,
+            column_types={"note": "text"},
+            ordinal_categories={"size": ["S", "M", "L"]},
         ).fit(X, y),
-        "prices": lambda: FTTransformerRegressor(**SMALL, dim=16, heads=2).fit(
+        "prices": lambda: TableTransformerRegressor(**SMALL, dim=16, heads=2).fit(
             X[["age", "work"]], np.stack([numbers[:, 0], -numbers[:, 0]], 1)
         ),
         "truths": lambda: TabTransformerClassifier(**SMALL).fit(
@@ -84,35 +89,38 @@ def estimator(name: str) -> TableEstimator:
 TARGETS = {"people": ("answer",), "prices": ("up", "down"), "truths": ("truth",), "bare": ("prediction",)}
 
 
-def tables() -> list[ServedTable]:
+def tables() -> list[LoadedTable]:
     return [
-        ServedTable(name, AskedTable(OpenedTable(name, estimator(name), target))) for name, target in TARGETS.items()
+        LoadedTable(name, ServedTableModel(TablePredictor(name, estimator(name), target)))
+        for name, target in TARGETS.items()
     ]
 
 
-class Pretended:
+class FakeTable:
     """A table with one column, whose answers are the numbers in it; it can take its time, and it can break."""
 
-    kind, target, columns, classes, explains = "Pretended", ("double",), {"x": "number"}, (), True
+    model_name, target, columns, classes, can_explain = "FakeTable", ("double",), {"x": "number"}, (), True
 
     def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds, self.sizes = seconds, list[int]()
+        self.seconds, self.cardinalities = seconds, list[int]()
 
-    def read(self, cells: Cells, most: int) -> list[Tensor]:
+    def encode(self, columns: Columns, chunk_rows: int) -> list[Tensor]:
         return list(
-            torch.tensor([float("nan") if x is None else x for x in cells["x"]], dtype=torch.float64).split(most)
+            torch.tensor([float("nan") if x is None else x for x in columns["x"]], dtype=torch.float64).split(
+                chunk_rows
+            )
         )
 
-    def answer(self, parts: Sequence[Tensor]) -> Tensor:
+    def predict(self, chunks: Sequence[Tensor]) -> Tensor:
         time.sleep(self.seconds)
-        found = torch.cat(list(parts))
-        self.sizes.append(len(found))
+        found = torch.cat(list(chunks))
+        self.cardinalities.append(len(found))
         if (found == 13).any():
             raise RuntimeError("a number that brings ill luck")
         return 2 * found[:, None]
 
-    def looks(self, parts: Sequence[Tensor]) -> Tensor:
-        return torch.ones_like(self.answer(parts))
+    def explain(self, chunks: Sequence[Tensor]) -> Tensor:
+        return torch.ones_like(self.predict(chunks))
 
-    def told(self, answers: Tensor) -> list[float]:
-        return answers[:, 0].tolist()
+    def decode(self, outputs: Tensor) -> list[float]:
+        return outputs[:, 0].tolist()

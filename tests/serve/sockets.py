@@ -5,12 +5,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from softlook.serve.hall import Hall
-from softlook.serve.running import Address, listen
+from softlook.serve.registry import ModelRegistry
+from softlook.serve.server import ServerConfig, serve
 
 
 @contextmanager
-def listening(hall: Hall, token: str | None = None) -> Iterator[str]:
+def serving(registry: ModelRegistry, token: str | None = None) -> Iterator[str]:
     """Its address, while it listens on a free port."""
     found: list[str] = []
     ready, over, ends = threading.Event(), threading.Event(), list[asyncio.Event]()
@@ -22,7 +22,7 @@ def listening(hall: Hall, token: str | None = None) -> Iterator[str]:
     async def live() -> None:
         ends.append(asyncio.Event())
         loops.append(asyncio.get_running_loop())
-        await listen(hall, Address(port=0, token=token), told, ends[0])
+        await serve(registry, ServerConfig(port=0, token=token), told, ends[0])
 
     def work() -> None:
         try:

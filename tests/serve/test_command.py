@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from softlook.base.errors import ConfigError, DiskError
-from softlook.cli.serving import serve
-from softlook.serve.running import opened
+from softlook.cli.commands.serve import serve
+from softlook.serve.server import listen
 from softlook.weights import save
-from tests.serve.halls import speaker, words
+from tests.serve.tiny_models import decoder, words
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -23,7 +23,7 @@ TOKEN = "correct-horse-battery-staple"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     words().tokenizer.save(str(tmp_path / "words.json"))
-    return save(speaker(), tmp_path / "poems", tokenizer=tmp_path / "words.json")
+    return save(decoder(), tmp_path / "poems", tokenizer=tmp_path / "words.json")
 
 
 def command(*told: str) -> subprocess.Popen[str]:
@@ -34,7 +34,7 @@ def command(*told: str) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "told to end"])
-def test_it_answers_until_it_is_told_to_end(folder: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_the_server_runs_until_a_signal(folder: Path, tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     server = command(str(folder), "--port", "0", "--token-file", str(tmp_path / "token"))
     assert server.stderr is not None
@@ -51,8 +51,8 @@ def test_it_answers_until_it_is_told_to_end(folder: Path, tmp_path: Path, number
         answer = httpx.post(page, json=asked, timeout=30, headers={"authorization": f"Bearer {TOKEN}"})
         assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] == 3
         server.send_signal(number)
-        _, said = server.communicate(timeout=30)
-        assert server.returncode == 0 and "Traceback" not in said and TOKEN not in "".join(lines) + said
+        _, generated = server.communicate(timeout=30)
+        assert server.returncode == 0 and "Traceback" not in generated and TOKEN not in "".join(lines) + generated
     finally:
         server.kill()
         server.communicate()
@@ -61,11 +61,11 @@ def test_it_answers_until_it_is_told_to_end(folder: Path, tmp_path: Path, number
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        ({"host": "0.0.0.0"}, "can be reached from other machines"),
-        ({"token": "short"}, "a token has at least 16 plain characters"),
-        ({"queue": 0}, "queue, rows, memory, answer and body are above 0"),
-        ({"port": 70_000}, "a port is below 65,536"),
-        ({"token_file": Path("no/such/file")}, "the token in no/such/file cannot be read"),
+        ({"host": "0.0.0.0"}, "is reachable from other machines"),
+        ({"token": "short"}, "a token must have at least 16 ASCII characters"),
+        ({"max_queue": 0}, "limits must be above 0"),
+        ({"port": 70_000}, "the port below 65,536"),
+        ({"token_file": Path("no/such/file")}, "the token file no/such/file cannot be read"),
     ],
     ids=["no token", "short token", "no queue", "no port", "no file"],
 )
@@ -75,14 +75,14 @@ def test_it_refuses_what_is_unsafe_before_it_reads_a_model(told: dict[str, Any],
 
 
 def test_it_says_what_is_missing() -> None:
-    with pytest.raises(ConfigError, match="which model shall be served?"):
+    with pytest.raises(ConfigError, match="no model given"):
         serve()
 
 
-def test_an_address_that_is_taken_is_said(tmp_path: Path) -> None:
+def test_an_address_in_use_is_reported(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(ConfigError, match=f"127.0.0.1:{port} cannot be listened on: Address already in use"):
-            opened("127.0.0.1", port)
+            listen("127.0.0.1", port)

@@ -1,4 +1,4 @@
-"""Whatever fails, and whoever leaves: each client has an answer or an error soon, and nobody else notices."""
+"""After any fault, every client gets a response or an error quickly, others are not affected, and memory is freed."""
 
 import asyncio
 import itertools
@@ -13,188 +13,217 @@ from typing import Any
 
 import pytest
 
-from softlook.serve.app import make_app
-from tests.serve.injection import FAULTS, KINDS, POISON, SECONDS, Answer, Injection, ask, held, near
+from softlook.serve.app import create_app
+from tests.serve.fault_injection import (
+    FAULTS,
+    POISON,
+    REQUEST_TYPES,
+    FaultInjector,
+    Response,
+    is_close,
+    num_held,
+    response_seconds,
+    send_request,
+    tensor_bytes,
+)
 
 TEXTS = ("she sells", "sea shells", "ok")
-STEPS = ("has_room", "join", "turn", "step")
+STEPS = ("can_admit", "add", "step", "forward")
+MAX_LEAKED_BYTES = 1 << 20
+"""Cached masks may remain."""
 
 
 @dataclass
-class Counts:
-    """What became of injected faults."""
+class FaultCounts:
+    """Outcomes of injected faults."""
 
     faults: int = 0
     errors: int = 0
-    """Requests that were answered with an error."""
+    """Requests that got an error."""
     wrong: list[Any] = field(default_factory=list)
-    """Answers that are neither right nor an error, or an error to somebody who is none of it."""
+    """Responses that are neither correct nor an allowed error."""
     hanging: list[Any] = field(default_factory=list)
 
 
-class Bench:
-    """The server in this process, what it answers without faults, and what it did with them."""
+class FaultBench:
+    """The server in this process, its responses without faults, and the outcomes with faults."""
 
     def __init__(self) -> None:
-        self.injection = Injection()
-        self.app, self.counts = make_app(self.injection.hall), Counts()
+        self.injector = FaultInjector()
+        self.app, self.counts = create_app(self.injector.registry), FaultCounts()
         self.loop = asyncio.new_event_loop()
-        self.wanted = {
-            (kind, text): self.loop.run_until_complete(ask(self.app, kind, text)).gist
-            for kind in KINDS
+        self.expected = {
+            (request_type, text): self.loop.run_until_complete(send_request(self.app, request_type, text)).content
+            for request_type in REQUEST_TYPES
             for text in TEXTS
         }
-        assert not [one for one, value in self.wanted.items() if value is None]
+        assert not [key for key, value in self.expected.items() if value is None]
+        self.tensor_bytes = tensor_bytes()
 
     def close(self) -> None:
-        self.injection.close()
+        self.injector.close()
         self.loop.close()
 
-    def try_fault(self, kind: str, place: str, fault: str, passes: int, beside: str) -> None:
-        """A fault that strikes once: each has its answer or an error; those of another model their answer."""
-        self.injection.arm(place, fault, passes)
-        what, asks = (kind, place, fault, passes), [(kind, text) for text in TEXTS]
-        found = self._run([*asks, (beside, TEXTS[2])], what)
-        self.counts.faults += self.injection.struck
-        self.injection.arm("", "", 1)
-        self._judge(asks, found[: len(asks)], what, may_fail=True)
-        self._judge([(beside, TEXTS[2])], found[len(asks) :], what, may_fail=place == "choose")
+    def inject_once(self, request_type: str, point: str, fault: str, countdown: int, other: str) -> None:
+        """A fault that occurs once: requests of this model may fail, those of another model may not."""
+        self.injector.arm(point, fault, countdown)
+        case, requests = (request_type, point, fault, countdown), [(request_type, text) for text in TEXTS]
+        responses = self._run([*requests, (other, TEXTS[2])], case)
+        self.counts.faults += self.injector.num_injected
+        self.injector.arm("", "", 1)
+        self._check(requests, responses[: len(requests)], case, may_fail=True)
+        self._check([(other, TEXTS[2])], responses[len(requests) :], case, may_fail=point == "sample_tokens")
 
-    def try_poison(self, kind: str, fault: str, beside: str) -> None:
-        """A request on which the model always fails: it has an error, and everybody else their answer."""
-        self.injection.arm(f"{KINDS[kind][0]} step", fault, 0)
-        asks = [(kind, TEXTS[0]), (kind, POISON), (kind, TEXTS[1]), (beside, TEXTS[2])]
-        found = self._run(asks, (kind, fault, "poison"))
-        self.injection.arm("", "", 1)
-        self._judge(asks[1:2], found[1:2], (kind, fault, "poisoned"), may_fail=True)
-        self._judge(asks[:1] + asks[2:], found[:1] + found[2:], (kind, fault, "beside poison"), may_fail=False)
+    def inject_poison(self, request_type: str, fault: str, other: str) -> None:
+        """A request on which the model always fails: only this one gets an error."""
+        self.injector.arm(f"{REQUEST_TYPES[request_type][0]} forward", fault, 0)
+        requests = [(request_type, TEXTS[0]), (request_type, POISON), (request_type, TEXTS[1]), (other, TEXTS[2])]
+        responses = self._run(requests, (request_type, fault, "poison"))
+        self.injector.arm("", "", 1)
+        self._check(requests[1:2], responses[1:2], (request_type, fault, "poisoned"), may_fail=True)
+        others = (request_type, fault, "next to a poisoned one")
+        self._check(requests[:1] + requests[2:], responses[:1] + responses[2:], others, may_fail=False)
         self.counts.faults += 1
 
-    def try_leaving(self, kind: str, leaves: int, how: str, beside: str) -> None:
-        """A client that leaves: the others have their answers."""
-        asks = [(kind, TEXTS[0]), (kind, TEXTS[1]), (beside, TEXTS[2])]
-        found = self._run(asks, (kind, leaves, how), leaves=leaves, how=how)
-        self._judge(asks[1:], found[1:], (kind, leaves, how), may_fail=False)
+    def disconnect(self, request_type: str, disconnect_at: int, how: str, other: str) -> None:
+        """A client that disconnects: the others get their responses."""
+        requests = [(request_type, TEXTS[0]), (request_type, TEXTS[1]), (other, TEXTS[2])]
+        case = (request_type, disconnect_at, how)
+        responses = self._run(requests, case, disconnect_at=disconnect_at, how=how)
+        self._check(requests[1:], responses[1:], case, may_fail=False)
         self.counts.faults += 1
 
-    def _run(self, asks: Sequence[tuple[str, str]], what: Any, **leaving: Any) -> list[Answer]:
-        async def together() -> list[Any]:
-            first = ask(self.app, *asks[0], **leaving)
-            return await asyncio.gather(first, *(ask(self.app, *one) for one in asks[1:]), return_exceptions=True)
+    def _run(self, requests: Sequence[tuple[str, str]], case: Any, **disconnect: Any) -> list[Response]:
+        async def run_all() -> list[Any]:
+            first = send_request(self.app, *requests[0], **disconnect)
+            others = (send_request(self.app, *request) for request in requests[1:])
+            return await asyncio.gather(first, *others, return_exceptions=True)
 
-        found = self.loop.run_until_complete(together())
-        self.counts.hanging += [what for one in found if isinstance(one, TimeoutError)]
-        end = time.monotonic() + SECONDS
-        while held(self.injection.hall):
+        responses = self.loop.run_until_complete(run_all())
+        self.counts.hanging += [case for one in responses if isinstance(one, TimeoutError)]
+        if not self.wait_until_idle():
+            self.counts.hanging.append((case, "still held"))
+        return [Response(None, b"", 0.0) if isinstance(one, BaseException) else one for one in responses]
+
+    def wait_until_idle(self) -> bool:
+        end = time.monotonic() + response_seconds()
+        while num_held(self.injector.registry):
             if time.monotonic() > end:
-                self.counts.hanging.append((what, "still held"))
-                break
+                return False
             time.sleep(0.001)
-        return [Answer(None, b"", 0.0) if isinstance(one, BaseException) else one for one in found]
+        return True
 
-    def _judge(self, asks: Sequence[tuple[str, str]], found: Sequence[Answer], what: Any, *, may_fail: bool) -> None:
-        for one, answer in zip(asks, found, strict=True):
-            right = answer.gist is not None and near(answer.gist, self.wanted.get(one))
-            error = may_fail and answer.gist is None and answer.status is not None and answer.is_error
-            self.counts.errors += error and not right
-            if not (right or error):
-                self.counts.wrong.append((what, one, answer))
+    def _check(
+        self, requests: Sequence[tuple[str, str]], responses: Sequence[Response], case: Any, *, may_fail: bool
+    ) -> None:
+        for request, response in zip(requests, responses, strict=True):
+            is_correct = response.content is not None and is_close(response.content, self.expected.get(request))
+            is_error = may_fail and response.content is None and response.status is not None and response.is_error
+            self.counts.errors += is_error and not is_correct
+            if not (is_correct or is_error):
+                self.counts.wrong.append((case, request, response))
 
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
+def bench() -> Iterator[FaultBench]:
     log = logging.getLogger("softlook.serve")
     level = log.level
-    log.setLevel(logging.CRITICAL)  # thousands of tracebacks say nothing new
-    made = Bench()
-    yield made
-    made.close()
+    log.setLevel(logging.CRITICAL)
+    bench = FaultBench()
+    yield bench
+    bench.close()
     log.setLevel(level)
 
 
-def passed(bench: Bench, faults: int) -> None:
-    """Nothing wrong, nobody hanging, everything as it was."""
-    counts, bench.counts = bench.counts, Counts()
+def check_outcomes(bench: FaultBench, min_faults: int) -> None:
+    """Nothing is wrong or hanging, the server works as before, and memory is freed."""
+    counts, bench.counts = bench.counts, FaultCounts()
     sys.stderr.write(
         f"{counts.faults} faults, {counts.errors} errors, {len(counts.wrong)} wrong, {len(counts.hanging)} hanging\n"
     )
     assert not counts.wrong, counts.wrong[:3]
     assert not counts.hanging, counts.hanging[:3]
-    assert counts.faults >= faults
-    for (kind, text), wanted in bench.wanted.items():
-        assert near(bench.loop.run_until_complete(ask(bench.app, kind, text)).gist, wanted)
-    assert held(bench.injection.hall) == 0
-    assert all(seat.engine.alive and seat.engine.fault is None for seat in bench.injection.hall.seats.values())
+    assert counts.faults >= min_faults
+    for (request_type, text), expected in bench.expected.items():
+        response = bench.loop.run_until_complete(send_request(bench.app, request_type, text))
+        assert is_close(response.content, expected)
+    assert bench.wait_until_idle()
+    leaked = tensor_bytes() - bench.tensor_bytes
+    assert leaked <= MAX_LEAKED_BYTES, f"{leaked:,} bytes of tensors are still alive"
+    engines = [deployment.engine for deployment in bench.injector.registry.deployments.values()]
+    assert all(engine.is_alive and engine.error is None for engine in engines)
 
 
-def others(kind: str, dice: random.Random) -> str:
-    return dice.choice([one for one in KINDS if KINDS[one][0] != KINDS[kind][0]])
+def other_type(request_type: str, rng: random.Random) -> str:
+    """A request type of another model."""
+    model = REQUEST_TYPES[request_type][0]
+    return rng.choice([one for one in REQUEST_TYPES if REQUEST_TYPES[one][0] != model])
 
 
-def test_only_a_request_that_the_model_fails_on_is_failed(bench: Bench) -> None:
-    dice = random.Random(0)
-    for kind, fault in itertools.product(KINDS, ("error", "nan", "memory")):
-        if KINDS[kind][0] != "pretended" or fault == "error":  # a table fails on a number
-            bench.try_poison(kind, fault, others(kind, dice))
-    passed(bench, 32)
+def test_only_the_request_that_the_model_fails_on_gets_an_error(bench: FaultBench) -> None:
+    rng = random.Random(0)
+    for request_type, fault in itertools.product(REQUEST_TYPES, ("error", "nan", "memory")):
+        if REQUEST_TYPES[request_type][0] != "fake" or fault == "error":  # the fake table fails on a number
+            bench.inject_poison(request_type, fault, other_type(request_type, rng))
+    check_outcomes(bench, 32)
 
 
-def test_a_fault_at_any_step_is_answered_or_told(bench: Bench) -> None:
-    dice = random.Random(1)
-    for number, (kind, step, fault) in enumerate(itertools.product(KINDS, STEPS, [*FAULTS, "nan"])):
-        if number % 3 == 0:  # the slow one tries all of them, many times
-            one(bench, dice, kind, step, fault)
-    passed(bench, 20)
+def test_a_fault_at_any_step_leads_to_a_response_or_an_error(bench: FaultBench) -> None:
+    rng = random.Random(1)
+    for index, case in enumerate(itertools.product(REQUEST_TYPES, STEPS, [*FAULTS, "nan"])):
+        if index % 3 == 0:  # the slow test tries all of them, many times
+            inject_case(bench, rng, *case)
+    check_outcomes(bench, 20)
 
 
 @pytest.mark.parametrize("how", ["waits", "leaves", "breaks"])
-def test_a_client_that_leaves_at_any_point_costs_nobody_anything(bench: Bench, how: str) -> None:
-    dice = random.Random(2)
-    for number, kind in enumerate(KINDS):
-        bench.try_leaving(kind, number % 5, how, others(kind, dice))
-    passed(bench, len(KINDS))
+def test_a_client_that_disconnects_at_any_point_affects_nobody(bench: FaultBench, how: str) -> None:
+    rng = random.Random(2)
+    for index, request_type in enumerate(REQUEST_TYPES):
+        bench.disconnect(request_type, index % 5, how, other_type(request_type, rng))
+    check_outcomes(bench, len(REQUEST_TYPES))
 
 
-@pytest.mark.parametrize("kind", ["class", "embedding"])
-def test_numbers_that_are_not_finite_are_an_error_and_no_answer(bench: Bench, kind: str) -> None:
-    bench.injection.arm(f"{KINDS[kind][0]} step", "nan", 1)
-    found = bench.loop.run_until_complete(ask(bench.app, kind, TEXTS[0]))
-    error = json.loads(found.body)["error"]
-    assert found.status == 500 and error["type"] == "server_error" and "non-finite numbers" in error["message"]
+@pytest.mark.parametrize("request_type", ["classification", "embedding"])
+def test_non_finite_outputs_are_an_error(bench: FaultBench, request_type: str) -> None:
+    bench.injector.arm(f"{REQUEST_TYPES[request_type][0]} forward", "nan", 1)
+    response = bench.loop.run_until_complete(send_request(bench.app, request_type, TEXTS[0]))
+    error = json.loads(response.body)["error"]
+    assert response.status == 500 and error["type"] == "server_error" and "non-finite numbers" in error["message"]
 
 
-def test_a_stream_whose_first_send_fails_is_not_generated(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, page, body = KINDS["stream"]
-    monkeypatch.setitem(KINDS, "stream", (model, page, lambda text: {**body(text), "max_tokens": 50}))
-    counts = bench.injection.hall.seats[model].engine.counts
-    finished, cancelled = counts.finished, counts.cancelled
-    bench.loop.run_until_complete(ask(bench.app, "stream", TEXTS[0], leaves=0, how="breaks"))
-    end = time.monotonic() + SECONDS
-    while held(bench.injection.hall):
-        assert time.monotonic() < end
-        time.sleep(0.001)
-    assert (counts.finished, counts.cancelled) == (finished, cancelled + 1)
+def test_a_stream_whose_first_send_fails_is_not_generated(bench: FaultBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, route, body = REQUEST_TYPES["stream"]
+    monkeypatch.setitem(REQUEST_TYPES, "stream", (model, route, lambda text: {**body(text), "max_tokens": 50}))
+    stats = bench.injector.registry.deployments[model].engine.stats
+    finished, cancelled = stats.finished, stats.cancelled
+    bench.loop.run_until_complete(send_request(bench.app, "stream", TEXTS[0], disconnect_at=0, how="breaks"))
+    assert bench.wait_until_idle()
+    assert (stats.finished, stats.cancelled) == (finished, cancelled + 1)
 
 
-def one(bench: Bench, dice: random.Random, kind: str, step: str, fault: str) -> None:
-    if fault == "nan" and (step != "step" or kind == "explained"):  # NaN: a column that is never looked at
+def inject_case(bench: FaultBench, rng: random.Random, request_type: str, step: str, fault: str) -> None:
+    if fault == "nan" and (step != "forward" or request_type == "explained table"):  # NaN: no attention on the column
         return
-    passes = dice.randint(1, 3 if step == "join" else 8)
-    bench.try_fault(kind, f"{KINDS[kind][0]} {step}", fault, passes, others(kind, dice))
+    model = REQUEST_TYPES[request_type][0]
+    countdown = rng.randint(1, 3 if step == "add" else 8)
+    bench.inject_once(request_type, f"{model} {step}", fault, countdown, other_type(request_type, rng))
 
 
 @pytest.mark.slow
-def test_a_thousand_faults_are_all_answered_or_told(bench: Bench) -> None:
-    dice, everything = random.Random(3), list(itertools.product(KINDS, STEPS, [*FAULTS, "nan"]))
+def test_a_thousand_faults_all_lead_to_a_response_or_an_error(bench: FaultBench) -> None:
+    rng, cases = random.Random(3), list(itertools.product(REQUEST_TYPES, STEPS, [*FAULTS, "nan"]))
     while bench.counts.faults < 1200:
-        roll, kind = dice.random(), dice.choice(list(KINDS))
+        roll, request_type = rng.random(), rng.choice(list(REQUEST_TYPES))
+        other = other_type(request_type, rng)
         if roll < 0.5:
-            one(bench, dice, *dice.choice(everything))
+            inject_case(bench, rng, *rng.choice(cases))
         elif roll < 0.6:
-            bench.try_fault(kind, "choose", dice.choice(["error", "memory"]), dice.randint(1, 6), others(kind, dice))
+            fault = rng.choice(["error", "memory"])
+            bench.inject_once(request_type, "sample_tokens", fault, rng.randint(1, 6), other)
         elif roll < 0.75:
-            bench.try_poison(kind, "error" if KINDS[kind][0] == "pretended" else dice.choice(["error", "nan"]), "class")
+            is_table = REQUEST_TYPES[request_type][0] == "fake"
+            bench.inject_poison(request_type, "error" if is_table else rng.choice(["error", "nan"]), "classification")
         else:
-            how = dice.choice(["waits", "leaves", "breaks"])
-            bench.try_leaving(kind, dice.randint(0, 9), how, others(kind, dice))
-    passed(bench, 1200)
+            bench.disconnect(request_type, rng.randint(0, 9), rng.choice(["waits", "leaves", "breaks"]), other)
+    check_outcomes(bench, 1200)

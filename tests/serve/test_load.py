@@ -12,12 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
-from softlook.serve import running
-from softlook.serve.asking import Ask, Manner
-from softlook.serve.hall import Hall
-from softlook.serve.limits import Limits
-from tests.serve.halls import alone, everything, served, speaker, words
-from tests.serve.sockets import listening
+from softlook.decode.sampling import SamplingParams
+from softlook.serve import server
+from softlook.serve.engine.request import EngineRequest
+from softlook.serve.limits import ServerLimits
+from softlook.serve.registry import ModelRegistry
+from tests.serve.sockets import serving
+from tests.serve.tiny_models import alone, decoder, everything, loaded_model, words
 
 DIFFERENT = 60
 WORDS = ["sea", "shells", "she sells", "and so on", "日本", "🎉 ok", "", "a"]
@@ -25,12 +26,12 @@ WORDS = ["sea", "shells", "she sells", "and so on", "日本", "🎉 ok", "", "a"
 
 def question(number: int) -> tuple[str, dict[str, Any]]:
     """One of some different things to ask, of every model there is."""
-    dice = random.Random(number % DIFFERENT)
-    text = f"{dice.choice(WORDS)} {number % DIFFERENT}"
-    limit = dice.randint(1, 12)
-    drawn = {"temperature": dice.choice([0, 0.8]), "seed": number % DIFFERENT, "max_tokens": limit}
+    rng = random.Random(number % DIFFERENT)
+    text = f"{rng.choice(WORDS)} {number % DIFFERENT}"
+    limit = rng.randint(1, 12)
+    drawn = {"temperature": rng.choice([0, 0.8]), "seed": number % DIFFERENT, "max_tokens": limit}
     return (
-        ("/v1/completions", {"model": "gpt", "prompt": text, **drawn, "n": dice.randint(1, 2)}),
+        ("/v1/completions", {"model": "gpt", "prompt": text, **drawn, "n": rng.randint(1, 2)}),
         ("/v1/completions", {"model": "gpt", "prompt": text, **drawn, "stream": True}),
         ("/v1/chat/completions", {"model": "chat", "messages": [{"role": "user", "content": text}], **drawn}),
         ("/v1/translate", {"model": "translate", "text": text, "max_tokens": limit}),
@@ -78,18 +79,21 @@ async def all_of_them(address: str, numbers: range, connections: int) -> dict[in
 
 
 def check_load(requests: int, connections: int) -> None:
-    hall = Hall(everything(), Limits(queue=20_000))
-    with listening(hall) as address:
+    registry = ModelRegistry(everything(), ServerLimits(max_queue=20_000))
+    with serving(registry) as address:
         alone_each = asyncio.run(all_of_them(address, range(DIFFERENT), 1))
         found = asyncio.run(all_of_them(address, range(requests), connections))
         assert len(found) == requests
-        wrong = [number for number, said in found.items() if not near(said, alone_each[number % DIFFERENT])]
+        wrong = [number for number, generated in found.items() if not near(generated, alone_each[number % DIFFERENT])]
         assert not wrong, [(question(n), found[n], alone_each[n % DIFFERENT]) for n in wrong[:2]]
         end = time.monotonic() + 10  # an answer is told before its turn is over
-        while any(seat.engine.working or seat.engine.waiting for seat in hall.seats.values()):
+        while any(
+            deployment.engine.num_running or deployment.engine.num_waiting
+            for deployment in registry.deployments.values()
+        ):
             assert time.monotonic() < end, "somebody is still worked for"
             time.sleep(0.01)
-        assert sum(seat.engine.counts.faults for seat in hall.seats.values()) == 0
+        assert sum(deployment.engine.stats.errors for deployment in registry.deployments.values()) == 0
 
 
 def test_two_hundred_at_once_each_get_the_answer_they_get_alone() -> None:
@@ -101,32 +105,35 @@ def test_a_thousand_at_once_and_ten_thousand_in_all_each_get_the_answer_they_get
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for deadline in ("HEADERS", "SILENT", "TAKES_NOTHING"):  # the clients share one interpreter with the server
-        monkeypatch.setattr(running, deadline, 120)
+        monkeypatch.setattr(server, deadline, 120)
     check_load(10_000, 1000)
 
 
 @pytest.mark.slow
 def test_ten_thousand_wait_in_the_queue_and_none_is_lost() -> None:
-    hall = Hall([served("gpt", speaker())], Limits(queue=10_000))
-    seat, own = hall.seat("gpt", "completions"), words()
+    registry = ModelRegistry([loaded_model("gpt", decoder())], ServerLimits(max_queue=10_000))
+    deployment, own = registry.get("gpt", "completions"), words()
     over: dict[Any, Any] = {}
-    asks = [Ask((own.begin, 10 + i % 20, 10 + i % 7), limit=1 + i % 5, manner=Manner(0.0)) for i in range(10_000)]
-    tickets = seat.engine.submit(asks, lambda ticket, piece: over.update({ticket: piece}))
+    requests = [
+        EngineRequest((own.bos_id, 10 + i % 20, 10 + i % 7), max_new_tokens=1 + i % 5, sampling=SamplingParams(0.0))
+        for i in range(10_000)
+    ]
+    requests = deployment.engine.submit(requests, lambda scheduled, output: over.update({scheduled: output}))
     end = time.monotonic() + 300
-    while len(over) < len(asks):
+    while len(over) < len(requests):
         assert time.monotonic() < end, f"{len(over)} after 300 s"
         time.sleep(0.05)
-    hall.close()
-    wanted: dict[Any, list[int]] = {}
-    for ticket in tickets:
-        key = (ticket.ask.prompt, ticket.ask.limit)
-        wanted[key] = wanted.get(key) or alone(seat.served.model, ticket.ask)
-        assert ticket.row.new == wanted[key]
+    registry.close()
+    expected: dict[Any, list[int]] = {}
+    for scheduled in requests:
+        key = (scheduled.request.prompt, scheduled.request.max_new_tokens)
+        expected[key] = expected.get(key) or alone(deployment.loaded.model, scheduled.request)
+        assert scheduled.row.generated == expected[key]
 
 
 def test_nothing_is_left_behind() -> None:
-    hall = Hall(everything(), Limits(queue=20_000))
-    with listening(hall) as address:
+    registry = ModelRegistry(everything(), ServerLimits(max_queue=20_000))
+    with serving(registry) as address:
         asyncio.run(all_of_them(address, range(120), 40))  # what is needed once is fetched now
         files, memory = settled()
         for _ in range(3):
@@ -154,7 +161,7 @@ class Slow:
     """A model that takes its time over each word."""
 
     def __init__(self, seconds: float) -> None:
-        self.model, self.seconds = speaker(), seconds
+        self.model, self.seconds = decoder(), seconds
         self.plain, self.model.forward = self.model.forward, self.forward
 
     def forward(self, *values: Any, **named: Any) -> Any:
@@ -162,7 +169,7 @@ class Slow:
         return self.plain(*values, **named)
 
 
-def opened(address: str, body: dict[str, Any]) -> socket.socket:
+def listen(address: str, body: dict[str, Any]) -> socket.socket:
     """A request on its way, and a socket that can be closed at any time."""
     content = json.dumps(body).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n"
@@ -173,54 +180,54 @@ def opened(address: str, body: dict[str, Any]) -> socket.socket:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["at once", "word by word"])
 def test_a_client_that_leaves_stops_costing_within_a_second(stream: bool) -> None:
-    hall = Hall([served("gpt", Slow(0.02).model)], Limits(rows=2))
-    engine = hall.seats["gpt"].engine
+    registry = ModelRegistry([loaded_model("gpt", Slow(0.02).model)], ServerLimits(max_batch_size=2))
+    engine = registry.deployments["gpt"].engine
     body = {"model": "gpt", "prompt": "sea", "max_tokens": 60, "temperature": 0, "stream": stream}
-    with listening(hall) as address:
-        clients = [opened(address, body) for _ in range(4)]  # two at the desk, two in the queue
+    with serving(registry) as address:
+        clients = [listen(address, body) for _ in range(4)]  # two at the desk, two in the queue
         end = time.monotonic() + 20
-        while engine.working < 2 or engine.waiting < 2:
+        while engine.num_running < 2 or engine.num_waiting < 2:
             assert time.monotonic() < end
             time.sleep(0.01)
         for client in clients:
             client.close()
         began = time.monotonic()
-        while engine.working or engine.waiting:
+        while engine.num_running or engine.num_waiting:
             assert time.monotonic() - began < 1.0, "they still cost"
             time.sleep(0.01)
         answer = httpx.post(f"{address}/v1/completions", json={**body, "max_tokens": 2, "stream": False}, timeout=30)
-        assert answer.status_code == 200 and engine.counts.cancelled == 4
+        assert answer.status_code == 200 and engine.stats.cancelled == 4
 
 
-def test_a_server_that_ends_finishes_what_it_can_and_waits_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "GRACE", 1.0)
-    hall = Hall([served("gpt", Slow(0.05).model)])
+def test_shutdown_finishes_running_requests_within_the_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "GRACE", 1.0)
+    registry = ModelRegistry([loaded_model("gpt", Slow(0.05).model)])
     body = {"model": "gpt", "prompt": "sea", "temperature": 0}
-    with listening(hall) as address:
-        clients = [opened(address, {**body, "max_tokens": limit}) for limit in (5, 60)]
-        while hall.seats["gpt"].engine.working < 2:
+    with serving(registry) as address:
+        clients = [listen(address, {**body, "max_tokens": limit}) for limit in (5, 60)]
+        while registry.deployments["gpt"].engine.num_running < 2:
             time.sleep(0.01)
         began = time.monotonic()
     assert time.monotonic() - began < 5
-    for client, wanted in zip(clients, (b"HTTP/1.1 200 OK", b"HTTP/1.1 503 Service Unavailable"), strict=True):
+    for client, expected in zip(clients, (b"HTTP/1.1 200 OK", b"HTTP/1.1 503 Service Unavailable"), strict=True):
         client.settimeout(5)
-        assert client.recv(1000).startswith(wanted)
+        assert client.recv(1000).startswith(expected)
         client.close()
 
 
-def test_a_server_with_no_request_in_flight_ends_whoever_is_connected() -> None:
-    with listening(Hall([served("gpt", speaker())])) as address:
+def test_shutdown_does_not_wait_for_idle_connections() -> None:
+    with serving(ModelRegistry([loaded_model("gpt", decoder())])) as address:
         client = socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])))
         client.sendall(b"GET /healthz HTTP/1.1\r\nHost: local")  # the rest never comes
         assert httpx.get(f"{address}/healthz", timeout=30).status_code == 200
         began = time.monotonic()
-    assert time.monotonic() - began < running.FLUSH + 2
+    assert time.monotonic() - began < server.FLUSH_TIMEOUT + 2
     client.close()
 
 
-def test_a_client_that_sends_slowly_is_given_up_and_others_are_served() -> None:
-    hall = Hall([served("gpt", speaker())], Limits(reading=0.5))
-    with listening(hall) as address:
+def test_a_slow_client_times_out_and_others_are_served() -> None:
+    registry = ModelRegistry([loaded_model("gpt", decoder())], ServerLimits(read_timeout=0.5))
+    with serving(registry) as address:
         port = int(address.rpartition(":")[2])
         slow = socket.create_connection(("127.0.0.1", port))
         slow.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
@@ -241,14 +248,14 @@ def test_a_client_that_sends_slowly_is_given_up_and_others_are_served() -> None:
 
 @pytest.mark.slow
 def test_crowds_of_slow_clients_are_gone_within_thirty_seconds_and_nobody_suffers() -> None:
-    hall = Hall([served("gpt", speaker())])
+    registry = ModelRegistry([loaded_model("gpt", decoder())])
     kinds = {
         "silent": (b"", b""),
         "slow head": (b"GET /healthz HTTP/1.1\r\nHost: local", b"x"),
         "slow body": (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n", b"a"),
         "idle": (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b""),
     }
-    with listening(hall) as address:
+    with serving(registry) as address:
         quiet = asyncio.run(latencies(address, 5.0))
         busy, open_after = asyncio.run(beside_slow_ones(address, kinds, 100))
     assert open_after == dict.fromkeys(kinds, 0)

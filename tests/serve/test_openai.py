@@ -7,20 +7,22 @@ from typing import Any
 import openai
 import pytest
 
-from softlook.serve.hall import Hall
-from softlook.serve.limits import Limits
-from tests.serve.halls import everything
-from tests.serve.sockets import listening
+from softlook.serve.limits import ServerLimits
+from softlook.serve.registry import ModelRegistry
+from tests.serve.sockets import serving
+from tests.serve.tiny_models import everything
 
 TOKEN = "correct-horse-battery-staple"
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    hall = Hall(everything(), Limits(queue=8))
-    with listening(hall, TOKEN) as found:
+    registry = ModelRegistry(everything(), ServerLimits(max_queue=8))
+    with serving(registry, TOKEN) as found:
         yield found
-    assert not any(seat.engine.alive for seat in hall.seats.values()), "a worker outlives its server"
+    assert not any(deployment.engine.is_alive for deployment in registry.deployments.values()), (
+        "a worker outlives its server"
+    )
 
 
 @pytest.fixture
@@ -38,10 +40,10 @@ def test_completions_come_at_once_and_word_by_word(client: Any) -> None:
     asked: dict[str, Any] = {"model": "gpt", "prompt": ["sea", "shells"], "max_tokens": 9, "seed": 1, "n": 2}
     whole = client.completions.create(**asked)
     assert [choice.index for choice in whole.choices] == [0, 1, 2, 3] and whole.usage.completion_tokens == 36
-    said = ["", "", "", ""]
+    generated = ["", "", "", ""]
     for chunk in client.completions.create(**asked, stream=True):
-        said[chunk.choices[0].index] += chunk.choices[0].text
-    assert said == [choice.text for choice in whole.choices]
+        generated[chunk.choices[0].index] += chunk.choices[0].text
+    assert generated == [choice.text for choice in whole.choices]
 
 
 def test_chats_come_at_once_and_word_by_word(client: Any) -> None:
@@ -50,11 +52,11 @@ def test_chats_come_at_once_and_word_by_word(client: Any) -> None:
     whole = client.chat.completions.create(**asked)
     choice = whole.choices[0]
     assert choice.message.role == "assistant" and len(choice.logprobs.content) == 9
-    said, usage = "", None
+    generated, usage = "", None
     for chunk in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
-        said += chunk.choices[0].delta.content or "" if chunk.choices else ""
+        generated += chunk.choices[0].delta.content or "" if chunk.choices else ""
         usage = chunk.usage or usage
-    assert said == choice.message.content and usage == whole.usage
+    assert generated == choice.message.content and usage == whole.usage
 
 
 def test_embeddings_come_as_numbers(client: Any) -> None:
@@ -64,19 +66,19 @@ def test_embeddings_come_as_numbers(client: Any) -> None:
 
 
 def test_errors_are_the_ones_that_the_client_knows(client: Any, address: str) -> None:
-    with pytest.raises(openai.BadRequestError, match="do not fit into this model's 64"):
+    with pytest.raises(openai.BadRequestError, match="exceed the context of 64"):
         client.completions.create(model="gpt", prompt="a", max_tokens=1000)
-    with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-5' here"):
+    with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-5'"):
         client.completions.create(model="gpt-5", prompt="a")
     with (
         openai.OpenAI(base_url=f"{address}/v1", api_key="wrong", max_retries=0) as stranger,
-        pytest.raises(openai.AuthenticationError, match="a token is wanted"),
+        pytest.raises(openai.AuthenticationError, match="a token is required"),
     ):
         stranger.models.list()
 
 
-def test_a_full_queue_tells_when_to_try_again(client: Any) -> None:
-    with pytest.raises(openai.BadRequestError, match="Ask for less at a time"):
+def test_a_full_queue_returns_retry_after(client: Any) -> None:
+    with pytest.raises(openai.BadRequestError, match="Split the request"):
         client.completions.create(model="gpt", prompt=["a"] * 9)  # would never have room
 
     async def crowd() -> list[Any]:

@@ -8,9 +8,9 @@ from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from starlette.testclient import TestClient
 
-from softlook.serve.hall import Hall
-from softlook.serve.schemas import ChatRequest, CompletionRequest, EmbeddingRequest
-from tests.serve.halls import words
+from softlook.serve.protocol.requests import ChatRequest, CompletionRequest, EmbeddingRequest
+from softlook.serve.registry import ModelRegistry
+from tests.serve.tiny_models import words
 
 PAGES: dict[str, tuple[Any, type, dict[str, Any]]] = {
     "/v1/chat/completions": (
@@ -29,7 +29,7 @@ PAGES: dict[str, tuple[Any, type, dict[str, Any]]] = {
         {"model": "embed", "input": "sea"},
     ),
 }
-NOTHING: dict[str, list[Any]] = {
+IGNORE_INDEX: dict[str, list[Any]] = {
     "best_of": [1],
     "echo": [False],
     "encoding_format": ["float"],
@@ -106,14 +106,14 @@ def test_no_field_of_openais_is_unknown(page: str) -> None:
 def test_values_that_change_nothing_change_nothing(client: TestClient, page: str) -> None:
     plain = answered(client, page)
     for field in PAGES[page][0].__annotations__.keys() - GIVEN:
-        for value in [None, *NOTHING.get(field, [])]:
+        for value in [None, *IGNORE_INDEX.get(field, [])]:
             assert answered(client, page, **{field: value}) == plain, f"{field}: {value}"
 
 
 @pytest.mark.parametrize(("page", "field"), [one for one in FIELDS if one[1] in WANTING])
-def test_what_is_not_implemented_is_refused_by_name(client: TestClient, page: str, field: str) -> None:
+def test_unsupported_fields_are_rejected_by_name(client: TestClient, page: str, field: str) -> None:
     error = client.post(page, json=PAGES[page][2] | {field: WANTING[field]}).json()["error"]
-    assert error["param"] == field and f"{field}: not supported by this server: leave it out" in error["message"]
+    assert error["param"] == field and f"{field}: not supported by this server: remove it" in error["message"]
 
 
 def test_every_field_is_done_or_refused() -> None:
@@ -140,11 +140,11 @@ def test_a_bias_bans_a_token_or_forces_it(client: TestClient, page: str, tempera
     assert letters({x: 100, y: 100}) <= {"x", "y"} and not letters({x: -100, y: -100}) & {"x", "y"}
 
 
-def test_a_bias_is_for_its_own_request_alone(hall: Hall, client: TestClient) -> None:
+def test_a_bias_is_for_its_own_request_alone(registry: ModelRegistry, client: TestClient) -> None:
     plain = answered(client, "/v1/completions", prompt=["sea"] * 3)
     answered(client, "/v1/completions", prompt=["sea"] * 3, logit_bias={"70": 100})
     assert answered(client, "/v1/completions", prompt=["sea"] * 3) == plain
-    assert not any(seat.engine.counts.faults for seat in hall.seats.values())
+    assert not any(deployment.engine.stats.errors for deployment in registry.deployments.values())
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ import pytest
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 
-from softlook.serve.fields import Request
-from softlook.serve.parsing import MOST_NESTED, BadRequestError, parse
-from softlook.serve.schemas import (
-    MOST_COLUMNS,
+from softlook.serve.protocol.parsing import MAX_CONTAINERS, BadRequestError, StrictModel, parse
+from softlook.serve.protocol.requests import (
+    MAX_COLUMNS,
     ChatRequest,
     ClassificationRequest,
     CompletionRequest,
@@ -22,12 +21,12 @@ from softlook.serve.schemas import (
 
 MANY = {f"x{number}": 1 for number in range(80_000)}
 EMPTY: list[Any] = [[] for _ in range(300_000)]
-HOSTILE: dict[str, tuple[type[Request], dict[str, Any]]] = {
+HOSTILE: dict[str, tuple[type[StrictModel], dict[str, Any]]] = {
     "wrong ids": (CompletionRequest, {"prompt": [["-1"] * 5000] * 64}),
     "ids below zero": (CompletionRequest, {"prompt": [[-1] * 5000] * 64}),
     "floats for ids": (EmbeddingRequest, {"input": [[0.5] * 5000] * 64}),
     "empty lists": (CompletionRequest, {"prompt": EMPTY}),
-    "fewer empty lists": (CompletionRequest, {"prompt": EMPTY[:MOST_NESTED]}),
+    "fewer empty lists": (CompletionRequest, {"prompt": EMPTY[:MAX_CONTAINERS]}),
     "numbers for texts": (TranslationRequest, {"text": ["a", *[1] * 200_000]}),
     "nulls for texts": (ClassificationRequest, {"text": [None] * 200_000}),
     "unknown fields": (CompletionRequest, {"prompt": "a", **MANY}),
@@ -42,15 +41,15 @@ HOSTILE: dict[str, tuple[type[Request], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_however_much_is_wrong_there_is_one_error_and_little_memory(name: str) -> None:
+def test_many_errors_cost_one_error_and_little_memory(name: str) -> None:
     schema, fields = HOSTILE[name]
     value = {"model": "gpt", **fields}
     body = json.dumps(value).encode()
     tracemalloc.start()
     try:
         parse(schema, body)
-    except BadRequestError as fault:
-        assert len(str(fault)) < 300 and "constrained" not in str(fault)
+    except BadRequestError as error:
+        assert len(str(error)) < 300 and "constrained" not in str(error)
     else:
         assert name == "ids below zero"  # which ids there are, the model says
     peak = tracemalloc.get_traced_memory()[1]
@@ -58,8 +57,8 @@ def test_however_much_is_wrong_there_is_one_error_and_little_memory(name: str) -
     assert peak < 30 * len(body)
     try:
         schema.model_validate(value)
-    except ValidationError as fault:
-        assert fault.error_count() <= 3
+    except ValidationError as error:
+        assert error.error_count() <= 3
 
 
 def schemas_in(schema: Any) -> list[dict[str, Any]]:
@@ -72,12 +71,12 @@ def schemas_in(schema: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("schema", list(dict.fromkeys(schema for schema, _ in HOSTILE.values())))
-def test_every_list_of_a_request_has_a_greatest_length_and_ends_at_its_first_fault(schema: type[Request]) -> None:
+def test_every_list_of_a_request_has_a_greatest_length_and_ends_at_its_first_fault(schema: type[StrictModel]) -> None:
     parts = schemas_in(schema.__pydantic_core_schema__)
     lists = [part for part in parts if part.get("type") == "list"]
     assert all(part.get("fail_fast") and part.get("max_length") for part in lists)
     assert lists and not [part for part in parts if part.get("type") == "union" and "custom_error_type" not in part]
-    assert all(part.get("max_length", MOST_COLUMNS) <= MOST_COLUMNS for part in parts if part.get("type") == "dict")
+    assert all(part.get("max_length", MAX_COLUMNS) <= MAX_COLUMNS for part in parts if part.get("type") == "dict")
 
 
 PLAIN = {
@@ -112,12 +111,12 @@ def test_a_field_that_is_missing_is_named(client: TestClient) -> None:
 
 
 def test_brackets_in_a_text_are_not_counted_as_lists() -> None:
-    body = CompletionRequest.model_validate({"model": "gpt", "prompt": '[{\\"' * MOST_NESTED})
+    body = CompletionRequest.model_validate({"model": "gpt", "prompt": '[{\\"' * MAX_CONTAINERS})
     assert parse(CompletionRequest, body.model_dump_json(include={"model", "prompt"}).encode()).prompt == body.prompt
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-def test_a_body_that_is_not_said_to_be_json_is_refused(client: TestClient, kind: str | None) -> None:
+def test_a_body_without_a_json_content_type_is_rejected(client: TestClient, kind: str | None) -> None:
     headers = {} if kind is None else {"content-type": kind}
     found = client.post("/v1/completions", content=b'{"model": "gpt", "prompt": "a"}', headers=headers)
     assert found.status_code == 400 and "Content-Type: application/json" in found.json()["error"]["message"]

@@ -12,13 +12,13 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from softlook.serve.app import make_app
-from softlook.serve.hall import Hall
-from softlook.serve.limits import Limits
-from tests.serve.halls import everything
+from softlook.serve.app import create_app
+from softlook.serve.limits import ServerLimits
+from softlook.serve.registry import ModelRegistry
 from tests.serve.small_tables import tables
+from tests.serve.tiny_models import everything
 
-HALL = Hall([*everything(), *tables()], Limits(answer=20, body=200_000))
+HALL = ModelRegistry([*everything(), *tables()], ServerLimits(max_new_tokens=20, max_body_bytes=200_000))
 MODELS = {
     "/v1/completions": ["gpt", "chat"],
     "/v1/chat/completions": ["chat"],
@@ -42,7 +42,7 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 
 def described() -> Any:
     """The description, in which each page names the models that it is for: made-up names would all be refused."""
-    app = make_app(HALL, names=("testserver",))
+    app = create_app(HALL, allowed_hosts=("testserver",))
     found = app.openapi()
     for path, names in MODELS.items():
         body = found["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
@@ -63,7 +63,9 @@ def check(case: Any) -> None:
     COUNT.append(1)
     response = case.call()
     case.validate_response(response, checks=CHECKS)
-    assert all(seat.engine.alive and not seat.engine.counts.faults for seat in HALL.seats.values())
+    assert all(
+        deployment.engine.is_alive and not deployment.engine.stats.errors for deployment in HALL.deployments.values()
+    )
 
 
 @SCHEMA.parametrize()

@@ -8,7 +8,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 
-from softlook.tabular.encoding.columns import Columns, Encoded
+from softlook.tabular.preprocessing.table_encoder import EncodedTable, TableEncoder
 
 Table = dict[str, list[Any]]
 
@@ -55,7 +55,7 @@ def as_rows(table: Table) -> list[list[Any]]:
     return [list(row) for row in zip(*table.values(), strict=True)]
 
 
-FORMS: dict[str, Callable[[Table], Any]] = {
+ENCODERS: dict[str, Callable[[Table], Any]] = {
     "pandas": as_pandas,
     "pandas of objects": as_pandas_objects,
     "pandas of nullable types": as_pandas_nullable,
@@ -68,12 +68,12 @@ FORMS: dict[str, Callable[[Table], Any]] = {
 }
 
 
-def same(one: Encoded, other: Encoded) -> bool:
+def same(one: EncodedTable, other: EncodedTable) -> bool:
     """To the bit, NaN included."""
     return one.numbers.tobytes() == other.numbers.tobytes() and one.categories.tobytes() == other.categories.tobytes()
 
 
-def without_names(columns: Columns) -> list[Any]:
+def without_names(columns: TableEncoder) -> list[Any]:
     """What was learned, apart from what the columns are called."""
     facts, arrays = columns.state()
     plain = [{key: value for key, value in column.items() if key != "name"} for column in facts["columns"]]

@@ -16,21 +16,23 @@ from sklearn.exceptions import NotFittedError
 from softlook.base.errors import ConfigError, DataError, TrainingError
 from softlook.models import FTTransformer, TableTransformer, TabTransformer
 from softlook.tabular import (
-    FTTransformerClassifier,
     FTTransformerRegressor,
-    Recipe,
+    Hyperparameters,
+    TableTransformerClassifier,
+    TableTransformerRegressor,
     TabTransformerClassifier,
     TabTransformerRegressor,
 )
-from softlook.tabular.defaults import RECIPES
-from softlook.tabular.learning.fitting import Epoch, Learner, Limits
+from softlook.tabular.presets import PRESETS
+from softlook.tabular.training.loop import Epoch, TimeBudget
+from softlook.tabular.training.trainer import TableTrainer
 from tests.tabular.estimators import ALL, CLASSIFIERS, REGRESSORS, mixed, small
 
 X, Y = mixed()
 TABLE = pd.DataFrame({"a": X[:, 0].astype(float), "b": X[:, 1].astype(float), "colour": X[:, 2].astype(str)})
 
 
-def answer(model: Any, X: Any) -> np.ndarray:
+def predict(model: Any, X: Any) -> np.ndarray:
     return model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
 
 
@@ -51,7 +53,7 @@ def test_the_same_random_state_gives_the_same_bits_and_another_does_not(kind: ty
 
 def test_fitting_and_answering_leave_the_dice_of_others_alone() -> None:
     before = torch.get_rng_state()
-    small(FTTransformerClassifier).fit(X, Y).predict(X)
+    small(TableTransformerClassifier).fit(X, Y).predict(X)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -73,7 +75,7 @@ def test_several_targets_have_a_column_each(kind: type) -> None:
     assert 0 < said[:, 1].mean() < 100
 
 
-@pytest.mark.parametrize("kind", [FTTransformerClassifier, TabTransformerClassifier])
+@pytest.mark.parametrize("kind", [TableTransformerClassifier, TabTransformerClassifier])
 def test_it_learns_what_depends_on_a_number_and_a_word(kind: type) -> None:
     model = kind(dim=16, heads=2, depth=2, lr=5e-3, patience=10, random_state=0).fit(*mixed(400))
     assert model.score(*mixed(200, seed=1)) > 0.9
@@ -83,14 +85,14 @@ def test_a_class_that_weighs_more_is_said_more_often() -> None:
     dice = np.random.RandomState(0)
     noise, y = dice.randn(200, 2), dice.randint(2, size=200)
     shares = [
-        (small(FTTransformerClassifier, epochs=5, class_weight=weight).fit(noise, y).predict(noise) == 1).mean()
+        (small(TableTransformerClassifier, epochs=5, class_weight=weight).fit(noise, y).predict(noise) == 1).mean()
         for weight in ({0: 50, 1: 1}, {0: 1, 1: 50})
     ]
     assert shares == [0, 1]
 
 
 def test_balanced_is_by_how_often_a_class_comes() -> None:
-    model, y = small(FTTransformerClassifier, class_weight="balanced"), np.array([0] * 30 + [1] * 10)
+    model, y = small(TableTransformerClassifier, class_weight="balanced"), np.array([0] * 30 + [1] * 10)
     model.fit(np.zeros((40, 1)), y)
     np.testing.assert_allclose(model._class_weights(y), [40 / 60, 40 / 20])
 
@@ -99,38 +101,38 @@ def test_a_row_that_weighs_nothing_is_as_if_it_were_not_there() -> None:
     strange = X.copy()
     strange[::2, 0] = 1e6
     weight = np.arange(len(X)) % 2
-    with_them = small(FTTransformerClassifier).fit(strange, Y, sample_weight=weight)
-    without = small(FTTransformerClassifier).fit(X[1::2], Y[1::2])
+    with_them = small(TableTransformerClassifier).fit(strange, Y, sample_weight=weight)
+    without = small(TableTransformerClassifier).fit(X[1::2], Y[1::2])
     np.testing.assert_array_equal(with_them.predict_proba(X), without.predict_proba(X))
 
 
 def test_rows_to_stop_by_can_be_given() -> None:
-    given = small(FTTransformerRegressor).fit(X, Y, validation=mixed(30, seed=1))
-    assert "held_out_loss" in given.history_[-1]
+    given = small(TableTransformerRegressor).fit(X, Y, eval_set=mixed(30, seed=1))
+    assert "val_loss" in given.history_[-1]
     with pytest.raises(ValueError, match="features"):
-        small(FTTransformerRegressor).fit(X, Y, validation=(X[:, :2], Y))
+        small(TableTransformerRegressor).fit(X, Y, eval_set=(X[:, :2], Y))
     with pytest.raises(DataError, match="'maybe' is none of the 2 classes"):
-        small(FTTransformerClassifier).fit(X, np.where(Y, "yes", "no"), validation=(X[:2], ["yes", "maybe"]))
+        small(TableTransformerClassifier).fit(X, np.where(Y, "yes", "no"), eval_set=(X[:2], ["yes", "maybe"]))
 
 
 def test_of_few_rows_none_are_held_out() -> None:
-    assert "held_out_loss" not in small(FTTransformerRegressor).fit(X[:40], Y[:40]).history_[-1]
-    assert "held_out_loss" in small(FTTransformerRegressor).fit(X, Y).history_[-1]
+    assert "val_loss" not in small(TableTransformerRegressor).fit(X[:40], Y[:40]).history_[-1]
+    assert "val_loss" in small(TableTransformerRegressor).fit(X, Y).history_[-1]
 
 
 def test_a_warm_start_goes_on_where_it_was() -> None:
-    model = small(FTTransformerClassifier, warm_start=True, epochs=15).fit(X, Y)
-    first, reading = model.history_[0]["loss"], model.reading_
+    model = small(TableTransformerClassifier, warm_start=True, epochs=15).fit(X, Y)
+    first, reading = model.history_[0]["loss"], model.preprocessor_
     model.fit(X, Y)
     assert model.history_[0]["loss"] < first
-    assert model.reading_ is reading
-    cold = small(FTTransformerClassifier, epochs=15).fit(X, Y)
+    assert model.preprocessor_ is reading
+    cold = small(TableTransformerClassifier, epochs=15).fit(X, Y)
     assert cold.fit(X, Y).history_[0]["loss"] == first
 
 
 def test_a_time_limit_is_kept() -> None:
     began = time.monotonic()
-    model = FTTransformerRegressor(dim=16, heads=2, time_limit=0.5, patience=10_000).fit(X, Y)
+    model = TableTransformerRegressor(dim=16, heads=2, time_limit=0.5, patience=10_000).fit(X, Y)
     assert time.monotonic() - began < 5
     assert model.n_iter_ == len(model.history_) >= 1
 
@@ -144,24 +146,24 @@ def test_missing_numbers_are_told_from_middling_ones(kind: type) -> None:
     assert model.score(numbers, y) > 0.9
 
 
-@pytest.mark.parametrize("recipe", ["ours", "paper"])
-def test_every_recipe_builds_the_model_it_names(recipe: str) -> None:
-    wanted = {"ours": TableTransformer, "paper": FTTransformer}[recipe]
-    assert type(small(FTTransformerClassifier, recipe=recipe).fit(X, Y).model_) is wanted
-    assert type(small(TabTransformerRegressor, recipe=recipe).fit(X, Y).model_) is TabTransformer
+@pytest.mark.parametrize("preset", ["ours", "paper"])
+def test_every_recipe_builds_the_model_it_names(preset: str) -> None:
+    targets = {"ours": TableTransformer, "paper": FTTransformer}[preset]
+    assert type(small(TableTransformerClassifier, preset=preset).fit(X, Y).model_) is targets
+    assert type(small(TabTransformerRegressor, preset=preset).fit(X, Y).model_) is TabTransformer
 
 
 def test_the_papers_recipe_is_the_papers() -> None:
-    recipe = RECIPES["ft"]["paper"]
-    model = FTTransformerRegressor(recipe="paper", epochs=1, random_state=0).fit(np.random.randn(60, 8), np.arange(60))
+    preset = PRESETS["ft"]["paper"]
+    model = FTTransformerRegressor(epochs=1, random_state=0).fit(np.random.randn(60, 8), np.arange(60))
     assert sum(weights.numel() for weights in model.model_.parameters()) == 894_913  # as its authors' package has
-    assert (recipe.lr, recipe.weight_decay, recipe.patience, recipe.epochs) == (1e-4, 1e-5, 16, None)
+    assert (preset.lr, preset.weight_decay, preset.patience, preset.epochs) == (1e-4, 1e-5, 16, None)
 
 
 def test_a_recipe_of_ones_own_is_taken_as_it_is() -> None:
-    own = Recipe(model="FTTransformer", dim=8, heads=2, depth=1, epochs=2)
-    model = FTTransformerClassifier(recipe=own, depth=2).fit(X, Y)
-    assert (model.recipe_.dim, model.recipe_.depth, model.n_iter_) == (8, 2, 2)
+    own = Hyperparameters(model="FTTransformer", dim=8, heads=2, depth=1, epochs=2)
+    model = TableTransformerClassifier(preset=own, depth=2).fit(X, Y)
+    assert (model.hyperparameters_.dim, model.hyperparameters_.depth, model.n_iter_) == (8, 2, 2)
 
 
 def test_numbers_alone_go_through_plain_layers_in_a_tab_transformer() -> None:
@@ -170,7 +172,7 @@ def test_numbers_alone_go_through_plain_layers_in_a_tab_transformer() -> None:
 
 
 def test_what_failed_to_learn_is_not_taken_for_fitted() -> None:
-    model = small(FTTransformerRegressor).fit(X, Y)
+    model = small(TableTransformerRegressor).fit(X, Y)
     with pytest.raises(TrainingError, match="the loss became"):
         model.set_params(lr=1e30, epochs=50).fit(X, Y)
     with pytest.raises(ValueError, match="not fitted"):
@@ -186,20 +188,20 @@ def test_what_was_learned_on_a_gpu_answers_on_a_cpu(kind: type) -> None:
 
 
 WRONG = {
-    "recipe": ("theirs", "recipe is one of ours, paper"),
+    "preset": ("theirs", "recipe is one of ours, paper"),
     "dim": (0, "dim is a whole number from 1 up; 0 came"),
     "heads": (3, "3 heads cannot share a width of 16"),
     "dropout": (1.0, "dropout is a share"),
     "lr": (-1.0, "lr is a number above 0"),
     "weight_decay": ("much", "weight_decay is a number from 0 up"),
     "scaling": ("log", "scaling is one of quantile, standard, none"),
-    "watch": ("luck", "watch is one of loss, score"),
-    "validation_share": (1.0, "validation_share is a share"),
+    "early_stopping_metric": ("luck", "watch is one of loss, score"),
+    "validation_fraction": (1.0, "validation_share is a share"),
     "time_limit": (0, "time_limit is a number of seconds"),
     "n_jobs": (0, "n_jobs is a number of cores"),
-    "number_tokens": ("cubic", "number_tokens is one of piecewise, periodic, linear"),
+    "num_embeddings": ("cubic", "number_tokens is one of piecewise, periodic, linear"),
     "class_weight": ("heavy", "class_weight is 'balanced'"),
-    "kinds": ({"x9": "number"}, "x9"),
+    "column_types": ({"x9": "number"}, "x9"),
     "device": ("abacus", "abacus"),
 }
 
@@ -208,17 +210,22 @@ WRONG = {
 def test_a_parameter_that_makes_no_sense_is_named_when_fitting(name: str) -> None:
     value, words = WRONG[name]
     with pytest.raises(ConfigError, match=words):
-        small(FTTransformerClassifier, **{name: value}).fit(X, Y)
+        small(TableTransformerClassifier, **{name: value}).fit(X, Y)
 
 
 def test_numbers_may_be_numpys_as_searches_give_them() -> None:
-    told = {"validation_share": np.float32(0.2), "n_jobs": np.int64(1), "lr": np.float32(1e-3), "epochs": np.int64(2)}
-    assert small(FTTransformerClassifier, time_limit=np.float32(60), **told).fit(X, Y).n_iter_ == 2
+    told = {
+        "validation_fraction": np.float32(0.2),
+        "n_jobs": np.int64(1),
+        "lr": np.float32(1e-3),
+        "epochs": np.int64(2),
+    }
+    assert small(TableTransformerClassifier, time_limit=np.float32(60), **told).fit(X, Y).n_iter_ == 2
 
 
 @pytest.mark.parametrize("name", ["classes_", "columns_"])
 def test_what_is_not_learned_yet_is_not_there_and_it_is_said_why(name: str) -> None:
-    model = small(FTTransformerClassifier)
+    model = small(TableTransformerClassifier)
     assert not hasattr(model, name)
     with pytest.raises(NotFittedError, match="not fitted yet"):
         getattr(model, name)
@@ -240,33 +247,33 @@ def test_it_learns_where_torch_is_set_to_double_precision(kind: type) -> None:
 
 def test_members_and_bent_tokens_are_not_the_papers() -> None:
     with pytest.raises(ConfigError, match="They go with recipe='ours'"):
-        small(FTTransformerClassifier, recipe="paper", members=4).fit(X, Y)
+        small(TableTransformerClassifier, preset="paper", n_members=4).fit(X, Y)
 
 
 def test_names_and_columns_are_kept() -> None:
-    model = small(FTTransformerClassifier).fit(TABLE, Y)
+    model = small(TableTransformerClassifier).fit(TABLE, Y)
     assert model.feature_names_in_.tolist() == ["a", "b", "colour"]
     assert model.n_features_in_ == 3
-    assert model.columns_.kinds == {"a": "number", "b": "number", "colour": "category"}
+    assert model.encoder_.column_types == {"a": "number", "b": "number", "colour": "category"}
 
 
 def test_so_many_cores_are_used_and_given_back() -> None:
     before, seen = torch.get_num_threads(), list[int]()
 
-    def learn(learner: Learner, limits: Limits) -> list[Epoch]:
+    def train(learner: TableTrainer, limits: TimeBudget) -> list[Epoch]:
         seen.append(torch.get_num_threads())
-        return learner.learn(limits, lambda epoch: None)
+        return learner.train(limits, lambda epoch: None)
 
-    model = small(FTTransformerClassifier, n_jobs=before + 1, epochs=1)
+    model = small(TableTransformerClassifier, n_jobs=before + 1, epochs=1)
     model._fit(X, Y, None, None, learn)
     model.predict(X)
     assert seen == [before + 1] and torch.get_num_threads() == before
 
 
 def test_progress_is_said_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    small(FTTransformerClassifier).fit(TABLE, Y)
+    small(TableTransformerClassifier).fit(TABLE, Y)
     assert capsys.readouterr().err == ""
-    small(FTTransformerClassifier, verbose=True, epochs=20).fit(TABLE, Y)
+    small(TableTransformerClassifier, verbose=True, epochs=20).fit(TABLE, Y)
     said = capsys.readouterr().err
     assert "colour: category, 3 values" in said
     assert "epoch 20: loss 0." in said and "held out 0." in said

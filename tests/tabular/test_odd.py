@@ -16,14 +16,14 @@ import pytest
 import torch
 from sklearn.exceptions import DataConversionWarning
 
-from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, load
+from softlook.tabular import TableTransformerClassifier, TableTransformerRegressor, load
 from tests.tabular.estimators import small
 
 N = 60  # enough for some of them to be held out
 NUMBERS = np.random.RandomState(0).randn(N)
 WHOLE = np.arange(N) % 7
 WORDS = np.array(["a", "b", "c"])[np.arange(N) % 3]
-TRUTHS = np.arange(N) % 2 == 0
+BOOLEANS = np.arange(N) % 2 == 0
 HOURS = np.arange(N).astype("m8[h]")
 TABLE = pd.DataFrame({"number": NUMBERS, "word": WORDS})
 SOME = [None, *range(N - 1)]
@@ -33,8 +33,8 @@ def one(column: Any) -> pd.DataFrame:
     return pd.DataFrame({"c": column})
 
 
-def answers(X: Any, y: Any = TRUTHS, **more: Any) -> np.ndarray:
-    return small(FTTransformerClassifier, dim=8, depth=1, epochs=1).fit(X, y, **more).predict_proba(X)
+def predict_rows(X: Any, y: Any = BOOLEANS, **more: Any) -> np.ndarray:
+    return small(TableTransformerClassifier, dim=8, depth=1, epochs=1).fit(X, y, **more).predict_proba(X)
 
 
 TABLES: dict[str, tuple[Any, Any]] = {
@@ -47,8 +47,8 @@ TABLES: dict[str, tuple[Any, Any]] = {
     "levels without rows": (one(pd.Categorical(WORDS, categories=list("zabcy"))), one(WORDS)),
     "whole numbers with gaps, Int64": (one(pd.array(SOME, dtype="Int64")), one([np.nan, *range(N - 1)])),
     "truths with gaps, boolean": (
-        one(pd.array([None, *TRUTHS[1:]], dtype="boolean")),
-        one(pd.Series([None, *TRUTHS[1:].tolist()], dtype=object)),
+        one(pd.array([None, *BOOLEANS[1:]], dtype="boolean")),
+        one(pd.Series([None, *BOOLEANS[1:].tolist()], dtype=object)),
     ),
     "words with gaps, string": (one(pd.array([None, *WORDS[1:]], dtype="string")), one([None, *WORDS[1:]])),
     "a dictionary of pyarrow in pandas": (
@@ -89,11 +89,11 @@ TABLES: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("name", TABLES)
 def test_an_odd_table_is_learned_from_as_the_plain_one_that_it_means(name: str) -> None:
     odd, plain = TABLES[name]
-    np.testing.assert_array_equal(answers(odd), answers(plain))
+    np.testing.assert_array_equal(predict_rows(odd), predict_rows(plain))
 
 
 def test_a_batch_of_pyarrow_keeps_the_names_of_its_columns() -> None:
-    model = small(FTTransformerClassifier, epochs=1).fit(pa.RecordBatch.from_pandas(TABLE), TRUTHS)
+    model = small(TableTransformerClassifier, epochs=1).fit(pa.RecordBatch.from_pandas(TABLE), BOOLEANS)
     assert model.feature_names_in_.tolist() == ["number", "word"]
 
 
@@ -102,7 +102,10 @@ LABELS: dict[str, tuple[Any, Any]] = {
     "a Series of categories": (pd.Series(WORDS, dtype="category"), WORDS),
     "string": (pd.Series(WORDS, dtype="string"), WORDS),
     "Int64": (pd.Series(WHOLE, dtype="Int64"), WHOLE),
-    "boolean, and rows in another order of names": (pd.Series(TRUTHS, dtype="boolean", index=range(N)[::-1]), TRUTHS),
+    "boolean, and rows in another order of names": (
+        pd.Series(BOOLEANS, dtype="boolean", index=range(N)[::-1]),
+        BOOLEANS,
+    ),
     "an Enum of polars": (pl.Series(WORDS.tolist(), dtype=pl.Enum(list("abc"))), WORDS),
     "a dictionary of pyarrow": (pa.array(WORDS).dictionary_encode(), WORDS),
     "a tensor": (torch.tensor(WHOLE), WHOLE),
@@ -112,18 +115,18 @@ LABELS: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("name", LABELS)
 def test_odd_labels_mean_what_plain_ones_do(name: str) -> None:
     odd, plain = LABELS[name]
-    fitted = [small(FTTransformerClassifier, dim=8, depth=1, epochs=1).fit(TABLE, y) for y in (odd, plain)]
+    fitted = [small(TableTransformerClassifier, dim=8, depth=1, epochs=1).fit(TABLE, y) for y in (odd, plain)]
     np.testing.assert_array_equal(*(model.predict(TABLE) for model in fitted))
     assert fitted[0].classes_.tolist() == np.unique(plain).tolist()
 
 
 def test_a_column_of_labels_is_taken_with_the_warning_of_scikit_learn() -> None:
-    for y in (pd.DataFrame({"y": TRUTHS}), pl.DataFrame({"y": TRUTHS})):
+    for y in (pd.DataFrame({"y": BOOLEANS}), pl.DataFrame({"y": BOOLEANS})):
         with pytest.warns(DataConversionWarning, match="column-vector y"):
-            found = answers(TABLE, y)
-        np.testing.assert_array_equal(found, answers(TABLE))
-    amounts = small(FTTransformerRegressor, epochs=1).fit(TABLE, pd.DataFrame({"y": NUMBERS}))
-    assert amounts.predict(TABLE).shape == (N, 1)
+            found = predict_rows(TABLE, y)
+        np.testing.assert_array_equal(found, predict_rows(TABLE))
+    is_regression = small(TableTransformerRegressor, epochs=1).fit(TABLE, pd.DataFrame({"y": NUMBERS}))
+    assert is_regression.predict(TABLE).shape == (N, 1)
 
 
 WEIGHTS = {
@@ -137,13 +140,13 @@ WEIGHTS = {
 
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_weights_may_come_in_anything(name: str) -> None:
-    wanted = answers(TABLE, sample_weight=(WHOLE + 1).astype(float))
-    np.testing.assert_array_equal(answers(TABLE, sample_weight=WEIGHTS[name]), wanted)
+    targets = predict_rows(TABLE, sample_weight=(WHOLE + 1).astype(float))
+    np.testing.assert_array_equal(predict_rows(TABLE, sample_weight=WEIGHTS[name]), targets)
 
 
 def test_labels_that_are_days_come_back_from_a_folder(tmp_path: Path) -> None:
-    days = np.array(["2024-02-28", "2024-02-29"], dtype="M8[D]")[TRUTHS.astype(int)]
-    model = small(FTTransformerClassifier, epochs=1).fit(TABLE, days)
+    days = np.array(["2024-02-28", "2024-02-29"], dtype="M8[D]")[BOOLEANS.astype(int)]
+    model = small(TableTransformerClassifier, epochs=1).fit(TABLE, days)
     again = load(model.save(tmp_path / "one"))
     assert again.classes_.dtype == model.classes_.dtype
     np.testing.assert_array_equal(again.predict(TABLE), model.predict(TABLE))
@@ -167,7 +170,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a dict": ({"X": TABLE.to_dict("list")}, "X is to be a table; a dict came"),
     "a list of dicts": ({"X": TABLE.to_dict("records")}, "X is to be a table; a list of dicts came"),
     "labels that are NA": ({"y": pd.array([None, *WORDS[1:]], dtype="string")}, "Input y contains NaN, or None"),
-    "truths that are NA": ({"y": pd.Series([None, *TRUTHS[1:]], dtype="boolean")}, "Input y contains NaN, or None"),
+    "truths that are NA": ({"y": pd.Series([None, *BOOLEANS[1:]], dtype="boolean")}, "Input y contains NaN, or None"),
     "numbers that are NA": ({"y": pd.array([None, *WHOLE[1:]], dtype="Int64")}, "Input y contains NaN"),
     "a category that is missing": ({"y": pd.Categorical([None, *WORDS[1:]])}, "Input y contains NaN, or None"),
     "labels under a mask": ({"y": np.ma.masked_equal(WHOLE, 3)}, "Input y contains NaN: some of it is masked"),
@@ -188,16 +191,19 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "weights that are missing": ({"sample_weight": [np.nan] * N}, "sample_weight contains NaN"),
     "weights in a column": ({"sample_weight": pd.DataFrame({"w": WHOLE})}, "Sample weights must be 1D"),
     "three things to stop by": (
-        {"validation": (TABLE, TRUTHS, WHOLE)},
+        {"eval_set": (TABLE, BOOLEANS, WHOLE)},
         r"validation is \(X, y\), .*; a tuple of 3 came",
     ),
-    "a share to stop by": ({"validation": 0.2}, r"validation is \(X, y\), rows to stop by; a float came"),
-    "kinds in a list": ({"kinds": ["number", "category"]}, r"kinds goes by the names of columns, as {'number': ...}"),
+    "a share to stop by": ({"eval_set": 0.2}, r"validation is \(X, y\), rows to stop by; a float came"),
+    "kinds in a list": (
+        {"column_types": ["number", "category"]},
+        r"kinds goes by the names of columns, as {'number': ...}",
+    ),
     "an order that is no list": (
-        {"ordinal": {"word": 3}},
+        {"ordinal_categories": {"word": 3}},
         "the order of 'word' is a list of its values, lowest first; 3",
     ),
-    "an order that is None": ({"ordinal": {"word": None}}, r"'word' is ordinal, in what order\?"),
+    "an order that is None": ({"ordinal_categories": {"word": None}}, r"'word' is ordinal, in what order\?"),
     "a weight for no class": (
         {"class_weight": {"True": 2}},
         "class_weight names 'True', which is no class. .* False, True",
@@ -209,10 +215,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_is_refused_in_a_line_that_says_what_to_do(name: str) -> None:
     given, words = REFUSED[name]
-    fit = {"X": TABLE, "y": TRUTHS} | {
+    fit = {"X": TABLE, "y": BOOLEANS} | {
         key: given[key] for key in given if key not in ("kinds", "ordinal", "class_weight")
     }
-    model = small(FTTransformerClassifier, epochs=1, **{key: given[key] for key in given if key not in fit})
+    model = small(TableTransformerClassifier, epochs=1, **{key: given[key] for key in given if key not in fit})
     with pytest.raises((ValueError, TypeError), match=words):
         model.fit(**fit)
 
@@ -222,13 +228,13 @@ def test_what_cannot_be_is_refused_in_a_line_that_says_what_to_do(name: str) -> 
 )
 def test_an_amount_of_time_is_wanted_in_numbers(y: Any) -> None:
     with pytest.raises(ValueError, match="y is to hold numbers; times came\nhelp: count them in a unit of your choice"):
-        small(FTTransformerRegressor, epochs=1).fit(TABLE, y)
+        small(TableTransformerRegressor, epochs=1).fit(TABLE, y)
 
 
 def test_a_class_that_is_not_among_the_rows_may_have_a_weight_if_all_others_have() -> None:
     weights = {False: 1.0, True: 2.0, "never": 3.0}
-    found, wanted = (
-        small(FTTransformerClassifier, epochs=1, class_weight=told).fit(TABLE, TRUTHS).predict_proba(TABLE)
+    found, targets = (
+        small(TableTransformerClassifier, epochs=1, class_weight=told).fit(TABLE, BOOLEANS).predict_proba(TABLE)
         for told in (weights, {False: 1.0, True: 2.0})
     )
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, targets)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.utils._repr_html.common import get_docstring
 
-from softlook.tabular.parameters import ATTRIBUTES, PARAMETERS
+from softlook.tabular.parameters import ATTRIBUTES, DOCS
 from tests.tabular.estimators import ALL, CLASSIFIERS, small
 
 X = np.linspace(-1, 1, 60)[:, None]
@@ -20,7 +20,7 @@ def test_every_parameter_is_explained_where_scikit_learn_looks_for_it(kind: type
 
 
 def test_no_parameter_is_explained_that_there_is_not() -> None:
-    assert set(PARAMETERS) == {name for kind in ALL for name in inspect.signature(kind).parameters}
+    assert set(DOCS) == {name for kind in ALL for name in inspect.signature(kind).parameters}
 
 
 @pytest.mark.parametrize("kind", ALL)

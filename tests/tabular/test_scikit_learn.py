@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor
+from softlook.tabular import TableTransformerClassifier, TableTransformerRegressor
 from tests.tabular.estimators import ALL, CLASSIFIERS, REGRESSORS, mixed, small
 
 EXPECTED = {
@@ -56,7 +56,7 @@ def test_it_is_one_with_its_defaults_too(estimator: Any, check: Any) -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 def test_a_clone_has_the_same_parameters_and_has_learned_nothing(kind: type) -> None:
-    model = small(kind, kinds={"x0": "number"})
+    model = small(kind, column_types={"x0": "number"})
     copied: Any = clone(model.fit(*mixed()))
     assert copied.get_params() == model.get_params()
     assert not hasattr(copied, "model_")
@@ -64,7 +64,7 @@ def test_a_clone_has_the_same_parameters_and_has_learned_nothing(kind: type) -> 
 
 def test_it_stands_at_the_end_of_a_pipeline() -> None:
     X, y = np.random.RandomState(0).randn(60, 3), np.arange(60) % 2
-    model = make_pipeline(StandardScaler(), small(FTTransformerClassifier)).fit(X, y)
+    model = make_pipeline(StandardScaler(), small(TableTransformerClassifier)).fit(X, y)
     assert model.predict_proba(X).shape == (60, 2)
 
 
@@ -79,32 +79,32 @@ def test_a_grid_search_tries_its_parameters(kind: type) -> None:
 @pytest.mark.slow
 def test_folds_in_processes_give_what_folds_one_after_the_other_give() -> None:
     X, y = mixed()
-    alone = cross_validate(small(FTTransformerClassifier), X, y, cv=2)
-    together = cross_validate(small(FTTransformerClassifier), X, y, cv=2, n_jobs=2)
-    np.testing.assert_array_equal(alone["test_score"], together["test_score"])
+    alone = cross_validate(small(TableTransformerClassifier), X, y, cv=2)
+    concat_rows = cross_validate(small(TableTransformerClassifier), X, y, cv=2, n_jobs=2)
+    np.testing.assert_array_equal(alone["test_score"], concat_rows["test_score"])
 
 
 def test_folds_in_threads_give_what_folds_one_after_the_other_give() -> None:
     from joblib import parallel_backend  # noqa: PLC0415  (scikit-learn brings it)
 
     X, y = mixed()
-    alone = cross_validate(small(FTTransformerClassifier), X, y, cv=2, return_estimator=True)
+    alone = cross_validate(small(TableTransformerClassifier), X, y, cv=2, return_estimator=True)
     with parallel_backend("threading"):
-        together = cross_validate(small(FTTransformerClassifier), X, y, cv=2, n_jobs=2, return_estimator=True)
-    for one, other in zip(alone["estimator"], together["estimator"], strict=True):
+        concat_rows = cross_validate(small(TableTransformerClassifier), X, y, cv=2, n_jobs=2, return_estimator=True)
+    for one, other in zip(alone["estimator"], concat_rows["estimator"], strict=True):
         np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
 
 
 def test_it_can_be_calibrated() -> None:
     X, y = mixed()
-    model = CalibratedClassifierCV(small(FTTransformerClassifier), cv=2).fit(X, y)
+    model = CalibratedClassifierCV(small(TableTransformerClassifier), cv=2).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X).sum(1), 1)
 
 
 def test_scikit_learn_can_shuffle_its_columns() -> None:
     dice = np.random.RandomState(0)
     X = dice.randn(120, 3)
-    model = small(FTTransformerRegressor, epochs=60, lr=1e-2).fit(X, 3 * X[:, 1])
+    model = small(TableTransformerRegressor, epochs=60, lr=1e-2).fit(X, 3 * X[:, 1])
     found = permutation_importance(model, X, 3 * X[:, 1], n_repeats=2, random_state=0)
     assert found["importances_mean"].argmax() == 1
 

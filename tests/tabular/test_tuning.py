@@ -10,58 +10,67 @@ import optuna
 import pytest
 
 from softlook.base.errors import ConfigError, TrainingError
-from softlook.tabular import FTTransformerClassifier, FTTransformerRegressor, TabTransformerClassifier
+from softlook.tabular import TableTransformerClassifier, TableTransformerRegressor, TabTransformerClassifier
 from softlook.tabular import tuning as module
-from softlook.tabular.defaults import RECIPES, Recipe
-from softlook.tabular.learning.settling import Setting, settled
-from softlook.tabular.search_spaces import FACTOR, SPACES, Between, OneOf, Whole, drawn, fitting, usual
-from softlook.tabular.tuning import Search, Tried, tune
+from softlook.tabular.presets import PRESETS, Hyperparameters
+from softlook.tabular.search_spaces import (
+    FACTOR,
+    SPACES,
+    Categorical,
+    FloatRange,
+    IntRange,
+    default_params,
+    restrict_space,
+    sample_params,
+)
+from softlook.tabular.training.autosize import TrainingContext, resolve_hyperparameters
+from softlook.tabular.tuning import HyperparameterSearch, TrialResult, tune
 from tests.tabular.estimators import mixed, small
 
-SPACE = {"lr": Between(1e-4, 1e-2, log=True), "depth": Whole(1, 2)}
+SPACE = {"lr": FloatRange(1e-4, 1e-2, log=True), "depth": IntRange(1, 2)}
 
 
 def estimator(**told: Any) -> Any:
-    return small(FTTransformerClassifier, **({"dim": 8, "depth": None, "members": 1, "epochs": 2} | told))
+    return small(TableTransformerClassifier, **({"dim": 8, "depth": None, "n_members": 1, "epochs": 2} | told))
 
 
-def tried_by(search: Search, trials: int = 4, minutes: float | None = None) -> list[Tried]:
-    return list(search.go(*mixed(80), trials=trials, minutes=minutes))
+def tried_by(search: HyperparameterSearch, trials: int = 4, max_minutes: float | None = None) -> list[TrialResult]:
+    return list(search.run(*mixed(80), trials=trials, max_minutes=max_minutes))
 
 
 def lowest(model: Any) -> float:
-    return min(epoch["held_out_loss"] for epoch in model.history_ if "held_out_loss" in epoch)
+    return min(epoch["val_loss"] for epoch in model.history_ if "val_loss" in epoch)
 
 
 def test_the_best_on_held_out_rows_is_returned_and_the_one_that_came_is_as_it_was() -> None:
     X, y = mixed(80)
-    came, heard = estimator(), list[Tried]()
+    came, heard = estimator(), list[TrialResult]()
     best = tune(came, X, y, trials=4, space=SPACE, tell=heard.append)
     assert not hasattr(came, "model_") and came.lr is None
-    worths = [tried.worth for tried in heard if tried.worth is not None]
-    first = next(tried for tried in heard if tried.worth == max(worths))
-    assert {name: getattr(best, name) for name in first.settings} == first.settings
+    worths = [tried.value for tried in heard if tried.value is not None]
+    first = next(tried for tried in heard if tried.value == max(worths))
+    assert {name: getattr(best, name) for name in first.params} == first.params
     assert lowest(best) == -max(worths) == first.loss
     assert best.predict_proba(X).shape == (80, 2) and best.classes_.tolist() == [False, True]
 
 
 def test_what_was_told_stays_and_the_recipe_comes_first() -> None:
-    heard = list[Tried]()
+    heard = list[TrialResult]()
     tune(estimator(weight_decay=0.5), *mixed(80), trials=2, tell=heard.append)
-    first = heard[0].settings
-    ours = RECIPES["ft"]["ours"]
+    first = heard[0].params
+    ours = PRESETS["table"]["default"]
     assert {"dim", "heads", "epochs", "weight_decay"}.isdisjoint(first) and heard[0].number == 0
-    assert (first["lr"], first["number_tokens"]) == (ours.lr, ours.number_tokens)
-    assert first["depth"] == Setting(rows=80, tokens=1, device="any").sizes().depth
+    assert (first["lr"], first["number_tokens"]) == (ours.lr, ours.num_embeddings)
+    assert first["depth"] == TrainingContext(rows=80, tokens=1, device="any").cardinalities().depth
     assert first["hidden"] == round(8 * 4 / 3)
-    assert heard[1].settings != first
+    assert heard[1].params != first
 
 
-ROWS: dict[str, Any] = {"validation": mixed(60, seed=1)}
+ROWS: dict[str, Any] = {"eval_set": mixed(60, seed=1)}
 
 
-def begun(kind: type = FTTransformerClassifier, **told: Any) -> Any:
-    return small(kind, **({"dim": 8, "members": None} | told)).pretrain(mixed(120)[0], epochs=1)
+def begun(kind: type = TableTransformerClassifier, **told: Any) -> Any:
+    return small(kind, **({"dim": 8, "n_members": None} | told)).pretrain(mixed(120)[0], epochs=1)
 
 
 def begun_tab(**told: Any) -> Any:
@@ -70,12 +79,12 @@ def begun_tab(**told: Any) -> Any:
 
 @pytest.mark.parametrize("make", [begun, begun_tab])
 def test_a_search_begins_with_what_was_learned_without_labels(make: Any) -> None:
-    came, heard = make(), list[Tried]()
+    came, heard = make(), list[TrialResult]()
     best = tune(came, *mixed(80), **ROWS, trials=3, tell=heard.append)
     assert best.pretrained_ is came.pretrained_ and not hasattr(came, "model_")
-    assert not {"depth", "dim", "hidden", "number_tokens", "scaling"} & {name for one in heard for name in one.settings}
-    assert all(tried.settings["lr"] <= 5e-4 for tried in heard), "it goes on slowly"
-    again = make().set_params(**{name: getattr(best, name) for name in heard[0].settings}).fit(*mixed(80), **ROWS)
+    assert not {"depth", "dim", "hidden", "number_tokens", "scaling"} & {name for one in heard for name in one.params}
+    assert all(tried.params["lr"] <= 5e-4 for tried in heard), "it goes on slowly"
+    again = make().set_params(**{name: getattr(best, name) for name in heard[0].params}).fit(*mixed(80), **ROWS)
     X, _ = mixed(80)
     np.testing.assert_array_equal(again.predict_proba(X), best.predict_proba(X))
 
@@ -88,15 +97,15 @@ def test_the_first_trial_after_pretrain_is_what_fit_would_do(make: Any) -> None:
 
 
 def test_a_trial_that_only_forgets_is_worth_what_it_began_with() -> None:
-    heard = list[Tried]()
-    lines = tune(begun(), *mixed(80), **ROWS, trials=1, space={"lr": Between(1e-12, 1e-11)}, tell=heard.append)
-    tune(begun(), *mixed(80), **ROWS, trials=1, space={"lr": Between(0.5, 1.0)}, tell=heard.append)
-    assert heard[0].worth == heard[1].worth == -lowest(lines)
+    heard = list[TrialResult]()
+    lines = tune(begun(), *mixed(80), **ROWS, trials=1, space={"lr": FloatRange(1e-12, 1e-11)}, tell=heard.append)
+    tune(begun(), *mixed(80), **ROWS, trials=1, space={"lr": FloatRange(0.5, 1.0)}, tell=heard.append)
+    assert heard[0].value == heard[1].value == -lowest(lines)
 
 
 def test_sizes_other_than_those_of_pretrain_are_refused() -> None:
     with pytest.raises(ConfigError, match="depth was 2 in pretrain, and is 1 now"):
-        tune(begun(depth=None), *mixed(80), **ROWS, trials=4, space={"depth": Whole(1, 1)})
+        tune(begun(depth=None), *mixed(80), **ROWS, trials=4, space={"depth": IntRange(1, 1)})
 
 
 def test_with_few_labels_after_pretrain_it_is_said_that_nothing_is_held_out() -> None:
@@ -106,94 +115,99 @@ def test_with_few_labels_after_pretrain_it_is_said_that_nothing_is_held_out() ->
 
 def test_a_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
     path = tmp_path / "trials"
-    whole = tried_by(Search(estimator(), SPACE))
-    begun = tried_by(Search(estimator(), SPACE, path), trials=2)
-    search = Search(estimator(), SPACE, path)
+    whole = tried_by(HyperparameterSearch(estimator(), SPACE))
+    begun = tried_by(HyperparameterSearch(estimator(), SPACE, path), trials=2)
+    search = HyperparameterSearch(estimator(), SPACE, path)
     rest = tried_by(search)
-    assert [one.settings for one in (*begun, *rest)] == [one.settings for one in whole]
-    assert [one.worth for one in (*begun, *rest)] == [one.worth for one in whole]
-    assert [one.number for one in search.tried()] == [0, 1, 2, 3]
-    assert tried_by(Search(estimator(), SPACE, path)) == []
-    again = Search(estimator(), SPACE, path)
-    best = again.fitted(*mixed(80))
-    assert lowest(best) == -max(one.worth for one in whole if one.worth)
+    assert [one.params for one in (*begun, *rest)] == [one.params for one in whole]
+    assert [one.value for one in (*begun, *rest)] == [one.value for one in whole]
+    assert [one.number for one in search.results()] == [0, 1, 2, 3]
+    assert tried_by(HyperparameterSearch(estimator(), SPACE, path)) == []
+    again = HyperparameterSearch(estimator(), SPACE, path)
+    best = again.best_estimator(*mixed(80))
+    assert lowest(best) == -max(one.value for one in whole if one.value)
 
 
 def test_a_trial_that_was_cut_off_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    search = Search(estimator(), SPACE, tmp_path / "trials")
+    search = HyperparameterSearch(estimator(), SPACE, tmp_path / "trials")
     tried_by(search, trials=1)
     with monkeypatch.context() as patch:
-        patch.setattr(FTTransformerClassifier, "_fit", lambda *told: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(TableTransformerClassifier, "_fit", lambda *told: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             tried_by(search)
     cut = search.study.trials[-1].params
-    later = tried_by(Search(estimator(), SPACE, tmp_path / "trials"), trials=2)
-    assert [later[0].settings[name] for name in SPACE] == [cut[name] for name in SPACE]
+    later = tried_by(HyperparameterSearch(estimator(), SPACE, tmp_path / "trials"), trials=2)
+    assert [later[0].params[name] for name in SPACE] == [cut[name] for name in SPACE]
 
 
 def test_time_ends_a_search_and_goes_on_counting(tmp_path: Path) -> None:
-    search = Search(estimator(epochs=None), SPACE, tmp_path / "trials")
-    found = tried_by(search, trials=99, minutes=0.02)
+    search = HyperparameterSearch(estimator(epochs=None), SPACE, tmp_path / "trials")
+    found = tried_by(search, trials=99, max_minutes=0.02)
     assert 1 <= len(found) < 99 and sum(one.seconds for one in found) < 30
-    assert tried_by(Search(estimator(epochs=None), SPACE, tmp_path / "trials"), trials=99, minutes=0.02) == []
+    assert (
+        tried_by(HyperparameterSearch(estimator(epochs=None), SPACE, tmp_path / "trials"), trials=99, max_minutes=0.02)
+        == []
+    )
 
 
 def test_what_falls_behind_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AT_FIRST", 1)
     monkeypatch.setattr(module, "GRACE", 4)
-    space = {"lr": OneOf((1e-2, 1e-12))}
-    quick = Recipe(model="TableTransformer", watch="loss", lr=1e-2)
-    search = Search(estimator(epochs=10, recipe=quick, batch_size=16), space)
+    space = {"lr": Categorical((1e-2, 1e-12))}
+    quick = Hyperparameters(model="TableTransformer", early_stopping_metric="loss", lr=1e-2)
+    search = HyperparameterSearch(estimator(epochs=10, preset=quick, batch_size=16), space)
     search.study.enqueue_trial({"lr": 1e-2})
     search.study.enqueue_trial({"lr": 1e-12})
     X, _ = mixed(80)
-    found = list(search.go(X, X[:, 0].astype(float) > 0, trials=2))
+    found = list(search.run(X, X[:, 0].astype(float) > 0, trials=2))
     broken = [one for one in found if one.state == "broken off"]
-    assert broken and all(one.settings["lr"] == 1e-12 and one.epochs < 10 and one.worth is None for one in broken)
-    assert search.settings()["lr"] == 1e-2
+    assert broken and all(one.params["lr"] == 1e-12 and one.epochs < 10 and one.value is None for one in broken)
+    assert search.params()["lr"] == 1e-2
 
 
 def test_a_trial_that_fails_is_told_of_and_the_search_goes_on() -> None:
-    space = {"lr": OneOf((1e-3, 1e30))}
-    search = Search(estimator(recipe="paper", members=None), space)
+    space = {"lr": Categorical((1e-3, 1e30))}
+    search = HyperparameterSearch(estimator(preset="paper", n_members=None), space)
     search.study.enqueue_trial({"lr": 1e30})
     search.study.enqueue_trial({"lr": 1e-3})
     found = tried_by(search, trials=3)
-    assert {one.settings["lr"]: one.state for one in found} == {1e30: "failed", 1e-3: "complete"}
-    assert {(one.state, one.why[:15]) for one in found} == {("failed", "the loss became"), ("complete", "")}
+    assert {one.params["lr"]: one.state for one in found} == {1e30: "failed", 1e-3: "complete"}
+    assert {(one.state, one.error[:15]) for one in found} == {("failed", "the loss became"), ("complete", "")}
 
 
 def test_where_nothing_can_be_chosen_it_is_said() -> None:
     with pytest.raises(ConfigError, match="nothing is held out to choose by"):
         tune(estimator(), *mixed(30), trials=1)
     with pytest.raises(ConfigError, match="every setting is told already"):
-        Search(estimator(lr=0.1), {"lr": Between(0, 1)})
+        HyperparameterSearch(estimator(lr=0.1), {"lr": FloatRange(0, 1)})
     with pytest.raises(TrainingError, match="not one trial came to an end"):
-        Search(estimator(), SPACE).settings()
+        HyperparameterSearch(estimator(), SPACE).params()
     with pytest.raises(ConfigError, match="hidden_factor is a multiple of dim, which is neither told nor in the space"):
-        Search(FTTransformerRegressor(), {FACTOR: Between(1, 2)})
-    assert "hidden_factor" in (Search(FTTransformerRegressor(dim=16), {FACTOR: Between(1, 2)}).space or {})
+        HyperparameterSearch(TableTransformerRegressor(), {FACTOR: FloatRange(1, 2)})
+    assert "hidden_factor" in (
+        HyperparameterSearch(TableTransformerRegressor(dim=16), {FACTOR: FloatRange(1, 2)}).space or {}
+    )
 
 
 @pytest.mark.parametrize("family", ["ft", "tab"])
-@pytest.mark.parametrize("recipe", ["ours", "paper"])
-def test_every_space_holds_its_recipe_and_gives_models_that_can_be_made(family: Any, recipe: str) -> None:
-    kinds = {"ft": FTTransformerRegressor, "tab": TabTransformerClassifier}
+@pytest.mark.parametrize("preset", ["ours", "paper"])
+def test_every_space_holds_its_recipe_and_gives_models_that_can_be_made(family: Any, preset: str) -> None:
+    column_types = {"ft": TableTransformerRegressor, "tab": TabTransformerClassifier}
     X, y = mixed(60)
-    made = kinds[family](recipe=recipe, random_state=0, epochs=1)
-    own = settled(RECIPES[family][recipe], Setting(rows=80, tokens=1, device="any"))
-    space = fitting(SPACES[family][recipe], {}, own)
-    told = usual(space, own)
+    made = column_types[family](preset=preset, random_state=0, epochs=1)
+    own = resolve_hyperparameters(PRESETS[family][preset], TrainingContext(rows=80, tokens=1, device="any"))
+    space = restrict_space(SPACES[family][preset], {}, own)
+    told = default_params(space, own)
     assert {"depth", "lr", "weight_decay"} <= told.keys()
-    known = set(kinds[family]().get_params()) | {FACTOR}
+    known = set(column_types[family]().get_params()) | {FACTOR}
     assert space.keys() <= known
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     for _ in range(30):
-        settings = drawn(space, study.ask(), own)
+        settings = sample_params(space, study.ask(), own)
         assert settings["dim"] % own.heads == 0
     small = {"ft": {"dim": 64, "depth": 1}, "tab": {"dim": 32, "depth": 1}}[family]
     best = tune(made.set_params(**small), X, y.astype(float) if family == "ft" else y, trials=2)
-    assert best.recipe_.model == own.model
+    assert best.hyperparameters_.model == own.model
 
 
 def test_without_optuna_the_extra_is_named() -> None:
@@ -216,4 +230,4 @@ def test_pieces_can_be_searched_over(tmp_path: Path) -> None:
 
 def test_a_search_takes_a_trial_at_least() -> None:
     with pytest.raises(ConfigError, match="trials is a whole number from 1 up; 0 came"):
-        tune(FTTransformerClassifier(), [[1.0]], [1], trials=0)
+        tune(TableTransformerClassifier(), [[1.0]], [1], trials=0)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from softlook.base.errors import ConfigError
-from softlook.tabular import FTTransformerClassifier
+from softlook.tabular import TableTransformerClassifier
 from tests.tabular.estimators import ALL, mixed, small
 
 X, Y = mixed()
@@ -15,16 +15,16 @@ WRONG: dict[str, tuple[Any, str]] = {
     "heads": (4, "with heads=2; heads=4 came"),
     "dropout": (0.5, "with dropout=0.0; dropout=0.5 came"),
     "attention_dropout": (0.5, "with attention_dropout=0.2; attention_dropout=0.5 came"),
-    "number_tokens": ("linear", "with number_tokens='piecewise'; number_tokens='linear' came"),
-    "recipe": ("paper", "with model='TableTransformer'; model='FTTransformer' came"),
-    "kinds": ({"x0": "category"}, "with 'x0' as 'number'; 'category' came"),
-    "ordinal": ({"x2": ["red", "green", "blue"]}, "with 'x2' as 'category'; 'ordinal' came"),
+    "num_embeddings": ("linear", "with number_tokens='piecewise'; number_tokens='linear' came"),
+    "preset": ("paper", "with model='TableTransformer'; model='FTTransformer' came"),
+    "column_types": ({"x0": "category"}, "with 'x0' as 'number'; 'category' came"),
+    "ordinal_categories": ({"x2": ["red", "green", "blue"]}, "with 'x2' as 'category'; 'ordinal' came"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_a_model_that_goes_on_cannot_heed_is_refused(name: str) -> None:
-    model = small(FTTransformerClassifier, warm_start=True, epochs=1).fit(X, Y)
+    model = small(TableTransformerClassifier, warm_start=True, epochs=1).fit(X, Y)
     value, message = WRONG[name]
     with pytest.raises(ConfigError, match=message):
         model.set_params(**{name: value}).fit(X, Y)
@@ -34,5 +34,5 @@ def test_what_a_model_that_goes_on_cannot_heed_is_refused(name: str) -> None:
 @pytest.mark.parametrize("kind", ALL)
 def test_how_it_learns_may_change_on_the_way(kind: type) -> None:
     model = small(kind, warm_start=True, epochs=1).fit(X, Y)
-    told = {"lr": 1e-2, "epochs": 2, "batch_size": 32, "patience": 3, "kinds": {"x0": "number"}}
+    told = {"lr": 1e-2, "epochs": 2, "batch_size": 32, "patience": 3, "column_types": {"x0": "number"}}
     assert model.set_params(**told).fit(X, Y).n_iter_ == 2

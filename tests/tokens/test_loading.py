@@ -1,4 +1,4 @@
-"""A tokenizer.json that makes much of little is refused before it takes any memory; those that people use are not."""
+"""Hostile tokenizer.json files are rejected before they use memory; common ones are loaded."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ import pytest
 from softlook.base.errors import WeightsError
 from softlook.tokens import TextTokenizer, train_tokenizer
 from softlook.tokens.bounds import check_bounds
-from softlook.tokens.loading import LARGEST, load_tokenizer
+from softlook.tokens.loading import MAX_TOKENIZER_BYTES, load_tokenizer
 
 SOURCE = Path(__file__).parents[2] / "src/softlook"
 PLAIN: dict[str, Any] = {
@@ -65,18 +65,18 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a book before": ({"normalizer": {"type": "Prepend", "prepend": BOOK}}, "prepend: expected a string of at most 16"),
     "a book before, of no type": ({"normalizer": {"prepend": BOOK}}, "prepend"),
-    "a book for a letter": (replaced({"String": "a"}, BOOK), "times that a text may grow: expected at most 32"),
-    "many for one, often": (replaced({"String": "a"}, "aaaa", 20), "times that a text may grow"),
-    "many for one, of no type": (replaced({"String": "a"}, "aaaa", 20, named=False), "times that a text may grow"),
-    "between letters": (replaced({"String": ""}, "a", 20), "times that a text may grow"),
-    "between letters, by regex": (replaced({"Regex": "q*"}, "a", 20), "times that a text may grow"),
+    "a book for a letter": (replaced({"String": "a"}, BOOK), "growth of a text: expected at most 32"),
+    "many for one, often": (replaced({"String": "a"}, "aaaa", 20), "growth of a text"),
+    "many for one, of no type": (replaced({"String": "a"}, "aaaa", 20, named=False), "growth of a text"),
+    "between letters": (replaced({"String": ""}, "a", 20), "growth of a text"),
+    "between letters, by regex": (replaced({"Regex": "q*"}, "a", 20), "growth of a text"),
     "bytes of bytes": (
         {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [BYTES] * 20}},
-        "times that a text may grow: expected at most 32, got 1,048,576",
+        "growth of a text: expected at most 32, got 1,048,576",
     ),
     "bytes of bytes, normalized": (
         {"normalizer": {"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 20}},
-        "times that a text may grow",
+        "growth of a text",
     ),
     "a map to books": (
         {"normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap(100_000)}},
@@ -98,7 +98,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "read as books": (
         {"decoder": {"type": "Replace", "pattern": {"String": "a"}, "content": BOOK}},
-        "decoder: times that a text may grow",
+        "decoder: growth of a text",
     ),
     "stripped far": ({"decoder": {"type": "Strip", "content": "a", "start": 10**12, "stop": 0}}, "decoder: start"),
     "a suffix like a book": ({"model": {**PLAIN["model"], "end_of_word_suffix": BOOK}}, "model.end_of_word_suffix"),
@@ -114,7 +114,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "added books": (
         {"added_tokens": [{"id": n, "content": BOOK + str(n), "special": True} for n in range(5)]},
-        "added_tokens: characters of all together",
+        "added_tokens: total characters",
     ),
     "an id beyond all": ({"model": {**PLAIN["model"], "vocab": {"a": 2**32 - 1}}}, "model.vocab: an id"),
 }
@@ -125,13 +125,13 @@ def content(changes: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_makes_much_of_little_is_refused_by_its_field(name: str) -> None:
+def test_amplifying_fields_raise_with_their_name(name: str) -> None:
     changes, message = HOSTILE[name]
     with pytest.raises(WeightsError, match=re.escape(message)):
         check_bounds(json.loads(content(changes)))
 
 
-def test_no_hostile_file_takes_memory_or_ends_the_process(tmp_path: Path) -> None:
+def test_hostile_files_neither_use_memory_nor_crash(tmp_path: Path) -> None:
     for number, (changes, _) in enumerate(HOSTILE.values()):
         (tmp_path / f"{number}.json").write_bytes(content(changes))
     code = """
@@ -145,8 +145,8 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
     print(path.name, flush=True)
     try:
         read_tokenizer(path)
-    except WeightsError as fault:
-        assert "is refused" in str(fault) and "take the one that belongs to the model" in str(fault), fault
+    except WeightsError as error:
+        assert "is rejected" in str(error) and "use the one that belongs to the model" in str(error), error
     else:
         sys.exit(f"{path} is accepted")
 """
@@ -185,29 +185,29 @@ FINE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", FINE)
-def test_what_people_use_is_loaded(name: str) -> None:
+def test_common_tokenizers_are_loaded(name: str) -> None:
     assert load_tokenizer(content(FINE[name])).encode("a b") is not None
 
 
 @pytest.mark.parametrize("kind", ["bpe", "characters", "bytes", "words"])
-def test_our_own_are_loaded_as_they_were(kind: Any) -> None:
-    made = train_tokenizer(["she sells sea shells"] * 3, kind=kind, vocab=300)
+def test_softlook_tokenizers_round_trip(kind: Any) -> None:
+    made = train_tokenizer(["she sells sea shells"] * 3, model_type=kind, vocab_size=300)
     assert load_tokenizer(made.to_str().encode()).to_str() == made.to_str()
 
 
-def test_a_file_beyond_all_measure_is_not_even_read() -> None:
-    with pytest.raises(WeightsError, match="a tokenizer has at most"):
-        load_tokenizer(bytes(LARGEST + 1))
+def test_a_too_large_file_is_not_parsed() -> None:
+    with pytest.raises(WeightsError, match="expected at most"):
+        load_tokenizer(bytes(MAX_TOKENIZER_BYTES + 1))
 
 
-def test_a_panic_over_tokens_is_an_error() -> None:
+def test_a_panic_becomes_an_error() -> None:
     strips = {"decoder": {"type": "Strip", "content": "b", "start": 0, "stop": 2}}
     tokenizer = TextTokenizer(load_tokenizer(content(strips)))
-    with pytest.raises(ValueError, match="could not write these tokens"):
+    with pytest.raises(ValueError, match="failed to decode these ids"):
         tokenizer.decode([1])
 
 
-def test_a_tokenizer_file_has_no_other_door() -> None:
+def test_tokenizers_are_loaded_in_one_place_only() -> None:
     """Nothing else in the package hands a file's content to the tokenizers library."""
     doors = re.compile(r"\bTokenizer\.from_(?:file|str|buffer|pretrained)\b")
     found = {
@@ -217,13 +217,13 @@ def test_a_tokenizer_file_has_no_other_door() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "characters", "bytes", "words"])
-def test_a_word_of_a_hundred_thousand_letters_is_read(kind: Any) -> None:
-    tokenizer = TextTokenizer(train_tokenizer(["banana", "she sells sea shells"] * 3, kind=kind, vocab=300))
+def test_a_very_long_word_is_encoded(kind: Any) -> None:
+    tokenizer = TextTokenizer(train_tokenizer(["banana", "she sells sea shells"] * 3, model_type=kind, vocab_size=300))
     assert 1 <= len(tokenizer.encode(["an" * 50_000])[0]) <= 100_001
 
 
-def test_a_regular_expression_that_would_take_for_ever_is_given_up() -> None:
+def test_a_catastrophic_regular_expression_raises() -> None:
     split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
     tokenizer = TextTokenizer(load_tokenizer(content({"pre_tokenizer": split})))
-    with pytest.raises(ValueError, match="could not read this text"):
+    with pytest.raises(ValueError, match="failed to encode this text"):
         tokenizer.encode(["a" * 60 + "b"])

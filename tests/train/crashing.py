@@ -17,12 +17,12 @@ from pathlib import Path
 import torch
 
 from softlook.base.errors import WeightsError
+from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
 from softlook.train.events import EventLog
-from softlook.train.optimizer import make_optimizer
-from softlook.train.snapshots import Snapshots
-from softlook.weights.files import read_file
-from softlook.weights.manifest import verify
-from tests.train.tiny import FAST, look, model, trained
+from softlook.train.optimizer import build_optimizer
+from softlook.weights.manifest import verify_manifest
+from softlook.weights.tensor_files import read_safetensors
+from tests.train.tiny import FAST, make_evaluator, model, run_training
 
 STEPS, LONGEST = 100, 0.3
 """Steps of a run, and seconds until it is killed at the latest."""
@@ -45,7 +45,7 @@ class Report:
     """Half-made folders that were still there after the next start."""
     finished: int = 0
     equal: int = 0
-    """Runs that ended, and those of them that ended as the unbroken one."""
+    """Runs that ended, and those of them that ended as the uninterrupted one."""
 
 
 def life(folder: Path) -> int:
@@ -54,18 +54,18 @@ def life(folder: Path) -> int:
     if child:
         return child
     try:
-        heard = EventLog(folder / "events.jsonl")
-        heard.path.parent.mkdir(exist_ok=True)
-        trained(
+        events = EventLog(folder / "events.jsonl")
+        events.path.parent.mkdir(exist_ok=True)
+        run_training(
             folder,
             [],
-            steps=STEPS,
+            max_steps=STEPS,
             save_every=1,
-            average=0.9,
-            accumulate=2,
-            evaluate=look(),
+            ema_decay=0.9,
+            gradient_accumulation_steps=2,
+            evaluate=make_evaluator(),
             evaluate_every=7,
-            listener=heard,
+            callback=events,
         )
         os._exit(0)
     finally:
@@ -95,18 +95,20 @@ def steps(folder: Path, kind: str) -> list[int]:
 def examine(folder: Path, report: Report) -> None:
     """What a kill left behind."""
     report.inside += bool(list(folder.glob("checkpoints/.*.partial")))
-    for path in Snapshots(folder).all():
+    for path in CheckpointManager(folder).list_checkpoints():
         try:
-            verify(path)
+            verify_manifest(path)
         except WeightsError:
             report.corrupt += 1
 
 
 def end(folder: Path, whole: Path, report: Report) -> None:
-    """A run that ended: was it as the unbroken one?"""
+    """A run that ended: was it as the uninterrupted one?"""
     report.finished += 1
-    names = ("model.safetensors", "raw.safetensors", "optimizer.safetensors", "dice.safetensors")
-    own, others = ([read_file(Snapshots(run).path(STEPS) / name) for name in names] for run in (folder, whole))
+    names = ("model.safetensors", "model_non_ema.safetensors", "optimizer.safetensors", "rng_state.safetensors")
+    own, others = (
+        [read_safetensors(CheckpointManager(run).path(STEPS) / name) for name in names] for run in (folder, whole)
+    )
     same = all(
         a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a) for a, b in zip(own, others, strict=True)
     )
@@ -123,7 +125,7 @@ def live(folder: Path, whole: Path, seconds: float, report: Report) -> bool:
     if not ended:
         report.kills += 1
         examine(folder, report)
-    elif Snapshots(folder).path(STEPS).exists():
+    elif CheckpointManager(folder).path(STEPS).exists():
         end(folder, whole, report)
     else:
         report.failed += 1
@@ -131,12 +133,12 @@ def live(folder: Path, whole: Path, seconds: float, report: Report) -> bool:
 
 
 def main(where: Path, kills: int) -> Report:
-    report, dice, number = Report(), random.Random(7), 0
+    report, generator, number = Report(), random.Random(7), 0
     whole = where / "whole"
-    make_optimizer(model(), FAST)  # torch loads the rest of itself here; every child would have to wait for it
+    build_optimizer(model(), FAST)  # torch loads the rest of itself here; every child would have to wait for it
     os.waitpid(life(whole), 0)
     while report.kills < kills and not report.failed:
-        number += live(where / f"run {number}", whole, dice.uniform(0, LONGEST), report)
+        number += live(where / f"run {number}", whole, generator.uniform(0, LONGEST), report)
     live(where / f"run {number}", whole, 120, report)
     return report
 

@@ -8,10 +8,10 @@ import pytest
 
 from softlook.base.errors import WeightsError
 from softlook.train.events import Evaluated, EventLog, Finished, Saved, Started, Warned, read_events
-from tests.train.tiny import look, trained
+from tests.train.tiny import make_evaluator, run_training
 
 
-def test_what_happens_can_be_read_again(tmp_path: Path) -> None:
+def test_logged_events_are_read_back(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
     events = [Warned(0, 'a "word"\n'), Evaluated(3, {"loss": 0.5}, True), Finished(4, "done", 1.0)]
     for event in events:
@@ -22,7 +22,7 @@ def test_what_happens_can_be_read_again(tmp_path: Path) -> None:
         assert asdict(event).items() <= line.items()
 
 
-def test_a_line_that_was_cut_off_costs_no_other(tmp_path: Path) -> None:
+def test_a_truncated_line_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     EventLog(path)(Saved(1, "a"))
     EventLog(path)(Saved(2, "b"))
@@ -31,7 +31,7 @@ def test_a_line_that_was_cut_off_costs_no_other(tmp_path: Path) -> None:
     assert [event["step"] for event in read_events(path)] == [1, 3]
 
 
-def test_steps_that_had_to_be_done_again_are_told_once(tmp_path: Path) -> None:
+def test_repeated_steps_are_read_once(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
     for event in (Started(0, 9, "cpu", "", 1), Saved(1, ""), Saved(2, ""), Started(1, 9, "cpu", "", 1), Saved(2, "")):
         log(event)
@@ -43,26 +43,26 @@ def test_steps_that_had_to_be_done_again_are_told_once(tmp_path: Path) -> None:
     ]
 
 
-def test_a_run_tells_its_whole_story(tmp_path: Path) -> None:
-    heard: list[Any] = []
-    trained(tmp_path, heard, steps=4, evaluate=look(), evaluate_every=2, save_every=4, report_every=2)
-    assert [(type(event).__name__, event.step) for event in heard] == [
+def test_a_run_emits_its_events_in_order(tmp_path: Path) -> None:
+    events: list[Any] = []
+    run_training(tmp_path, events, max_steps=4, evaluate=make_evaluator(), evaluate_every=2, save_every=4, log_every=2)
+    assert [(type(event).__name__, event.step) for event in events] == [
         ("Started", 0),
-        ("Trained", 2),
+        ("StepLogged", 2),
         ("Evaluated", 2),
         ("Saved", 2),
-        ("Trained", 4),
+        ("StepLogged", 4),
         ("Evaluated", 4),
         ("Saved", 4),
         ("Finished", 4),
     ]
-    started, finished = heard[0], heard[-1]
+    started, finished = events[0], events[-1]
     assert (started.device, started.precision, started.steps) == ("cpu", "float32", 4)
-    assert (finished.reason, finished.complete, finished.signal) == ("all steps are done", True, None)
+    assert (finished.reason, finished.complete, finished.signal) == ("max_steps reached", True, None)
     assert finished.checkpoint == str(tmp_path / "checkpoints" / "step-000000004")
-    assert all(event.tokens_per_second > 0 for event in heard if hasattr(event, "tokens_per_second"))
+    assert all(event.tokens_per_second > 0 for event in events if hasattr(event, "tokens_per_second"))
 
 
-def test_a_log_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_log_raises(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"cannot write .*events.jsonl: "):
         EventLog(tmp_path / "no" / "events.jsonl")(Saved(1, ""))

@@ -1,4 +1,4 @@
-"""A run small enough to be made a hundred times: a model, sentences of different lengths, and what to learn."""
+"""A tiny training run: model, data, objective and evaluation."""
 
 import signal
 from collections.abc import Sequence
@@ -9,76 +9,78 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from softlook.losses import NOTHING
+from softlook.losses import IGNORE_INDEX
 from softlook.models import GPT, GPTConfig
-from softlook.train import Loss, Optim, Place, Shuffled, Training, fit
-from softlook.train.events import Event, Trained
-from softlook.train.examples import Ids, Rows, padded
-from softlook.train.loop import Evaluate
-from softlook.train.objectives import held_out, language
-from softlook.train.progress import Progress
+from softlook.train import DataCursor, LengthBucketedBatches, Loss, OptimizerConfig, TrainingConfig, fit
+from softlook.train.batching.collate import Ids, PackedBatch, pad_sequences
+from softlook.train.checkpoint.train_state import Progress
+from softlook.train.events import Event, StepLogged
+from softlook.train.objectives import causal_lm, make_loss_evaluator
+from softlook.train.trainer import EvaluateFn
 
 CPU = torch.device("cpu")
-SIZES = GPTConfig(vocab=11, context=12, dim=8, depth=1, heads=2, dropout=0.2)
-CALM = replace(SIZES, dropout=0.0)
-FAST = Optim(lr=1e-2, warmup=3)
+SIZES = GPTConfig(vocab_size=11, context=12, dim=8, depth=1, heads=2, dropout=0.2)
+NO_DROPOUT = replace(SIZES, dropout=0.0)
+FAST = OptimizerConfig(lr=1e-2, warmup=3)
 
 
 def sentences(count: int = 23) -> list[list[int]]:
-    """Sentences of 2 to 9 ids; no two alike."""
-    dice = torch.Generator().manual_seed(5)
-    return [torch.randint(1, 11, (2 + i % 8,), generator=dice).tolist() for i in range(count)]
+    """Different sentences of 2 to 9 ids."""
+    generator = torch.Generator().manual_seed(5)
+    return [torch.randint(1, 11, (2 + i % 8,), generator=generator).tolist() for i in range(count)]
 
 
-def rows(examples: Sequence[Ids]) -> Rows:
+def rows(examples: Sequence[Ids]) -> PackedBatch:
     """Each sentence in a row of its own."""
-    ids = padded([example[:-1] for example in examples])
-    wanted = padded([example[1:] for example in examples], NOTHING)
+    ids = pad_sequences([example[:-1] for example in examples])
+    expected = pad_sequences([example[1:] for example in examples], IGNORE_INDEX)
     positions = torch.arange(ids.shape[1]).expand(ids.shape)
-    return Rows(ids, wanted, torch.where(wanted == NOTHING, -1, 0), positions)
+    return PackedBatch(ids, expected, torch.where(expected == IGNORE_INDEX, -1, 0), positions)
 
 
-def batches(seed: int = 0, most: int = 24) -> Shuffled[list[int], Rows]:
-    return Shuffled(sentences(), len, rows, most=most, seed=seed)
+def batches(seed: int = 0, max_tokens: int = 24) -> LengthBucketedBatches[list[int], PackedBatch]:
+    return LengthBucketedBatches(sentences(), len, rows, max_tokens=max_tokens, seed=seed)
 
 
 def model(sizes: GPTConfig = SIZES) -> GPT:
-    """The same one each time."""
+    """The same model each time."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
         return GPT(sizes)
 
 
-def look() -> Evaluate:
-    return held_out([rows(sentences()[:5]), rows(sentences()[5:7])], language(), CPU)
+def make_evaluator() -> EvaluateFn:
+    return make_loss_evaluator([rows(sentences()[:5]), rows(sentences()[5:7])], causal_lm(), CPU)
 
 
-def trained(folder: Path | None = None, heard: list[Event] | None = None, **settings: Any) -> tuple[GPT, Progress]:
-    """A run with these settings; `evaluate`, `source`, `objective` and `optim` may be others too.
+def run_training(
+    folder: Path | None = None, events: list[Event] | None = None, **settings: Any
+) -> tuple[GPT, Progress]:
+    """Train with these settings; `evaluate`, `source`, `objective` and `optim` may be replaced too.
 
-    With `stop_at`, somebody presses Ctrl-C while that step is made.
+    `stop_at` raises SIGINT during that step.
     """
-    heard, stop_at = [] if heard is None else heard, settings.pop("stop_at", None)
-    also = settings.pop("listener", heard.append)
+    events, stop_at = [] if events is None else events, settings.pop("stop_at", None)
+    callback = settings.pop("callback", events.append)
 
-    def listen(event: Event) -> None:
-        also(event)
-        if isinstance(event, Trained) and event.step == stop_at:
+    def record(event: Event) -> None:
+        callback(event)
+        if isinstance(event, StepLogged) and event.step == stop_at:
             signal.raise_signal(signal.SIGINT)
 
-    learner = settings.pop("model", None) or model()
+    trained = settings.pop("model", None) or model()
     parts = {name: settings.pop(name) for name in ("evaluate", "optim", "tokenizer") if name in settings}
-    source, objective = settings.pop("source", batches()), settings.pop("objective", language())
+    source, objective = settings.pop("source", batches()), settings.pop("objective", causal_lm())
     progress = fit(
-        learner,
+        trained,
         source,
         objective,
         **{"optim": FAST, **parts},
-        training=Training(**{"device": "cpu", "report_every": 1, **settings}),
-        folder=folder,
-        listeners=[listen],
+        training=TrainingConfig(**{"device": "cpu", "log_every": 1, **settings}),
+        run_dir=folder,
+        callbacks=[record],
     )
-    return learner, progress
+    return trained, progress
 
 
 def weights(trained: nn.Module) -> dict[str, Tensor]:
@@ -86,24 +88,24 @@ def weights(trained: nn.Module) -> dict[str, Tensor]:
 
 
 def assert_same(one: nn.Module | dict[str, Tensor], other: nn.Module | dict[str, Tensor]) -> None:
-    """Equal to the last bit."""
+    """Bit for bit."""
     one, other = (weights(each) if isinstance(each, nn.Module) else each for each in (one, other))
     assert one.keys() == other.keys()
     for name, tensor in one.items():
         assert torch.equal(tensor, other[name]), name
 
 
-def assert_same_place(one: Progress, other: Progress) -> None:
-    """Equal but for the time that was spent."""
+def assert_same_progress(one: Progress, other: Progress) -> None:
+    """Equal except for the time spent."""
     assert one.to_json() | {"seconds": 0} == other.to_json() | {"seconds": 0}
 
 
-def said(heard: list[Event], kind: type) -> list[Any]:
-    return [event for event in heard if isinstance(event, kind)]
+def events_of(events: list[Event], kind: type) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
 
 
 class Line(nn.Module):
-    """One number, to be learned."""
+    """A model of one parameter."""
 
     def __init__(self, value: float = 0.0) -> None:
         super().__init__()
@@ -111,15 +113,15 @@ class Line(nn.Module):
 
 
 def distance(line: nn.Module, batch: Tensor) -> Loss:
-    """How far the number is from the numbers of the batch, squared."""
+    """Squared error of the parameter to the numbers of the batch."""
     assert isinstance(line, Line)
     return Loss((line.value - batch).square().sum(), batch.numel())
 
 
-START = Place()
+START = DataCursor()
 
 
-def framed(one: Ids, other: Ids) -> tuple[list[int], list[int]]:
-    """`[CLS] one [SEP] other [SEP]` with ids 3 and 4, and the segment of each token."""
+def join_pair(one: Ids, other: Ids) -> tuple[list[int], list[int]]:
+    """`[CLS] one [SEP] other [SEP]` with ids 3 and 4, and token types."""
     first, second = [3, *one, 4], [*other, 4] if len(other) else []
     return [*first, *second], [0] * len(first) + [1] * len(second)

@@ -1,4 +1,4 @@
-"""Folders for the tests of weights: good ones, to be spoilt."""
+"""Small valid folders, and functions that change them."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from torch import Tensor
 from softlook.models import GPT, GPTConfig
 from softlook.weights import save, to_hugging_face
 
-SIZES = GPTConfig(vocab=11, context=8, dim=16, depth=2, heads=2)
+SIZES = GPTConfig(vocab_size=11, context=8, dim=16, depth=2, heads=2)
 TOKENIZER: dict[str, Any] = {
     "version": "1.0",
     "added_tokens": [],
@@ -21,31 +21,31 @@ TOKENIZER: dict[str, Any] = {
 
 
 def tokenizer_json(**changes: Any) -> str:
-    """A tokenizer that knows two letters, changed."""
+    """A tokenizer.json with two letters and some changes."""
     return json.dumps({**TOKENIZER, **changes})
 
 
 def checkpoint(folder: Path) -> Path:
-    """One of ours, with a tokenizer."""
+    """A softlook checkpoint with a tokenizer."""
     words = folder.parent / "words.json"
     words.write_text(tokenizer_json(), encoding="utf-8")
     return save(GPT(SIZES), folder, tokenizer=words)
 
 
 def hugging_face(folder: Path) -> Path:
-    """A GPT-2 as Hugging Face keeps it."""
+    """A GPT-2 folder in Hugging Face's format."""
     return to_hugging_face(GPT(SIZES), folder)
 
 
 def change_config(folder: Path, **changes: Any) -> None:
-    """Fields of config.json set, or removed where None."""
+    """Set fields of config.json; None removes a field."""
     path = folder / "config.json"
     content = json.loads(path.read_text(encoding="utf-8")) | changes
     path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}), encoding="utf-8")
 
 
 def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
-    """The tensors of a folder changed in place."""
+    """Change the tensors of a folder in place."""
     path = folder / "model.safetensors"
     tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
     change(tensors)

@@ -9,20 +9,20 @@ import torch
 from torch import Tensor
 
 from softlook.weights import to_hugging_face
-from softlook.weights.families import FAMILIES
-from softlook.weights.family import Family
+from softlook.weights.architectures import ARCHITECTURES
+from softlook.weights.architectures.base import HFArchitecture
 from tests.models.tiny import TINY
 
 VALUES: tuple[Any, ...] = (0, -1, 1, 2, 3, 7, 0.5, True, False, "relu", None, [], {}, 10**12)
 NAMES = ("GPT", "GPT untied", "Llama", "Bert", "Bert without segments", "Transformer pre-norm", "T5", "T5 v1.1", "ViT")
 
 
-def families() -> dict[str, tuple[str, Family]]:
+def families() -> dict[str, tuple[str, HFArchitecture]]:
     """Models that are written for Hugging Face -> how."""
-    found: dict[str, tuple[str, Family]] = {}
+    found: dict[str, tuple[str, HFArchitecture]] = {}
     for name in NAMES:
         model = TINY[name].build()
-        family = next((family for family in FAMILIES if family.writes(model)), None)
+        family = next((family for family in ARCHITECTURES if family.can_export(model)), None)
         if family is not None:
             found[name] = (name, family)
     return found
@@ -32,10 +32,10 @@ def written(name: str, folder: Path) -> Path:
     return to_hugging_face(TINY[name].build(), folder)
 
 
-def configs(folder: Path, family: Family) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+def configs(folder: Path, family: HFArchitecture) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """(field, value, the whole config): each field that changes numbers, set to values that may make no sense."""
     content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    for field in sorted(family.schema.model_fields):
+    for field in sorted(family.config_class.model_fields):
         for value in VALUES:
             if content.get(field, ...) != value or type(content.get(field)) is not type(value):
                 yield field, value, {**content, field: value}

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from softlook.base.errors import WeightsError
 from softlook.weights import from_hugging_face
-from softlook.weights.families import FAMILIES
-from softlook.weights.family import Family
-from softlook.weights.files import write_file
+from softlook.weights.architectures import ARCHITECTURES
+from softlook.weights.architectures.base import HFArchitecture
 from softlook.weights.schema import ConfigWarning
+from softlook.weights.tensor_files import write_safetensors
 
 SCALARS = st.one_of(
     st.none(),
@@ -35,16 +35,16 @@ VALUES = st.recursive(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("hostile")
-    write_file({"something": torch.ones(2)}, made / "model.safetensors")
+    write_safetensors({"something": torch.ones(2)}, made / "model.safetensors")
     return made
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", ARCHITECTURES, ids=lambda family: family.name)
 @settings(max_examples=settings().max_examples // 4)  # there are many families
 @given(data=st.data())
-def test_a_config_is_read_or_refused_and_never_worse(family: Family, folder: Path, data: Any) -> None:
-    fields = data.draw(st.dictionaries(st.sampled_from(sorted(family.schema.model_fields)), VALUES, max_size=5))
-    head = data.draw(st.sampled_from(sorted(family.architectures)))
+def test_a_config_is_read_or_refused_and_never_worse(family: HFArchitecture, folder: Path, data: Any) -> None:
+    fields = data.draw(st.dictionaries(st.sampled_from(sorted(family.config_class.model_fields)), VALUES, max_size=5))
+    head = data.draw(st.sampled_from(sorted(family.head_by_class)))
     small = {
         "num_hidden_layers": 1,
         "n_layer": 1,

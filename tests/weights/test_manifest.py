@@ -8,7 +8,7 @@ import pytest
 
 from softlook.base.errors import WeightsError
 from softlook.weights import load
-from softlook.weights.manifest import MANIFEST, verify
+from softlook.weights.manifest import MANIFEST_FILE, verify_manifest
 from tests.weights.folders import checkpoint
 
 EVERY_BIT, SOME_BITS = ("manifest.json", "softlook.json", "tokenizer.json"), "model.safetensors"
@@ -31,7 +31,7 @@ def flip(path: Path, bit: int) -> None:
 def noticed(folder: Path, name: str) -> bool:
     """Is it noticed that this file has changed?"""
     try:
-        verify(folder)
+        verify_manifest(folder)
     except WeightsError as fault:
         return name in str(fault)
     return False
@@ -55,21 +55,21 @@ def content_noticed(folder: Path, name: str, content: bytes) -> bool:
 
 
 @pytest.mark.parametrize("name", EVERY_BIT)
-def test_every_single_bit_that_flips_is_noticed(name: str, folder: Path) -> None:
+def test_every_flipped_bit_is_detected(name: str, folder: Path) -> None:
     bits = range(8 * (folder / name).stat().st_size)
     assert not [bit for bit in bits if not flip_noticed(folder, name, bit)]
-    verify(folder)
+    verify_manifest(folder)
 
 
-def test_bits_that_flip_in_the_weights_are_noticed(folder: Path) -> None:
+def test_flipped_bits_in_the_weights_are_detected(folder: Path) -> None:
     everywhere, header = range(8 * (folder / SOME_BITS).stat().st_size), range(8 * 200)
     bits = [*random.Random(0).sample(everywhere, 1500), *random.Random(1).sample(header, 500)]
     assert not [bit for bit in bits if not flip_noticed(folder, SOME_BITS, bit)]
-    verify(folder)
+    verify_manifest(folder)
 
 
 @pytest.mark.parametrize("name", [*EVERY_BIT, SOME_BITS])
-def test_a_file_cut_anywhere_is_noticed(name: str, folder: Path) -> None:
+def test_a_truncated_file_is_detected(name: str, folder: Path) -> None:
     content = (folder / name).read_bytes()
     places = random.Random(0).sample(range(len(content)), min(len(content), 150))
     assert all(content_noticed(folder, name, content[:place]) for place in places)
@@ -78,7 +78,7 @@ def test_a_file_cut_anywhere_is_noticed(name: str, folder: Path) -> None:
 def test_a_flipped_bit_keeps_a_model_from_being_loaded(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "ours")
     flip(folder / SOME_BITS, 8 * 5000)
-    digests = r"Its digest was [0-9a-f]{64}, and is [0-9a-f]{64}. Take another copy."
+    digests = r"Expected SHA-256 [0-9a-f]{64}, got [0-9a-f]{64}. Use another copy."
     with pytest.raises(WeightsError, match=rf"model.safetensors is not what was saved: .*{digests}"):
         load(folder)
 
@@ -88,16 +88,16 @@ def test_a_flipped_bit_keeps_a_model_from_being_loaded(tmp_path: Path) -> None:
     [
         lambda text: text.replace("\n", "\r\n"),
         lambda text: text + " ",
-        lambda text: text.replace('"format": 1,', '"format": 1, "format": 1,'),
+        lambda text: text.replace('"format": 2,', '"format": 2, "format": 2,'),
         lambda text: text.replace('  "files"', '  "note": "hello",\n  "files"'),
         lambda text: text.replace("model.safetensors", "model.safetensorz"),
     ],
     ids=["other line ends", "a space more", "a key twice", "a key more", "another name"],
 )
-def test_a_manifest_that_was_rewritten_is_noticed(change: Callable[[str], str], folder: Path) -> None:
-    text = (folder / MANIFEST).read_text(encoding="utf-8")
+def test_a_rewritten_manifest_is_detected(change: Callable[[str], str], folder: Path) -> None:
+    text = (folder / MANIFEST_FILE).read_text(encoding="utf-8")
     assert change(text) != text
-    assert content_noticed(folder, MANIFEST, change(text).encode())
+    assert content_noticed(folder, MANIFEST_FILE, change(text).encode())
 
 
 def test_two_files_that_were_swapped_are_noticed(tmp_path: Path) -> None:

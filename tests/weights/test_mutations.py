@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from softlook.base.errors import WeightsError
 from softlook.weights import from_hugging_face, load, save
-from softlook.weights.checkpoint import CONFIG
-from softlook.weights.family import Family
-from softlook.weights.files import SINGLE
-from softlook.weights.manifest import MANIFEST, write_manifest
+from softlook.weights.architectures.base import HFArchitecture
+from softlook.weights.checkpoint import CONFIG_FILE
+from softlook.weights.manifest import MANIFEST_FILE, write_manifest
 from softlook.weights.schema import ConfigWarning
+from softlook.weights.tensor_files import SINGLE_FILE
 from tests.models.tiny import TINY, Tiny
 from tests.weights.mutations import VALUES, configs, families, tensors, written
 
@@ -31,7 +31,7 @@ OWN = [
 
 
 @pytest.mark.parametrize(("name", "family"), THEIRS)
-def test_a_changed_config_of_hugging_faces_is_read_or_refused(name: str, family: Family, tmp_path: Path) -> None:
+def test_a_changed_hugging_face_config_is_loaded_or_refused(name: str, family: HFArchitecture, tmp_path: Path) -> None:
     folder = written(name, tmp_path / "theirs")
     read = 0
     for field, value, content in configs(folder, family):
@@ -50,9 +50,11 @@ def test_a_changed_config_of_hugging_faces_is_read_or_refused(name: str, family:
 
 
 @pytest.mark.parametrize(("name", "family"), THEIRS)
-def test_a_spoilt_tensor_of_hugging_faces_is_refused(name: str, family: Family, tmp_path: Path) -> None:
+def test_an_invalid_tensor_in_a_hugging_face_folder_is_refused(
+    name: str, family: HFArchitecture, tmp_path: Path
+) -> None:
     folder = written(name, tmp_path / "theirs")
-    path = folder / SINGLE
+    path = folder / SINGLE_FILE
     for what, spoilt in tensors(load_file(path)):
         save_file(spoilt, path, metadata={"format": "pt"})
         with pytest.raises(WeightsError):
@@ -60,24 +62,24 @@ def test_a_spoilt_tensor_of_hugging_faces_is_refused(name: str, family: Family, 
             pytest.fail(what)
 
 
-def test_a_config_without_words_is_refused(tmp_path: Path) -> None:
+def test_a_config_with_an_empty_vocabulary_is_refused(tmp_path: Path) -> None:
     folder = written("GPT", tmp_path / "theirs")
     content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_text(json.dumps({**content, "vocab_size": 0}), encoding="utf-8")
-    with pytest.raises(WeightsError, match="vocab_size: Input should be greater than 0; 0 came"):
+    with pytest.raises(WeightsError, match="vocab_size: Input should be greater than 0, got 0"):
         from_hugging_face(folder)
 
 
 @pytest.mark.parametrize("tiny", OWN)
-def test_a_changed_config_of_a_checkpoint_is_read_or_refused(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_changed_checkpoint_config_is_loaded_or_refused(tiny: Tiny, tmp_path: Path) -> None:
     """The digests are made anew, as somebody would who edits a checkpoint; as it is, they refuse any change."""
     folder = save(tiny.build(), tmp_path / "ours")
-    content: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     for field in fields(tiny.config):
         for value in VALUES:
             changed = {**content, "config": {**content["config"], field.name: value}}
-            (folder / CONFIG).write_text(json.dumps(changed), encoding="utf-8")
-            (folder / MANIFEST).unlink()
+            (folder / CONFIG_FILE).write_text(json.dumps(changed), encoding="utf-8")
+            (folder / MANIFEST_FILE).unlink()
             write_manifest(folder)
             try:
                 model = load(folder)
@@ -87,12 +89,12 @@ def test_a_changed_config_of_a_checkpoint_is_read_or_refused(tiny: Tiny, tmp_pat
 
 
 @pytest.mark.parametrize("tiny", OWN)
-def test_a_spoilt_tensor_of_a_checkpoint_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+def test_an_invalid_tensor_in_a_checkpoint_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     folder = save(tiny.build(), tmp_path / "ours")
-    path = folder / SINGLE
+    path = folder / SINGLE_FILE
     for what, spoilt in tensors(load_file(path)):
         save_file(spoilt, path, metadata={"format": "pt"})
-        (folder / MANIFEST).unlink()
+        (folder / MANIFEST_FILE).unlink()
         write_manifest(folder)
         with pytest.raises(WeightsError):
             load(folder)

@@ -12,19 +12,21 @@ from torch import nn
 from torch.nn import functional as F
 
 from softlook.base.errors import WeightsError
-from softlook.blocks import Mixing, RMSNorm, add_lora, merge_lora
-from softlook.models import GPT, GPTConfig, Llama, LlamaConfig, Stretch
-from softlook.models.llama import scaling_of
+from softlook.blocks import AttentionCore, RMSNorm, add_lora, merge_lora
+from softlook.models import GPT, GPTConfig, Llama, LlamaConfig, RopeScaling
+from softlook.models.llama import frequency_scaling
 from softlook.ops.scores import cosine
 from softlook.weights import load, save, to_hugging_face
-from softlook.weights.ctranslate2 import to_ctranslate2
-from softlook.weights.onnx import to_onnx
-from softlook.weights.peft import to_peft
-from softlook.weights.structure import alike, check_structure
+from softlook.weights.formats.ctranslate2 import to_ctranslate2
+from softlook.weights.formats.onnx import to_onnx
+from softlook.weights.formats.peft import to_peft
+from softlook.weights.structure import check_structure, equivalent
 from tests.models.tiny import TINY, Tiny
 
-SMALL = GPTConfig(vocab=4, context=8, dim=16, depth=2, heads=2)
-LONG = LlamaConfig(vocab=5, dim=16, depth=1, heads=2, stretch=Stretch(kind="llama3", factor=4.0, context=8))
+SMALL = GPTConfig(vocab_size=4, context=8, dim=16, depth=2, heads=2)
+LONG = LlamaConfig(
+    vocab_size=5, dim=16, depth=1, heads=2, rope_scaling=RopeScaling(rope_type="llama3", factor=4.0, original_context=8)
+)
 Change = Callable[[Any], None]
 
 
@@ -35,7 +37,7 @@ def put(path: str, value: Any) -> Change:
 
 
 def untied(model: Any) -> None:
-    model.head.weight = nn.Parameter(model.head.weight.detach().clone())
+    model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach().clone())
 
 
 def shared(model: Any) -> None:
@@ -44,22 +46,25 @@ def shared(model: Any) -> None:
 
 CHANGES: dict[str, tuple[Change, str]] = {
     "mixing": (
-        put("blocks.0.attend.mix", Mixing(score=cosine(0.1), sink=0.0, softcap=3.0, dropout=0.1)),
-        r"blocks\.0\.attend\.mix\.softcap is 3\.0",
+        put("blocks.0.attn.core", AttentionCore(score=cosine(0.1), sink=0.0, softcap=3.0, dropout=0.1)),
+        r"blocks\.0\.attn\.core\.softcap is 3\.0",
     ),
-    "score": (put("blocks.1.attend.mix.score", cosine(0.1)), r"blocks\.1\.attend\.mix\.score is Cosine"),
-    "scale": (put("blocks.1.attend.mix.scale", 1.0), r"blocks\.1\.attend\.mix\.scale is 1\.0"),
-    "sink": (put("blocks.1.attend.mix.sink", 0.0), r"blocks\.1\.attend\.mix\.sink is 0\.0"),
-    "attention dropout": (put("blocks.1.attend.mix.dropout", 0.5), r"mix\.dropout is 0\.5"),
-    "dropout": (put("drop.p", 0.3), r"drop\.p is 0\.3"),
-    "eps": (put("norm.eps", 1e-3), r"norm\.eps is 0\.001"),
-    "norm": (put("norm", RMSNorm(16)), r"norm is a RMSNorm, where the config makes it a LayerNorm"),
-    "activation": (put("blocks.0.feed.act", F.relu), r"blocks\.0\.feed\.act is <function relu"),
-    "forward": (put("blocks.0.feed.forward", lambda x: x), r"blocks\.0\.feed\.forward is set on the instance"),
-    "wider": (put("blocks.0.feed.to_hidden", nn.Linear(16, 65)), r"blocks\.0\.feed\.to_hidden\.out_features is 65"),
-    "no bias": (put("blocks.0.feed.to_out.bias", None), r"blocks\.0\.feed\.to_out\.bias has the shape None"),
-    "part": (put("blocks.0.feed.more", nn.Identity()), r"blocks\.0\.feed has other parts than the config makes: more"),
-    "untied": (untied, r"head\.weight is a tensor of its own, where the config makes it tied to tokens"),
+    "score": (put("blocks.1.attn.core.score", cosine(0.1)), r"blocks\.1\.attn\.core\.score is Cosine"),
+    "scale": (put("blocks.1.attn.core.scale", 1.0), r"blocks\.1\.attn\.core\.scale is 1\.0"),
+    "sink": (put("blocks.1.attn.core.sink", 0.0), r"blocks\.1\.attn\.core\.sink is 0\.0"),
+    "attention dropout": (put("blocks.1.attn.core.dropout", 0.5), r"core\.dropout is 0\.5"),
+    "dropout": (put("dropout.p", 0.3), r"dropout\.p is 0\.3"),
+    "eps": (put("final_norm.eps", 1e-3), r"final_norm\.eps is 0\.001"),
+    "norm": (put("final_norm", RMSNorm(16)), r"final_norm is a RMSNorm, but the config gives a LayerNorm"),
+    "activation": (put("blocks.0.ffn.activation", F.relu), r"blocks\.0\.ffn\.activation is <function relu"),
+    "forward": (put("blocks.0.ffn.forward", lambda x: x), r"blocks\.0\.ffn\.forward is set on the instance"),
+    "wider": (put("blocks.0.ffn.to_up", nn.Linear(16, 65)), r"blocks\.0\.ffn\.to_up\.out_features is 65"),
+    "no bias": (put("blocks.0.ffn.to_out.bias", None), r"blocks\.0\.ffn\.to_out\.bias has shape None"),
+    "part": (
+        put("blocks.0.ffn.more", nn.Identity()),
+        r"blocks\.0\.ffn has other submodules than the config gives: more",
+    ),
+    "untied": (untied, r"lm_head\.weight is untied, but the config gives tied to token_embedding"),
     "shared": (
         shared,
         r"blocks\.1\..* is tied to blocks\.0\.",
@@ -74,7 +79,7 @@ WRITERS: dict[str, Callable[[nn.Module, Path], Any]] = {
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=list(WRITERS))
 @pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=list(CHANGES))
-def test_a_model_whose_parts_were_exchanged_is_refused(
+def test_a_model_with_replaced_modules_is_refused(
     change: Change, message: str, write: Callable[[nn.Module, Path], Any], tmp_path: Path
 ) -> None:
     model = GPT(SMALL)
@@ -85,45 +90,47 @@ def test_a_model_whose_parts_were_exchanged_is_refused(
 
 
 @pytest.mark.parametrize("tiny", TINY.values(), ids=str)
-def test_every_model_is_what_its_config_says(tiny: Tiny) -> None:
+def test_every_model_matches_its_config(tiny: Tiny) -> None:
     model = tiny.build()
     assert check_structure(model) == tiny.model.__name__
     assert check_structure(model.train().half().requires_grad_(False)) == tiny.model.__name__
 
 
-def test_what_changes_no_answer_may_change(tmp_path: Path) -> None:
+def test_changes_without_effect_on_outputs_are_allowed(tmp_path: Path) -> None:
     model = GPT(SMALL).eval()
     for module in model.modules():
-        if isinstance(module, Mixing):
+        if isinstance(module, AttentionCore):
             module.backend = "reference"
             module.register_forward_hook(lambda *seen: None)
     vars(model)["note"] = "mine"
     assert load(save(model, tmp_path / "model")).config == SMALL
 
 
-def test_adapters_are_no_difference_but_what_is_around_them_is(tmp_path: Path) -> None:
-    model = Llama(LlamaConfig(vocab=5, dim=16, depth=1, heads=2))
+def test_lora_adapters_are_allowed_but_other_changes_are_not(tmp_path: Path) -> None:
+    model = Llama(LlamaConfig(vocab_size=5, dim=16, depth=1, heads=2))
     add_lora(model, rank=2)
     save(model, tmp_path / "whole")
     to_peft(model, tmp_path / "adapters")
-    model.blocks[0].attend.mix.softcap = 2.0  # pyright: ignore
+    model.blocks[0].attn.core.softcap = 2.0  # pyright: ignore
     with pytest.raises(WeightsError, match="softcap is 2.0"):
         to_peft(model, tmp_path / "other adapters")
-    model.blocks[0].attend.mix.softcap = None  # pyright: ignore
+    model.blocks[0].attn.core.softcap = None  # pyright: ignore
     merge_lora(model)
     assert check_structure(model) == "Llama"
 
 
-def test_functions_are_compared_by_what_they_do() -> None:
-    one, same, other = (scaling_of(Stretch(kind="llama3", factor=f, context=8)) for f in (4.0, 4.0, 8.0))
-    assert alike(one, same) and not alike(one, other)
+def test_functions_are_compared_by_their_code() -> None:
+    one, same, other = (
+        frequency_scaling(RopeScaling(rope_type="llama3", factor=f, original_context=8)) for f in (4.0, 4.0, 8.0)
+    )
+    assert equivalent(one, same) and not equivalent(one, other)
     model = Llama(LONG)
-    model.scaling = other
+    model.frequency_scaling = other
     with pytest.raises(WeightsError, match="scaling is "):
         check_structure(model)
 
 
-def test_onnx_writes_what_is_computed_whatever_the_config_says(tmp_path: Path) -> None:
+def test_onnx_exports_the_computation_whatever_the_config(tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     model = GPT(SMALL).eval()
     with torch.no_grad():
@@ -131,8 +138,8 @@ def test_onnx_writes_what_is_computed_whatever_the_config_says(tmp_path: Path) -
             parameter.add_(torch.randn_like(parameter) * 0.3)
         plain = model(torch.tensor([[1, 2, 3]]))
         CHANGES["mixing"][0](model)
-        wanted = model.eval()(torch.tensor([[1, 2, 3]]))
-    assert (plain - wanted).abs().max() > 1e-3
+        expected = model.eval()(torch.tensor([[1, 2, 3]]))
+    assert (plain - expected).abs().max() > 1e-3
     session = runtime.InferenceSession(str(to_onnx(model, tmp_path / "model") / "model.onnx"))
     given = session.run(None, {"ids": np.array([[1, 2, 3]])})[0]
-    torch.testing.assert_close(torch.from_numpy(given), wanted, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(torch.from_numpy(given), expected, atol=1e-4, rtol=1e-4)

@@ -1,1 +1,1 @@
-"""Words everyone shares: errors and the legend of shape letters."""
+"""Shared basics: errors, shapes, tensors, memory, version."""

@@ -1,12 +1,16 @@
-"""Errors say what was wanted, what came, and what to do. All are ValueErrors."""
+"""Error classes, and text from outside made safe for a terminal.
+
+Messages state what was expected, what was given and what to do. All classes are ValueErrors.
+"""
 
 from os import PathLike, fspath
+from unicodedata import category, east_asian_width
 
-from softlook.base.excerpt import escaped, pointed
+EXCERPT_WIDTH = 72
 
 
 class ShapeError(ValueError):
-    """A tensor's sizes do not fit the others.
+    """The shapes of tensors do not match.
 
     >>> import torch, softlook
     >>> query, key, value = torch.randn(1, 4, 2, 8), torch.randn(1, 3, 2, 8), torch.randn(1, 3, 2, 8)
@@ -17,39 +21,39 @@ class ShapeError(ValueError):
 
 
 class MaskError(ValueError):
-    """A mask or a bias does not fit the map it is laid over.
+    """A mask or a bias does not fit the attention map.
 
     >>> import softlook
     >>> softlook.masks.window(-1)
     Traceback (most recent call last):
-    softlook.base.errors.MaskError: window wants left >= 0, or None for without end; -1 came
+    softlook.base.errors.MaskError: window expects left >= 0 or None, got -1
     """
 
 
 class DtypeError(ValueError):
-    """A tensor holds a kind of number, or lives on a device, that the operation cannot work with.
+    """A tensor has an unsupported dtype or device.
 
     >>> import torch
     >>> from softlook.ops.bias import as_bias
     >>> as_bias(torch.ones(2, 2, dtype=torch.bool))
     Traceback (most recent call last):
-    softlook.base.errors.DtypeError: a bias holds numbers to add to the scores; this one holds torch.bool. ...
+    softlook.base.errors.DtypeError: a bias is added to the scores and expects a floating-point dtype, got ...
     """
 
 
 class BackendError(ValueError):
-    """The path asked for cannot answer this question.
+    """The requested backend does not support the arguments.
 
     >>> import torch, softlook
     >>> query = key = value = torch.randn(1, 1, 2, 8)
     >>> softlook.attention(query, key, value, softcap=30.0, backend="sdpa")
     Traceback (most recent call last):
-    softlook.base.errors.BackendError: backend='sdpa' cannot answer this: torch's kernels have no soft cap. ...
+    softlook.base.errors.BackendError: backend='sdpa' does not support this: torch's kernels have no softcap. ...
     """
 
 
 class ConfigError(ValueError):
-    """The sizes of a layer or a model do not go together.
+    """The configuration of a layer, a model or a run is invalid.
 
     >>> from softlook.blocks import SelfAttention
     >>> SelfAttention(10, heads=4)
@@ -59,27 +63,27 @@ class ConfigError(ValueError):
 
 
 class WeightsError(ValueError):
-    """A folder does not hold the weights that were expected of it.
+    """A checkpoint is missing, damaged or of another architecture.
 
     >>> from softlook import weights
-    >>> weights.load("no/such/folder")
+    >>> weights.load("no/such/run_dir")
     Traceback (most recent call last):
     softlook.base.errors.WeightsError: no/such/folder is not a folder...
     """
 
 
 class DiskError(WeightsError):
-    """The disk, not what lies on it, stands in the way: no permission, no room, or a name that is taken.
+    """The file system refuses: no permission, no space, or an existing file.
 
     >>> from softlook import models, weights
-    >>> weights.save(models.GPT(models.GPTConfig(vocab=10, context=8, dim=16, depth=1, heads=2)), ".")
+    >>> weights.save(models.GPT(models.GPTConfig(vocab_size=10, context=8, dim=16, depth=1, heads=2)), ".")
     Traceback (most recent call last):
     softlook.base.errors.DiskError: . exists already, and softlook overwrites nothing. Choose another name.
     """
 
 
 class DataError(ValueError):
-    """A file does not hold the data that were expected of it: what is wrong, where, why that matters, what to do.
+    """A data file is invalid: what is wrong, where, why it matters and how to fix it.
 
     >>> raise DataError("this quote is never closed", file="a.csv", line=3, column=3, excerpt='4,"fine')
     Traceback (most recent call last):
@@ -99,45 +103,86 @@ class DataError(ValueError):
         why: str = "",
         help: str = "",
     ) -> None:
-        super().__init__(what)  # alone, so that the error survives the way from one process to another
+        super().__init__(what)  # one argument, so that the error can be pickled between processes
         self.what, self.why, self.help = what, why, help
         self.file = None if file is None else fspath(file)
         self.line, self.column, self.excerpt = line, column, excerpt
 
     @property
-    def place(self) -> str:
-        """file, file:line or file:line:column, as editors and terminals know how to follow it."""
+    def location(self) -> str:
+        """file, file:line or file:line:column, which editors and terminals turn into links."""
         parts = (self.file, self.line, self.column)
         known = parts[: parts.index(None)] if None in parts else parts
-        return ":".join(escaped(str(part)) for part in known)
+        return ":".join(escape_control(str(part)) for part in known)
 
     def __str__(self) -> str:
-        told = [": ".join(filter(None, (self.place, _told(self.what))))]
+        lines = [": ".join(filter(None, (self.location, _escape_lines(self.what))))]
         if self.excerpt:
-            told += [f"    {row}" for row in pointed(self.excerpt, self.column).split("\n")]
-        told += [f"why: {escaped(self.why)}"] * bool(self.why)
-        told += [f"help: {escaped(self.help)}"] * bool(self.help)
-        return "\n".join(told)
+            lines += [f"    {row}" for row in excerpt_with_caret(self.excerpt, self.column).split("\n")]
+        lines += [f"why: {escape_control(self.why)}"] * bool(self.why)
+        lines += [f"help: {escape_control(self.help)}"] * bool(self.help)
+        return "\n".join(lines)
 
 
 class TrainingError(ValueError):
-    """A run cannot go on: its numbers are no numbers, or its folder belongs to another run."""
+    """A training run cannot continue: its loss is not finite, or its run directory belongs to another run."""
 
 
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-"""What torch says on a CPU, where its error is a plain RuntimeError."""
+OUT_OF_MEMORY_MESSAGES = ("out of memory", "can't allocate memory", "not enough memory")
+"""Messages of torch's CPU allocator, which raises a plain RuntimeError."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that an allocation failed. torch's own class is known by its name: torch may not be loaded.
+    """Return whether an error reports a failed allocation. Matches torch's class by name: torch may not be imported.
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory")), is_out_of_memory(ValueError())
     (True, False)
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and any(message in str(error) for message in OUT_OF_MEMORY)
+    return isinstance(error, RuntimeError) and any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES)
 
 
-def _told(words: str) -> str:
-    return "\n".join(map(escaped, words.split("\n")))
+def _escape_lines(text: str) -> str:
+    return "\n".join(map(escape_control, text.split("\n")))
+
+
+def escape_control(text: str) -> str:
+    """Escape every character that is invisible or moves others, so that text cannot act on a terminal.
+
+    >>> print(escape_control("red \\x1b[31m, backwards \\u202e, half \\ud800, and a byte \\udcff"))
+    red \\x1b[31m, backwards \\u202e, half \\ud800, and a byte \\xff
+    """
+    return text if text.isprintable() else "".join(map(_escape_character, text))
+
+
+def excerpt_with_caret(line: str, column: int | None = None) -> str:
+    """Return the part of a line around a column, counted from 1, with a caret below it.
+
+    >>> print(excerpt_with_caret('4,"fine', column=3))
+    4,"fine
+      ^
+    """
+    if column is None:
+        return _excerpt(line, 0)
+    start = max(0, min(column - 1 - EXCERPT_WIDTH // 2, len(line) - EXCERPT_WIDTH))
+    before = "..." * (start > 0) + escape_control(line[start : column - 1])
+    return f"{_excerpt(line, start)}\n{' ' * sum(map(_cells, before))}^"
+
+
+def _excerpt(line: str, start: int) -> str:
+    stop = start + EXCERPT_WIDTH
+    return "..." * (start > 0) + escape_control(line[start:stop]) + "..." * (stop < len(line))
+
+
+def _escape_character(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # surrogateescape: a byte that could not be decoded
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character if character.isprintable() else ascii(character)[1:-1]
+
+
+def _cells(character: str) -> int:
+    """Terminal cells that a character takes."""
+    if category(character) in ("Mn", "Me"):
+        return 0
+    return 2 if east_asian_width(character) in "WF" else 1

@@ -1,4 +1,4 @@
-"""How much memory there is, and whether a model can be trained in it."""
+"""Device memory, and whether a model can be trained in it."""
 
 import os
 
@@ -7,18 +7,18 @@ import torch
 from softlook.base.errors import ConfigError
 
 TRAINING_BYTES = 16
-"""Bytes for each parameter that learns: itself, its gradient and two moments of Adam, in single precision."""
+"""Bytes per trained parameter: weight, gradient and two Adam moments in float32."""
 
 
 def total_memory(device: torch.device) -> int:
-    """Bytes of memory that a device has in all."""
+    """Return the total memory of a device in bytes."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def check_trainable(parameters: int, device: torch.device) -> None:
-    """Raise ConfigError where a model of so many parameters cannot be trained in the memory of the device.
+    """Raise ConfigError if a model of this size cannot be trained in the memory of the device.
 
     >>> check_trainable(10**15, torch.device("cpu"))
     Traceback (most recent call last):
@@ -28,5 +28,5 @@ def check_trainable(parameters: int, device: torch.device) -> None:
     if needed > total:
         raise ConfigError(
             f"training {parameters:,} parameters takes at least {needed / 1e9:,.1f} GB, and {device.type} has "
-            f"{total / 1e9:,.1f} GB. Choose a smaller size.dim, size.hidden or size.depth."
+            f"{total / 1e9:,.1f} GB. Reduce size.dim, size.hidden or size.depth."
         )

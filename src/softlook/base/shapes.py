@@ -1,15 +1,13 @@
-"""THE legend: one letter, one meaning, in every file.
+"""Shape letters of the library, and tiles of an attention map.
 
-    B  batch            T  queries          S  keys
-    C  model width      H  query heads      G  key/value heads (H = G * R)
-    R  heads per group  D  head width       E  value width
-    M  hidden width     V  vocabulary       L  layers
-    N  rows of a table  J  columns          K  classes      P  patches or relative positions
+    B  batch              T  queries          S  keys
+    C  model dimension    H  query heads      G  key/value heads (H = G * R)
+    R  group size         D  head dimension   E  value dimension
+    M  FFN dimension      V  vocabulary       L  layers
+    N  table rows         J  columns          K  classes      P  patches or relative positions
 
-A query and a key are lined up so that the *last* query sits at the *last* key:
-query i stands at position i + (S - T). With T = S that is simply i.
-
-A small letter is a part of the large one: `t` rows of the T queries, `s` of the S keys.
+The *last* query is aligned with the *last* key: query i is at position i + (S - T), which is i where T = S.
+A lower-case letter is a part of the upper-case one: `t` of the T queries, `s` of the S keys.
 """
 
 from dataclasses import dataclass
@@ -19,51 +17,62 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Span:
-    """A range whose ends are not known yet: while a model is exported, sizes are symbols, which no range can hold."""
+class SymbolicRange:
+    """A range with symbolic bounds: `torch.export` sizes are symbols, which `range` cannot hold."""
 
     start: int
     stop: int
 
 
-def span(start: int, stop: int) -> range:
-    """From `start` up to, not including, `stop`."""
-    return Span(start, stop) if torch.compiler.is_exporting() else range(start, stop)  # pyright: ignore[reportReturnType]
+def make_range(start: int, stop: int) -> range:
+    """Return the half-open range [start, stop), symbolic while exporting."""
+    if torch.compiler.is_exporting():
+        return SymbolicRange(start, stop)  # pyright: ignore[reportReturnType]
+    return range(start, stop)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Tile:
-    """A rectangle of the B x H x T x S map: which part of it is being worked on."""
+    """A rectangular part of the (B, H, T, S) attention map. Treat it as immutable."""
 
     batch: range
     heads: range
     rows: range
     columns: range
     queries: int
-    """T, of the whole map."""
+    """T of the whole map."""
     keys: int
-    """S, of the whole map."""
+    """S of the whole map."""
     device: torch.device
 
     @staticmethod
     def whole(sizes: tuple[int, int, int, int], device: torch.device) -> "Tile":
-        """The tile that is the whole map."""
+        """Return the tile that covers the whole map."""
         B, H, T, S = sizes
-        return Tile(span(0, B), span(0, H), span(0, T), span(0, S), T, S, device)
+        if torch.compiler.is_exporting():
+            return Tile(make_range(0, B), make_range(0, H), make_range(0, T), make_range(0, S), T, S, device)
+        return Tile(range(B), range(H), range(T), range(S), T, S, device)
 
     @property
     def shift(self) -> int:
-        """What turns a query's number into its position among the keys."""
+        """S - T, the offset from a query's index to its position among the keys."""
         return self.keys - self.queries
 
     def indices(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Batch, head, query and key numbers, shaped to broadcast to the tile."""
-        ranges = (self.batch, self.heads, self.rows, self.columns)
-        numbers = [torch.arange(r.start, r.stop, device=self.device) for r in ranges]
-        b, h, i, j = (n.view([-1 if axis == own else 1 for axis in range(4)]) for own, n in enumerate(numbers))
-        return b, h, i, j
+        """Return batch, head, query and key indices, shaped to broadcast to the tile."""
+        return (
+            torch.arange(self.batch.start, self.batch.stop, device=self.device).view(-1, 1, 1, 1),
+            torch.arange(self.heads.start, self.heads.stop, device=self.device).view(1, -1, 1, 1),
+            *self.query_key_indices(),
+        )
+
+    def query_key_indices(self) -> tuple[Tensor, Tensor]:
+        """Return query indices (1, 1, t, 1) and key indices (1, 1, 1, s)."""
+        rows = torch.arange(self.rows.start, self.rows.stop, device=self.device)
+        columns = torch.arange(self.columns.start, self.columns.stop, device=self.device)
+        return rows.view(1, 1, -1, 1), columns.view(1, 1, 1, -1)
 
     def distances(self) -> Tensor:
-        """How far each key lies behind its query: positive looks back, negative ahead. (t, s)"""
+        """Return query position minus key position: positive for past keys, negative for future ones. (t, s)"""
         rows = torch.arange(self.rows.start, self.rows.stop, device=self.device) + self.shift
         return rows[:, None] - torch.arange(self.columns.start, self.columns.stop, device=self.device)

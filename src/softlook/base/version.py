@@ -1,3 +1,3 @@
-"""Which softlook this is: said once, here, so that a plain checkout knows it too."""
+"""The version of softlook."""
 
 VERSION = "0.1.0"

@@ -1,8 +1,4 @@
-"""Which words of the source does a state want now? The look-up of a recurrent decoder: one head, one query a step.
-
-What is compared (`by_dot`, `by_general`, `by_concat`) and where it is looked for (`Everywhere`, `Monotonic`,
-`Predicted`) are parts.
-"""
+"""Alignment of recurrent decoders (Bahdanau, Luong)."""
 
 from dataclasses import dataclass
 
@@ -11,61 +7,61 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
-from softlook.blocks.attention import Mixing
+from softlook.blocks.attention import AttentionCore
 from softlook.ops.masks import Mask, dense, padding
 from softlook.ops.scores import dot
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
-    """A sequence that was read and can be looked up in. Keys are made once, not at every step."""
+class EncodedSource:
+    """An encoded source sequence, with keys computed once."""
 
     key: Float[Tensor, "B 1 S A"]
     value: Float[Tensor, "B 1 S E"]
     lengths: Int[Tensor, " B"]
-    """How many of the S words are there."""
+    """Number of tokens of each row."""
     last: Float[Tensor, "B M"]
-    """The state in which reading ended."""
+    """The final state of the encoder."""
     mask: Mask | None = None
-    """Hides what only fills a row up, where rows differ in length."""
+    """Padding mask, if rows differ in length."""
 
-    def select(self, rows: Int[Tensor, " N"]) -> "Source":
-        """These rows of the batch, in this order; a row may come several times or not at all."""
+    def reorder(self, rows: Int[Tensor, " N"]) -> "EncodedSource":
+        """Select rows of the batch, in this order; a row may occur several times or not at all."""
         lengths = self.lengths[rows]
         mask = None if self.mask is None else padding(lengths)
-        return Source(self.key[rows], self.value[rows], lengths, self.last[rows], mask)
+        return EncodedSource(self.key[rows], self.value[rows], lengths, self.last[rows], mask)
 
 
-class Everywhere(nn.Module):
-    """Global attention: all of the source."""
+class GlobalWindow(nn.Module):
+    """Global attention (Luong et al. 2015): all source positions."""
 
-    def forward(self, state: Float[Tensor, "B M"], source: Source, step: int) -> tuple[Mask | None, Tensor]:
-        """Where this step may look, and the values there."""
+    def forward(self, state: Float[Tensor, "B M"], source: EncodedSource, step: int) -> tuple[Mask | None, Tensor]:
+        """The mask of this step, and the values."""
         return source.mask, source.value
 
 
-class Monotonic(nn.Module):
-    """Luong's local-m: step t looks at words t - window to t + window, as though both sides kept pace.
+class LocalMonotonic(nn.Module):
+    """Luong's local-m: step t attends to source positions t - window to t + window.
 
-    Past the end of the source there may be nothing left to look at; the answer is then zeros.
+    Beyond the end of the source no position is left; the output is zeros.
 
-    >>> align, words = by_dot(1, 1, Monotonic(1)), torch.tensor([[[1.0], [2.0], [4.0], [8.0]]])
-    >>> source = Source(align.keys(words), words[:, None], torch.tensor([4]), torch.zeros(1, 1))
+    >>> align, states = dot_alignment(1, 1, LocalMonotonic(1)), torch.tensor([[[1.0], [2.0], [4.0], [8.0]]])
+    >>> source = EncodedSource(align.keys(states), states[:, None], torch.tensor([4]), torch.zeros(1, 1))
     >>> align(torch.zeros(1, 1), source, 0), align(torch.zeros(1, 1), source, 9)
     (tensor([[1.5000]]), tensor([[0.]]))
     """
 
     def __init__(self, window: int) -> None:
         super().__init__()
-        self.window = at_least_one(window)
+        self.window = check_window(window)
 
-    def forward(self, state: Float[Tensor, "B M"], source: Source, step: int) -> tuple[Mask | None, Tensor]:
-        places = torch.arange(source.value.shape[2], device=state.device)
-        return both(((places - step).abs() <= self.window)[None], source.mask), source.value
+    def forward(self, state: Float[Tensor, "B M"], source: EncodedSource, step: int) -> tuple[Mask | None, Tensor]:
+        positions = torch.arange(source.value.shape[2], device=state.device)
+        return window_mask(((positions - step).abs() <= self.window)[None], source.mask), source.value
 
 
-class Centre(nn.Module):
-    """Where in the source a state wants to look: length * sigmoid(vector . tanh(W state)), a point between words."""
+class PositionPredictor(nn.Module):
+    """Luong's aligned position: length * sigmoid(v . tanh(W state)), a real number."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -76,34 +72,34 @@ class Centre(nn.Module):
         return lengths * self.to_out(self.to_hidden(state).tanh())[:, 0].sigmoid()
 
 
-class Predicted(nn.Module):
-    """Luong's local-p: look around a centre that the state itself tells, the less the farther from it.
+class LocalPredictive(nn.Module):
+    """Luong's local-p: a window around a position predicted from the state, weighted by a Gaussian.
 
-    As published, the bell of width window / 2 is laid over the weights after the softmax, so they sum to less than
-    one. It is laid over the values here, which is the same; the map that can be watched is the one before it.
-    The hard edges of the window pass on no gradient; through the bell the centre learns.
+    As published, the Gaussian of standard deviation window / 2 multiplies the weights after the softmax, so they sum to
+    less than 1. It multiplies the values here, which is equivalent; attention maps show the weights before it. The
+    edges of the window pass no gradient: the predictor learns through the Gaussian.
 
-    >>> align, words = by_dot(2, 2, Predicted(2, window=3)), torch.randn(1, 9, 2)
-    >>> source = Source(align.keys(words), words[:, None], torch.tensor([9]), torch.zeros(1, 2))
+    >>> align, states = dot_alignment(2, 2, LocalPredictive(2, window=3)), torch.randn(1, 9, 2)
+    >>> source = EncodedSource(align.keys(states), states[:, None], torch.tensor([9]), torch.zeros(1, 2))
     >>> align(torch.randn(1, 2), source, 0).shape
     torch.Size([1, 2])
     """
 
     def __init__(self, dim: int, window: int) -> None:
         super().__init__()
-        self.centre, self.window = Centre(dim), at_least_one(window)
+        self.predictor, self.window = PositionPredictor(dim), check_window(window)
 
-    def forward(self, state: Float[Tensor, "B M"], source: Source, step: int) -> tuple[Mask | None, Tensor]:
-        centre = self.centre(state, source.lengths)
-        distance = torch.arange(source.value.shape[2], device=state.device) - centre[:, None]
-        bell = (-2 * (distance / self.window).square()).exp()  # the exponent is -distance^2 / (2 (window / 2)^2)
-        return both(distance.abs() <= self.window, source.mask), source.value * bell[:, None, :, None]
+    def forward(self, state: Float[Tensor, "B M"], source: EncodedSource, step: int) -> tuple[Mask | None, Tensor]:
+        center = self.predictor(state, source.lengths)
+        distance = torch.arange(source.value.shape[2], device=state.device) - center[:, None]
+        gaussian = (-2 * (distance / self.window).square()).exp()  # -distance^2 / (2 (window / 2)^2)
+        return window_mask(distance.abs() <= self.window, source.mask), source.value * gaussian[:, None, :, None]
 
 
 class AdditiveScore(nn.Module):
-    """vector . tanh(query + key): the small network of Bahdanau, for queries and keys that went through its weights.
+    """Bahdanau's additive score of projected queries and keys: v . tanh(query + key).
 
-    Together with the two projections before it, it is `softlook.scores.additive`.
+    With the two projections before it, it is `softlook.scores.additive`.
     """
 
     def __init__(self, width: int) -> None:
@@ -111,73 +107,72 @@ class AdditiveScore(nn.Module):
         self.vector = nn.Parameter(torch.randn(width) / width**0.5)
 
     def forward(self, query: Float[Tensor, "B H T A"], key: Float[Tensor, "B H S A"]) -> Float[Tensor, "B H T S"]:
-        numbers = torch.float64 if query.dtype == torch.float64 else torch.float32  # as for other scores
-        hidden = query.to(numbers)[..., :, None, :] + key.to(numbers)[..., None, :, :]
-        return hidden.tanh() @ self.vector.to(numbers)
+        dtype = torch.float64 if query.dtype == torch.float64 else torch.float32  # as for other scores
+        hidden = query.to(dtype)[..., :, None, :] + key.to(dtype)[..., None, :, :]
+        return hidden.tanh() @ self.vector.to(dtype)
 
 
 class Alignment(nn.Module):
-    """A state asks and the source answers: one soft look-up with one head.
+    """Attention of a recurrent decoder: one head, one query per step.
 
-    - `to_query`, `to_key`: what a state and what is read become before they are compared.
-    - `mix`: the look-up, with its score; a boundary to watch at.
-    - `span`: where to look.
+    - `to_query`, `to_key`: projections of the decoder's state and of the encoder's states.
+    - `core`: the attention function, with its score.
+    - `window`: which source positions a step attends to.
     """
 
-    def __init__(self, to_query: nn.Module, to_key: nn.Module, mix: Mixing, span: nn.Module) -> None:
+    def __init__(self, to_query: nn.Module, to_key: nn.Module, core: AttentionCore, window: nn.Module) -> None:
         super().__init__()
-        self.to_query, self.to_key, self.mix, self.span = to_query, to_key, mix, span
+        self.to_query, self.to_key, self.core, self.window = to_query, to_key, core, window
 
-    def keys(self, read: Float[Tensor, "B S E"]) -> Float[Tensor, "B 1 S A"]:
-        """What a state is compared with."""
-        return self.to_key(read)[:, None]
+    def keys(self, encoder_states: Float[Tensor, "B S E"]) -> Float[Tensor, "B 1 S A"]:
+        """Keys of the encoder's states."""
+        return self.to_key(encoder_states)[:, None]
 
-    def forward(self, state: Float[Tensor, "B M"], source: Source, step: int) -> Float[Tensor, "B E"]:
-        mask, value = self.span(state, source, step)
-        return self.mix(self.to_query(state)[:, None, None], source.key, value, mask)[:, 0, 0]
+    def forward(self, state: Float[Tensor, "B M"], source: EncodedSource, step: int) -> Float[Tensor, "B E"]:
+        mask, value = self.window(state, source, step)
+        return self.core(self.to_query(state)[:, None, None], source.key, value, mask)[:, 0, 0]
 
 
-def by_dot(dim: int, other: int, span: nn.Module) -> Alignment:
-    """Luong's dot: state . word, of one width.
+def dot_alignment(dim: int, encoder_dim: int, window: nn.Module) -> Alignment:
+    """Luong's dot score: state . encoder_state, which need one width.
 
-    >>> by_dot(4, 4, Everywhere()).keys(torch.ones(1, 3, 4)).shape
+    >>> dot_alignment(4, 4, GlobalWindow()).keys(torch.ones(1, 3, 4)).shape
     torch.Size([1, 1, 3, 4])
     """
-    if dim != other:
+    if dim != encoder_dim:
         raise ConfigError(
-            f"a dot product wants one width, but the state is {dim} wide and a word of the source {other}. "
-            "Use the general or the concat score, or read in one direction only."
+            f"the dot score requires states of equal width, got decoder {dim} and encoder {encoder_dim}. "
+            "Use the general or the concat score, or a unidirectional encoder."
         )
-    return Alignment(nn.Identity(), nn.Identity(), Mixing(score=dot()), span)
+    return Alignment(nn.Identity(), nn.Identity(), AttentionCore(score=dot()), window)
 
 
-def by_general(dim: int, other: int, span: nn.Module) -> Alignment:
-    """Luong's general: state . W . word.
+def general_alignment(dim: int, encoder_dim: int, window: nn.Module) -> Alignment:
+    """Luong's general score: state . W . encoder_state.
 
-    >>> by_general(3, 4, Everywhere()).to_query(torch.ones(1, 3)).shape
+    >>> general_alignment(3, 4, GlobalWindow()).to_query(torch.ones(1, 3)).shape
     torch.Size([1, 4])
     """
-    return Alignment(nn.Linear(dim, other, bias=False), nn.Identity(), Mixing(score=dot()), span)
+    return Alignment(nn.Linear(dim, encoder_dim, bias=False), nn.Identity(), AttentionCore(score=dot()), window)
 
 
-def by_concat(dim: int, other: int, span: nn.Module) -> Alignment:
-    """Bahdanau's additive score, which Luong calls concat: vector . tanh(W state + U word), as wide as the state.
+def concat_alignment(dim: int, encoder_dim: int, window: nn.Module) -> Alignment:
+    """Bahdanau's additive score, Luong's concat: v . tanh(W state + U encoder_state).
 
-    >>> by_concat(3, 4, Everywhere()).keys(torch.ones(1, 5, 4)).shape
+    >>> concat_alignment(3, 4, GlobalWindow()).keys(torch.ones(1, 5, 4)).shape
     torch.Size([1, 1, 5, 3])
     """
-    to_query, to_key = nn.Linear(dim, dim, bias=False), nn.Linear(other, dim, bias=False)
-    return Alignment(to_query, to_key, Mixing(score=AdditiveScore(dim)), span)
+    to_query, to_key = nn.Linear(dim, dim, bias=False), nn.Linear(encoder_dim, dim, bias=False)
+    return Alignment(to_query, to_key, AttentionCore(score=AdditiveScore(dim)), window)
 
 
-def both(seen: Tensor, mask: Mask | None) -> Mask:
-    """Words that are seen, (B or 1, S), and not hidden by a mask."""
-    window = dense(seen[:, None, None])
+def window_mask(visible: Tensor, mask: Mask | None) -> Mask:
+    """A mask of the visible positions, (B or 1, S), and of the padding."""
+    window = dense(visible[:, None, None])
     return window if mask is None else window & mask
 
 
-def at_least_one(window: int) -> int:
-    """A window that has two sides."""
+def check_window(window: int) -> int:
     if window < 1:
-        raise ConfigError(f"a local look wants a window of at least 1 word to each side; {window} came")
+        raise ConfigError(f"the window of local attention must be at least 1, got {window}")
     return window

@@ -1,68 +1,67 @@
-"""Disentangled attention, as in DeBERTa: what a token is and how far away it stands are scored apart."""
+"""Disentangled attention (DeBERTa)."""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
-from softlook.blocks.attention import Mixing, SelfAttention, head_width_of
-from softlook.blocks.memory import LayerMemory
+from softlook.blocks.attention import AttentionCore, SelfAttention, add_bias, default_head_dim
+from softlook.blocks.kv_cache import LayerCache
 from softlook.ops.bias import Bias
-from softlook.ops.dropping import Dropout
+from softlook.ops.dropout import Dropout
 from softlook.ops.masks import Mask
-from softlook.ops.positions.rotary import Phases
+from softlook.ops.positions.rotary import RotaryAngles
 
 
-class RelativePositions(nn.Module):
-    """A learned vector for each distance, both ways, the same for all layers of a stack.
+class RelativePositionEmbedding(nn.Module):
+    """DeBERTa's relative position embedding: a vector per signed distance, shared by all layers.
 
-    Distances beyond `reach` are one. With `buckets`, near distances have a vector each, and far ones share the rest of
-    the buckets in steps that grow.
+    Distances are clamped to `max_distance`. With `buckets`, near distances have a vector each, and far ones share the
+    remaining buckets in logarithmic steps.
 
-    >>> RelativePositions(8, reach=4).rows(3, torch.device("cpu"))
+    >>> RelativePositionEmbedding(8, max_distance=4).bucket_index(3, torch.device("cpu"))
     tensor([[4, 3, 2],
             [5, 4, 3],
             [6, 5, 4]])
     """
 
-    def __init__(self, dim: int, *, reach: int, buckets: int = 0, norm: nn.Module | None = None) -> None:
+    def __init__(self, dim: int, *, max_distance: int, buckets: int = 0, norm: nn.Module | None = None) -> None:
         super().__init__()
-        if buckets and not 1 <= buckets // 2 < reach - 1:
+        if buckets and not 1 <= buckets // 2 < max_distance - 1:
             raise ConfigError(
-                f"half of the buckets should be at least 1 and below reach - 1; {buckets=}, {reach=} came"
+                f"half of the buckets must be from 1 to max_distance - 2, got buckets={buckets}, "
+                f"max_distance={max_distance}"
             )
-        self.reach, self.buckets = reach, buckets
-        self.table = nn.Embedding(2 * (buckets or reach), dim)
+        self.max_distance, self.buckets = max_distance, buckets
+        self.embedding = nn.Embedding(2 * (buckets or max_distance), dim)
         self.norm = nn.Identity() if norm is None else norm
 
     def forward(self) -> Float[Tensor, "P C"]:
-        return self.norm(self.table.weight)
+        return self.norm(self.embedding.weight)
 
-    def rows(self, length: int, device: torch.device) -> Int[Tensor, "T T"]:
-        """Which vector stands for the distance from each query to each key."""
-        places = torch.arange(length, device=device)
-        distances = places[:, None] - places
-        half = self.table.num_embeddings // 2
-        return ((self.bucketed(distances) if self.buckets else distances) + half).clamp(0, 2 * half - 1)
+    def bucket_index(self, length: int, device: torch.device) -> Int[Tensor, "T T"]:
+        """The row of the embedding for the distance from each query to each key."""
+        positions = torch.arange(length, device=device)
+        distances = positions[:, None] - positions
+        half = self.embedding.num_embeddings // 2
+        return ((self.log_bucket(distances) if self.buckets else distances) + half).clamp(0, 2 * half - 1)
 
-    def bucketed(self, distances: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
-        """Distances up to half of the buckets as they are; beyond, in logarithmic steps."""
+    def log_bucket(self, distances: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
+        """Distances up to half of the buckets unchanged; beyond, in logarithmic steps."""
         half = self.buckets // 2
         far = distances.abs().clamp(min=half) / half
-        steps = (
-            far.log() / torch.tensor((self.reach - 1) / half).log() * (half - 1)
-        )  # rounded as DeBERTa's own code has it
+        steps = far.log() / torch.tensor((self.max_distance - 1) / half).log() * (half - 1)  # as DeBERTa's code rounds
         return torch.where(distances.abs() <= half, distances, (steps.ceil() + half).long() * distances.sign())
 
 
 class DisentangledAttention(SelfAttention):
-    """Self-attention with up to three parts of scores: content to content, content to position (`c2p`) and position to
-    content (`p2c`), divided by the root of the head's width times their number. It takes no memory and no phases.
+    """Disentangled attention (He et al. 2021): content-to-content, content-to-position and position-to-content scores.
 
-    `shared`: positions are projected by the layers for content; otherwise by layers of their own.
+    Scores are divided by sqrt(head_dim * number of parts). Takes neither a cache nor rotary positions. With
+    `share_projections`, positions are projected by the query and key layers; otherwise by layers of their own.
 
-    >>> attend = DisentangledAttention(16, 4, RelativePositions(16, reach=8))
-    >>> attend(torch.randn(2, 5, 16)).shape
+    >>> attn = DisentangledAttention(16, 4, RelativePositionEmbedding(16, max_distance=8))
+    >>> attn(torch.randn(2, 5, 16)).shape
     torch.Size([2, 5, 16])
     """
 
@@ -70,19 +69,19 @@ class DisentangledAttention(SelfAttention):
         self,
         dim: int,
         heads: int,
-        positions: RelativePositions,
+        positions: RelativePositionEmbedding,
         *,
         c2p: bool = True,
         p2c: bool = True,
-        shared: bool = True,
+        share_projections: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        scale = (head_width_of(dim, heads) * (1 + c2p + p2c)) ** -0.5
-        super().__init__(dim, heads, mix=Mixing(scale=scale, dropout=dropout))
-        self.positions, self.scale, self.drop = positions, scale, Dropout(dropout)
+        scale = (default_head_dim(dim, heads) * (1 + c2p + p2c)) ** -0.5
+        super().__init__(dim, heads, core=AttentionCore(scale=scale, dropout=dropout))
+        self.positions, self.scale, self.dropout = positions, scale, Dropout(dropout)
         self.c2p, self.p2c = c2p, p2c
-        self.to_position_key = nn.Linear(dim, dim) if c2p and not shared else None
-        self.to_position_query = nn.Linear(dim, dim) if p2c and not shared else None
+        self.to_position_key = nn.Linear(dim, dim) if c2p and not share_projections else None
+        self.to_position_query = nn.Linear(dim, dim) if p2c and not share_projections else None
 
     def forward(
         self,
@@ -90,21 +89,24 @@ class DisentangledAttention(SelfAttention):
         *,
         mask: Mask | Tensor | None = None,
         bias: Bias | Tensor | None = None,
-        phases: Phases | None = None,
-        memory: LayerMemory | None = None,
+        rotary: RotaryAngles | None = None,
+        cache: LayerCache | None = None,
     ) -> Float[Tensor, "B T C"]:
-        query, (key, value) = self.split(self.to_query(x)), self.keys_values(x)
-        return self.join(self.mix(query, key, value, mask, self.by_position(query, key)))
+        query, (key, value) = self.project_q(x), self.project_kv(x)
+        bias = add_bias(self.position_scores(query, key), bias)
+        return self.merge_heads(self.core(query, key, value, mask, bias))
 
-    def by_position(self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B H T D"]) -> Float[Tensor, "B H T T"]:
-        """The parts of the scores that positions have a share in."""
-        vectors = self.drop(self.positions())[None]
-        rows = self.positions.rows(query.shape[2], query.device).expand(*query.shape[:2], -1, -1)
+    def position_scores(
+        self, query: Float[Tensor, "B H T D"], key: Float[Tensor, "B H T D"]
+    ) -> Float[Tensor, "B H T T"]:
+        """The scores that depend on relative positions."""
+        vectors = self.dropout(self.positions())[None]
+        index = self.positions.bucket_index(query.shape[2], query.device).expand(*query.shape[:2], -1, -1)
         scores = query.new_zeros(())
         if self.c2p:
             to_key = self.to_key if self.to_position_key is None else self.to_position_key
-            scores = scores + (query @ self.split(to_key(vectors)).mT).gather(-1, rows)
+            scores = scores + (query @ self.split_heads(to_key(vectors)).mT).gather(-1, index)
         if self.p2c:
             to_query = self.to_query if self.to_position_query is None else self.to_position_query
-            scores = scores + (key @ self.split(to_query(vectors)).mT).gather(-1, rows.mT).mT
+            scores = scores + (key @ self.split_heads(to_query(vectors)).mT).gather(-1, index.mT).mT
         return scores * self.scale

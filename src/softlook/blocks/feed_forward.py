@@ -1,4 +1,4 @@
-"""The position-wise feed-forward layer: the same two steps for every position. Knowledge is stored here."""
+"""Feed-forward layers (MLP), plain and gated."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -7,14 +7,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from softlook.ops.dropping import Dropout
+from softlook.ops.dropout import Dropout
 
 Activation = Callable[[Tensor], Tensor]
 ActivationName = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    """GELU as GPT-2 computes it, by a tanh; up to 5e-4 from the exact one."""
+    """GELU in the tanh approximation of GPT-2, up to 5e-4 from the exact one."""
     return F.gelu(x, approximate="tanh")
 
 
@@ -26,11 +26,11 @@ ACTIVATIONS: dict[ActivationName, Activation] = {
     "tanh": F.tanh,
     "sigmoid": F.sigmoid,
 }
-"""The names that a config may use."""
+"""Activations by the names that configs use."""
 
 
 class FeedForward(nn.Module):
-    """FF(x) = U act(V x + b) + c, four times as wide inside where no width is told.
+    """Position-wise feed-forward layer (MLP), W_out act(W_up x + b) + c. Default hidden width: 4 * dim.
 
     >>> import torch
     >>> FeedForward(8)(torch.randn(2, 3, 8)).shape
@@ -41,39 +41,41 @@ class FeedForward(nn.Module):
         self,
         dim: int,
         hidden: int | None = None,
-        act: Activation = F.relu,
+        activation: Activation = F.relu,
         *,
         bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         hidden = 4 * dim if hidden is None else hidden
-        self.to_hidden = nn.Linear(dim, hidden, bias=bias)
-        self.act = act
-        self.drop = Dropout(dropout)
+        self.to_up = nn.Linear(dim, hidden, bias=bias)
+        self.activation = activation
+        self.dropout = Dropout(dropout)
         self.to_out = nn.Linear(hidden, dim, bias=bias)
 
-    def forward(self, x: Float[Tensor, "*places C"]) -> Float[Tensor, "*places C"]:
-        return self.to_out(self.drop(self.act(self.to_hidden(x))))
+    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+        return self.to_out(self.dropout(self.activation(self.to_up(x))))
 
 
 class GatedFeedForward(nn.Module):
-    """FF(x) = U (act(W x) * V x): one half opens and closes the other.
+    """Gated linear unit (Shazeer 2020), W_out (act(W_gate x) * W_up x).
 
-    ReGLU with `act=F.relu`, GEGLU with `F.gelu`, SwiGLU with `F.silu`, and GLU itself with `F.sigmoid`.
+    ReGLU with `F.relu`, GEGLU with `F.gelu`, SwiGLU with `F.silu`, GLU with `F.sigmoid`.
 
     >>> import torch
     >>> GatedFeedForward(8, 24, F.silu)(torch.randn(2, 3, 8)).shape
     torch.Size([2, 3, 8])
     """
 
-    def __init__(self, dim: int, hidden: int, act: Activation, *, bias: bool = False, dropout: float = 0.0) -> None:
+    def __init__(
+        self, dim: int, hidden: int, activation: Activation, *, bias: bool = False, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.to_gate = nn.Linear(dim, hidden, bias=bias)
-        self.to_hidden = nn.Linear(dim, hidden, bias=bias)
-        self.act = act
-        self.drop = Dropout(dropout)
+        self.to_up = nn.Linear(dim, hidden, bias=bias)
+        self.activation = activation
+        self.dropout = Dropout(dropout)
         self.to_out = nn.Linear(hidden, dim, bias=bias)
 
-    def forward(self, x: Float[Tensor, "*places C"]) -> Float[Tensor, "*places C"]:
-        return self.to_out(self.drop(self.act(self.to_gate(x)) * self.to_hidden(x)))
+    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+        return self.to_out(self.dropout(self.activation(self.to_gate(x)) * self.to_up(x)))

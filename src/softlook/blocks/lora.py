@@ -1,8 +1,4 @@
-"""LoRA: a model learns by thin detours around some of its layers, while all that it knew stays as it was.
-
-A layer's answer W x becomes W x + s U D x, with D from its width down to a small rank and U up again; only D and U
-learn. Afterwards W + s U D is a plain layer's weight, and nobody has to know how it was learned.
-"""
+"""LoRA: low-rank adapters of linear layers."""
 
 import math
 from collections import Counter
@@ -15,23 +11,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from softlook.base.errors import ConfigError
-from softlook.ops.dropping import Dropout
+from softlook.ops.dropout import Dropout
 
-TARGETS = ("to_query", "to_value")
-"""The layers that LoRA's authors found most worth it: what is asked for, and what is answered."""
-PARTS = ("base", "down", "up")
-"""What stands in a layer with a detour where a plain one has its weight."""
+DEFAULT_TARGET_MODULES = ("to_query", "to_value")
+"""The layers that LoRA's authors recommend."""
+LORA_TENSORS = ("base", "lora_A", "lora_B")
+"""The tensors of an adapted layer in place of `weight`."""
 
 
 class LoraLinear(nn.Module):
-    """A linear layer that stays as it is, and a detour of low rank that learns. It begins as the layer itself.
+    """LoRA (Hu et al. 2022): a frozen linear layer plus a trainable low-rank update, W x + scale * B A x.
 
-    Whoever reads `weight` sees what the layer does with its detour; what it did without stands in `base`.
+    B starts at zero, so the layer computes what it did. `weight` is the merged weight, `base` the frozen one.
 
     >>> layer = nn.Linear(8, 4)
     >>> x, adapted = torch.randn(2, 8), LoraLinear(layer, rank=2)
     >>> torch.equal(adapted(x), layer(x)), [name for name, p in adapted.named_parameters() if p.requires_grad]
-    (True, ['down', 'up'])
+    (True, ['lora_A', 'lora_B'])
     """
 
     def __init__(self, layer: nn.Linear, rank: int, *, alpha: float | None = None, dropout: float = 0.0) -> None:
@@ -41,33 +37,34 @@ class LoraLinear(nn.Module):
         self.base, self.bias = layer.weight.requires_grad_(False), layer.bias
         if layer.bias is not None:
             layer.bias.requires_grad_(False)
-        self.drop = Dropout(dropout)
-        self.down = nn.Parameter(layer.weight.new_empty(rank, layer.in_features))
-        self.up = nn.Parameter(layer.weight.new_zeros(layer.out_features, rank))
-        nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))  # as a linear layer of torch's begins
+        self.dropout = Dropout(dropout)
+        self.lora_A = nn.Parameter(layer.weight.new_empty(rank, layer.in_features))
+        self.lora_B = nn.Parameter(layer.weight.new_zeros(layer.out_features, rank))
+        nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))  # as nn.Linear
         self.train(layer.training)
 
     @property
     def scale(self) -> float:
-        """So that a larger rank does not mean larger steps."""
+        """alpha / rank: a larger rank does not mean larger steps."""
         return self.alpha / self.rank
 
     @property
     def weight(self) -> Float[Tensor, "M C"]:
-        """The weight of the plain layer that does the same."""
-        return self.straight(self.base, self.down, self.up)
+        """The weight of the equivalent linear layer."""
+        return self.merged_weight(self.base, self.lora_A, self.lora_B)
 
-    def straight(
-        self, base: Float[Tensor, "M C"], down: Float[Tensor, "rank C"], up: Float[Tensor, "M rank"]
+    def merged_weight(
+        self, base: Float[Tensor, "M C"], lora_A: Float[Tensor, "rank C"], lora_B: Float[Tensor, "M rank"]
     ) -> Float[Tensor, "M C"]:
-        """The detour taken into the weight."""
-        return torch.addmm(base, up, down, alpha=self.scale)
+        """base + scale * B A."""
+        return torch.addmm(base, lora_B, lora_A, alpha=self.scale)
 
-    def forward(self, x: Float[Tensor, "*places C"]) -> Float[Tensor, "*places M"]:
-        return F.linear(x, self.base, self.bias) + self.scale * F.linear(F.linear(self.drop(x), self.down), self.up)
+    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B M"]:
+        update = F.linear(F.linear(self.dropout(x), self.lora_A), self.lora_B)
+        return F.linear(x, self.base, self.bias) + self.scale * update
 
-    def plain(self) -> nn.Linear:
-        """The plain layer that does the same."""
+    def to_linear(self) -> nn.Linear:
+        """The equivalent linear layer."""
         layer = nn.Linear(self.in_features, self.out_features, bias=self.bias is not None, device="meta")
         layer.weight = nn.Parameter(self.weight.detach())
         layer.bias = self.bias
@@ -83,44 +80,48 @@ def add_lora(
     *,
     alpha: float | None = None,
     dropout: float = 0.0,
-    targets: Sequence[str] = TARGETS,
-    whole: Sequence[str] = (),
+    target_modules: Sequence[str] = DEFAULT_TARGET_MODULES,
+    modules_to_save: Sequence[str] = (),
 ) -> None:
-    """Freeze a model, and give some of its linear layers detours that learn. It answers as before.
+    """Freeze a model and add LoRA adapters to some of its linear layers, in place.
 
-    - `alpha`: how much a detour counts, divided by the rank; twice the rank where not told.
-    - `dropout`: share of what goes into a detour that is dropped while training.
-    - `targets`: layers by the end of their names, `"to_out"` or more exactly `"attend.to_out"`.
-    - `whole`: parts that learn as a whole, by the beginning of their names: a head that starts from nothing.
+    - `alpha`: scaling of the update, divided by the rank; default: 2 * rank.
+    - `dropout`: dropout probability of the input of the adapters.
+    - `target_modules`: layers by the end of their names, `"to_out"` or `"attn.to_out"`.
+    - `modules_to_save`: modules that are trained in full, by the start of their names: a new head.
 
     >>> from softlook.models import GPT, GPTConfig
-    >>> model = GPT(GPTConfig(vocab=10, context=8, dim=16, depth=2, heads=2))
-    >>> add_lora(model, rank=4, targets=["to_query", "to_valu"])
+    >>> model = GPT(GPTConfig(vocab_size=10, context=8, dim=16, depth=2, heads=2))
+    >>> add_lora(model, rank=4, target_modules=["to_query", "to_valu"])
     Traceback (most recent call last):
-    softlook.base.errors.ConfigError: this model has no linear layer 'to_valu' to adapt. Did you mean 'to_value'? ...
+    softlook.base.errors.ConfigError: the model has no linear layer 'to_valu'. Did you mean 'to_value'? ...
     >>> add_lora(model, rank=4)
     >>> sum(p.numel() for p in model.parameters() if p.requires_grad)
     512
     """
     if rank < 1 or not 0 <= dropout < 1 or (alpha is not None and alpha <= 0):
         raise ConfigError(
-            f"LoRA wants rank >= 1, alpha > 0 and 0 <= dropout < 1; rank {rank}, alpha {alpha}, dropout {dropout} came"
+            "LoRA requires rank >= 1, alpha > 0 and 0 <= dropout < 1, "
+            f"got rank {rank}, alpha {alpha}, dropout {dropout}"
         )
     if lora_layers(model):
-        raise ConfigError("this model has LoRA already. Call merge_lora first, and it is a plain model again.")
-    names = _chosen(model, targets, whole)
+        raise ConfigError("the model already has LoRA adapters. Call merge_lora first.")
+    names = _find_targets(model, target_modules, modules_to_save)
     model.requires_grad_(False)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(_within(name, whole))
+        parameter.requires_grad_(_starts_with(name, modules_to_save))
     layers = {id(layer): layer for layer in map(model.get_submodule, names)}
-    _exchange(model, {key: LoraLinear(layer, rank, alpha=alpha, dropout=dropout) for key, layer in layers.items()})  # pyright: ignore[reportArgumentType]
+    _replace_modules(
+        model,
+        {key: LoraLinear(layer, rank, alpha=alpha, dropout=dropout) for key, layer in layers.items()},  # pyright: ignore[reportArgumentType]
+    )
 
 
 def merge_lora(model: nn.Module) -> None:
-    """Take every detour into the layer it leads around: a plain model again, of which all can learn.
+    """Merge all adapters into their layers, in place, and make the whole model trainable.
 
     >>> model = nn.Sequential(nn.Linear(8, 4))
-    >>> add_lora(model, targets=["0"])
+    >>> add_lora(model, target_modules=["0"])
     >>> merge_lora(model)
     >>> model
     Sequential(
@@ -128,66 +129,70 @@ def merge_lora(model: nn.Module) -> None:
     )
     """
     if layers := lora_layers(model):
-        _exchange(model, {id(layer): layer.plain() for layer in layers.values()})
+        _replace_modules(model, {id(layer): layer.to_linear() for layer in layers.values()})
         model.requires_grad_(True)
 
 
 def lora_layers(model: nn.Module) -> dict[str, LoraLinear]:
-    """The layers with a detour, by name."""
+    """The adapted layers, by name."""
     return {name: module for name, module in model.named_modules() if isinstance(module, LoraLinear)}
 
 
 @torch.no_grad()
-def plain_tensors(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What the plain model that does the same would hold under its own names, from what a model with detours holds.
+def merged_tensors(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The state dict of the merged model, from that of a model with adapters.
 
     >>> model = nn.Sequential(nn.Linear(8, 4))
-    >>> add_lora(model, targets=["0"])
-    >>> sorted(model.state_dict()), sorted(plain_tensors(model, model.state_dict()))
-    (['0.base', '0.bias', '0.down', '0.up'], ['0.bias', '0.weight'])
+    >>> add_lora(model, target_modules=["0"])
+    >>> sorted(model.state_dict()), sorted(merged_tensors(model, model.state_dict()))
+    (['0.base', '0.bias', '0.lora_A', '0.lora_B'], ['0.bias', '0.weight'])
     """
-    made = dict(tensors)
+    merged = dict(tensors)
     for name, layer in lora_layers(model).items():
-        made[f"{name}.weight"] = layer.straight(*(made.pop(f"{name}.{part}") for part in PARTS))
-    return made
+        merged[f"{name}.weight"] = layer.merged_weight(*(merged.pop(f"{name}.{tensor}") for tensor in LORA_TENSORS))
+    return merged
 
 
-def _chosen(model: nn.Module, targets: Sequence[str], whole: Sequence[str]) -> list[str]:
-    """The layers that are meant; a name that means none is an error, and so is a layer that does not stand alone."""
-    for name in whole:
-        if not any(_within(known, [name]) for known, _ in model.named_parameters()):
-            raise ConfigError(f"this model has no part {name!r:.80} that could learn as a whole")
-    layers = [n for n, m in model.named_modules() if type(m) is nn.Linear and n and not _within(f"{n}.weight", whole)]
+def _find_targets(model: nn.Module, targets: Sequence[str], modules_to_save: Sequence[str]) -> list[str]:
+    """Names of the target layers; raises an error for a target that matches none, and for tied weights."""
+    for name in modules_to_save:
+        if not any(_starts_with(parameter, [name]) for parameter, _ in model.named_parameters()):
+            raise ConfigError(f"the model has no module {name!r:.80} to train in full")
+    layers = [
+        name
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear and name and not _starts_with(f"{name}.weight", modules_to_save)
+    ]
     owners = Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
     found: dict[str, None] = {}
     for target in targets:
-        meant = [name for name in layers if f".{name}".endswith(f".{target}")]
-        if not meant:
-            raise ConfigError(_unknown(target, layers))
-        found |= dict.fromkeys(meant)
+        matches = [name for name in layers if f".{name}".endswith(f".{target}")]
+        if not matches:
+            raise ConfigError(_no_match(target, layers))
+        found |= dict.fromkeys(matches)
     for name in found:
         if owners[id(model.get_parameter(f"{name}.weight"))] > 1:
-            raise ConfigError(f"{name!r:.80} shares its weight with another part, and cannot be adapted by itself")
+            raise ConfigError(f"{name!r:.80} shares its weight with another module and cannot be adapted by itself")
     if not found:
-        raise ConfigError("LoRA wants layers to adapt: targets is empty")
+        raise ConfigError("target_modules is empty")
     return list(found)
 
 
-def _unknown(target: str, layers: Sequence[str]) -> str:
+def _no_match(target: str, layers: Sequence[str]) -> str:
     known = sorted({name.rpartition(".")[2] for name in layers})
     close = get_close_matches(target, [*known, *layers], n=1, cutoff=0.6)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    has = f" It has {', '.join(known):.200}." if known else " It has none at all."
-    return f"this model has no linear layer {target!r:.80} to adapt.{hint}{has}"
+    has = f" It has {', '.join(known):.200}." if known else " It has none."
+    return f"the model has no linear layer {target!r:.80}.{hint}{has}"
 
 
-def _within(name: str, parts: Sequence[str]) -> bool:
-    return any(f"{name}.".startswith(f"{part}.") for part in parts)
+def _starts_with(name: str, prefixes: Sequence[str]) -> bool:
+    return any(f"{name}.".startswith(f"{prefix}.") for prefix in prefixes)
 
 
-def _exchange(model: nn.Module, new: dict[int, nn.Module]) -> None:
-    """In every place where an old layer stood, so that what was one and the same stays so."""
+def _replace_modules(model: nn.Module, new: dict[int, nn.Module]) -> None:
+    """Replace modules by id wherever they occur, so that shared modules stay shared."""
     for module in list(model.modules()):
-        for name, child in module._modules.items():  # each, where named_children gives one and the same only once
+        for name, child in module._modules.items():  # named_children yields a shared module only once
             if id(child) in new:
                 setattr(module, name, new[id(child)])

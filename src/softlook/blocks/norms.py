@@ -1,4 +1,4 @@
-"""Norms as modules. Layer norm is torch's own."""
+"""RMSNorm, and Gemma's zero-centered variant."""
 
 import torch
 from jaxtyping import Float
@@ -8,7 +8,9 @@ from softlook.ops.norms import rms_norm
 
 
 class RMSNorm(nn.Module):
-    """Divide each vector by the root of its mean square, and scale each feature.
+    """Root mean square norm (Zhang and Sennrich 2019), computed in float32 at least.
+
+    Unlike `nn.RMSNorm` it keeps the float32 fused path under autocast, where inputs and weights differ in dtype.
 
     >>> RMSNorm(2, eps=0.0)(torch.tensor([3.0, 4.0]))
     tensor([0.8485, 1.1314], grad_fn=<MulBackward0>)
@@ -19,14 +21,14 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(dim))
         self.eps = eps
 
-    def forward(self, x: Float[Tensor, "*places C"]) -> Float[Tensor, "*places C"]:
+    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
         return rms_norm(x, self.weight, eps=self.eps)
 
 
 class ZeroCenteredRMSNorm(nn.Module):
-    """RMS norm whose features are scaled by 1 + weight, as in Gemma: weights of zero change nothing.
+    """RMSNorm that scales by 1 + weight, as in Gemma.
 
-    The scaling, too, is computed in single precision at least: 1 + weight in half precision would lose bits.
+    The scaling is computed in float32 at least, as 1 + weight in half precision would lose bits.
 
     >>> ZeroCenteredRMSNorm(2, eps=0.0)(torch.tensor([3.0, 4.0]))
     tensor([0.8485, 1.1314], grad_fn=<MulBackward0>)
@@ -37,6 +39,6 @@ class ZeroCenteredRMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.zeros(dim))
         self.eps = eps
 
-    def forward(self, x: Float[Tensor, "*places C"]) -> Float[Tensor, "*places C"]:
-        kind = torch.promote_types(x.dtype, torch.float32)
-        return (rms_norm(x.to(kind), eps=self.eps) * (1.0 + self.weight.to(kind))).to(x.dtype)
+    def forward(self, x: Float[Tensor, "*B C"]) -> Float[Tensor, "*B C"]:
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        return (rms_norm(x.to(dtype), eps=self.eps) * (1.0 + self.weight.to(dtype))).to(x.dtype)

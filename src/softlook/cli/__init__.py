@@ -1,3 +1,3 @@
-"""Words a person types. `softlook --help` lists them, and does not wait for torch."""
+"""The command line. `softlook --help` does not import torch."""
 
-from softlook.cli.app import main as main
+from softlook.cli.main import main as main

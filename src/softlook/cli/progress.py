@@ -1,4 +1,4 @@
-"""How a run gets on, said while it does: a bar on a terminal, a line every few seconds elsewhere."""
+"""Training progress: a bar on a terminal, a line every few seconds elsewhere."""
 
 import logging
 import time
@@ -9,112 +9,107 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from softlook.cli.talk import Talk, laid_out
-from softlook.recipes.report import score_name, shown
-from softlook.recipes.sizing import spoken
-from softlook.train.events import Evaluated, Event, Finished, Halved, Sampled, Skipped, Started, Trained
+from softlook.cli.console import active_handler, wrap_lines
+from softlook.recipes.config.autosize import format_duration
+from softlook.recipes.run_dir.report import format_score, format_score_name
+from softlook.train.events import BatchSplit, Evaluated, Event, Finished, Sampled, Started, StepLogged, StepSkipped
 
-EVERY = 5.0
-"""Seconds between two lines, where there is no terminal to draw a bar on."""
-LOOKS = 1.0
-"""Seconds between two lines about held-out data, of a run that looks as often as it likes."""
-LONGEST = 160
-"""Characters of a sample."""
-BAR = 24
-"""Characters of a bar."""
-
-
-def talk() -> Talk | None:
-    """The voice of the command under way."""
-    return next((handler for handler in logging.getLogger("softlook").handlers if isinstance(handler, Talk)), None)
+LINE_INTERVAL = 5.0
+"""Seconds between two lines if there is no terminal."""
+EVALUATION_INTERVAL = 1.0
+"""Seconds between two lines about evaluations, for runs without a fixed number of steps."""
+MAX_SAMPLE_CHARS = 160
+BAR_WIDTH = 24
 
 
 @contextmanager
-def progress(unit: str = "tokens") -> Iterator["Spoken"]:
-    """Whoever tells of a run while it goes on; `unit` is what is learned from."""
-    voice = talk()
-    console = Console(stderr=True, quiet=True) if voice is None else voice.console
-    quiet = voice is None or voice.level > logging.INFO
-    if quiet or not console.is_terminal:
-        yield Spoken(console, unit, quiet=quiet)
+def progress(unit: str = "tokens") -> Iterator["ProgressReporter"]:
+    """A callback that reports progress; `unit` is what the speed counts."""
+    handler = active_handler()
+    console = Console(stderr=True, quiet=True) if handler is None else handler.console
+    is_quiet = handler is None or handler.level > logging.INFO
+    if is_quiet or not console.is_terminal:
+        yield ProgressReporter(console, unit, quiet=is_quiet)
         return
-    columns = (BarColumn(BAR), TextColumn("{task.fields[words]}"))
+    columns = (BarColumn(BAR_WIDTH), TextColumn("{task.fields[status]}"))
     with Progress(*columns, console=console, transient=True) as bar:
-        yield Spoken(console, unit, bar=bar)
+        yield ProgressReporter(console, unit, bar=bar)
 
 
-class Spoken:
-    """Tells what happens, in a line or on the bar."""
+class ProgressReporter:
+    """Training callback that prints events, or shows them on a progress bar."""
 
     def __init__(
         self, console: Console, unit: str = "tokens", *, quiet: bool = False, bar: Progress | None = None
     ) -> None:
         self.console, self.unit, self.quiet, self.bar = console, unit, quiet, bar
-        self.task = None if bar is None else bar.add_task("", total=None, words="")
-        self.steps, self.said_at, self.began, self.held = 0, 0.0, (0, 0.0), ""
-        self.looked_at, self.limit = 0.0, None
+        self.task = None if bar is None else bar.add_task("", total=None, status="")
+        self.steps, self.time_limit, self.validation = 0, None, ""
+        self.first_step, self.start_time = 0, 0.0
+        self.last_line_time = self.last_evaluation_time = 0.0
 
     def __call__(self, event: Event) -> None:
         if not self.quiet:
-            self._tell(event)
+            self._report(event)
 
-    def _tell(self, event: Event) -> None:
+    def _report(self, event: Event) -> None:
         if isinstance(event, Started):
-            self._started(event)
-        elif isinstance(event, Trained):
-            self._trained(event)
+            self._start(event)
+        elif isinstance(event, StepLogged):
+            self._log_step(event)
         elif isinstance(event, Evaluated):
-            self.held = ", ".join(f"{score_name(name)} {shown(value, name)}" for name, value in event.scores.items())
-            best = "  (the best so far)" if event.is_best else ""
-            if self.steps or time.monotonic() - self.looked_at >= LOOKS:
-                self.looked_at = time.monotonic()
-                self._say(f"step {event.step:,}: held-out {self.held}{best}")
+            scores = (f"{format_score_name(name)} {format_score(value, name)}" for name, value in event.scores.items())
+            self.validation = ", ".join(scores)
+            best = "  (best so far)" if event.is_best else ""
+            if self.steps or time.monotonic() - self.last_evaluation_time >= EVALUATION_INTERVAL:
+                self.last_evaluation_time = time.monotonic()
+                self._print(f"step {event.step:,}: validation {self.validation}{best}")
         elif isinstance(event, Sampled):
             for sample in event.samples:
-                self._say("\n".join(f"    {name:8} {_shown(text)}" for name, text in sample.items()), "dim")
-        elif isinstance(event, Skipped):
-            self._say(f"step {event.step:,} gave no numbers (loss {event.loss}) and was left out")
-        elif isinstance(event, Halved):
-            self._say(f"The memory was full: batches are worked through in {event.parts} pieces from now on.")
+                self._print("\n".join(f"    {name:8} {_shorten(text)}" for name, text in sample.items()), "dim")
+        elif isinstance(event, StepSkipped):
+            self._print(f"step {event.step:,} had non-finite gradients (loss {event.loss}) and was skipped")
+        elif isinstance(event, BatchSplit):
+            self._print(f"Out of memory: batches are split into {event.micro_batches} micro-batches from now on.")
         elif isinstance(event, Finished):
-            self._say(f"Step {event.step:,}: {event.reason}, after {spoken(event.seconds)}.")
-            self._over()
+            self._print(f"Step {event.step:,}: {event.reason}, after {format_duration(event.seconds)}.")
+            self._reset_bar()
 
-    def _started(self, event: Started) -> None:
-        self.steps, self.began, self.limit = event.steps, (event.step, time.monotonic()), event.limit
-        of = f" of {event.steps:,}" if event.steps else ""  # of a run that ends when it is good enough nobody knows
-        going_on = f" Going on after step {event.step:,}{of}." if event.step else ""
-        self._say(f"{event.parameters:,} weights, on {event.device} in {event.precision}.{going_on}")
+    def _start(self, event: Started) -> None:
+        self.steps, self.time_limit = event.steps, event.limit
+        self.first_step, self.start_time = event.step, time.monotonic()
+        total = f" of {event.steps:,}" if event.steps else ""
+        resuming = f" Resuming after step {event.step:,}{total}." if event.step else ""
+        self._print(f"{event.parameters:,} parameters, on {event.device} in {event.precision}.{resuming}")
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, total=event.steps or event.limit, completed=event.step if event.steps else 0)
 
-    def _trained(self, event: Trained) -> None:
-        (first, began), steps = self.began, self.steps
-        words = f"loss {event.loss:.3f}  {event.tokens_per_second:,.0f} {self.unit}/s"
+    def _log_step(self, event: StepLogged) -> None:
+        steps, status = self.steps, f"loss {event.loss:.3f}  {event.tokens_per_second:,.0f} {self.unit}/s"
         if steps:
-            pace = (time.monotonic() - began) / max(event.step - first, 1)
-            words += f"  {spoken(pace * (steps - event.step))} left"
-        elif self.limit is not None:
-            words += f"  {spoken(max(self.limit - event.seconds, 0))} left"
+            seconds_per_step = (time.monotonic() - self.start_time) / max(event.step - self.first_step, 1)
+            status += f"  {format_duration(seconds_per_step * (steps - event.step))} left"
+        elif self.time_limit is not None:
+            status += f"  {format_duration(max(self.time_limit - event.seconds, 0))} left"
         if self.bar is not None and self.task is not None:
-            place = f"{event.step:,}/{steps:,}" if steps else f"step {event.step:,}"
-            words, held = f"{place}  {words}", f"  held-out {self.held}" if self.held else ""
-            words += held if BAR + len(" " + words + held) <= self.console.width else ""  # it was said on its own line
-            self.bar.update(self.task, completed=event.step if steps else event.seconds, words=words)
-        elif time.monotonic() - self.said_at >= EVERY:
-            self.said_at = time.monotonic()
-            of = f" of {steps:,} ({event.step / steps:.0%})" if steps else ""
-            self._say(f"step {event.step:,}{of}  {words}")
+            position = f"{event.step:,}/{steps:,}" if steps else f"step {event.step:,}"
+            status, validation = f"{position}  {status}", f"  validation {self.validation}" if self.validation else ""
+            status += validation if BAR_WIDTH + len(" " + status + validation) <= self.console.width else ""
+            self.bar.update(self.task, completed=event.step if steps else event.seconds, status=status)
+        elif time.monotonic() - self.last_line_time >= LINE_INTERVAL:
+            self.last_line_time = time.monotonic()
+            total = f" of {steps:,} ({event.step / steps:.0%})" if steps else ""
+            self._print(f"step {event.step:,}{total}  {status}")
 
-    def _over(self) -> None:
-        """What comes now takes its time, and nobody knows how much."""
+    def _reset_bar(self) -> None:
+        """What follows training takes an unknown time."""
         if self.bar is not None and self.task is not None:
             self.bar.remove_task(self.task)
-            self.task = self.bar.add_task("", total=None, words="")
+            self.task = self.bar.add_task("", total=None, status="")
 
-    def _say(self, words: str, style: str = "") -> None:
-        self.console.print(Text(laid_out(words, self.console), style=style))
+    def _print(self, text: str, style: str = "") -> None:
+        self.console.print(Text(wrap_lines(text, self.console), style=style))
 
 
-def _shown(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_SAMPLE_CHARS else text[: MAX_SAMPLE_CHARS - 1] + "…"

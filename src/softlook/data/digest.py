@@ -1,14 +1,14 @@
-"""Digests: of an example, to know it again; of files, to know whether the data of a run are still the same."""
+"""Digests of examples and of data files."""
 
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from softlook.data.opening import told
+from softlook.data.streams import file_errors
 
 
 def content_digest(text: str) -> int:
-    """A number of 64 bits that says what a text says: neither case nor spaces count, and it is the same everywhere.
+    """A 64-bit digest of a text, ignoring case and whitespace; the same on every machine.
 
     >>> content_digest("Hello  world") == content_digest("hello world ")
     True
@@ -17,7 +17,7 @@ def content_digest(text: str) -> int:
 
 
 def exact_digest(text: str) -> int:
-    """A number of 64 bits for exactly this text.
+    """A 64-bit digest of exactly this text.
 
     >>> exact_digest("Hello") == exact_digest("hello")
     False
@@ -27,20 +27,20 @@ def exact_digest(text: str) -> int:
 
 
 def file_digests(files: Iterable[Path]) -> dict[str, str]:
-    """The SHA-256 of each file as it lies on the disk."""
-    found = {}
+    """The SHA-256 of each file."""
+    digests = {}
     for path in files:
-        with told(path), path.open("rb") as file:
-            found[str(path)] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+        with file_errors(path), path.open("rb") as file:
+            digests[str(path)] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
 
 
 def data_digest(files: Iterable[Path]) -> str:
-    """One digest for files in their order: what they hold counts, where they lie does not.
+    """One digest of files in order: of their contents, not of their paths.
 
     >>> _ = Path("a.txt").write_text("words"), Path("b.txt").write_text("words")
     >>> data_digest([Path("a.txt")]) == data_digest([Path("b.txt")])
     True
     """
-    parts = (bytes.fromhex(digest) for path in files for digest in file_digests([path]).values())
-    return hashlib.sha256(b"".join(parts)).hexdigest()
+    digests = (bytes.fromhex(digest) for path in files for digest in file_digests([path]).values())
+    return hashlib.sha256(b"".join(digests)).hexdigest()

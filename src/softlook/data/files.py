@@ -1,4 +1,4 @@
-"""Which files a person means: paths and folders become a list of files, each with its format."""
+"""Data files: finding them, their formats and compression."""
 
 import errno
 import stat
@@ -11,7 +11,7 @@ from typing import Literal
 from softlook.base.errors import DataError
 
 Format = Literal["text", "tsv", "csv", "jsonl", "parquet"]
-Given = str | Path | Sequence[str | Path]
+PathOrPaths = str | Path | Sequence[str | Path]
 
 FORMATS: dict[str, Format] = {
     ".txt": "text",
@@ -25,130 +25,144 @@ FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-PACKED = {".gz": "gzip", ".zst": "zstd"}
+COMPRESSION_SUFFIXES = {".gz": "gzip", ".zst": "zstd"}
+COMPRESSION_MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+"""The first bytes of a compressed file."""
 
 
-def find(given: Given) -> list[Path]:
-    """The files behind one or more paths. A folder gives all it holds, at any depth, in the order of their names.
+def find_files(paths: PathOrPaths) -> list[Path]:
+    """The data files behind one or more paths. A folder gives all files below it, sorted by name.
 
-    A file named by hand may have any ending, and is plain text where softlook does not know it; in folders only known
-    endings count.
+    A file named explicitly may have any suffix; an unknown one is read as plain text. In folders only known suffixes
+    count.
 
     >>> Path("corpus").mkdir()
     >>> for name in ("b.txt", "a.txt.gz", "notes.doc"):
     ...     _ = Path("corpus", name).write_text("words")
-    >>> [path.name for path in find("corpus")]
+    >>> [path.name for path in find_files("corpus")]
     ['a.txt.gz', 'b.txt']
     """
-    paths = [given] if isinstance(given, str | Path) else list(given)
-    if not paths:
-        raise DataError("no data were given", help="name a file or a folder: --data corpus.txt")
-    return [file for path in paths for file in _behind(Path(path))]
+    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not given:
+        raise DataError("got no data", help="name a file or a folder: --data corpus.txt")
+    return [file for path in given for file in _expand(Path(path))]
 
 
 def format_of(path: Path) -> Format:
-    """What a file holds, by the ending of its name without .gz or .zst.
+    """The format of a file, by its suffix without .gz or .zst.
 
     >>> format_of(Path("pairs.tsv.gz")), format_of(Path("train.en"))
     ('tsv', 'text')
     """
-    return FORMATS.get(Path(plain_name(path)).suffix.lower(), "text")
+    return FORMATS.get(Path(uncompressed_name(path)).suffix.lower(), "text")
 
 
-def packing_of(path: Path) -> str | None:
-    """What a file is packed with, gzip or zstd, by the ending of its name; None where it is not packed."""
-    return PACKED.get(path.suffix.lower())
+def compression_of(path: Path) -> str | None:
+    """gzip, zstd or None, by the suffix of a file."""
+    return COMPRESSION_SUFFIXES.get(path.suffix.lower())
 
 
-def plain_name(path: Path) -> str:
+def compression_suffix(head: bytes) -> str:
+    """The suffix that belongs to a file with these first bytes: .gz, .zst or none.
+
+    >>> compression_suffix(b"\\x1f\\x8b\\x08"), compression_suffix(b"text")
+    ('.gz', '')
+    """
+    suffixes = (suffix for suffix, kind in COMPRESSION_SUFFIXES.items() if head.startswith(COMPRESSION_MAGIC[kind]))
+    return next(suffixes, "")
+
+
+def uncompressed_name(path: Path) -> str:
     """A file's name without .gz or .zst."""
-    return path.stem if packing_of(path) else path.name
+    return path.stem if compression_of(path) else path.name
 
 
-def _behind(path: Path) -> list[Path]:
-    kind = _kind(path)
-    if stat.S_ISREG(kind):
+def _expand(path: Path) -> list[Path]:
+    mode = _stat_mode(path)
+    if stat.S_ISREG(mode):
         return [path]
-    if stat.S_ISDIR(kind):
-        return _in_folder(path)
+    if stat.S_ISDIR(mode):
+        return _files_in(path)
     raise DataError(
-        "this is no file but a pipe or a device",
+        "this is a pipe or a device, not a file",
         file=path,
         why="the data are read more than once, and a pipe gives them only once",
         help="write them to a file first",
     )
 
 
-def _kind(path: Path) -> int:
+def _stat_mode(path: Path) -> int:
     try:
         return path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        raise missing(path) from None
-    except ValueError:  # a NUL inside the name
-        raise DataError("no file can have this name", file=path) from None
-    except OSError as fault:
-        if fault.errno == errno.ELOOP:
-            raise DataError("this link leads back to itself", file=path, help="name the file itself") from None
-        raise DataError(f"this cannot be looked at: {fault.strerror or fault}", file=path) from None
+        raise missing_file_error(path) from None
+    except ValueError:  # a NUL in the name
+        raise DataError("this is not a valid file name", file=path) from None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise DataError("this link points to itself", file=path, help="name the file itself") from None
+        raise DataError(f"cannot access this path: {error.strerror or error}", file=path) from None
 
 
-def missing(path: Path) -> DataError:
-    """The error for a path that leads nowhere, with the names it may have meant."""
+def missing_file_error(path: Path) -> DataError:
+    """The error for a missing path, with similar names as suggestions."""
     if path.is_symlink():
-        return DataError(f"this link leads to {path.readlink()}, which is not there", file=path)
-    folder, wanted = path.parent, path.name
+        return DataError(f"this link points to {path.readlink()}, which does not exist", file=path)
+    folder, name = path.parent, path.name
     while not folder.is_dir() and folder != folder.parent:
-        folder, wanted = folder.parent, folder.name
-    close = get_close_matches(wanted, _names(folder), n=3, cutoff=0.6)
-    meant = " or ".join(str(folder / name) for name in close)
-    lost = "" if folder == path.parent else f": {folder / wanted} is not there"
-    return DataError(f"there is no such file{lost}", file=path, help=f"did you mean {meant}?" if meant else "")
+        folder, name = folder.parent, folder.name
+    similar = get_close_matches(name, _names_in(folder), n=3, cutoff=0.6)
+    suggestions = " or ".join(str(folder / match) for match in similar)
+    missing = "" if folder == path.parent else f": {folder / name} does not exist"
+    return DataError(
+        f"there is no such file{missing}", file=path, help=f"did you mean {suggestions}?" if suggestions else ""
+    )
 
 
-def _names(folder: Path) -> list[str]:
+def _names_in(folder: Path) -> list[str]:
     try:
         return [entry.name for entry in islice(folder.iterdir(), 10_000)]
     except OSError:
         return []
 
 
-def _in_folder(folder: Path) -> list[Path]:
-    seen: set[tuple[int, int]] = set()
+def _files_in(folder: Path) -> list[Path]:
     found: list[Path] = []
     others = 0
-    for path in _walk(folder, seen):
-        if Path(plain_name(path)).suffix.lower() in FORMATS:
+    for path in _walk(folder):
+        if Path(uncompressed_name(path)).suffix.lower() in FORMATS:
             found.append(path)
         else:
             others += 1
     if found:
         return found
-    held = f"holds {others:,} files, but none with an ending softlook looks for" if others else "holds no files"
+    what = f"has {others:,} files, but none with a known suffix" if others else "has no files"
     raise DataError(
-        f"this folder {held}",
+        f"this folder {what}",
         file=folder,
-        why=f"in folders these count: {' '.join(FORMATS)}, each also with .gz or .zst",
-        help="name the files themselves: a file named by hand may have any ending" if others else "",
+        why=f"in folders these suffixes count: {' '.join(FORMATS)}, each also with .gz or .zst",
+        help="name the files themselves: a file named explicitly may have any suffix" if others else "",
     )
 
 
-def _walk(top: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
-    """Every file below, each once, links followed; what begins with a dot is left out."""
-    waiting = [top]
-    while waiting:
-        path = waiting.pop()
+def _walk(top: Path) -> Iterator[Path]:
+    """Every file below, each once, following links; names that start with a dot are skipped."""
+    seen: set[tuple[int, int]] = set()
+    stack = [top]
+    while stack:
+        path = stack.pop()
         try:
-            facts = path.stat()
-            mark = (facts.st_dev, facts.st_ino)
-            if mark in seen:
-                continue  # a link to what was met before, perhaps in a circle
-            seen.add(mark)
-            if stat.S_ISDIR(facts.st_mode):
-                below = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-                waiting.extend(reversed(below))
-            elif stat.S_ISREG(facts.st_mode):
+            status = path.stat()
+            identity = (status.st_dev, status.st_ino)
+            if identity in seen:
+                continue  # a link to something visited, perhaps a cycle
+            seen.add(identity)
+            if stat.S_ISDIR(status.st_mode):
+                entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+                stack.extend(reversed(entries))
+            elif stat.S_ISREG(status.st_mode):
                 yield path
-        except OSError as fault:
+        except OSError as error:
             if path.is_symlink():
-                continue  # leads nowhere: nobody asked for it by name
-            raise DataError(f"this cannot be looked into: {fault.strerror or fault}", file=path) from None
+                continue  # a dangling link that was not named explicitly
+            raise DataError(f"cannot read this folder: {error.strerror or error}", file=path) from None

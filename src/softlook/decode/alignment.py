@@ -1,4 +1,4 @@
-"""Where each word of a translation looked while it was said."""
+"""Word alignments of translations from cross-attention."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,107 +9,119 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softlook.blocks.attention import Mixing
-from softlook.decode.rows import filled
-from softlook.decode.speaking import device_of
-from softlook.decode.text import TextStream
+from softlook.blocks.attention import AttentionCore
+from softlook.decode.detokenizer import IncrementalDetokenizer
+from softlook.decode.sessions import model_device
+from softlook.decode.token_tensors import pad_right
 from softlook.models import RNNSearch
 from softlook.tokens import TextTokenizer
-from softlook.weights.beside import Signs
+from softlook.weights.assets import SpecialTokens
 
-Pairs = list[tuple[int, int]]
+IndexPairs = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """How much each token of a translation looked at each token of its source: the mean over heads, last block."""
+    """Cross-attention weights between the tokens of a translation and of its source: last layer, mean over heads."""
 
     source: list[str]
-    """The text of each token of the source."""
+    """Text of each source token."""
     target: list[str]
+    """Text of each target token."""
     weights: Float[Tensor, "T S"]
 
-    def tokens(self) -> Pairs:
-        """(source, target): for each token of the translation the one it looked at most."""
+    def token_pairs(self) -> IndexPairs:
+        """(source, target) indices: for each target token, the source token with the largest weight."""
         if not self.source:
             return []
-        return sorted((at, number) for number, at in enumerate(self.weights.argmax(1).tolist()))
+        return sorted((source, target) for target, source in enumerate(self.weights.argmax(1).tolist()))
 
-    def words(self) -> Pairs:
-        """The same for words, as spaces part them: what a word looked at is added up over its tokens."""
-        ones, others = _members(self.source), _members(self.target)
-        if not ones or not others:
+    def word_pairs(self) -> IndexPairs:
+        """The same for words separated by whitespace; weights are summed over the tokens of a word."""
+        source_words, target_words = _group_words(self.source), _group_words(self.target)
+        if not source_words or not target_words:
             return []
-        by_word = torch.stack([self.weights[:, member].sum(1) for member in ones], 1)
-        best = [int(by_word[member].sum(0).argmax()) for member in others]
-        return sorted((at, number) for number, at in enumerate(best))
+        by_word = torch.stack([self.weights[:, tokens].sum(1) for tokens in source_words], 1)
+        best = [int(by_word[tokens].sum(0).argmax()) for tokens in target_words]
+        return sorted((source, target) for target, source in enumerate(best))
 
 
-def pharaoh(pairs: Pairs) -> str:
-    """Pairs as programs for alignments read them, counted from 0.
+def format_pharaoh(pairs: IndexPairs) -> str:
+    """Pairs in the Pharaoh format of word alignment tools, counted from 0.
 
-    >>> pharaoh([(0, 1), (2, 0)])
+    >>> format_pharaoh([(0, 1), (2, 0)])
     '0-1 2-0'
     """
-    return " ".join(f"{one}-{other}" for one, other in pairs)
+    return " ".join(f"{source}-{target}" for source, target in pairs)
 
 
 @torch.no_grad()
-def looks(model: Any, sources: Sequence[Sequence[int]], begun: Sequence[Sequence[int]]) -> list[Float[Tensor, "T S"]]:
-    """For sources, as they were read, and answers with what they begin with: the looks before each word was said.
+def cross_attention_maps(
+    model: Any, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> list[Float[Tensor, "T S"]]:
+    """Cross-attention weights of the last layer for pairs of source ids and decoder input ids, mean over heads.
 
-    All is read at once, so memory grows with the product of both lengths.
+    All pairs are computed in one forward pass; memory grows with the product of both lengths.
     """
-    device = device_of(model)
-    (ids, present), (rows, _) = filled(sources, device), filled(begun, device)
-    with _watched(model) as kept:
-        model(ids, rows, source_present=present)
-    whole = torch.cat(kept, 2).mean(1).float().cpu()
-    return [one[: len(said), : len(read)] for one, said, read in zip(whole, begun, sources, strict=True)]
+    device = model_device(model)
+    (source_ids, source_mask), (target_ids, _) = pad_right(sources, device), pad_right(targets, device)
+    with _record_maps(model) as maps:
+        model(source_ids, target_ids, source_padding_mask=source_mask)
+    mean = torch.cat(maps, 2).mean(1).float().cpu()
+    return [one[: len(target), : len(source)] for one, target, source in zip(mean, targets, sources, strict=True)]
 
 
-def aligned(
-    tokenizer: TextTokenizer, signs: Signs, weights: Float[Tensor, "T S"], source: Sequence[int], target: Sequence[int]
+def build_alignment(
+    tokenizer: TextTokenizer,
+    special_tokens: SpecialTokens,
+    weights: Float[Tensor, "T S"],
+    source: Sequence[int],
+    target: Sequence[int],
 ) -> Alignment:
-    """Looks of a source and a target, as they were read. Of signs, the end above all, there is nothing to be seen."""
-    special = frozenset(tokenizer.special) | {*signs.before, *signs.after}
-    ones = [place for place, id in enumerate(source) if id not in special]
-    others = [place for place, id in enumerate(target) if id not in special]
-    texts = [pieces(tokenizer, [ids[place] for place in places]) for ids, places in ((source, ones), (target, others))]
-    return Alignment(texts[0], texts[1], weights[others][:, ones])
+    """The alignment of a source and a target, as the model read them, without special tokens."""
+    special = frozenset(tokenizer.special_ids) | {*special_tokens.prefix, *special_tokens.suffix}
+    rows = [index for index, id in enumerate(target) if id not in special]
+    columns = [index for index, id in enumerate(source) if id not in special]
+    return Alignment(
+        token_texts(tokenizer, [source[index] for index in columns]),
+        token_texts(tokenizer, [target[index] for index in rows]),
+        weights[rows][:, columns],
+    )
 
 
-def pieces(tokenizer: TextTokenizer, ids: Sequence[int], after: Sequence[int] = ()) -> list[str]:
-    """The text that each token adds to those before it; one that ends a character adds all of it."""
-    stream = TextStream(tokenizer, after)
-    found = [stream.push(id) for id in ids]
-    return [*found[:-1], found[-1] + stream.finish()] if found else []
+def token_texts(tokenizer: TextTokenizer, ids: Sequence[int], after: Sequence[int] = ()) -> list[str]:
+    """The text that each token adds; a token that completes a character adds all of it."""
+    detokenizer = IncrementalDetokenizer(tokenizer, after)
+    texts = [detokenizer.push(id) for id in ids]
+    return [*texts[:-1], texts[-1] + detokenizer.finish()] if texts else []
 
 
 @contextmanager
-def _watched(model: Any) -> Iterator[list[Tensor]]:
-    """The maps of the look across: all rows at once, or one after the other where a decoder takes steps."""
-    mix: Mixing = model.decoder.align.mix if isinstance(model, RNNSearch) else model.decoder.blocks[-1].cross.mix
-    kept: list[Tensor] = []
+def _record_maps(model: Any) -> Iterator[list[Tensor]]:
+    """Record the weights of the last cross-attention: all target positions at once, or step by step in an RNN."""
+    core: AttentionCore = (
+        model.decoder.align.core if isinstance(model, RNNSearch) else model.decoder.blocks[-1].cross_attn.core
+    )
+    maps: list[Tensor] = []
 
-    def watch(module: Mixing, args: tuple[Any, ...], output: Tensor) -> None:
+    def record(module: AttentionCore, args: tuple[Any, ...], output: Tensor) -> None:
         query, key, _, *rest = args
-        kept.append(module.weights(query, key, *rest))
+        maps.append(module.weights(query, key, *rest))
 
-    hook = mix.register_forward_hook(watch)
+    hook = core.register_forward_hook(record)
     try:
-        yield kept
+        yield maps
     finally:
         hook.remove()
 
 
-def _members(pieces: Sequence[str]) -> list[list[int]]:
-    """Which tokens each word is made of; a space belongs to none."""
+def _group_words(texts: Sequence[str]) -> list[list[int]]:
+    """Indices of the tokens of each word; whitespace belongs to none."""
     words: list[list[int]] = []
-    begins = True
-    for place, piece in enumerate(pieces):
-        parted = begins or piece[:1].isspace()
-        if piece.strip():
-            words = [*words, [place]] if parted or not words else [*words[:-1], [*words[-1], place]]
-        begins = piece[-1:].isspace() if piece.strip() or not piece else True
+    is_start = True
+    for index, text in enumerate(texts):
+        starts_word = is_start or text[:1].isspace()
+        if text.strip():
+            words = [*words, [index]] if starts_word or not words else [*words[:-1], [*words[-1], index]]
+        is_start = text[-1:].isspace() if text.strip() or not text else True
     return words

@@ -1,42 +1,191 @@
-"""generation_config.json of Hugging Face's: fields that are applied, fields that are refused, and irrelevant ones."""
+"""Generation config: defaults of a model, and Hugging Face's generation_config.json."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from softlook.decode.habits import BEAMS, MOST_BEAMS, MOST_WORDS, Habits
-from softlook.weights.beside import GENERATION
-from softlook.weights.runs import BEST, SETTINGS, read_sealed
+from softlook.base.errors import ConfigError
+from softlook.decode.beam.hypotheses import EarlyStopping, Hypothesis
+from softlook.decode.logits_processors import (
+    LogitsProcessor,
+    SourceLookup,
+    bad_words,
+    encoder_no_repeat_ngram,
+    encoder_repetition_penalty,
+    exponential_decay_length_penalty,
+    forced_eos,
+    forced_prefix,
+    min_new_tokens,
+    no_repeat_ngram,
+    renormalize_logits,
+    repetition_penalty,
+    suppress_tokens,
+)
+from softlook.decode.outputs import GeneratedToken
+from softlook.weights.assets import GENERATION_FILE
+from softlook.weights.manifest import BEST_FILE, SETTINGS_FILE, read_checksummed
 from softlook.weights.schema import read_json
 
-HONOURED = frozenset({
+DEFAULT_BEAMS, MAX_BEAMS = 5, 256
+MAX_TOKEN_IDS = 10_000
+"""Maximum number of token ids or bad words in a field of a generation config."""
+
+
+class UnsupportedField(NamedTuple):
+    """A field of a generation config that softlook does not apply."""
+
+    name: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.value}"
+
+
+@dataclass(frozen=True)
+class GenerationConfig:
+    """Generation defaults of a model, with the field names of Hugging Face's `GenerationConfig`."""
+
+    num_beams: int = DEFAULT_BEAMS
+    length_penalty: float = 1.0
+    """Exponent of the length by which the log-probability of a hypothesis is divided."""
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    """0 for no limit."""
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    min_new_tokens: int = 0
+    max_new_tokens: int | None = None
+    """The end-of-sequence token included."""
+    forced_bos_token_id: int | None = None
+    """First token of every output."""
+    forced_eos_token_ids: tuple[int, ...] = ()
+    """Last token of outputs that reach the length limit."""
+    renormalize_logits: bool = False
+    suppress_tokens: tuple[int, ...] = ()
+    begin_suppress_tokens: tuple[int, ...] = ()
+    """Tokens that are masked at the first step."""
+    encoder_no_repeat_ngram_size: int = 0
+    """Size of source n-grams that are not generated; 0 for no limit."""
+    encoder_repetition_penalty: float = 1.0
+    """Above 1, source tokens become more likely."""
+    exponential_decay_length_penalty: tuple[int, float] | None = None
+    """(start, factor): after `start` tokens an end-of-sequence token becomes more likely."""
+    early_stopping: EarlyStopping = "never"
+    unsupported: tuple[UnsupportedField, ...] = ()
+    """Fields of the file that softlook does not apply."""
+
+    def check_supported(self, *, beam_search: bool = False) -> None:
+        """Raise an error if the file sets a field that softlook does not apply.
+
+        `beam_search`: the user requested beam search, which overrides `do_sample` of the file.
+        """
+        unsupported = [field for field in self.unsupported if not (beam_search and field.name == "do_sample")]
+        if unsupported:
+            raise ConfigError(
+                f"the model's generation config sets unsupported fields: {'; '.join(map(str, unsupported))}. "
+                "Remove them from generation_config.json, or from config.json if there is none"
+                + (", or set num_beams" if unsupported[0].name == "do_sample" else "")
+            )
+
+    @property
+    def has_logits_processors(self) -> bool:
+        return bool(self.logits_processors(1))
+
+    @property
+    def uses_source(self) -> bool:
+        """Whether a logits processor depends on the source."""
+        return self.encoder_no_repeat_ngram_size > 0 or self.encoder_repetition_penalty != 1
+
+    def logits_processors(
+        self, max_tokens: int, eos_ids: Sequence[int] = (), source_of: SourceLookup = lambda sequence: ()
+    ) -> tuple[LogitsProcessor, ...]:
+        """The logits processors of outputs with at most `max_tokens` tokens, in Hugging Face's order.
+
+        >>> config = GenerationConfig(bad_words_ids=((3,),), forced_eos_token_ids=(2,))
+        >>> len(GenerationConfig().logits_processors(9)), len(config.logits_processors(9))
+        (0, 2)
+        """
+        words = [word for word in self.bad_words_ids if word not in {(id,) for id in eos_ids}]
+        first_step = 0 if self.forced_bos_token_id is None else 1
+        decay = self.exponential_decay_length_penalty
+        builders = (
+            (
+                self.encoder_repetition_penalty != 1,
+                lambda: encoder_repetition_penalty(self.encoder_repetition_penalty, source_of),
+            ),
+            (self.repetition_penalty != 1, lambda: repetition_penalty(self.repetition_penalty)),
+            (self.no_repeat_ngram_size > 0, lambda: no_repeat_ngram(self.no_repeat_ngram_size)),
+            (
+                self.encoder_no_repeat_ngram_size > 0,
+                lambda: encoder_no_repeat_ngram(self.encoder_no_repeat_ngram_size, source_of),
+            ),
+            (bool(words), lambda: bad_words(words)),
+            (self.min_new_tokens > 0, lambda: min_new_tokens(self.min_new_tokens, eos_ids)),
+            (self.forced_bos_token_id is not None, lambda: forced_prefix([self.forced_bos_token_id or 0])),
+            (bool(self.forced_eos_token_ids), lambda: forced_eos(max_tokens, self.forced_eos_token_ids)),
+            (decay is not None, lambda: exponential_decay_length_penalty(*(decay or (0, 1.0)), eos_ids)),
+            (bool(self.suppress_tokens), lambda: suppress_tokens(self.suppress_tokens)),
+            (bool(self.begin_suppress_tokens), lambda: suppress_tokens(self.begin_suppress_tokens, first_step)),
+            (self.renormalize_logits, lambda: renormalize_logits),
+        )
+        return tuple(build() for is_used, build in builders if is_used)
+
+    def max_tokens_for(self, source_length: int) -> int:
+        """Maximum number of new tokens for a source of this length, independent of the rest of the batch."""
+        return default_max_new_tokens(source_length) if self.max_new_tokens is None else self.max_new_tokens
+
+    def is_truncated(self, hypothesis: Hypothesis, max_tokens: int) -> bool:
+        """Whether the length limit ended a hypothesis; an end-of-sequence token forced there does not count."""
+        is_forced = bool(self.forced_eos_token_ids) and len(hypothesis.ids) == max_tokens - 1
+        return hypothesis.eos_id is None or is_forced
+
+
+def default_max_new_tokens(source_length: int) -> int:
+    """Maximum length of a translation by the length of its source, as in training.
+
+    >>> default_max_new_tokens(8), default_max_new_tokens(9)
+    (24, 36)
+    """
+    return 12 + 12 * -(-source_length // 8)
+
+
+def hypothesis_from_tokens(
+    tokens: Sequence[GeneratedToken], eos_token: GeneratedToken | None, length_penalty: float
+) -> Hypothesis:
+    """The output of greedy decoding as a beam search hypothesis."""
+    logprobs = [token.logprob for token in (*tokens, *([] if eos_token is None else [eos_token]))]
+    ids, eos_id = [token.id for token in tokens], None if eos_token is None else eos_token.id
+    return Hypothesis(sum(logprobs) / len(logprobs) ** length_penalty, ids, sum(logprobs), logprobs, eos_id)
+
+
+SUPPORTED_FIELDS = frozenset({
     "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "decoder_start_token_id", "early_stopping",
     "encoder_no_repeat_ngram_size", "encoder_repetition_penalty", "eos_token_id", "exponential_decay_length_penalty",
     "forced_bos_token_id", "forced_eos_token_id", "length_penalty", "max_length", "max_new_tokens", "min_length",
     "min_new_tokens", "no_repeat_ngram_size", "num_beams", "renormalize_logits", "repetition_penalty",
     "suppress_tokens",
 })  # fmt: skip
-"""Fields whose values are applied to translations."""
+"""Fields that are applied."""
 
-IRRELEVANT = frozenset({
-    # how the same tokens are computed, guessed ahead or held in memory
+IGNORED_FIELDS = frozenset({
+    # how the same tokens are computed: drafts, caches, compilation
     "assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight", "assistant_lookbehind",
     "cache_config", "cache_implementation", "compile_config", "continuous_batching_config", "disable_compile",
     "is_assistant", "low_memory", "max_cache_len", "max_matching_ngram_size", "num_assistant_tokens",
     "num_assistant_tokens_schedule", "prefill_chunk_size", "prompt_lookup_num_tokens", "speculation_type",
     "target_lookbehind", "use_cache", "use_mtp",
-    # what is returned beside them
+    # additional outputs
     "num_return_sequences", "output_attentions", "output_hidden_states", "output_logits", "output_scores",
     "return_dict_in_generate",
-    # parts of sampling, which only `do_sample` turns on
+    # sampling parameters, which only `do_sample` enables
     "epsilon_cutoff", "eta_cutoff", "min_p", "temperature", "top_h", "top_k", "top_p", "typical_p",
-    # a pad token fills rows up and is never seen; invalid logits fail their row; where the file comes from
+    # padding, invalid logits (which fail their row) and the origin of the file
     "_from_model_config", "pad_token_id", "remove_invalid_values", "transformers_version",
 })  # fmt: skip
-"""Fields that do not change which tokens a translation has."""
+"""Fields that do not change which tokens are generated."""
 
-REFUSED: dict[str, Callable[[Any], bool]] = {
+UNSUPPORTED_FIELDS: dict[str, Callable[[Any], bool]] = {
     "constraints": bool,
     "diversity_penalty": bool,
     "do_sample": bool,
@@ -51,119 +200,118 @@ REFUSED: dict[str, Callable[[Any], bool]] = {
     "token_healing": bool,
     "watermarking_config": bool,
 }
-"""Fields that softlook does not apply, and which of their values would change a translation."""
+"""Fields that are not applied, and a test of whether a value would change the output."""
 
 
-def habits_in(folder: Path, theirs: Mapping[str, Any]) -> Habits:
-    """The habits of what lies in a folder: how a run was tested, or what Hugging Face's files say.
+def load_generation_config(folder: Path, hf_config: Mapping[str, Any]) -> GenerationConfig:
+    """The generation config of a run directory, or of a Hugging Face folder with this config.json.
 
-    As theirs do: config.json has a say only where there is no generation_config.json.
+    As in transformers, config.json counts only if there is no generation_config.json.
     """
-    if theirs:
-        return told_by(read_json(folder / GENERATION) if (folder / GENERATION).is_file() else theirs)
-    kept = read_sealed(folder / SETTINGS) if (folder / BEST).is_file() and (folder / SETTINGS).is_file() else {}
-    values = kept.get("values")
+    if hf_config:
+        path = folder / GENERATION_FILE
+        return parse_generation_config(read_json(path) if path.is_file() else hf_config)
+    is_run = (folder / BEST_FILE).is_file() and (folder / SETTINGS_FILE).is_file()
+    values = read_checksummed(folder / SETTINGS_FILE).get("values") if is_run else None
     fields = _Fields(values if isinstance(values, dict) else {})
-    beams = fields.whole("decode.beams", most=MOST_BEAMS) or BEAMS
-    return Habits(beams=beams, penalty=fields.number("decode.penalty", 1.0))
+    num_beams = fields.whole("decode.num_beams", maximum=MAX_BEAMS) or DEFAULT_BEAMS
+    return GenerationConfig(num_beams, length_penalty=fields.number("decode.length_penalty", 1.0))
 
 
-def told_by(theirs: Mapping[str, Any]) -> Habits:
-    """The habits that a generation config describes, as `generate` of Hugging Face's would apply it.
+def parse_generation_config(values: Mapping[str, Any]) -> GenerationConfig:
+    """The generation config that a JSON file describes, as transformers' `generate` applies it.
 
-    What cannot be applied is listed in `refused`; `Habits.check` raises it where a translation is asked for.
+    Fields that cannot be applied are listed in `unsupported`; `GenerationConfig.check_supported` raises the error.
 
-    >>> told_by({"num_beams": 4, "bad_words_ids": [[9]], "forced_eos_token_id": 0, "max_length": 512}).longest
+    >>> values = {"num_beams": 4, "bad_words_ids": [[9]], "forced_eos_token_id": 0, "max_length": 512}
+    >>> parse_generation_config(values).max_new_tokens
     511
-    >>> told_by({"num_beams": 2, "guidance_scale": 1.5}).refused
-    ('guidance_scale: 1.5',)
+    >>> [str(field) for field in parse_generation_config({"num_beams": 2, "guidance_scale": 1.5}).unsupported]
+    ['guidance_scale: 1.5']
     """
-    fields = _Fields(theirs)
-    longest = fields.whole("max_new_tokens") or fields.whole("max_length", less=1)
-    shortest = fields.whole("min_new_tokens") if theirs.get("min_new_tokens") is not None else 0
-    shortest = shortest or fields.whole("min_length", less=1)  # lengths count what an answer begins with, one token
-    return Habits(
-        beams=fields.whole("num_beams", most=MOST_BEAMS) or 1,
-        penalty=fields.number("length_penalty", 1.0),
-        repetition=fields.number("repetition_penalty", 1.0, above=0.0),
-        repeats=fields.whole("no_repeat_ngram_size"),
-        never=fields.words("bad_words_ids"),
-        shortest=shortest,
-        longest=longest or None,
-        first=next(iter(fields.ids("forced_bos_token_id", most=1)), None),
-        last=fields.ids("forced_eos_token_id"),
-        anew=theirs.get("renormalize_logits") is True,
-        suppressed=fields.ids("suppress_tokens"),
-        suppressed_first=fields.ids("begin_suppress_tokens"),
-        source_repeats=fields.whole("encoder_no_repeat_ngram_size"),
-        source_repetition=fields.number("encoder_repetition_penalty", 1.0, above=0.0),
-        decay=fields.decay("exponential_decay_length_penalty"),
-        early=fields.early(),
-        refused=tuple(fields.refused),
+    fields = _Fields(values)
+    max_new_tokens = fields.whole("max_new_tokens") or fields.whole("max_length", prefix=1)
+    min_tokens = fields.whole("min_new_tokens") if values.get("min_new_tokens") is not None else 0
+    min_tokens = min_tokens or fields.whole("min_length", prefix=1)  # lengths include the decoder start token
+    return GenerationConfig(
+        num_beams=fields.whole("num_beams", maximum=MAX_BEAMS) or 1,
+        length_penalty=fields.number("length_penalty", 1.0),
+        repetition_penalty=fields.number("repetition_penalty", 1.0, above=0.0),
+        no_repeat_ngram_size=fields.whole("no_repeat_ngram_size"),
+        bad_words_ids=fields.words("bad_words_ids"),
+        min_new_tokens=min_tokens,
+        max_new_tokens=max_new_tokens or None,
+        forced_bos_token_id=next(iter(fields.ids("forced_bos_token_id", maximum=1)), None),
+        forced_eos_token_ids=fields.ids("forced_eos_token_id"),
+        renormalize_logits=values.get("renormalize_logits") is True,
+        suppress_tokens=fields.ids("suppress_tokens"),
+        begin_suppress_tokens=fields.ids("begin_suppress_tokens"),
+        encoder_no_repeat_ngram_size=fields.whole("encoder_no_repeat_ngram_size"),
+        encoder_repetition_penalty=fields.number("encoder_repetition_penalty", 1.0, above=0.0),
+        exponential_decay_length_penalty=fields.decay("exponential_decay_length_penalty"),
+        early_stopping=fields.early_stopping(),
+        unsupported=tuple(fields.unsupported),
     )
 
 
 class _Fields:
-    """Values of a generation config, each checked as it is read; those that cannot be applied are `refused`."""
+    """Fields of a generation config, checked as they are read; invalid ones are added to `unsupported`."""
 
-    def __init__(self, theirs: Mapping[str, Any]) -> None:
-        self.theirs = theirs
-        self.refused = [_shown(name, theirs[name]) for name, is_set in REFUSED.items() if is_set(theirs.get(name))]
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = values
+        names = [name for name, is_set in UNSUPPORTED_FIELDS.items() if is_set(values.get(name))]
+        self.unsupported = [UnsupportedField(name, f"{values[name]!r:.60}") for name in names]
 
-    def whole(self, name: str, *, less: int = 0, most: int = 1 << 40) -> int:
-        """A number of 0 or more, 0 where it is not set."""
-        value = self.theirs.get(name)
-        if value is None or (type(value) is int and 0 <= value <= most):
-            return max((value or 0) - less, 0)
-        return self._refuse(name, 0)
+    def whole(self, name: str, *, prefix: int = 0, maximum: int = 1 << 40) -> int:
+        """An integer >= 0, less `prefix`; 0 if it is not set."""
+        value = self.values.get(name)
+        if value is None or (type(value) is int and 0 <= value <= maximum):
+            return max((value or 0) - prefix, 0)
+        return self._reject(name, 0)
 
-    def number(self, name: str, usual: float, *, above: float = -math.inf) -> float:
-        value = self.theirs.get(name)
+    def number(self, name: str, default: float, *, above: float = -math.inf) -> float:
+        value = self.values.get(name)
         if value is None:
-            return usual
+            return default
         if type(value) in (int, float) and math.isfinite(value) and value > above:
             return float(value)
-        return self._refuse(name, usual)
+        return self._reject(name, default)
 
-    def ids(self, name: str, most: int = MOST_WORDS) -> tuple[int, ...]:
+    def ids(self, name: str, maximum: int = MAX_TOKEN_IDS) -> tuple[int, ...]:
         """One id or several."""
-        value = self.theirs.get(name)
+        value = self.values.get(name)
         ids = [] if value is None else value if isinstance(value, list) else [value]
-        if len(ids) <= most and all(type(id) is int and id >= 0 for id in ids):
+        if len(ids) <= maximum and all(type(id) is int and id >= 0 for id in ids):
             return tuple(ids)
-        return self._refuse(name, ())
+        return self._reject(name, ())
 
     def words(self, name: str) -> tuple[tuple[int, ...], ...]:
-        rows = self.theirs.get(name)
+        rows = self.values.get(name)
         rows = [] if rows is None else rows
-        if isinstance(rows, list) and len(rows) <= MOST_WORDS and all(map(_is_word, rows)):
+        if isinstance(rows, list) and len(rows) <= MAX_TOKEN_IDS and all(map(_is_word, rows)):
             return tuple(map(tuple, rows))
-        return self._refuse(name, ())
+        return self._reject(name, ())
 
     def decay(self, name: str) -> tuple[int, float] | None:
-        value = self.theirs.get(name)
+        value = self.values.get(name)
         if value is None:
             return None
         if isinstance(value, list | tuple) and len(value) == 2:
             start, factor = value
             if type(start) is int and start >= 0 and type(factor) in (int, float) and 0 < factor < math.inf:
                 return start, float(factor)
-        return self._refuse(name, None)
+        return self._reject(name, None)
 
-    def early(self) -> Any:
-        value = self.theirs.get("early_stopping")
+    def early_stopping(self) -> Any:
+        value = self.values.get("early_stopping")
         if value is None:
             return False
-        return value if isinstance(value, bool) or value == "never" else self._refuse("early_stopping", False)
+        return value if isinstance(value, bool) or value == "never" else self._reject("early_stopping", False)
 
-    def _refuse(self, name: str, instead: Any) -> Any:
-        self.refused.append(_shown(name, self.theirs[name]))
-        return instead
+    def _reject(self, name: str, default: Any) -> Any:
+        self.unsupported.append(UnsupportedField(name, f"{self.values[name]!r:.60}"))
+        return default
 
 
 def _is_word(row: Any) -> bool:
     return isinstance(row, list) and bool(row) and all(type(id) is int and id >= 0 for id in row)
-
-
-def _shown(name: str, value: Any) -> str:
-    return f"{name}: {value!r:.60}"

@@ -1,8 +1,8 @@
-"""Guess several words ahead, and read the guesses at once: where they are right, one look says many words.
+"""Speculative decoding: draft tokens verified in one forward pass (Leviathan et al. 2022).
 
-A guess is only ever compared with what the model says at that place, so the answer is the same as without; with a
-seed, that goes for sampling as well. (As far as numbers go that are added up in another order: of two words that are
-equally likely to the last digit, the other one may be said.)
+A draft token is accepted only if it equals the token the model selects at its position, so the output is the same as
+without a draft, also for sampling with a seed. (Sums are rounded differently: of two tokens whose logits are equal to
+the last digit, the other one may be selected.)
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,99 +13,104 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
-from softlook.decode.choosing import Asked, Row, chosen
-from softlook.decode.said import Token
-from softlook.decode.speakers import speaker_for
-from softlook.decode.speaking import Rewinding, Speaker
+from softlook.decode.outputs import GeneratedToken
+from softlook.decode.sampling import SequenceState, TokenSelector, select_tokens
+from softlook.decode.sessions import DecodingSession, RewindableSession, create_session
 
-LONG = 64
-"""Tokens of a prompt from which on it is read by itself, so that the logits within it are not computed."""
-Draft = Callable[[Sequence[int]], Sequence[int]]
-"""All ids so far -> what may come next, several words of it or none."""
+LONG_PROMPT = 64
+"""Longer prompts are read in a separate pass that does not compute the logits within the prompt."""
+DraftFunction = Callable[[Sequence[int]], Sequence[int]]
+"""All ids so far -> proposed next ids, any number of them."""
 
 
 @torch.no_grad()
-def ahead(speaker: Speaker, row: Row, asked: Asked, draft: Draft) -> Iterator[list[Token]]:
-    """The words of one row, those that were guessed marked as such. The row takes them in."""
-    speaker = rewindable(speaker)
-    unread = row.prompt
-    if len(unread) > LONG:  # nobody asks for the logits within the prompt
-        speaker.next(_row(unread[:-1], speaker.device))
+def speculative_steps(
+    session: DecodingSession, sequence: SequenceState, selector: TokenSelector, draft: DraftFunction
+) -> Iterator[list[GeneratedToken]]:
+    """Decode one sequence with a draft; yield its tokens, which are appended to the sequence."""
+    session = require_rewindable(session)
+    unread = sequence.prompt
+    if len(unread) > LONG_PROMPT:
+        session.step(_as_batch(unread[:-1], session.device))
         unread = unread[-1:]
-    while row.reason is None:
-        guess = list(draft([*row.prompt, *row.new]))[: row.limit - len(row.new) - 1]
-        scores = speaker.read(_row([*unread, *guess], speaker.device))[0, len(unread) - 1 :]
-        right = 0
-        for place in range(len(guess) + 1):
-            token = chosen(scores[place : place + 1], [row.said()], asked)[0]
-            is_right = place < len(guess) and token.id == guess[place]
-            token, right = replace(token, guessed=is_right), right + is_right
-            row.take(token, asked.end)
+    while sequence.finish_reason is None:
+        max_draft = sequence.max_new_tokens - len(sequence.generated) - 1
+        proposed = list(draft([*sequence.prompt, *sequence.generated]))[:max_draft]
+        logits = session.all_logits(_as_batch([*unread, *proposed], session.device))[0, len(unread) - 1 :]
+        accepted = 0
+        for position in range(len(proposed) + 1):
+            token = select_tokens(logits[position : position + 1], [sequence.view()], selector)[0]
+            is_accepted = position < len(proposed) and token.id == proposed[position]
+            token, accepted = replace(token, from_draft=is_accepted), accepted + is_accepted
+            sequence.append(token, selector.eos_ids)
             yield [token]
-            if row.reason is not None:
+            if sequence.finish_reason is not None:
                 return
-            if not is_right:
+            if not is_accepted:
                 break
-        speaker.forget(len(guess) - right)
-        unread = row.new[-1:]
+        session.crop(len(proposed) - accepted)
+        unread = sequence.generated[-1:]
 
 
-def look_up(longest: int = 3, ahead: int = 8) -> Draft:
-    """What came after the last words when they came before, in the prompt or the answer: the latest, longest match.
+def prompt_lookup(max_ngram: int = 3, num_tokens: int = 8) -> DraftFunction:
+    """Prompt lookup decoding (Saxena 2023): propose what followed the latest, longest match of the last tokens.
 
-    For answers that quote: every guess is read, right or wrong, and a CPU takes its time for each.
+    Suited to outputs that quote the prompt. Every draft token is computed, accepted or not, which takes time on a CPU.
 
-    >>> look_up(ahead=2)([7, 8, 9, 5, 7, 8])
+    >>> prompt_lookup(num_tokens=2)([7, 8, 9, 5, 7, 8])
     [9, 5]
     """
-    if longest < 1 or ahead < 1:
-        raise ConfigError(f"to look up words, match 1 at least and guess 1 at least; {longest=}, {ahead=} came")
+    if max_ngram < 1 or num_tokens < 1:
+        raise ConfigError(f"prompt lookup needs max_ngram >= 1 and num_tokens >= 1, got {max_ngram} and {num_tokens}")
 
     def draft(ids: Sequence[int]) -> list[int]:
         ids = list(ids)
-        for size in range(min(longest, len(ids) - 1), 0, -1):
+        for size in range(min(max_ngram, len(ids) - 1), 0, -1):
             for start in range(len(ids) - size - 1, -1, -1):
                 if ids[start : start + size] == ids[-size:]:
-                    return ids[start + size : start + size + ahead]
+                    return ids[start + size : start + size + num_tokens]
         return []
 
     return draft
 
 
-class Drafting:
-    """A smaller model that says what it would say, `ahead` words of it. It remembers what it has read.
+class DraftModel:
+    """A smaller model that proposes `num_tokens` tokens greedily. It keeps its own KV cache.
 
-    One that reads a source is handed in as a speaker that has read it.
+    An encoder-decoder is passed as a session that has encoded its source.
 
     >>> from softlook.models import GPT, GPTConfig
-    >>> draft = Drafting(GPT(GPTConfig(vocab=10, context=16, dim=16, depth=1, heads=2)).eval(), ahead=3)
+    >>> draft = DraftModel(GPT(GPTConfig(vocab_size=10, context=16, dim=16, depth=1, heads=2)).eval(), num_tokens=3)
     >>> len(draft([3, 1, 4]))
     3
     """
 
-    def __init__(self, model: nn.Module | Speaker, ahead: int = 4) -> None:
-        if ahead < 1:
-            raise ConfigError(f"a draft guesses 1 word at least; {ahead=} came")
-        speaker = speaker_for(model) if isinstance(model, nn.Module) else model
-        self.speaker, self.ahead, self.heard = rewindable(speaker), ahead, list[int]()
+    def __init__(self, model: nn.Module | DecodingSession, num_tokens: int = 4) -> None:
+        if num_tokens < 1:
+            raise ConfigError(f"a draft model needs num_tokens >= 1, got {num_tokens}")
+        session = create_session(model) if isinstance(model, nn.Module) else model
+        self.session, self.num_tokens, self.cached_ids = require_rewindable(session), num_tokens, list[int]()
 
     @torch.no_grad()
     def __call__(self, ids: Sequence[int]) -> list[int]:
-        known = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(self.heard, ids[:-1], strict=False)))
-        self.speaker.forget(len(self.heard) - known)
-        room = self.ahead if self.speaker.context is None else self.speaker.context - len(ids)
-        guess, unread, self.heard = list[int](), list(ids[known:]), list(ids[:known])
-        for _ in range(min(self.ahead, room)):
-            guess.append(int(self.speaker.next(_row(unread, self.speaker.device)).argmax()))
-            self.heard, unread = self.heard + unread, guess[-1:]
-        return guess
+        pairs = zip(self.cached_ids, ids[:-1], strict=False)
+        known = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        self.session.crop(len(self.cached_ids) - known)
+        available = self.num_tokens if self.session.max_length is None else self.session.max_length - len(ids)
+        proposed, unread, self.cached_ids = list[int](), list(ids[known:]), list(ids[:known])
+        for _ in range(min(self.num_tokens, available)):
+            proposed.append(int(self.session.step(_as_batch(unread, self.session.device)).argmax()))
+            self.cached_ids, unread = self.cached_ids + unread, proposed[-1:]
+        return proposed
 
 
-def rewindable(speaker: Speaker) -> Rewinding:
-    if not isinstance(speaker, Rewinding):
-        raise ConfigError(f"guesses have to be taken back where they are wrong; {type(speaker).__name__} cannot")
-    return speaker
+def require_rewindable(session: DecodingSession) -> RewindableSession:
+    if not isinstance(session, RewindableSession):
+        raise ConfigError(
+            f"speculative decoding removes rejected tokens, which {type(session).__name__} does not support"
+        )
+    return session
 
 
-def _row(ids: Sequence[int], device: torch.device) -> Tensor:
+def _as_batch(ids: Sequence[int], device: torch.device) -> Tensor:
     return torch.tensor([list(ids)], device=device)

@@ -1,5 +1,6 @@
-"""An image as a sequence: cut into squares, each of which becomes a vector."""
+"""Patch embedding of images, and the [CLS] token."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -7,30 +8,42 @@ from softlook.base.errors import ShapeError
 
 
 class PatchEmbedding(nn.Module):
-    """One vector for each square of `patch` x `patch` points, row by row. It is a convolution that never overlaps.
+    """Patch embedding (ViT): one vector per square of `patch_size` pixels, row by row, by a strided convolution.
 
-    >>> import torch
-    >>> PatchEmbedding(channels=3, patch=4, dim=8)(torch.randn(2, 3, 8, 12)).shape
+    >>> PatchEmbedding(channels=3, patch_size=4, dim=8)(torch.randn(2, 3, 8, 12)).shape
     torch.Size([2, 6, 8])
     """
 
-    def __init__(self, channels: int, patch: int, dim: int) -> None:
+    def __init__(self, channels: int, patch_size: int, dim: int) -> None:
         super().__init__()
-        self.channels, self.patch = channels, patch
-        self.to_vectors = nn.Conv2d(channels, dim, patch, stride=patch)
-        nn.init.normal_(self.to_vectors.weight, std=0.02)
-        nn.init.zeros_(self.to_vectors.bias)  # pyright: ignore[reportArgumentType]  (it has one)
+        self.channels, self.patch_size = channels, patch_size
+        self.proj = nn.Conv2d(channels, dim, patch_size, stride=patch_size)
+        nn.init.normal_(self.proj.weight, std=0.02)
+        nn.init.zeros_(self.proj.bias)  # pyright: ignore[reportArgumentType]  (it has one)
 
     def forward(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B P C"]:
         _, channels, height, width = images.shape
         if channels != self.channels:
+            raise ShapeError(f"expected images (B, {self.channels}, height, width), got {tuple(images.shape)}")
+        if height % self.patch_size or width % self.patch_size or not height or not width:
             raise ShapeError(
-                f"images of {self.channels} channels are wanted, shaped (B, channels, height, width); "
-                f"{tuple(images.shape)} came"
+                f"an image of {height} x {width} pixels cannot be divided into patches of {self.patch_size} x "
+                f"{self.patch_size} pixels: resize or crop it"
             )
-        if height % self.patch or width % self.patch or not height or not width:
-            raise ShapeError(
-                f"an image of {height} x {width} points cannot be cut into squares of {self.patch} x "
-                f"{self.patch}: resize it, or cut off an edge"
-            )
-        return self.to_vectors(images).flatten(2).transpose(1, 2)
+        return self.proj(images).flatten(2).transpose(1, 2)
+
+
+class ClassToken(nn.Module):
+    """Prepends a learned [CLS] token, which `heads.ClsPool` reads after the encoder. A mask needs one more position.
+
+    >>> ClassToken(4)(torch.randn(2, 3, 4)).shape
+    torch.Size([2, 4, 4])
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.vector = nn.Parameter(torch.zeros(dim))
+        nn.init.normal_(self.vector, std=0.02)
+
+    def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T1 C"]:
+        return torch.cat([self.vector.expand(x.shape[0], 1, -1), x], 1)

@@ -1,54 +1,57 @@
-"""Settings of rotary positions: how much of a head is rotated, and how positions are stretched."""
+"""RoPE settings: context extension and partial rotation."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from softlook.base.errors import ConfigError
-from softlook.ops.positions.frequencies import Scaling, linear, llama3, ntk, yarn
+from softlook.ops.positions.rotary import RotaryScaling, linear, llama3, ntk, yarn
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
-    """How positions are stretched beyond the length that a model was first trained for."""
+class RopeScaling:
+    """RoPE scaling: extends a model beyond the context it was first trained for."""
 
-    kind: Literal["linear", "ntk", "llama3", "yarn"]
-    """All positions alike, by a larger base, or fast and slow pairs apart, in one of two ways."""
+    rope_type: Literal["linear", "ntk", "llama3", "yarn"]
+    """Position interpolation, NTK-aware theta, Llama 3's blend by frequency, or YaRN."""
     factor: float
-    """How many times longer."""
-    context: int | None = None
-    """The length first trained for; only "llama3" and "yarn" ask."""
-    low: float = 1.0
-    """Pairs that turn fewer times than this in that length are stretched in full; likewise."""
-    high: float | None = None
-    """Pairs that turn more often than this stay; 4 ("llama3") or 32 ("yarn") where not told."""
-    magnitude: float | None = None
-    """What the phases are multiplied with; where not told 1, or in "yarn" what follows from the factor."""
+    """Ratio of the new context to the original one."""
+    original_context: int | None = None
+    """The original context; required by "llama3" and "yarn"."""
+    low_freq_factor: float = 1.0
+    """Pairs with fewer turns than this in the original context are scaled in full ("llama3", "yarn")."""
+    high_freq_factor: float | None = None
+    """Pairs with more turns than this are not scaled; default: 4 ("llama3") or 32 ("yarn")."""
+    attention_factor: float | None = None
+    """Factor of cosines and sines; default: 1, or for "yarn" the value derived from `factor`."""
 
 
-def scaling_of(stretch: Stretch | None) -> Scaling | None:
-    """What is done to the frequencies."""
-    if stretch is None:
+def frequency_scaling(rope_scaling: RopeScaling | None) -> RotaryScaling | None:
+    """The scaling of the rotary frequencies that a config describes."""
+    if rope_scaling is None:
         return None
-    factor, context, low = stretch.factor, stretch.context, stretch.low
-    high = {"llama3": 4.0}.get(stretch.kind, 32.0) if stretch.high is None else stretch.high
+    rope_type, factor, context = rope_scaling.rope_type, rope_scaling.factor, rope_scaling.original_context
+    low, high = rope_scaling.low_freq_factor, rope_scaling.high_freq_factor
+    high = {"llama3": 4.0}.get(rope_type, 32.0) if high is None else high
     if factor <= 0 or not 0 < low < high:
-        raise ConfigError(f"a stretch wants factor > 0 and 0 < low < high; {factor=}, {low=}, {high=} came")
-    if stretch.kind in ("linear", "ntk"):
-        made = {"linear": linear, "ntk": ntk}[stretch.kind](factor)
-    elif context is None:
-        raise ConfigError(f"to stretch positions as {stretch.kind!r}, say for which context it was first trained")
-    elif stretch.kind == "llama3":
-        made = llama3(factor, context=context, low=low, high=high)
-    else:
-        made = yarn(factor, context=context, slow=low, fast=high)
-    return made if stretch.magnitude is None else replace(made, magnitude=stretch.magnitude)
-
-
-def rotary_width_of(head_width: int, factor: float) -> int:
-    """How many numbers of a head are rotated."""
-    width = int(head_width * factor)
-    if width % 2 or not 0 < width <= head_width:
         raise ConfigError(
-            f"rotary positions turn pairs of numbers; {factor:g} of a head {head_width} wide is not made of pairs"
+            "RoPE scaling requires factor > 0 and 0 < low_freq_factor < high_freq_factor, "
+            f"got factor={factor}, low_freq_factor={low}, high_freq_factor={high}"
         )
-    return width
+    if rope_type in ("linear", "ntk"):
+        scaling = {"linear": linear, "ntk": ntk}[rope_type](factor)
+    elif context is None:
+        raise ConfigError(f"RoPE scaling {rope_type!r} requires original_context")
+    elif rope_type == "llama3":
+        scaling = llama3(factor, context=context, low_freq_factor=low, high_freq_factor=high)
+    else:
+        scaling = yarn(factor, context=context, beta_slow=low, beta_fast=high)
+    attention_factor = rope_scaling.attention_factor
+    return scaling if attention_factor is None else replace(scaling, attention_factor=attention_factor)
+
+
+def rotary_dim(head_dim: int, factor: float) -> int:
+    """Number of elements of a head that are rotated: `factor` of it, which must be even."""
+    dim = int(head_dim * factor)
+    if dim % 2 or not 0 < dim <= head_dim:
+        raise ConfigError(f"RoPE rotates pairs of elements: {factor:g} of head_dim {head_dim} is not an even number")
+    return dim

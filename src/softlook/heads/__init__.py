@@ -1,20 +1,20 @@
-"""Vectors in, scores out."""
+"""Heads: hidden states to logits, pooled vectors or classes."""
 
-from softlook.heads.beside import Beside as Beside
-from softlook.heads.classify import ClassHead as ClassHead
-from softlook.heads.classify import ReplacedHead as ReplacedHead
-from softlook.heads.classify import SpanHead as SpanHead
-from softlook.heads.classify import States as States
-from softlook.heads.classify import TagHead as TagHead
-from softlook.heads.classify import class_scores as class_scores
-from softlook.heads.decoder import decoder_head as decoder_head
-from softlook.heads.language import CappedHead as CappedHead
-from softlook.heads.language import language_head as language_head
-from softlook.heads.pooling import DensePool as DensePool
-from softlook.heads.pooling import FirstPool as FirstPool
+from softlook.heads.classification import ClassificationHead as ClassificationHead
+from softlook.heads.classification import HiddenStates as HiddenStates
+from softlook.heads.classification import ReplacedTokenHead as ReplacedTokenHead
+from softlook.heads.classification import SpanHead as SpanHead
+from softlook.heads.classification import TokenClassificationHead as TokenClassificationHead
+from softlook.heads.classification import class_probabilities as class_probabilities
+from softlook.heads.linear_skip import LinearSkip as LinearSkip
+from softlook.heads.lm import MaskedLMHead as MaskedLMHead
+from softlook.heads.lm import PretrainingHead as PretrainingHead
+from softlook.heads.lm import PretrainingLogits as PretrainingLogits
+from softlook.heads.lm import SoftcappedLMHead as SoftcappedLMHead
+from softlook.heads.lm import build_decoder_head as build_decoder_head
+from softlook.heads.lm import build_lm_head as build_lm_head
+from softlook.heads.pooling import ClsPool as ClsPool
+from softlook.heads.pooling import L2Normalize as L2Normalize
 from softlook.heads.pooling import LastPool as LastPool
-from softlook.heads.pooling import LengthOne as LengthOne
 from softlook.heads.pooling import MeanPool as MeanPool
-from softlook.heads.words import Pretraining as Pretraining
-from softlook.heads.words import PretrainingHead as PretrainingHead
-from softlook.heads.words import WordHead as WordHead
+from softlook.heads.pooling import Pooler as Pooler

@@ -1,6 +1,6 @@
-"""Seeing inside: from maps to plain data and figures."""
+"""Figures of attention maps."""
 
-from softlook.lens.figure import map_figure as map_figure
-from softlook.lens.figure import maps_figure as maps_figure
+from softlook.lens.figure import attention_figure as attention_figure
+from softlook.lens.figure import heads_figure as heads_figure
 
-__all__ = ["map_figure", "maps_figure"]
+__all__ = ["attention_figure", "heads_figure"]

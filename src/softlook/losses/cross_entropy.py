@@ -1,25 +1,27 @@
-"""How surprised a model is by what came."""
+"""Cross-entropy with label smoothing and ignored targets."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-NOTHING = -100
-"""The target where nothing is asked."""
+IGNORE_INDEX = -100
+"""The target of positions that do not count."""
 
 
 def cross_entropy(
-    scores: Float[Tensor, "*places K"], target: Int[Tensor, "*places"], *, smoothing: float = 0.0
+    logits: Float[Tensor, "*B K"], target: Int[Tensor, "*B"], *, label_smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
-    """The mean surprise over the places where something is asked; 0 where nothing is.
-
-    `smoothing` spreads that share of the target over all classes.
+    """Mean cross-entropy over the targets that are not `IGNORE_INDEX`; 0 if there are none.
 
     >>> import torch
-    >>> cross_entropy(torch.zeros(1, 2, 4), torch.tensor([[3, NOTHING]]))
+    >>> cross_entropy(torch.zeros(1, 2, 4), torch.tensor([[3, IGNORE_INDEX]]))
     tensor(1.3863)
     """
     total = F.cross_entropy(
-        scores.flatten(0, -2), target.flatten(), ignore_index=NOTHING, label_smoothing=smoothing, reduction="sum"
+        logits.flatten(0, -2),
+        target.flatten(),
+        ignore_index=IGNORE_INDEX,
+        label_smoothing=label_smoothing,
+        reduction="sum",
     )
-    return total / (target != NOTHING).sum().clamp(min=1)
+    return total / (target != IGNORE_INDEX).sum().clamp(min=1)

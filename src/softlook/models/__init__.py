@@ -1,11 +1,11 @@
-"""Ids in, scores out: one screen each, made of the same few blocks."""
+"""Models: one file each, composed of the same blocks."""
 
-from softlook.embed.rotary import Stretch as Stretch
+from softlook.embed.rotary import RopeScaling as RopeScaling
 from softlook.models.bert import Bert as Bert
 from softlook.models.bert import BertConfig as BertConfig
 from softlook.models.causal_convolution import ConvolutionalLM as ConvolutionalLM
 from softlook.models.causal_convolution import ConvolutionalLMConfig as ConvolutionalLMConfig
-from softlook.models.deberta import Convolution as Convolution
+from softlook.models.deberta import ConvolutionConfig as ConvolutionConfig
 from softlook.models.deberta import Deberta as Deberta
 from softlook.models.deberta import DebertaConfig as DebertaConfig
 from softlook.models.ft_transformer import FTTransformer as FTTransformer
@@ -16,6 +16,7 @@ from softlook.models.llama import Llama as Llama
 from softlook.models.llama import LlamaConfig as LlamaConfig
 from softlook.models.modern_bert import ModernBert as ModernBert
 from softlook.models.modern_bert import ModernBertConfig as ModernBertConfig
+from softlook.models.optimize import optimize_for_cpu as optimize_for_cpu
 from softlook.models.rnn_search import RNNSearch as RNNSearch
 from softlook.models.rnn_search import RNNSearchConfig as RNNSearchConfig
 from softlook.models.skip_gram import SkipGram as SkipGram
@@ -36,4 +37,4 @@ from softlook.models.vit import ViT as ViT
 from softlook.models.vit import ViTConfig as ViTConfig
 
 TextEncoder = Bert | Deberta | ModernBert | T5Encoder
-"""Models that read a text both ways, and give vectors of it or what a head makes of them."""
+"""Bidirectional text encoders."""

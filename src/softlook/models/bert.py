@@ -1,8 +1,4 @@
-"""BERT: an encoder-only Transformer. Every token looks both ways; what is asked of the result is the head's affair.
-
-RoBERTa is a BERT whose positions start at 2, DistilBERT one without segments, MPNet one that also feels distances, and
-ELECTRA one whose embedding may be narrower than its blocks.
-"""
+"""BERT; RoBERTa, DistilBERT, MPNet and ELECTRA are configurations of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,151 +8,170 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
-from softlook.blocks.attention import Mixing, SelfAttention
-from softlook.blocks.block import Block
-from softlook.blocks.distances import Distances
+from softlook.blocks.attention import AttentionCore, MakeAttention, SelfAttention, add_bias, with_padding_mask
+from softlook.blocks.block import PostNormBlock
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward
-from softlook.blocks.initial import start
-from softlook.blocks.memory import places
-from softlook.blocks.present import among
-from softlook.blocks.residual import PostNorm
-from softlook.embed.places import LearnedPlaces
-from softlook.embed.segments import SegmentEmbedding
-from softlook.embed.tokens import TokenEmbedding
-from softlook.heads.classify import ClassHead, Problem, ReplacedHead, SpanHead, States, TagHead
-from softlook.heads.pooling import DensePool, FirstPool, LengthOne, MeanPool
-from softlook.heads.words import Pretraining, PretrainingHead, WordHead
-from softlook.ops.dropping import Dropout
+from softlook.blocks.init import init_normal
+from softlook.blocks.kv_cache import token_positions
+from softlook.embed.positions import LearnedPositions, RelativePositionBias
+from softlook.embed.tokens import TokenEmbedding, TokenTypeEmbedding, add_token_types
+from softlook.heads.classification import (
+    ClassificationHead,
+    HiddenStates,
+    Problem,
+    ReplacedTokenHead,
+    SpanHead,
+    TokenClassificationHead,
+)
+from softlook.heads.lm import MaskedLMHead, PretrainingHead, PretrainingLogits
+from softlook.heads.pooling import L2Normalize, Pooler, PoolName, build_pool
+from softlook.ops.bias import Bias
+from softlook.ops.dropout import Dropout
 from softlook.ops.masks import Mask
 
 BertHead = Literal[
-    "states", "pooled", "embedding", "words", "next", "pretraining", "replaced", "classes", "choices", "tags", "spans"
+    "hidden_states",
+    "pooled",
+    "embedding",
+    "masked_lm",
+    "next_sentence",
+    "pretraining",
+    "replaced_token",
+    "classification",
+    "multiple_choice",
+    "token_classification",
+    "question_answering",
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BertConfig:
-    """The sizes of a BERT, and what is asked of it. The defaults are those of BERT-base."""
+    """Hyperparameters of a BERT, and its head. The defaults are those of BERT-base."""
 
-    vocab: int = 30522
-    """Number of token ids."""
+    vocab_size: int = 30522
+    """Vocabulary size."""
     context: int = 512
-    """The longest sequence it has positions for."""
-    offset: int = 0
-    """Rows at the start of the position table that are passed over; 2 in RoBERTa."""
-    segments: int = 2
-    """Number of segments that a token may belong to; 0 for none, as in DistilBERT."""
+    """Maximum sequence length."""
+    position_offset: int = 0
+    """Unused rows at the start of the position embedding; RoBERTa has 2."""
+    token_types: int = 2
+    """Number of token types (sentences of a pair); 0: none, as in DistilBERT."""
     buckets: int = 0
-    """Number of distances told apart by a learned bias on the scores of all blocks; 0 for no such bias, 32 in MPNet."""
+    """Buckets of the relative position bias; 0: none, 32 in MPNet."""
     dim: int = 768
-    """Width of the vectors between blocks."""
-    embedding: int | None = None
-    """Width of the embedding, where it is not `dim`; a layer then widens it, as in ELECTRA."""
+    """Width of the hidden states."""
+    embedding_dim: int | None = None
+    """Width of the embedding, projected to `dim`, as in ELECTRA; default: dim."""
     depth: int = 12
     """Number of blocks."""
     heads: int = 12
-    """Heads in each block."""
+    """Number of attention heads."""
     hidden: int | None = None
-    """Width inside the feed-forward layers; four times `dim` where not told."""
+    """Width inside the feed-forward layers; default: 4 * dim."""
     activation: ActivationName = "gelu"
-    """The bend inside the feed-forward layers and the head for words."""
+    """Activation of the feed-forward layers and of the masked LM head."""
     dropout: float = 0.1
-    """Share dropped after the embedding, inside attention, before each addition and in the head, while training."""
+    """Dropout probability of embeddings, attention weights, layer outputs and the head."""
     eps: float = 1e-12
-    """Added to the variance in layer norms."""
-    head: BertHead = "words"
-    """What is asked: vectors of the tokens (states), of the whole (pooled) or of the whole with length one
-    (embedding); hidden words, next sentence, or both (pretraining); which tokens were replaced; classes or a choice's
-    score for the whole, tags for the tokens, or spans."""
-    tied: bool = True
-    """Do the heads for words use the token embedding backwards? If not, they have a matrix of their own."""
+    """Epsilon of the layer norms."""
+    head: BertHead = "masked_lm"
+    """What the model returns: hidden states, a pooled vector, a unit-length embedding, or the logits of a task."""
+    tie_embeddings: bool = True
+    """Whether the masked LM head shares the weight of the token embedding."""
     classes: int = 2
-    """Number of classes or tags."""
+    """Number of classes."""
     problem: Problem | None = None
-    """What the logits of the classes stand for; where it is not given, one class has a probability of its own, and
-    several exclude each other."""
-    pooling: Literal["first", "mean"] = "first"
-    """How the whole becomes one vector: by its first token, which is a global unit, or by the mean."""
+    """What the classification logits stand for; default: single_label, or for one class its probability."""
+    pooling: PoolName = "cls"
+    """Pooling by the [CLS] token or by the mean."""
     pooler: ActivationName | None = "tanh"
-    """The bend behind the dense layer that a pooled vector goes through; None where there is no such layer."""
+    """Activation of the pooler's dense layer; None: no pooler."""
 
 
 class Bert(nn.Module):
-    """Ids in, out what the head is asked for.
+    """BERT (Devlin et al. 2019): a bidirectional encoder. Ids in, the output of the head out.
+
+    `attention(layer)` builds the self-attention of each layer; default: `SelfAttention` with the sizes of the config.
 
     >>> import torch
-    >>> sizes = BertConfig(vocab=10, context=8, dim=16, depth=2, heads=2, head="classes", classes=3)
-    >>> Bert(sizes)(torch.tensor([[3, 1, 4]])).shape
+    >>> config = BertConfig(vocab_size=10, context=8, dim=16, depth=2, heads=2, head="classification", classes=3)
+    >>> Bert(config)(torch.tensor([[3, 1, 4]])).shape
     torch.Size([1, 3])
     """
 
     mode: ClassVar = "encoder-only"
 
-    def __init__(self, config: BertConfig) -> None:
+    def __init__(self, config: BertConfig, *, attention: MakeAttention | None = None) -> None:
         super().__init__()
-        self.config = config
-        width = config.dim if config.embedding is None else config.embedding
-        self.tokens = TokenEmbedding(config.vocab, width)
-        self.places = LearnedPlaces(config.context, width, offset=config.offset)
-        self.segments = SegmentEmbedding(config.segments, width)
-        self.norm = nn.LayerNorm(width, config.eps)
-        self.drop = Dropout(config.dropout)
-        self.widen = nn.Identity() if width == config.dim else nn.Linear(width, config.dim)
-        self.distances = Distances(config.buckets, config.heads) if config.buckets else None
-        self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
-        self.head = made_head(config, self.tokens.table)
-        start(self)
+        self.config = c = config
+        width = c.dim if c.embedding_dim is None else c.embedding_dim
+        self.token_embedding = TokenEmbedding(c.vocab_size, width)
+        self.position_embedding = LearnedPositions(c.context, width, offset=c.position_offset)
+        self.type_embedding = TokenTypeEmbedding(c.token_types, width) if c.token_types else None
+        self.embedding_norm = nn.LayerNorm(width, c.eps)
+        self.dropout = Dropout(c.dropout)
+        self.project_in = nn.Identity() if width == c.dim else nn.Linear(width, c.dim)
+        self.relative_bias = RelativePositionBias(c.buckets, c.heads) if c.buckets else None
+        self.blocks = nn.ModuleList(self._block(layer, attention) for layer in range(c.depth))
+        self.head = build_head(c, self.token_embedding)
+        init_normal(self)
 
-    def _block(self) -> Block:
+    def _block(self, layer: int, attention: MakeAttention | None) -> PostNormBlock:
         c = self.config
-        return Block(
-            SelfAttention(c.dim, c.heads, mix=Mixing(dropout=c.dropout)),
-            FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation]),
-            lambda: PostNorm(nn.LayerNorm(c.dim, c.eps), c.dropout),
-        )
+        if attention is None:
+            attn: nn.Module = SelfAttention(c.dim, c.heads, core=AttentionCore(dropout=c.dropout))
+        else:
+            attn = attention(layer)
+        ffn = FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])
+        return PostNormBlock(attn, ffn, lambda: nn.LayerNorm(c.dim, c.eps), dropout=c.dropout)
 
     def forward(
         self,
         ids: Int[Tensor, "B T"],
         *,
-        segments: Int[Tensor, "B T"] | None = None,
-        present: Bool[Tensor, "B T"] | None = None,
+        token_types: Int[Tensor, "B T"] | None = None,
+        padding_mask: Bool[Tensor, "B T"] | None = None,
         mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
         positions: Int[Tensor, "*B T"] | None = None,
-    ) -> Float[Tensor, "B *scores"] | Pretraining:
-        """`present` is True where there is a token; `mask` and `positions` are for packed or left-padded rows."""
-        x = self.tokens(ids) + self.places(places(ids, positions, None))
-        x = self.widen(self.drop(self.norm(self.segments(x, segments))))
-        mask, bias = among(present, mask), None if self.distances is None else self.distances(x)
+    ) -> Float[Tensor, "B *logits"] | PretrainingLogits:
+        """`padding_mask` is True where there is a token; `mask` and `positions` are for packed or left-padded rows;
+        `bias` is added to the attention logits of every layer."""
+        x = self.token_embedding(ids) + self.position_embedding(token_positions(ids, positions, None))
+        x = self.embedding_norm(add_token_types(x, self.type_embedding, token_types))
+        x = self.project_in(self.dropout(x))
+        mask = with_padding_mask(padding_mask, mask)
+        bias = add_bias(None if self.relative_bias is None else self.relative_bias(x), bias)
         for block in self.blocks:
             x = block(x, mask=mask, bias=bias)
-        return self.head(x, present)
+        return self.head(x, padding_mask)
 
 
-def made_head(config: BertConfig, table: nn.Embedding) -> nn.Module:
+def build_head(config: BertConfig, embedding: nn.Embedding) -> nn.Module:
     """The head that the config names."""
     c = config
 
     def pool() -> nn.Module:
-        plain = {"first": FirstPool, "mean": MeanPool}[c.pooling]()
-        return plain if c.pooler is None else DensePool(plain, c.dim, ACTIVATIONS[c.pooler])
+        plain = build_pool(c.pooling)
+        return plain if c.pooler is None else Pooler(plain, c.dim, ACTIVATIONS[c.pooler])
 
-    def words() -> nn.Module:
-        return WordHead(table, ACTIVATIONS[c.activation], dim=c.dim, eps=c.eps, tied=c.tied)
+    def masked_lm() -> nn.Module:
+        activation = ACTIVATIONS[c.activation]
+        return MaskedLMHead(embedding, activation, dim=c.dim, eps=c.eps, tie_embeddings=c.tie_embeddings)
 
-    makers: dict[BertHead, Callable[[], nn.Module]] = {
-        "states": States,
+    heads: dict[BertHead, Callable[[], nn.Module]] = {
+        "hidden_states": HiddenStates,
         "pooled": pool,
-        "embedding": lambda: LengthOne(pool()),
-        "words": words,
-        "next": lambda: ClassHead(pool(), c.dim, 2),
-        "pretraining": lambda: PretrainingHead(words(), ClassHead(pool(), c.dim, 2)),
-        "replaced": lambda: ReplacedHead(c.dim, ACTIVATIONS[c.activation]),
-        "classes": lambda: ClassHead(pool(), c.dim, c.classes, dropout=c.dropout),
-        "choices": lambda: ClassHead(pool(), c.dim, 1, dropout=c.dropout),
-        "tags": lambda: TagHead(c.dim, c.classes, dropout=c.dropout),
-        "spans": lambda: SpanHead(c.dim, dropout=c.dropout),
+        "embedding": lambda: L2Normalize(pool()),
+        "masked_lm": masked_lm,
+        "next_sentence": lambda: ClassificationHead(pool(), c.dim, 2),
+        "pretraining": lambda: PretrainingHead(masked_lm(), ClassificationHead(pool(), c.dim, 2)),
+        "replaced_token": lambda: ReplacedTokenHead(c.dim, ACTIVATIONS[c.activation]),
+        "classification": lambda: ClassificationHead(pool(), c.dim, c.classes, dropout=c.dropout),
+        "multiple_choice": lambda: ClassificationHead(pool(), c.dim, 1, dropout=c.dropout),
+        "token_classification": lambda: TokenClassificationHead(c.dim, c.classes, dropout=c.dropout),
+        "question_answering": lambda: SpanHead(c.dim, dropout=c.dropout),
     }
-    if c.head not in makers:
-        raise ConfigError(f"BERT has no head {c.head!r}; it has {', '.join(makers)}")
-    return makers[c.head]()
+    if c.head not in heads:
+        raise ConfigError(f"expected a head of BERT ({', '.join(heads)}), got {c.head!r}")
+    return heads[c.head]()

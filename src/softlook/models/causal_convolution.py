@@ -1,4 +1,4 @@
-"""A language model of causal dilated convolutions: the baseline that attention is measured against."""
+"""Convolutional language model."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,42 +7,42 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softlook.blocks.convolution import ConvolutionStack
-from softlook.blocks.initial import start
+from softlook.blocks.init import init_normal
 from softlook.embed.tokens import TokenEmbedding
-from softlook.heads.language import language_head
-from softlook.ops.dropping import Dropout
+from softlook.heads.lm import build_lm_head
+from softlook.ops.dropout import Dropout
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionalLMConfig:
-    """The sizes of a convolutional language model."""
+    """Hyperparameters of a convolutional language model."""
 
-    vocab: int
-    """Number of token ids."""
+    vocab_size: int
+    """Vocabulary size."""
     dim: int = 256
-    """Width of the vectors between layers."""
+    """Width of the hidden states."""
     depth: int = 20
     """Number of layers."""
-    kernel: int = 2
-    """How many places each layer looks at."""
-    cycle: int = 10
-    """Dilations double from layer to layer, 1, 2, 4 ..., and start again after so many layers."""
+    kernel_size: int = 2
+    """Kernel size of each layer."""
+    dilation_cycle: int = 10
+    """Dilations double from layer to layer, 1, 2, 4, ..., and start again after so many layers."""
     dropout: float = 0.1
-    """Share dropped after the embedding and before each addition, while training."""
+    """Dropout probability of embeddings and layer outputs."""
     eps: float = 1e-5
-    """Added to the variance in layer norms."""
-    tied: bool = True
-    """Are words read and said with the same vectors?"""
+    """Epsilon of the layer norms."""
+    tie_embeddings: bool = True
+    """Whether the LM head shares the weight of the token embedding."""
 
 
 class ConvolutionalLM(nn.Module):
-    """Ids in, scores of the next id out. No score depends on more than the last `reach` ids.
+    """Language model of causal dilated convolutions, a baseline without attention: ids in, logits out.
 
-    It needs no positions: a convolution knows how far away each place it looks at is.
+    No logit depends on more than the last `receptive_field` ids. It needs no positions.
 
     >>> import torch
-    >>> model = ConvolutionalLM(ConvolutionalLMConfig(vocab=10, dim=16, depth=4, cycle=3))
-    >>> model(torch.tensor([[3, 1, 4]])).shape, model.reach
+    >>> model = ConvolutionalLM(ConvolutionalLMConfig(vocab_size=10, dim=16, depth=4, dilation_cycle=3))
+    >>> model(torch.tensor([[3, 1, 4]])).shape, model.receptive_field
     (torch.Size([1, 3, 10]), 9)
     """
 
@@ -51,18 +51,18 @@ class ConvolutionalLM(nn.Module):
     def __init__(self, config: ConvolutionalLMConfig) -> None:
         super().__init__()
         self.config = c = config
-        dilations = [2 ** (layer % c.cycle) for layer in range(c.depth)]
-        self.tokens = TokenEmbedding(c.vocab, c.dim)
-        self.drop = Dropout(c.dropout)
-        self.stack = ConvolutionStack(c.dim, c.kernel, dilations, dropout=c.dropout, eps=c.eps)
-        self.norm = nn.LayerNorm(c.dim, c.eps)
-        self.head = language_head(c.dim, c.vocab, tied_to=self.tokens.table if c.tied else None)
-        start(self)
+        dilations = [2 ** (layer % c.dilation_cycle) for layer in range(c.depth)]
+        self.token_embedding = TokenEmbedding(c.vocab_size, c.dim)
+        self.dropout = Dropout(c.dropout)
+        self.stack = ConvolutionStack(c.dim, c.kernel_size, dilations, dropout=c.dropout, eps=c.eps)
+        self.final_norm = nn.LayerNorm(c.dim, c.eps)
+        self.lm_head = build_lm_head(c.dim, c.vocab_size, tie_to=self.token_embedding if c.tie_embeddings else None)
+        init_normal(self)
 
     @property
-    def reach(self) -> int:
-        """How many ids a score depends on: the receptive field."""
-        return self.stack.reach
+    def receptive_field(self) -> int:
+        """Number of ids that a logit depends on."""
+        return self.stack.receptive_field
 
     def forward(self, ids: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        return self.head(self.norm(self.stack(self.drop(self.tokens(ids)))))
+        return self.lm_head(self.final_norm(self.stack(self.dropout(self.token_embedding(ids)))))

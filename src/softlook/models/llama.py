@@ -1,7 +1,5 @@
-"""Llama, and with it Mistral, Qwen, Gemma and Phi-3: a decoder-only Transformer with rotary positions and gated
-feed-forward layers."""
+"""Llama; Mistral, Qwen, Gemma and Phi-3 are configurations of it."""
 
-import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -10,187 +8,200 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
-from softlook.blocks.attention import Mixing, SelfAttention, head_width_of
-from softlook.blocks.block import Block
+from softlook.blocks.attention import (
+    AttentionCore,
+    MakeAttention,
+    QKNormAttention,
+    SelfAttention,
+    default_head_dim,
+    with_padding_mask,
+)
+from softlook.blocks.block import PreNormBlock, SandwichNormBlock
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, GatedFeedForward
-from softlook.blocks.initial import start
-from softlook.blocks.memory import Memory, check_memory, memories, places
+from softlook.blocks.init import init_normal, init_residual_projections
+from softlook.blocks.kv_cache import KVCache, check_cache, layer_caches, token_positions
 from softlook.blocks.norms import RMSNorm, ZeroCenteredRMSNorm
-from softlook.blocks.present import among
-from softlook.blocks.qk_norm import QKNormAttention
-from softlook.blocks.residual import PreNorm, Sandwich
-from softlook.embed.rotary import Stretch, rotary_width_of, scaling_of
+from softlook.embed.rotary import RopeScaling, frequency_scaling, rotary_dim
 from softlook.embed.tokens import TokenEmbedding
-from softlook.heads.classify import Problem
-from softlook.heads.decoder import DecoderHead, decoder_head
-from softlook.heads.pooling import readable
+from softlook.heads.classification import Problem
+from softlook.heads.lm import DecoderHead, build_decoder_head
+from softlook.heads.pooling import non_padding
+from softlook.ops.bias import Bias
 from softlook.ops.masks import Mask
-from softlook.ops.masks.kinds import Band
-from softlook.ops.masks.order import CAUSAL, decoder_mask
-from softlook.ops.positions.rotary import phases
+from softlook.ops.masks.decoder import CAUSAL, decoder_mask
+from softlook.ops.masks.masks import WindowMask
+from softlook.ops.positions.rotary import rotary_angles
 
 
 @dataclass(frozen=True, kw_only=True)
 class LlamaConfig:
-    """The sizes of a Llama. The defaults are about those of SmolLM2-135M."""
+    """Hyperparameters of a Llama. The defaults are close to SmolLM2-135M."""
 
-    vocab: int = 49152
-    """Number of token ids."""
+    vocab_size: int = 49152
+    """Vocabulary size."""
     context: int = 8192
-    """The longest sequence it is made for. There is no table that ends there."""
+    """Sequence length that the model is trained for."""
     dim: int = 576
-    """Width of the vectors between blocks."""
+    """Width of the hidden states."""
     depth: int = 30
     """Number of blocks."""
     heads: int = 9
-    """Query heads in each block."""
+    """Number of query heads."""
     kv_heads: int | None = None
-    """Key and value heads, each serving several query heads; as many as `heads` where not told."""
-    head_width: int | None = None
-    """Width of one head; `dim` shared out among them where not told."""
+    """Number of key and value heads (grouped-query attention); default: heads."""
+    head_dim: int | None = None
+    """Width of one head; default: dim / heads."""
     hidden: int | None = None
-    """Width inside the feed-forward layers; 8/3 of `dim` where not told."""
+    """Width inside the feed-forward layers; default: 8/3 * dim."""
     activation: ActivationName = "silu"
-    """The activation of the gates inside the feed-forward layers."""
+    """Activation of the gates."""
     eps: float = 1e-5
-    """Added to the mean square in norms."""
+    """Epsilon of the norms."""
     zero_centered_norm: bool = False
-    """Do norms scale by 1 + weight, as in Gemma?"""
+    """Whether norms scale by 1 + weight, as in Gemma."""
     sandwich_norm: bool = False
-    """Does a norm stand behind each layer as well, before it is added, as in Gemma?"""
+    """Whether norms also follow each layer, as in Gemma 2."""
     qk_norm: bool = False
-    """Are queries and keys normalised per head, as in Qwen3 and Gemma 3?"""
+    """Whether queries and keys are normalized per head, as in Qwen3 and Gemma 3."""
     attention_scale: float | None = None
-    """What the attention scores are multiplied with; one over the root of the head's width where not told."""
+    """Factor of the attention logits; default: 1 / sqrt(head_dim)."""
     attention_logit_softcap: float | None = None
-    """The soft cap of the attention scores, if there is one."""
+    """Soft cap of the attention logits."""
     final_logit_softcap: float | None = None
-    """The soft cap of the scores of words, if there is one."""
-    scaled_embeddings: bool = False
-    """Are token vectors multiplied with the root of `dim`, in the precision of the weights, as in Gemma?"""
-    base: float = 100_000.0
-    """The slowest pair of a head turns about once in this many positions, times 2π."""
-    local_base: float | None = None
-    """The base of the layers with a window, whose positions are never stretched; that of all layers where not told."""
+    """Soft cap of the logits."""
+    scale_embeddings: bool = False
+    """Whether token embeddings are multiplied by sqrt(dim), in the dtype of the weights, as in Gemma."""
+    rope_theta: float = 100_000.0
+    """Base of the rotary frequencies."""
+    local_rope_theta: float | None = None
+    """Base of the windowed layers, which have no RoPE scaling then; default: rope_theta."""
     partial_rotary_factor: float = 1.0
-    """Share of each head that is rotated; the rest has no position."""
-    stretch: Stretch | None = None
-    """How positions are stretched beyond the first trained length, if they are."""
-    window: int | None = None
-    """How many tokens a query sees, itself included; all of the past where not told."""
-    windowed: tuple[int, ...] | None = None
-    """Numbers of the layers that look through the window; all of them where not told."""
-    biases: bool = False
-    """Do the projections to queries, keys and values have biases, as in Qwen2?"""
-    tied: bool = True
-    """Are words read and said with the same vectors?"""
+    """Fraction of each head that is rotated."""
+    rope_scaling: RopeScaling | None = None
+    """RoPE scaling beyond the original context."""
+    sliding_window: int | None = None
+    """Number of tokens that a query attends to, itself included; default: all before it."""
+    windowed_layers: tuple[int, ...] | None = None
+    """Layers with a sliding window; default: all."""
+    qkv_bias: bool = False
+    """Whether the query, key and value projections have biases, as in Qwen2."""
+    tie_embeddings: bool = True
+    """Whether the LM head shares the weight of the token embedding."""
     dropout: float = 0.0
-    """Share of the looks dropped while training."""
-    head: DecoderHead = "words"
-    """Scores of words, the normed vectors that they would be made from, or scores of classes for the whole."""
+    """Dropout probability of the attention weights."""
+    head: DecoderHead = "causal_lm"
+    """Logits of the next token, the final hidden states, or classification of the sequence."""
     classes: int = 2
-    """Number of classes."""
+    """Number of classes of the classification head."""
     problem: Problem | None = None
-    """What the logits of the classes stand for; where it is not given, one class has a probability of its own, and
-    several exclude each other."""
-    pad: int | None = None
-    """The id of padding: classes are read off the last token that has another id."""
+    """What the classification logits stand for; default: single_label, or for one class its probability."""
+    pad_id: int | None = None
+    """Id of padding: classification reads the last token with another id."""
     causal: bool = True
-    """Does a token see only those before it? Where not, the model is an encoder, as for text embeddings."""
+    """False: a bidirectional encoder, as for text embeddings."""
 
 
 class Llama(nn.Module):
-    """Ids in, scores of the next id out.
+    """Llama (Touvron et al. 2023): RoPE, grouped-query attention, SwiGLU, RMSNorm. Ids in, logits out.
+
+    `attention(layer)` builds the self-attention of each layer; default: `SelfAttention` with the sizes of the config.
 
     >>> import torch
-    >>> model = Llama(LlamaConfig(vocab=10, context=8, dim=16, depth=2, heads=4, kv_heads=2))
+    >>> model = Llama(LlamaConfig(vocab_size=10, context=8, dim=16, depth=2, heads=4, kv_heads=2))
     >>> model(torch.tensor([[3, 1, 4]])).shape
     torch.Size([1, 3, 10])
     """
 
     mode: Literal["decoder-only", "encoder-only"] = "decoder-only"
 
-    def __init__(self, config: LlamaConfig) -> None:
+    def __init__(self, config: LlamaConfig, *, attention: MakeAttention | None = None) -> None:
         super().__init__()
-        self.config = config
-        self.mode = "decoder-only" if config.causal else "encoder-only"
-        self.head_width = head_width_of(config.dim, config.heads) if config.head_width is None else config.head_width
-        self.rotary_width = rotary_width_of(self.head_width, config.partial_rotary_factor)
-        if config.base <= 0 or (config.base == 1 and config.stretch is not None and config.stretch.kind == "yarn"):
-            raise ConfigError(f"rotary positions want a base above 0, and yarn one other than 1; {config.base} came")
-        self.scaling, self.reaches = scaling_of(config.stretch), reaches_of(config)
-        scaled = config.scaled_embeddings
-        self.tokens = TokenEmbedding(config.vocab, config.dim, scaled=scaled, rounded=scaled)
-        self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
-        self.norm = self._norm(config.dim)
-        self.head = decoder_head(
-            config.head,
-            config.dim,
-            config.vocab,
-            classes=config.classes,
-            tied_to=self.tokens.table if config.tied else None,
-            softcap=config.final_logit_softcap,
+        self.config = c = config
+        self.mode = "decoder-only" if c.causal else "encoder-only"
+        self.head_dim = default_head_dim(c.dim, c.heads) if c.head_dim is None else c.head_dim
+        self.rotary_dim = rotary_dim(self.head_dim, c.partial_rotary_factor)
+        is_yarn = c.rope_scaling is not None and c.rope_scaling.rope_type == "yarn"
+        if c.rope_theta <= 0 or (c.rope_theta == 1 and is_yarn):
+            raise ConfigError(f"rope_theta must be above 0, and for yarn other than 1, got {c.rope_theta}")
+        self.frequency_scaling, self.windows = frequency_scaling(c.rope_scaling), layer_windows(c)
+        self.token_embedding = TokenEmbedding(
+            c.vocab_size, c.dim, scale=c.scale_embeddings, round_scale=c.scale_embeddings
         )
-        self._start()
+        self.blocks = nn.ModuleList(self._block(layer, attention) for layer in range(c.depth))
+        self.final_norm = self._norm(c.dim)
+        tie_to, softcap = self.token_embedding if c.tie_embeddings else None, c.final_logit_softcap
+        self.lm_head = build_decoder_head(
+            c.head, c.dim, c.vocab_size, classes=c.classes, tie_to=tie_to, softcap=softcap
+        )
+        init_normal(self)
+        init_residual_projections(self, c.depth)
 
     def _norm(self, width: int) -> nn.Module:
         return (ZeroCenteredRMSNorm if self.config.zero_centered_norm else RMSNorm)(width, self.config.eps)
 
-    def _block(self) -> Block:
-        c, norm = self.config, self._norm
-        sizes = {"kv_heads": c.kv_heads, "head_width": self.head_width, "bias": c.biases, "out_bias": False}
-        look = Mixing(scale=c.attention_scale, softcap=c.attention_logit_softcap, dropout=c.dropout)
-        kind = partial(QKNormAttention, norm=norm) if c.qk_norm else SelfAttention
-        feed = GatedFeedForward(c.dim, c.dim * 8 // 3 if c.hidden is None else c.hidden, ACTIVATIONS[c.activation])
+    def _attention(self, layer: int) -> nn.Module:
+        c = self.config
+        core = AttentionCore(scale=c.attention_scale, softcap=c.attention_logit_softcap, dropout=c.dropout)
+        attention = partial(QKNormAttention, norm=self._norm) if c.qk_norm else SelfAttention
+        sizes = {"kv_heads": c.kv_heads, "head_dim": self.head_dim}
+        return attention(c.dim, c.heads, **sizes, qkv_bias=c.qkv_bias, out_bias=False, core=core)
 
-        def around() -> nn.Module:
-            return Sandwich(norm(c.dim), norm(c.dim)) if c.sandwich_norm else PreNorm(norm(c.dim))
-
-        return Block(kind(c.dim, c.heads, mix=look, **sizes), feed, around)
-
-    def _start(self) -> None:
-        start(self)
-        for name, weight in self.named_parameters():
-            if name.endswith("to_out.weight"):  # 2 * depth of these are added up on the residual path
-                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * self.config.depth))
+    def _block(self, layer: int, attention: MakeAttention | None) -> nn.Module:
+        c = self.config
+        ffn_hidden = c.dim * 8 // 3 if c.hidden is None else c.hidden
+        attn = (attention or self._attention)(layer)
+        ffn = GatedFeedForward(c.dim, ffn_hidden, ACTIVATIONS[c.activation])
+        return (SandwichNormBlock if c.sandwich_norm else PreNormBlock)(attn, ffn, lambda: self._norm(c.dim))
 
     def forward(
         self,
         ids: Int[Tensor, "B T"],
         *,
-        present: Bool[Tensor, "B T"] | None = None,
+        padding_mask: Bool[Tensor, "B T"] | None = None,
         mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
         positions: Int[Tensor, "*B T"] | None = None,
-        memory: Memory | None = None,
-        last: int | None = None,
-    ) -> Float[Tensor, "B *scores"]:
-        """`present` is True where there is a token. `mask` hides other documents beside the future, or replaces the
-        causal mask: see `decoder_mask`. Layers with a window keep it. `positions` are for packed or left-padded rows.
-        `last`: the logits of the last so many positions are all that is wanted, and the others are not computed."""
-        check_memory(memory, causal=self.config.causal)
-        x, where, mask = self.tokens(ids), places(ids, positions, memory), among(present, mask)
-        masks = {reach: decoder_mask(mask, reach) for reach in self.reaches}  # one for all alike layers
-        far = phases(where, self.rotary_width, base=self.config.base, scaling=self.scaling)
-        near = far if self.config.local_base is None else phases(where, self.rotary_width, base=self.config.local_base)
-        kept = memories(memory, len(self.blocks))
-        for block, reach, own in zip(self.blocks, self.reaches, kept, strict=True):
-            x = block(x, mask=masks[reach], phases=far if reach in (CAUSAL, None) else near, memory=own)
-        x = self.norm(x if last is None else x[:, -last:])
-        return self.head(x, readable(ids, present, self.config.pad)) if self.config.head == "classes" else self.head(x)
+        cache: KVCache | None = None,
+        logits_to_keep: int | None = None,
+    ) -> Float[Tensor, "B *logits"]:
+        """Logits (B, T, vocab).
+
+        - `padding_mask`: True where there is a token.
+        - `mask`: narrows the causal mask, or replaces it if it mentions order: see `decoder_mask`. Windows stay.
+        - `bias`: added to the attention logits of every layer.
+        - `positions`: for packed or left-padded rows; default: consecutive.
+        - `logits_to_keep`: compute only the logits of so many last positions.
+        """
+        c = self.config
+        check_cache(cache, causal=c.causal)
+        x, positions = self.token_embedding(ids), token_positions(ids, positions, cache)
+        mask = with_padding_mask(padding_mask, mask)
+        masks = {window: decoder_mask(mask, window) for window in self.windows}  # one mask for all layers of a kind
+        rotary = rotary_angles(positions, self.rotary_dim, theta=c.rope_theta, scaling=self.frequency_scaling)
+        local = rotary
+        if c.local_rope_theta is not None:
+            local = rotary_angles(positions, self.rotary_dim, theta=c.local_rope_theta)
+        caches = layer_caches(cache, len(self.blocks))
+        for block, window, layer_cache in zip(self.blocks, self.windows, caches, strict=True):
+            angles = rotary if window in (CAUSAL, None) else local
+            x = block(x, mask=masks[window], bias=bias, rotary=angles, cache=layer_cache)
+        x = self.final_norm(x if logits_to_keep is None else x[:, -logits_to_keep:])
+        if c.head == "classification":
+            return self.lm_head(x, non_padding(ids, padding_mask, c.pad_id))
+        return self.lm_head(x)
 
 
-def reaches_of(config: LlamaConfig) -> list[Band | None]:
-    """How far each layer looks; None for everywhere. Both ways, a window reaches `window` tokens to each side."""
-    far = CAUSAL if config.causal else None
-    if config.window is None:
-        return [far] * config.depth
-    if config.window < 1:
-        raise ConfigError(f"a window of {config.window} tokens, oneself included, has no room for oneself")
-    windowed = range(config.depth) if config.windowed is None else config.windowed
-    strangers = sorted(set(windowed) - set(range(config.depth)))
-    if strangers:
-        raise ConfigError(
-            f"there is no layer {strangers[0]} to look through a window; layers are 0 to {config.depth - 1}"
-        )
-    near = Band(config.window - 1, 0) if config.causal else Band(config.window, config.window)
-    return [near if layer in windowed else far for layer in range(config.depth)]
+def layer_windows(config: LlamaConfig) -> list[WindowMask | None]:
+    """The mask of each layer; None: no mask. A bidirectional window covers `sliding_window` tokens on each side."""
+    c = config
+    full = CAUSAL if c.causal else None
+    if c.sliding_window is None:
+        return [full] * c.depth
+    if c.sliding_window < 1:
+        raise ConfigError(f"sliding_window must be at least 1 (the token itself), got {c.sliding_window}")
+    windowed = range(c.depth) if c.windowed_layers is None else c.windowed_layers
+    unknown = sorted(set(windowed) - set(range(c.depth)))
+    if unknown:
+        raise ConfigError(f"windowed_layers must be from 0 to {c.depth - 1}, got {unknown[0]}")
+    window = WindowMask(c.sliding_window - 1, 0) if c.causal else WindowMask(c.sliding_window, c.sliding_window)
+    return [window if layer in windowed else full for layer in range(c.depth)]

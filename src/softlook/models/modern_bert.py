@@ -1,5 +1,4 @@
-"""ModernBERT: an encoder-only Transformer with rotary positions, windows in most layers, gated feed-forward layers and
-norms before each layer."""
+"""ModernBERT."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -8,172 +7,201 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
-from softlook.blocks.attention import Mixing, SelfAttention, head_width_of
-from softlook.blocks.block import Block
+from softlook.blocks.attention import (
+    AttentionCore,
+    MakeAttention,
+    SelfAttention,
+    default_head_dim,
+    with_padding_mask,
+)
+from softlook.blocks.block import PreNormBlock
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, GatedFeedForward
-from softlook.blocks.initial import start
-from softlook.blocks.memory import places
-from softlook.blocks.present import among
-from softlook.blocks.residual import PreNorm
+from softlook.blocks.init import init_normal
+from softlook.blocks.kv_cache import token_positions
 from softlook.embed.tokens import TokenEmbedding
-from softlook.heads.classify import Problem
-from softlook.heads.pooling import pool_of, pooled_head
-from softlook.ops.dropping import Dropout
+from softlook.heads.classification import Problem
+from softlook.heads.pooling import PoolName, build_pool, build_pooled_head
+from softlook.ops.bias import Bias
+from softlook.ops.dropout import Dropout
 from softlook.ops.masks import Mask, window
-from softlook.ops.positions.rotary import phases
+from softlook.ops.positions.rotary import rotary_angles
+
+ModernBertHead = Literal[
+    "hidden_states",
+    "pooled",
+    "embedding",
+    "masked_lm",
+    "classification",
+    "multiple_choice",
+    "token_classification",
+    "question_answering",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModernBertConfig:
-    """The sizes of a ModernBERT, and what is asked of it. The defaults are those of ModernBERT-base."""
+    """Hyperparameters of a ModernBERT, and its head. The defaults are those of ModernBERT-base."""
 
-    vocab: int = 50368
-    """Number of token ids."""
+    vocab_size: int = 50368
+    """Vocabulary size."""
     context: int = 8192
-    """The longest sequence it is made for. There is no table that ends there."""
+    """Sequence length that the model is trained for."""
     dim: int = 768
-    """Width of the vectors between blocks."""
+    """Width of the hidden states."""
     depth: int = 22
     """Number of blocks."""
     heads: int = 12
-    """Heads in each block."""
+    """Number of attention heads."""
     hidden: int = 1152
     """Width inside the feed-forward layers."""
     activation: ActivationName = "gelu"
-    """The activation of the gates in the feed-forward layers."""
-    window: int = 64
-    """How many tokens to each side a local layer sees."""
-    local: tuple[int, ...] | None = None
-    """Numbers of the layers that look through the window; all but every third from the first on where not told."""
-    base: float = 160_000.0
-    """The base of the rotary positions in layers that see everything."""
-    local_base: float = 10_000.0
-    """The base of the rotary positions in local layers."""
+    """Activation of the gates."""
+    sliding_window: int = 64
+    """Number of tokens on each side that a windowed layer attends to."""
+    windowed_layers: tuple[int, ...] | None = None
+    """Layers with a sliding window; default: all but every third from the first on."""
+    rope_theta: float = 160_000.0
+    """Base of the rotary frequencies of layers without a window."""
+    local_rope_theta: float = 10_000.0
+    """Base of the rotary frequencies of windowed layers."""
     eps: float = 1e-5
-    """Added to the variance in layer norms."""
-    norm_biases: bool = False
-    """Do layer norms have biases?"""
-    attention_biases: bool = False
-    """Do the projections of attention have biases?"""
-    feed_biases: bool = False
-    """Do the feed-forward layers have biases?"""
+    """Epsilon of the layer norms."""
+    norm_bias: bool = False
+    """Whether layer norms have biases."""
+    attention_bias: bool = False
+    """Whether the projections of attention have biases."""
+    ffn_bias: bool = False
+    """Whether the feed-forward layers have biases."""
     dropout: float = 0.0
-    """Share dropped after the embedding, inside attention, before each addition and in the head, while training."""
-    head: Literal["states", "pooled", "embedding", "words", "classes", "choices", "tags", "spans"] = "words"
-    """What is asked: vectors of the tokens, of the whole, or of the whole with length one; hidden words; classes or a
-    choice's score for the whole; tags for the tokens; or spans."""
+    """Dropout probability of embeddings, attention weights, layer outputs and the head."""
+    head: ModernBertHead = "masked_lm"
+    """What the model returns: hidden states, a pooled vector, a unit-length embedding, or the logits of a task."""
     classes: int = 2
-    """Number of classes or tags."""
+    """Number of classes."""
     problem: Problem | None = None
-    """What the logits of the classes stand for; where it is not given, one class has a probability of its own, and
-    several exclude each other."""
-    pooling: Literal["first", "mean"] = "first"
-    """How the whole becomes one vector."""
+    """What the classification logits stand for; default: single_label, or for one class its probability."""
+    pooling: PoolName = "cls"
+    """Pooling by the [CLS] token or by the mean."""
     head_activation: ActivationName = "gelu"
-    """The activation in the head."""
+    """Activation of the head."""
     head_bias: bool = False
-    """Has the dense layer of the head a bias?"""
-    word_bias: bool = True
-    """Has each word a score of its own?"""
-    tied: bool = True
-    """Are words read and said with the same vectors?"""
-    segments: ClassVar[int] = 0
-    """It does not tell the texts of a pair apart."""
+    """Whether the dense layer of the head has a bias."""
+    lm_head_bias: bool = True
+    """Whether the output layer of the masked LM head has a bias."""
+    tie_embeddings: bool = True
+    """Whether the masked LM head shares the weight of the token embedding."""
+    token_types: ClassVar[int] = 0
+    """It has no token types."""
 
 
 class PredictionHead(nn.Module):
-    """Scores through a dense layer, an activation and a norm: of the whole where it pools, or of every token."""
+    """ModernBERT's head: pooling or not, dense, activation, norm, dropout, logits."""
 
     def __init__(self, config: ModernBertConfig, to_classes: nn.Linear, pool: nn.Module | None = None) -> None:
         super().__init__()
-        self.pool, self.to_hidden = pool, nn.Linear(config.dim, config.dim, bias=config.head_bias)
-        self.act, self.norm = ACTIVATIONS[config.head_activation], layer_norm(config)
-        self.drop, self.to_classes = Dropout(config.dropout), to_classes
+        self.pool, self.dense = pool, nn.Linear(config.dim, config.dim, bias=config.head_bias)
+        self.activation, self.norm = ACTIVATIONS[config.head_activation], build_norm(config)
+        self.dropout, self.to_classes = Dropout(config.dropout), to_classes
 
-    def forward(self, x: Float[Tensor, "B T C"], present: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B *K"]:
-        x = x if self.pool is None else self.pool(x, present)
-        return self.to_classes(self.drop(self.norm(self.act(self.to_hidden(x)))))
+    def forward(
+        self, x: Float[Tensor, "B T C"], padding_mask: Bool[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B *K"]:
+        x = x if self.pool is None else self.pool(x, padding_mask)
+        return self.to_classes(self.dropout(self.norm(self.activation(self.dense(x)))))
 
 
 class ModernBert(nn.Module):
-    """Ids in, out what the head is asked for.
+    """ModernBERT (Warner et al. 2024): RoPE, sliding windows in most layers, GeGLU, pre-norm.
+
+    `attention(layer)` builds the self-attention of each layer; default: `SelfAttention` with the sizes of the config.
 
     >>> import torch
-    >>> sizes = ModernBertConfig(vocab=10, dim=16, depth=3, heads=2, hidden=24, window=2, head="classes", classes=3)
-    >>> ModernBert(sizes)(torch.tensor([[3, 1, 4]])).shape
+    >>> sizes = {"vocab_size": 10, "dim": 16, "depth": 3, "heads": 2, "hidden": 24, "sliding_window": 2}
+    >>> ModernBert(ModernBertConfig(**sizes, head="classification", classes=3))(torch.tensor([[3, 1, 4]])).shape
     torch.Size([1, 3])
     """
 
     mode: ClassVar = "encoder-only"
 
-    def __init__(self, config: ModernBertConfig) -> None:
+    def __init__(self, config: ModernBertConfig, *, attention: MakeAttention | None = None) -> None:
         super().__init__()
-        self.config, self.local = config, local_layers(config)
-        self.head_width = head_width_of(config.dim, config.heads)
-        self.tokens, self.entry_norm = TokenEmbedding(config.vocab, config.dim), layer_norm(config)
-        self.drop = Dropout(config.dropout)
-        self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
-        self.blocks[0].around_attend.norm = nn.Identity()  # pyright: ignore[reportArgumentType]  # the entry has one
-        self.norm = layer_norm(config)
-        self.head = made_head(config, self.tokens.table)
-        start(self)
+        self.config, self.windowed_layers = config, windowed_layers(config)
+        self.head_dim = default_head_dim(config.dim, config.heads)
+        self.token_embedding, self.embedding_norm = TokenEmbedding(config.vocab_size, config.dim), build_norm(config)
+        self.dropout = Dropout(config.dropout)
+        self.blocks = nn.ModuleList(self._block(layer, attention) for layer in range(config.depth))
+        self.blocks[0].attn_norm = nn.Identity()  # the embedding has a norm already
+        self.final_norm = build_norm(config)
+        self.head = build_head(config, self.token_embedding)
+        init_normal(self)
 
-    def _block(self) -> Block:
+    def _block(self, layer: int, attention: MakeAttention | None) -> PreNormBlock:
         c = self.config
-        return Block(
-            SelfAttention(c.dim, c.heads, bias=c.attention_biases, mix=Mixing(dropout=c.dropout)),
-            GatedFeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation], bias=c.feed_biases, dropout=c.dropout),
-            lambda: PreNorm(layer_norm(c), c.dropout),
-        )
+        if attention is None:
+            core = AttentionCore(dropout=c.dropout)
+            attn: nn.Module = SelfAttention(c.dim, c.heads, qkv_bias=c.attention_bias, core=core)
+        else:
+            attn = attention(layer)
+        ffn = GatedFeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation], bias=c.ffn_bias, dropout=c.dropout)
+        return PreNormBlock(attn, ffn, lambda: build_norm(c), dropout=c.dropout)
 
     def forward(
         self,
         ids: Int[Tensor, "B T"],
         *,
-        segments: None = None,
-        present: Bool[Tensor, "B T"] | None = None,
+        token_types: None = None,
+        padding_mask: Bool[Tensor, "B T"] | None = None,
         mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
         positions: Int[Tensor, "*B T"] | None = None,
-    ) -> Float[Tensor, "B *scores"]:
-        """`present` is True where there is a token; `mask` and `positions` are for packed or left-padded rows. It
-        has no segments."""
-        c, where = self.config, places(ids, positions, None)
-        x, everywhere = self.drop(self.entry_norm(self.tokens(ids))), among(present, mask)
-        near = window(c.window, c.window)
-        masks = {False: everywhere, True: near if everywhere is None else near & everywhere}
-        bases = {False: c.base, True: c.local_base}
-        turns = {local: phases(where, self.head_width, base=base) for local, base in bases.items()}
-        for number, block in enumerate(self.blocks):
-            local = number in self.local
-            x = block(x, mask=masks[local], phases=turns[local])
-        return self.head(self.norm(x), present)
+    ) -> Float[Tensor, "B *logits"]:
+        """`padding_mask` is True where there is a token; `mask` and `positions` are for packed or left-padded rows;
+        `bias` is added to the attention logits of every layer."""
+        c, positions = self.config, token_positions(ids, positions, None)
+        x, mask = self.dropout(self.embedding_norm(self.token_embedding(ids))), with_padding_mask(padding_mask, mask)
+        near = window(c.sliding_window, c.sliding_window)
+        local_mask = near if mask is None else near & mask
+        rotary = rotary_angles(positions, self.head_dim, theta=c.rope_theta)
+        local_rotary = rotary_angles(positions, self.head_dim, theta=c.local_rope_theta)
+        for layer, block in enumerate(self.blocks):
+            if layer in self.windowed_layers:
+                x = block(x, mask=local_mask, bias=bias, rotary=local_rotary)
+            else:
+                x = block(x, mask=mask, bias=bias, rotary=rotary)
+        return self.head(self.final_norm(x), padding_mask)
 
 
-def layer_norm(config: ModernBertConfig) -> nn.LayerNorm:
-    return nn.LayerNorm(config.dim, config.eps, bias=config.norm_biases)
+def build_norm(config: ModernBertConfig) -> nn.LayerNorm:
+    return nn.LayerNorm(config.dim, config.eps, bias=config.norm_bias)
 
 
-def local_layers(config: ModernBertConfig) -> frozenset[int]:
-    """Numbers of the layers that look through the window."""
-    if config.window < 0:
-        raise ConfigError(f"a window sees 0 or more tokens to each side; {config.window} came")
-    local = [number for number in range(config.depth) if number % 3] if config.local is None else config.local
-    strangers = sorted(set(local) - set(range(config.depth)))
-    if strangers:
-        raise ConfigError(f"there is no layer {strangers[0]} to be local; layers are 0 to {config.depth - 1}")
-    return frozenset(local)
+def windowed_layers(config: ModernBertConfig) -> frozenset[int]:
+    """Indices of the layers with a sliding window."""
+    c = config
+    if c.sliding_window < 0:
+        raise ConfigError(f"sliding_window must be at least 0, got {c.sliding_window}")
+    layers = [layer for layer in range(c.depth) if layer % 3] if c.windowed_layers is None else c.windowed_layers
+    unknown = sorted(set(layers) - set(range(c.depth)))
+    if unknown:
+        raise ConfigError(f"windowed_layers must be from 0 to {c.depth - 1}, got {unknown[0]}")
+    return frozenset(layers)
 
 
-def made_head(config: ModernBertConfig, table: nn.Embedding) -> nn.Module:
+def build_head(config: ModernBertConfig, embedding: nn.Embedding) -> nn.Module:
     """The head that the config names."""
     c = config
-    sizes = {"classes": c.classes, "tags": c.classes, "choices": 1, "spans": 2}
-    if c.head == "words":
-        to_words = nn.Linear(c.dim, c.vocab, bias=c.word_bias)
-        if c.tied:
-            to_words.weight = table.weight
-        return PredictionHead(c, to_words)
-    if c.head in sizes:
-        pool = pool_of(c.pooling) if c.head in ("classes", "choices") else None
-        return PredictionHead(c, nn.Linear(c.dim, sizes[c.head]), pool)
-    return pooled_head(c.head, c.pooling)
+    outputs = {
+        "classification": c.classes,
+        "token_classification": c.classes,
+        "multiple_choice": 1,
+        "question_answering": 2,
+    }
+    if c.head == "masked_lm":
+        to_logits = nn.Linear(c.dim, c.vocab_size, bias=c.lm_head_bias)
+        if c.tie_embeddings:
+            to_logits.weight = embedding.weight
+        return PredictionHead(c, to_logits)
+    if c.head in outputs:
+        pool = build_pool(c.pooling) if c.head in ("classification", "multiple_choice") else None
+        return PredictionHead(c, nn.Linear(c.dim, outputs[c.head]), pool)
+    return build_pooled_head(c.head, c.pooling)

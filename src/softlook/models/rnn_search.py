@@ -1,5 +1,6 @@
-"""RNNsearch: the recurrent translator that attention was invented for."""
+"""RNNsearch: the recurrent translation model with attention."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -7,127 +8,136 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
-from softlook.blocks.alignment import Everywhere, Monotonic, Predicted, Source, by_concat, by_dot, by_general
+from softlook.blocks.alignment import (
+    Alignment,
+    EncodedSource,
+    GlobalWindow,
+    LocalMonotonic,
+    LocalPredictive,
+    concat_alignment,
+    dot_alignment,
+    general_alignment,
+)
 from softlook.blocks.recurrent import (
     BahdanauDecoder,
     LuongDecoder,
+    RecurrentCache,
     RecurrentEncoder,
-    RecurrentMemory,
-    lengths_of,
-    read_source,
+    make_source,
+    row_lengths,
 )
 from softlook.embed.tokens import TokenEmbedding
-from softlook.heads.language import language_head
-from softlook.ops.dropping import Dropout
+from softlook.heads.lm import build_lm_head
+from softlook.ops.dropout import Dropout
 
-SCORES = {"dot": by_dot, "general": by_general, "concat": by_concat}
+ALIGNMENTS = {"dot": dot_alignment, "general": general_alignment, "concat": concat_alignment}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RNNSearchConfig:
-    """The sizes of a recurrent translator. The defaults are those of Bahdanau et al.'s RNNsearch."""
+    """Hyperparameters of a recurrent translation model. The defaults are those of RNNsearch (Bahdanau et al. 2015)."""
 
-    source_vocab: int = 30000
-    """Number of ids it reads."""
-    target_vocab: int = 30000
-    """Number of ids it says."""
+    source_vocab_size: int = 30000
+    """Vocabulary size of the source."""
+    target_vocab_size: int = 30000
+    """Vocabulary size of the target."""
     dim: int = 620
-    """Width of word vectors."""
+    """Width of the token embeddings."""
     hidden: int = 1000
-    """Width of the recurrent states, of the encoder's in each direction."""
+    """Width of the recurrent states, in each direction."""
     readout: int = 500
-    """Width of what the next word is chosen from."""
+    """Width of the input of the LM head."""
     decoder: Literal["bahdanau", "luong"] = "bahdanau"
-    """Who asks: the state before the step (Bahdanau) or the one after it (Luong)?"""
+    """Whether the state before a step attends (Bahdanau) or the one after it (Luong)."""
     score: Literal["dot", "general", "concat"] = "concat"
-    """How states and words are compared; Bahdanau's additive score is what Luong calls concat."""
-    span: Literal["global", "local-m", "local-p"] = "global"
-    """Where a step may look: everywhere, around its own number, or around a place that it predicts."""
+    """Luong's scores; concat is Bahdanau's additive score."""
+    window_type: Literal["global", "local-m", "local-p"] = "global"
+    """Global attention, or Luong's local attention, monotonic or predictive."""
     window: int = 10
-    """Words to each side of the middle of a local look."""
+    """Source positions on each side of the center of local attention."""
     input_feeding: bool = False
-    """Does Luong's decoder hear what it said last? Bahdanau's has no need to."""
+    """Whether Luong's decoder is fed its last output."""
     bidirectional: bool = True
-    """Is the source read backwards as well?"""
+    """Whether the encoder is bidirectional."""
     dropout: float = 0.0
-    """Share of word vectors and of the readout dropped while training."""
+    """Dropout probability of token embeddings and of the readout."""
 
 
 class RNNSearch(nn.Module):
-    """A source and the words said so far in, scores of the next word out.
+    """RNNsearch (Bahdanau et al. 2015; Luong et al. 2015): source and target ids in, logits out.
+
+    `attention(layer)` builds the `Alignment` of the decoder, its only layer 0; default: that of the config.
 
     >>> import torch
-    >>> model = RNNSearch(RNNSearchConfig(source_vocab=10, target_vocab=12, dim=8, hidden=16, readout=8))
-    >>> model(torch.tensor([[3, 1, 4]]), torch.tensor([[1, 5]])).shape
+    >>> model = RNNSearch(RNNSearchConfig(source_vocab_size=10, target_vocab_size=12, dim=8, hidden=16, readout=8))
+    >>> source, target = torch.tensor([[3, 1, 4]]), torch.tensor([[1, 5]])
+    >>> model(source, target).shape
     torch.Size([1, 2, 12])
 
-    Step by step, what is between two steps belongs to whoever loops:
+    Step by step, with a cache:
 
-    >>> memory, source, target = RecurrentMemory(), torch.tensor([[3, 1, 4]]), torch.tensor([[1, 5]])
-    >>> steps = [model(source, target[:, t : t + 1], memory=memory) for t in range(2)]
+    >>> cache = RecurrentCache()
+    >>> steps = [model(source, target[:, t : t + 1], cache=cache) for t in range(2)]
     >>> torch.allclose(torch.cat(steps, 1), model(source, target), atol=1e-6)
     True
     """
 
     mode: ClassVar = "encoder-decoder"
 
-    def __init__(self, config: RNNSearchConfig) -> None:
+    def __init__(self, config: RNNSearchConfig, *, attention: Callable[[int], Alignment] | None = None) -> None:
         super().__init__()
         self.config = config
-        self.source_tokens = TokenEmbedding(config.source_vocab, config.dim)
-        self.target_tokens = TokenEmbedding(config.target_vocab, config.dim)
-        self.drop = Dropout(config.dropout)
+        self.source_embedding = TokenEmbedding(config.source_vocab_size, config.dim)
+        self.target_embedding = TokenEmbedding(config.target_vocab_size, config.dim)
+        self.dropout = Dropout(config.dropout)
         self.encoder = RecurrentEncoder(config.dim, config.hidden, bidirectional=config.bidirectional)
-        self.decoder = self._decoder()
-        self.head = language_head(config.readout, config.target_vocab, bias=True)
+        self.decoder = self._decoder((attention or self._alignment)(0))
+        self.lm_head = build_lm_head(config.readout, config.target_vocab_size, bias=True)
 
-    def _decoder(self) -> BahdanauDecoder | LuongDecoder:
-        c, other = self.config, self.encoder.width
-        align = SCORES[c.score](c.hidden, other, self._span())
-        if c.decoder == "bahdanau" and c.input_feeding:
-            raise ConfigError("input_feeding is for Luong's decoder; Bahdanau's steps take in what they find anyway")
-        if c.decoder == "bahdanau":
-            return BahdanauDecoder(c.dim, c.hidden, align, other=other, last=c.hidden, readout=c.readout)
-        return LuongDecoder(
-            c.dim, c.hidden, align, other=other, last=c.hidden, readout=c.readout, feeding=c.input_feeding
-        )
-
-    def _span(self) -> nn.Module:
+    def _alignment(self, layer: int) -> Alignment:
         c = self.config
-        if c.span == "global":
-            return Everywhere()
-        return Monotonic(c.window) if c.span == "local-m" else Predicted(c.hidden, c.window)
+        if c.window_type == "global":
+            window: nn.Module = GlobalWindow()
+        else:
+            window = LocalMonotonic(c.window) if c.window_type == "local-m" else LocalPredictive(c.hidden, c.window)
+        return ALIGNMENTS[c.score](c.hidden, self.encoder.width, window)
+
+    def _decoder(self, align: Alignment) -> BahdanauDecoder | LuongDecoder:
+        c = self.config
+        sizes = {"encoder_dim": self.encoder.width, "last_dim": c.hidden, "readout": c.readout}
+        if c.decoder == "luong":
+            return LuongDecoder(c.dim, c.hidden, align, **sizes, input_feeding=c.input_feeding)
+        if c.input_feeding:
+            raise ConfigError("input_feeding requires decoder='luong'; Bahdanau's steps take the context anyway")
+        return BahdanauDecoder(c.dim, c.hidden, align, **sizes)
 
     def forward(
         self,
         source: Int[Tensor, "B S"],
         target: Int[Tensor, "B T"],
         *,
-        source_present: Bool[Tensor, "B S"] | None = None,
-        memory: RecurrentMemory | None = None,
+        source_padding_mask: Bool[Tensor, "B S"] | None = None,
+        cache: RecurrentCache | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """`source_present` is True where the source has a word: on the left of each row.
+        """Logits (B, T, vocab). `source_padding_mask` is True where there is a token; rows are padded on the right."""
+        if cache is None:
+            return self.decode(target, self.encode(source, padding_mask=source_padding_mask))
+        encoded = cache.encoded(lambda: self.encode(source, padding_mask=source_padding_mask))
+        return self.decode(target, encoded, cache=cache)
 
-        Position t of `target` is the word before the one to be said: shifted by one, with a start in front.
-        """
-        if memory is None:
-            return self.decode(target, self.encode(source, present=source_present))
-        found = memory.recall(lambda: self.encode(source, present=source_present))
-        return self.decode(target, found, memory=memory)
-
-    def encode(self, source: Int[Tensor, "B S"], *, present: Bool[Tensor, "B S"] | None = None) -> Source:
-        """Read the source, once, to be looked up in."""
-        lengths = lengths_of(present, source)
-        read, last = self.encoder(self.drop(self.source_tokens(source)), lengths)
-        return read_source(read, last, lengths, self.decoder.align, ragged=present is not None)
+    def encode(self, source: Int[Tensor, "B S"], *, padding_mask: Bool[Tensor, "B S"] | None = None) -> EncodedSource:
+        """Encode the source."""
+        lengths = row_lengths(padding_mask, source)
+        states, last = self.encoder(self.dropout(self.source_embedding(source)), lengths)
+        return make_source(states, last, lengths, self.decoder.align, padded=padding_mask is not None)
 
     def decode(
-        self, target: Int[Tensor, "B T"], source: Source, *, memory: RecurrentMemory | None = None
+        self, target: Int[Tensor, "B T"], source: EncodedSource, *, cache: RecurrentCache | None = None
     ) -> Float[Tensor, "B T V"]:
-        """Scores of the word after each one of `target`, by a source that was read."""
-        carried = None if memory is None else memory.carried
-        carried = self.decoder.start(source) if carried is None else carried
-        said, carried = self.decoder(self.drop(self.target_tokens(target)), source, carried)
-        if memory is not None:
-            memory.carried = carried
-        return self.head(self.drop(said))
+        """Logits of the token after each one of `target`."""
+        state = None if cache is None else cache.state
+        state = self.decoder.initial_state(source) if state is None else state
+        output, state = self.decoder(self.dropout(self.target_embedding(target)), source, state)
+        if cache is not None:
+            cache.state = state
+        return self.lm_head(self.dropout(output))

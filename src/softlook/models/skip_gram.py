@@ -1,4 +1,4 @@
-"""Skip-gram (word2vec): a word is known by the company it keeps. This is how words got vectors before attention."""
+"""Skip-gram (word2vec)."""
 
 from dataclasses import dataclass
 
@@ -10,22 +10,22 @@ from softlook.embed.tokens import TokenEmbedding
 
 @dataclass(frozen=True, kw_only=True)
 class SkipGramConfig:
-    """The sizes of a skip-gram model."""
+    """Hyperparameters of a skip-gram model."""
 
-    vocab: int
-    """Number of words."""
+    vocab_size: int
+    """Vocabulary size."""
     dim: int = 300
-    """Width of a word's vector."""
+    """Width of a word vector."""
 
 
 class SkipGram(nn.Module):
-    """A word and candidates in, a score for each candidate out: does it stand near the word?
+    """Skip-gram with negative sampling (Mikolov et al. 2013): a center word and candidates in, a logit for each out.
 
-    Each word has two vectors, one as a centre (`words`, the ones to keep) and one as a neighbour; the score is their
-    dot product. `losses.negative_sampling` trains it on what `ops.word_vectors` draws.
+    Each word has an input vector (the one to keep) and an output vector; the logit is their dot product.
+    `losses.negative_sampling` trains it on pairs of `ops.word2vec`.
 
     >>> import torch
-    >>> model = SkipGram(SkipGramConfig(vocab=10, dim=4))
+    >>> model = SkipGram(SkipGramConfig(vocab_size=10, dim=4))
     >>> model(torch.tensor([3, 1]), torch.tensor([[4, 7, 0], [5, 2, 9]])).shape
     torch.Size([2, 3])
     """
@@ -33,10 +33,10 @@ class SkipGram(nn.Module):
     def __init__(self, config: SkipGramConfig) -> None:
         super().__init__()
         self.config = config
-        self.words = TokenEmbedding(config.vocab, config.dim)
-        self.neighbours = TokenEmbedding(config.vocab, config.dim)
-        nn.init.uniform_(self.words.table.weight, -0.5 / config.dim, 0.5 / config.dim)
-        nn.init.zeros_(self.neighbours.table.weight)
+        self.input_vectors = TokenEmbedding(config.vocab_size, config.dim)
+        self.output_vectors = TokenEmbedding(config.vocab_size, config.dim)
+        nn.init.uniform_(self.input_vectors.weight, -0.5 / config.dim, 0.5 / config.dim)
+        nn.init.zeros_(self.output_vectors.weight)
 
-    def forward(self, centre: Int[Tensor, " B"], candidates: Int[Tensor, "B K"]) -> Float[Tensor, "B K"]:
-        return (self.words(centre[:, None]) * self.neighbours(candidates)).sum(-1)
+    def forward(self, center: Int[Tensor, " B"], candidates: Int[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+        return (self.input_vectors(center[:, None]) * self.output_vectors(candidates)).sum(-1)

@@ -1,261 +1,303 @@
-"""T5: an encoder-decoder that knows positions only as distances, and no biases anywhere else; and its encoder alone.
+"""T5 (v1.0, v1.1, mT5) and its encoder."""
 
-mT5 is a T5 v1.1 for many languages.
-"""
-
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from softlook.blocks.attention import CrossAttention, Mixing, SelfAttention
-from softlook.blocks.block import Block, DecoderBlock
-from softlook.blocks.distances import Distances
+from softlook.blocks.attention import (
+    AttentionCore,
+    CrossAttention,
+    MakeAttention,
+    SelfAttention,
+    add_bias,
+    with_padding_mask,
+)
+from softlook.blocks.block import PreNormBlock, PreNormDecoderBlock
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward, GatedFeedForward
-from softlook.blocks.memory import Memory, memories
+from softlook.blocks.kv_cache import KVCache, layer_caches
 from softlook.blocks.norms import RMSNorm
-from softlook.blocks.present import among
-from softlook.blocks.residual import PreNorm
+from softlook.embed.positions import RelativePositionBias
 from softlook.embed.tokens import TokenEmbedding
-from softlook.heads.language import language_head
-from softlook.heads.pooling import pooled_head
-from softlook.ops.dropping import Dropout
+from softlook.heads.lm import build_lm_head
+from softlook.heads.pooling import PoolName, build_pooled_head
+from softlook.ops.bias import Bias
+from softlook.ops.dropout import Dropout
 from softlook.ops.masks import Mask
-from softlook.ops.masks.order import decoder_mask
+from softlook.ops.masks.decoder import decoder_mask
 
 
 @dataclass(frozen=True, kw_only=True)
-class T5Sizes:
-    """The sizes of a T5 that its encoder alone has too. The defaults are those of the first small one."""
+class T5BaseConfig:
+    """Hyperparameters of a T5 encoder. The defaults are those of t5-small."""
 
-    vocab: int = 32128
-    """Number of token ids."""
+    vocab_size: int = 32128
+    """Vocabulary size."""
     dim: int = 512
-    """Width of the vectors between blocks."""
+    """Width of the hidden states."""
     depth: int = 6
-    """Number of blocks in the encoder."""
+    """Number of encoder blocks."""
     heads: int = 8
-    """Heads in each attention."""
-    head_width: int = 64
-    """Width of one head; all heads together need not be as wide as `dim`."""
+    """Number of attention heads."""
+    head_dim: int = 64
+    """Width of one head."""
     hidden: int = 2048
     """Width inside the feed-forward layers."""
     activation: ActivationName = "relu"
-    """The bend inside the feed-forward layers; "gelu_tanh" in v1.1."""
+    """Activation of the feed-forward layers; "gelu_tanh" in v1.1."""
     gated: bool = False
-    """Does one half of the feed-forward layers open and close the other, as in v1.1?"""
+    """Whether the feed-forward layers are gated, as in v1.1."""
     buckets: int = 32
-    """Number of distances that are told apart."""
+    """Number of buckets of the relative position bias."""
     max_distance: int = 128
-    """From here on all distances are one."""
+    """Distance from which on all share one bucket."""
     dropout: float = 0.1
-    """Share dropped at both ends of a stack, inside each layer and before each addition, while training."""
+    """Dropout probability at both ends of a stack, inside each layer and of layer outputs."""
     eps: float = 1e-6
-    """Added to the mean square in norms."""
+    """Epsilon of the norms."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class T5Config(T5Sizes):
-    """The sizes of a T5. The defaults are those of the first small one; v1.1 is gated, neither tied nor scaled."""
+class T5Config(T5BaseConfig):
+    """Hyperparameters of a T5. The defaults are those of t5-small; v1.1 is gated, neither tied nor scaled."""
 
     decoder_depth: int | None = None
-    """Number of blocks in the decoder; as many as in the encoder where not told."""
-    tied: bool = True
-    """Are words read and said with the same vectors?"""
-    scaled: bool = True
-    """Is what the head sees divided by the root of `dim`, as in v1.0?"""
+    """Number of decoder blocks; default: depth."""
+    tie_embeddings: bool = True
+    """Whether the LM head shares the weight of the token embedding."""
+    scale_decoder_outputs: bool = True
+    """Whether the decoder's outputs are divided by sqrt(dim) before the LM head, as in v1.0."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class T5EncoderConfig(T5Sizes):
-    """The sizes of a T5's encoder alone, and what is asked of it."""
+class T5EncoderConfig(T5BaseConfig):
+    """Hyperparameters of a T5 encoder without decoder, and its head."""
 
     context: int = 512
-    """The longest sequence it is meant for. There is no table that ends there."""
-    head: Literal["states", "pooled", "embedding"] = "states"
-    """What is asked: vectors of the tokens, of the whole, or of the whole with length one."""
-    pooling: Literal["first", "mean"] = "mean"
-    """How the whole becomes one vector."""
-    segments: ClassVar[int] = 0
-    """It does not tell the texts of a pair apart."""
+    """Sequence length that the model is trained for."""
+    head: Literal["hidden_states", "pooled", "embedding"] = "hidden_states"
+    """What the model returns: hidden states, a pooled vector, or a unit-length embedding."""
+    pooling: PoolName = "mean"
+    """Pooling by the first token or by the mean."""
+    token_types: ClassVar[int] = 0
+    """It has no token types."""
 
 
 class Encoder(nn.Module):
-    """Every word looks at every other, again and again."""
+    """The encoder, with one relative position bias for all layers."""
 
-    def __init__(self, config: T5Sizes) -> None:
+    def __init__(self, config: T5BaseConfig, attention: MakeAttention) -> None:
         super().__init__()
-        self.distances = distances(config, bidirectional=True)
-        self.blocks = nn.ModuleList(encoder_block(config) for _ in range(config.depth))
-        self.norm, self.drop = RMSNorm(config.dim, config.eps), Dropout(config.dropout)
+        c = config
+        self.relative_bias = build_relative_bias(c, bidirectional=True)
+        self.blocks = nn.ModuleList(
+            PreNormBlock(attention(layer), build_ffn(c), lambda: RMSNorm(c.dim, c.eps), dropout=c.dropout)
+            for layer in range(c.depth)
+        )
+        self.final_norm, self.dropout = RMSNorm(c.dim, c.eps), Dropout(c.dropout)
 
-    def forward(self, x: Float[Tensor, "B S C"], mask: Mask | Tensor | None) -> Float[Tensor, "B S C"]:
-        x, bias = self.drop(x), self.distances(x)
+    def forward(
+        self, x: Float[Tensor, "B S C"], *, mask: Mask | Tensor | None, bias: Bias | Tensor | None
+    ) -> Float[Tensor, "B S C"]:
+        x = self.dropout(x)
+        bias = add_bias(self.relative_bias(x), bias)
         for block in self.blocks:
             x = block(x, mask=mask, bias=bias)
-        return self.drop(self.norm(x))
+        return self.dropout(self.final_norm(x))
 
 
 class Decoder(nn.Module):
-    """Every word looks at those before it and at the source, again and again; in the source, distances are not felt."""
+    """The decoder: causal self-attention with a relative position bias, cross-attention without."""
 
-    def __init__(self, config: T5Config) -> None:
+    def __init__(self, config: T5Config, attention: MakeAttention, cross_attention: MakeAttention) -> None:
         super().__init__()
-        self.distances = distances(config, bidirectional=False)
-        depth = config.depth if config.decoder_depth is None else config.decoder_depth
-        self.blocks = nn.ModuleList(decoder_block(config) for _ in range(depth))
-        self.norm, self.drop = RMSNorm(config.dim, config.eps), Dropout(config.dropout)
+        c = config
+        self.relative_bias = build_relative_bias(c, bidirectional=False)
+        self.blocks = nn.ModuleList(
+            PreNormDecoderBlock(
+                attention(layer),
+                cross_attention(layer),
+                build_ffn(c),
+                lambda: RMSNorm(c.dim, c.eps),
+                dropout=c.dropout,
+            )
+            for layer in range(c.depth if c.decoder_depth is None else c.decoder_depth)
+        )
+        self.final_norm, self.dropout = RMSNorm(c.dim, c.eps), Dropout(c.dropout)
 
     def forward(
         self,
         x: Float[Tensor, "B T C"],
-        encoded: Float[Tensor, "N S C"],
+        encoder_states: Float[Tensor, "N S C"],
         *,
         mask: Mask | Tensor | None,
+        bias: Bias | Tensor | None,
         source_mask: Mask | Tensor | None,
-        memory: Memory | None,
+        cross_bias: Bias | Tensor | None,
+        cache: KVCache | None,
     ) -> Float[Tensor, "B T C"]:
-        x, bias = self.drop(x), self.distances(x, 0 if memory is None else memory.length)
-        mask = decoder_mask(mask)
-        for block, kept in zip(self.blocks, memories(memory, len(self.blocks)), strict=True):
-            x = block(x, encoded, mask=mask, other_mask=source_mask, bias=bias, memory=kept)
-        return self.drop(self.norm(x))
+        x = self.dropout(x)
+        bias = add_bias(self.relative_bias(x, 0 if cache is None else cache.length), bias)
+        masks = {"mask": decoder_mask(mask), "bias": bias, "encoder_mask": source_mask, "cross_bias": cross_bias}
+        for block, layer_cache in zip(self.blocks, layer_caches(cache, len(self.blocks)), strict=True):
+            x = block(x, encoder_states, **masks, cache=layer_cache)
+        return self.dropout(self.final_norm(x))
 
 
 class T5(nn.Module):
-    """Ids of a source and of a target in, scores of the target's next ids out.
+    """T5 (Raffel et al. 2020): source and target ids in, logits of the next target ids out.
+
+    `attention(layer)` builds the self-attention of encoder layers, and of decoder layers without `decoder_attention`;
+    `cross_attention(layer)` builds the cross-attention.
 
     >>> import torch
-    >>> model = T5(T5Config(vocab=10, dim=16, depth=2, heads=2, head_width=8, hidden=32))
+    >>> model = T5(T5Config(vocab_size=10, dim=16, depth=2, heads=2, head_dim=8, hidden=32))
     >>> model(torch.tensor([[3, 1, 4, 1]]), torch.tensor([[0, 7]])).shape
     torch.Size([1, 2, 10])
     """
 
     mode: ClassVar = "encoder-decoder"
 
-    def __init__(self, config: T5Config) -> None:
+    def __init__(
+        self,
+        config: T5Config,
+        *,
+        attention: MakeAttention | None = None,
+        decoder_attention: MakeAttention | None = None,
+        cross_attention: MakeAttention | None = None,
+    ) -> None:
         super().__init__()
         self.config = c = config
-        self.tokens = TokenEmbedding(c.vocab, c.dim)
-        self.encoder, self.decoder = Encoder(c), Decoder(c)
-        self.head = language_head(c.dim, c.vocab, tied_to=self.tokens.table if c.tied else None)
-        self.scale = c.dim**-0.5 if c.scaled else 1.0
-        start_as_t5(self, c)
+        self.token_embedding = TokenEmbedding(c.vocab_size, c.dim)
+        self_attention = attention or (lambda layer: build_attention(SelfAttention, c))
+        across = cross_attention or (lambda layer: build_attention(CrossAttention, c))
+        self.encoder = Encoder(c, self_attention)
+        self.decoder = Decoder(c, decoder_attention or self_attention, across)
+        self.lm_head = build_lm_head(c.dim, c.vocab_size, tie_to=self.token_embedding if c.tie_embeddings else None)
+        self.output_scale = c.dim**-0.5 if c.scale_decoder_outputs else 1.0
+        init_t5(self, c)
 
     def encode(
         self,
         source: Int[Tensor, "B S"],
         *,
-        present: Bool[Tensor, "B S"] | None = None,
+        padding_mask: Bool[Tensor, "B S"] | None = None,
         mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
     ) -> Float[Tensor, "B S C"]:
-        """What was understood of the source. `present` is True where there is a token; `mask` is for packed rows, in
-        which distances are right as they are."""
-        return self.encoder(self.tokens(source), among(present, mask))
+        """Hidden states of the source. `padding_mask` is True where there is a token; `mask` is for packed rows, which
+        need no positions; `bias` is added to the attention logits."""
+        return self.encoder(self.token_embedding(source), mask=with_padding_mask(padding_mask, mask), bias=bias)
 
     def decode(
         self,
         target: Int[Tensor, "B T"],
-        encoded: Float[Tensor, "N S C"],
+        encoder_states: Float[Tensor, "N S C"],
         *,
-        source_present: Bool[Tensor, "N S"] | None = None,
+        source_padding_mask: Bool[Tensor, "N S"] | None = None,
         source_mask: Mask | Tensor | None = None,
         mask: Mask | Tensor | None = None,
-        memory: Memory | None = None,
+        bias: Bias | Tensor | None = None,
+        cross_bias: Bias | Tensor | None = None,
+        cache: KVCache | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Scores of what comes next. `mask` hides padding beside the future, or replaces the causal mask: see
-        `decoder_mask`. `source_mask` hides some of the source. With a `memory`, what was made of the target so far, and
-        of the source, is not made again. Where there are fewer sources than targets, neighbours share one."""
-        across = among(source_present, source_mask)
-        x = self.decoder(self.tokens(target), encoded, mask=mask, source_mask=across, memory=memory)
-        return self.head(x * self.scale)
+        """Logits (B, T, vocab) of the target; arguments as in `Transformer.decode`."""
+        x = self.decoder(
+            self.token_embedding(target),
+            encoder_states,
+            mask=mask,
+            bias=bias,
+            source_mask=with_padding_mask(source_padding_mask, source_mask),
+            cross_bias=cross_bias,
+            cache=cache,
+        )
+        return self.lm_head(x * self.output_scale)
 
     def forward(
         self,
         source: Int[Tensor, "B S"],
         target: Int[Tensor, "B T"],
         *,
-        source_present: Bool[Tensor, "B S"] | None = None,
-        target_mask: Mask | Tensor | None = None,
-        memory: Memory | None = None,
+        source_padding_mask: Bool[Tensor, "B S"] | None = None,
+        source_bias: Bias | Tensor | None = None,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        cross_bias: Bias | Tensor | None = None,
+        cache: KVCache | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Read, then say. Whoever says one word at a time calls `encode` once and `decode` for each."""
-        encoded = self.encode(source, present=source_present)
-        return self.decode(target, encoded, source_present=source_present, mask=target_mask, memory=memory)
+        """`encode` and `decode`. For generation, call `encode` once and `decode` for each token."""
+        return self.decode(
+            target,
+            self.encode(source, padding_mask=source_padding_mask, bias=source_bias),
+            source_padding_mask=source_padding_mask,
+            mask=mask,
+            bias=bias,
+            cross_bias=cross_bias,
+            cache=cache,
+        )
 
 
 class T5Encoder(nn.Module):
-    """Ids in, out vectors of the tokens, or one for the whole.
+    """The encoder of T5 alone: ids in, hidden states or a pooled vector out.
 
     >>> import torch
-    >>> model = T5Encoder(T5EncoderConfig(vocab=10, dim=16, depth=2, heads=2, head_width=8, hidden=32, head="pooled"))
+    >>> sizes = {"vocab_size": 10, "dim": 16, "depth": 2, "heads": 2, "head_dim": 8, "hidden": 32}
+    >>> model = T5Encoder(T5EncoderConfig(**sizes, head="pooled"))
     >>> model(torch.tensor([[3, 1, 4, 1]])).shape
     torch.Size([1, 16])
     """
 
     mode: ClassVar = "encoder-only"
 
-    def __init__(self, config: T5EncoderConfig) -> None:
+    def __init__(self, config: T5EncoderConfig, *, attention: MakeAttention | None = None) -> None:
         super().__init__()
         self.config = c = config
-        self.tokens, self.encoder = TokenEmbedding(c.vocab, c.dim), Encoder(c)
-        self.head = pooled_head(c.head, c.pooling)
-        start_as_t5(self, c)
+        self.token_embedding = TokenEmbedding(c.vocab_size, c.dim)
+        self.encoder = Encoder(c, attention or (lambda layer: build_attention(SelfAttention, c)))
+        self.head = build_pooled_head(c.head, c.pooling)
+        init_t5(self, c)
 
     def forward(
         self,
         ids: Int[Tensor, "B T"],
         *,
-        segments: None = None,
-        present: Bool[Tensor, "B T"] | None = None,
+        token_types: None = None,
+        padding_mask: Bool[Tensor, "B T"] | None = None,
         mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
     ) -> Float[Tensor, "B *states"]:
-        """`present` is True where there is a token; `mask` is for packed rows. There are no segments."""
-        return self.head(self.encoder(self.tokens(ids), among(present, mask)), present)
+        """`padding_mask` is True where there is a token; `mask` is for packed rows; `bias` is added to the attention
+        logits."""
+        x = self.encoder(self.token_embedding(ids), mask=with_padding_mask(padding_mask, mask), bias=bias)
+        return self.head(x, padding_mask)
 
 
-def distances(config: T5Sizes, *, bidirectional: bool) -> Distances:
-    """The bias by distance of one stack."""
-    return Distances(config.buckets, config.heads, max_distance=config.max_distance, bidirectional=bidirectional)
+def build_relative_bias(config: T5BaseConfig, *, bidirectional: bool) -> RelativePositionBias:
+    c = config
+    return RelativePositionBias(c.buckets, c.heads, max_distance=c.max_distance, bidirectional=bidirectional)
 
 
-def encoder_block(config: T5Sizes) -> Block:
-    return Block(attention(SelfAttention, config), feed(config), around(config))
+def build_attention(kind: type[nn.Module], config: T5BaseConfig) -> nn.Module:
+    """Self- or cross-attention. Scores are not divided by sqrt(head_dim): queries are initialized smaller instead."""
+    core = AttentionCore(scale=1.0, dropout=config.dropout)
+    return kind(config.dim, config.heads, head_dim=config.head_dim, qkv_bias=False, core=core)
 
 
-def decoder_block(config: T5Config) -> DecoderBlock:
-    looks = attention(SelfAttention, config), attention(CrossAttention, config)
-    return DecoderBlock(*looks, feed(config), around(config))
-
-
-def attention(kind: type[nn.Module], config: T5Sizes) -> nn.Module:
-    """Self- or cross-attention. The scores are not divided by the root of the width: the queries begin smaller."""
-    mix = Mixing(scale=1.0, dropout=config.dropout)
-    return kind(config.dim, config.heads, head_width=config.head_width, bias=False, mix=mix)
-
-
-def feed(config: T5Sizes) -> nn.Module:
-    """A feed-forward layer, gated in v1.1."""
+def build_ffn(config: T5BaseConfig) -> nn.Module:
     kind = GatedFeedForward if config.gated else FeedForward
     return kind(config.dim, config.hidden, ACTIVATIONS[config.activation], bias=False, dropout=config.dropout)
 
 
-def around(config: T5Sizes) -> Callable[[], nn.Module]:
-    """Makes the residual arrangement of one layer."""
-    return lambda: PreNorm(RMSNorm(config.dim, config.eps), config.dropout)
-
-
-def start_as_t5(model: nn.Module, config: T5Sizes) -> None:
-    """Normal weights that keep the variance from layer to layer, and words and their scores with a variance of one."""
+def init_t5(model: nn.Module, config: T5BaseConfig) -> None:
+    """T5's initialization: normal weights that preserve variance, embeddings and LM head with variance 1."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
-            smaller = config.head_width if name.endswith("to_query") else 1
-            nn.init.normal_(module.weight, std=(module.in_features * smaller) ** -0.5)
-        if isinstance(module, Distances):
-            nn.init.normal_(module.table.weight, std=config.dim**-0.5)
-    own = dict(model.named_parameters(remove_duplicate=False))
-    for table in ("head.weight", "tokens.table.weight"):
-        if table in own:
-            nn.init.normal_(own[table])
+            factor = config.head_dim if name.endswith("to_query") else 1
+            nn.init.normal_(module.weight, std=(module.in_features * factor) ** -0.5)
+        if isinstance(module, RelativePositionBias):
+            nn.init.normal_(module.weight, std=config.dim**-0.5)
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    for name in ("lm_head.weight", "token_embedding.weight"):
+        if name in parameters:
+            nn.init.normal_(parameters[name])

@@ -1,4 +1,4 @@
-"""TabTransformer (Huang et al. 2020): a category means something else beside other categories."""
+"""TabTransformer for tables."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -8,91 +8,97 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from softlook.blocks.attention import Mixing, SelfAttention
-from softlook.blocks.block import Block
+from softlook.blocks.attention import AttentionCore, MakeAttention, SelfAttention
+from softlook.blocks.block import PostNormBlock
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward
-from softlook.blocks.residual import PostNorm
-from softlook.embed.columns import ColumnEmbedding, complete, table
-from softlook.heads.beside import Beside
+from softlook.embed.features import ColumnEmbedding, check_complete, check_table
+from softlook.heads.linear_skip import LinearSkip
+from softlook.ops.bias import Bias
 
 
 @dataclass(frozen=True, kw_only=True)
 class TabTransformerConfig:
-    """The sizes of a TabTransformer. Width, depth, heads, shared part and factors are the paper's; the rest is ours."""
+    """Hyperparameters of a TabTransformer. Width, depth, heads, shared part and MLP factors are the paper's."""
 
-    numbers: int
+    n_numeric: int
     """Number of numeric columns; may be 0."""
-    categories: tuple[int, ...] = ()
-    """How many values each categorical column has; may be empty."""
+    cardinalities: tuple[int, ...] = ()
+    """Number of categories of each categorical column; may be empty."""
     classes: int = 1
-    """Number of scores for a row; 1 for a number to be predicted."""
+    """Number of logits; 1 for regression."""
     dim: int = 32
-    """Width of a category's vector."""
+    """Width of a token."""
     depth: int = 6
     """Number of blocks."""
     heads: int = 8
-    """Heads in each block."""
-    shared: int | None = None
-    """Width of the part of a vector that says which column it is; an eighth of `dim` where not told."""
+    """Number of attention heads."""
+    shared_dim: int | None = None
+    """Width of the part of a token that its column shares; default: dim / 8."""
     activation: ActivationName = "relu"
-    """The bend inside the feed-forward layers."""
-    factors: tuple[int, ...] = (4, 2)
-    """Widths inside the last network, in widths of what goes into it."""
+    """Activation of the feed-forward layers."""
+    mlp_factors: tuple[int, ...] = (4, 2)
+    """Hidden widths of the final MLP, as multiples of its input width."""
     dropout: float = 0.1
-    """Share dropped inside attention and before each addition while training."""
-    normed: bool = True
-    """Whether the numbers of a row go through a norm, as in the paper; scaled ones are better off without."""
-    beside: bool = False
-    """Whether each column also has a say by itself, in straight lines beside the rest. For few labels."""
+    """Dropout probability of attention weights and layer outputs."""
+    norm_numbers: bool = True
+    """Whether the numbers of a row pass a layer norm, as in the paper; standardized numbers do better without."""
+    linear_skip: bool = False
+    """Whether a linear model of the columns is added to the logits; helps with few labels."""
 
 
 class TabTransformer(nn.Module):
-    """Rows of a table in, scores out: categories look at one another, numbers join them at the end.
+    """TabTransformer (Huang et al. 2020): attention among categorical columns; numbers join them in a final MLP.
 
-    >>> model = TabTransformer(TabTransformerConfig(numbers=3, categories=(2, 5), classes=4, depth=2))
+    `attention(layer)` builds the attention of each layer; default: `SelfAttention` with the sizes of the config.
+
+    >>> model = TabTransformer(TabTransformerConfig(n_numeric=3, cardinalities=(2, 5), classes=4, depth=2))
     >>> model(torch.randn(6, 3), torch.tensor([[1, 4]] * 6)).shape
     torch.Size([6, 4])
     """
 
     mode: ClassVar = "encoder-only"
 
-    def __init__(self, config: TabTransformerConfig) -> None:
+    def __init__(self, config: TabTransformerConfig, *, attention: MakeAttention | None = None) -> None:
         super().__init__()
-        self.config = config
-        self.categories = ColumnEmbedding(config.categories, config.dim, shared=config.shared)
-        self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
-        # The norm runs over the numbers of a row. Of a single one it would leave nothing, so that one is let through.
-        self.norm = nn.LayerNorm(config.numbers) if config.normed and config.numbers > 1 else nn.Identity()
-        self.head = self._head(len(config.categories) * config.dim + config.numbers)
-        self.beside = self._beside() if config.beside else None
+        self.config = c = config
+        self.categorical_embedding = ColumnEmbedding(c.cardinalities, c.dim, shared=c.shared_dim)
+        self.blocks = nn.ModuleList(self._block(layer, attention) for layer in range(c.depth))
+        # The norm runs over the numbers of a row; of a single number it would leave nothing.
+        self.numeric_norm = nn.LayerNorm(c.n_numeric) if c.norm_numbers and c.n_numeric > 1 else nn.Identity()
+        self.head = self._mlp(len(c.cardinalities) * c.dim + c.n_numeric)
+        self.linear_skip = None
+        if c.linear_skip:
+            tokens = len(c.cardinalities)
+            self.linear_skip = LinearSkip(c.n_numeric, c.cardinalities, tokens=tokens, dim=c.dim, classes=c.classes)
 
-    def _block(self) -> Block:
+    def _block(self, layer: int, attention: MakeAttention | None) -> PostNormBlock:
         c = self.config
-        return Block(
-            SelfAttention(c.dim, c.heads, mix=Mixing(dropout=c.dropout)),
-            FeedForward(c.dim, act=ACTIVATIONS[c.activation]),
-            lambda: PostNorm(nn.LayerNorm(c.dim), c.dropout),
-        )
+        if attention is None:
+            attn: nn.Module = SelfAttention(c.dim, c.heads, core=AttentionCore(dropout=c.dropout))
+        else:
+            attn = attention(layer)
+        ffn = FeedForward(c.dim, activation=ACTIVATIONS[c.activation])
+        return PostNormBlock(attn, ffn, lambda: nn.LayerNorm(c.dim), dropout=c.dropout)
 
-    def _head(self, width: int) -> nn.Sequential:
+    def _mlp(self, width: int) -> nn.Sequential:
         layers: list[nn.Module] = []
-        widths = [width, *(factor * width for factor in self.config.factors)]
+        widths = [width, *(factor * width for factor in self.config.mlp_factors)]
         for inner, outer in pairwise(widths):
             layers += [nn.Linear(inner, outer), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(widths[-1], self.config.classes))
 
-    def _beside(self) -> Beside:
-        c = self.config
-        return Beside(c.numbers, c.categories, tokens=len(c.categories), dim=c.dim, classes=c.classes)
-
     def forward(
-        self, numbers: Float[Tensor, "N numbers"] | None = None, categories: Int[Tensor, "N categories"] | None = None
+        self,
+        numbers: Float[Tensor, "N numbers"] | None = None,
+        categories: Int[Tensor, "N categories"] | None = None,
+        *,
+        bias: Bias | Tensor | None = None,
     ) -> Float[Tensor, "N K"]:
-        """Leave out the part that the table does not have."""
-        numbers, categories = table(numbers, categories, like=self.categories.columns)
-        x = self.categories(categories)
+        """Logits (N, classes). A part that the table does not have is None; `bias` is added to the attention logits."""
+        numbers, categories = check_table(numbers, categories, like=self.categorical_embedding.columns)
+        x = self.categorical_embedding(categories)
         for block in self.blocks:
-            x = block(x)
-        known = self.norm(complete(numbers, self.config.numbers))
-        scores = self.head(torch.cat([x.flatten(1), known], 1))
-        return scores if self.beside is None else scores + self.beside(numbers, categories, x[:, None])[:, 0]
+            x = block(x, bias=bias)
+        normed = self.numeric_norm(check_complete(numbers, self.config.n_numeric))
+        logits = self.head(torch.cat([x.flatten(1), normed], 1))
+        return logits if self.linear_skip is None else logits + self.linear_skip(numbers, categories, x[:, None])[:, 0]

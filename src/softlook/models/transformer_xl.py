@@ -1,4 +1,4 @@
-"""Transformer-XL: a decoder-only Transformer that reads segment by segment and remembers the last ones."""
+"""Transformer-XL."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,120 +8,130 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import MaskError
-from softlook.blocks.attention import Mixing
+from softlook.blocks.attention import AttentionCore, MakeAttention
 from softlook.blocks.feed_forward import FeedForward
-from softlook.blocks.initial import start
-from softlook.blocks.residual import PostNorm, PreNorm
-from softlook.blocks.segments import RelativeAttention, SegmentBlock, SegmentMemory
-from softlook.embed.places import SinusoidalPlaces
+from softlook.blocks.init import init_normal
+from softlook.blocks.segments import PostNormSegmentBlock, PreNormSegmentBlock, RelativeAttention, SegmentCache
+from softlook.embed.positions import SinusoidalPositions
 from softlook.embed.tokens import TokenEmbedding
-from softlook.heads.language import language_head
-from softlook.ops.dropping import Dropout
+from softlook.heads.lm import build_lm_head
+from softlook.ops.bias import Bias
+from softlook.ops.dropout import Dropout
 from softlook.ops.masks import Mask
-from softlook.ops.masks.order import decoder_mask, never_ahead
+from softlook.ops.masks.decoder import decoder_mask, hides_future
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerXLConfig:
-    """The sizes of a Transformer-XL. The defaults are those of the base model for WikiText-103, but for its vocabulary.
+    """Hyperparameters of a Transformer-XL. The defaults are those of the base model for WikiText-103, but for `vocab`.
 
-    How far it remembers is no part of the model: that is the length of the memory it is handed.
+    The length of the memory is that of the `SegmentCache` passed to the model.
     """
 
-    vocab: int = 32000
-    """Number of token ids."""
+    vocab_size: int = 32000
+    """Vocabulary size."""
     dim: int = 410
-    """Width of the vectors between blocks."""
+    """Width of the hidden states."""
     depth: int = 16
     """Number of blocks."""
     heads: int = 10
-    """Heads in each block."""
-    head_width: int | None = None
-    """Width of one head; `dim` / `heads` where not told."""
+    """Number of attention heads."""
+    head_dim: int | None = None
+    """Width of one head; default: dim / heads."""
     hidden: int = 2100
     """Width inside the feed-forward layers."""
-    farthest: int | None = None
-    """The longest distance that is told from longer ones; None for no such limit."""
-    shared_biases: bool = False
-    """Do all blocks share the two biases u and v of their scores?"""
+    max_distance: int | None = None
+    """Distances are clamped to this; default: no limit."""
+    share_biases: bool = False
+    """Whether all blocks share the biases u and v of their scores."""
     pre_norm: bool = False
-    """Does each layer norm what goes in, rather than what comes out? There is no closing norm either way."""
+    """Whether norms come before each layer. There is no final norm either way."""
     dropout: float = 0.1
-    """Share dropped after the embedding, in the feed-forward layers, before each addition and before the head."""
+    """Dropout probability of embeddings, feed-forward layers, layer outputs and of the input of the LM head."""
     attention_dropout: float = 0.0
-    """Share of attention weights dropped while training."""
+    """Dropout probability of the attention weights."""
     eps: float = 1e-5
-    """Added to the variance in layer norms."""
-    tied: bool = True
-    """Are words read and said with the same vectors?"""
+    """Epsilon of the layer norms."""
+    tie_embeddings: bool = True
+    """Whether the LM head shares the weight of the token embedding."""
 
 
 class TransformerXL(nn.Module):
-    """Ids in, scores of the next id out; with a memory, the segment before is looked at as well.
+    """Transformer-XL (Dai et al. 2019): ids in, logits out; with a cache, attends to the segments before.
 
-    >>> model = TransformerXL(TransformerXLConfig(vocab=10, dim=16, depth=2, heads=2, hidden=32)).eval()
-    >>> ids, memory = torch.tensor([[3, 1, 4, 1]]), SegmentMemory(length=4)
-    >>> segments = [model(ids[:, :2], memory=memory), model(ids[:, 2:], memory=memory)]
+    `attention(layer)` builds the attention of each layer; default: `RelativeAttention` with the sizes of the config.
+
+    >>> model = TransformerXL(TransformerXLConfig(vocab_size=10, dim=16, depth=2, heads=2, hidden=32)).eval()
+    >>> ids, cache = torch.tensor([[3, 1, 4, 1]]), SegmentCache(length=4)
+    >>> segments = [model(ids[:, :2], cache=cache), model(ids[:, 2:], cache=cache)]
     >>> torch.allclose(torch.cat(segments, 1), model(ids), atol=1e-5)
     True
     """
 
     mode: ClassVar = "decoder-only"
 
-    def __init__(self, config: TransformerXLConfig) -> None:
+    def __init__(self, config: TransformerXLConfig, *, attention: MakeAttention | None = None) -> None:
         super().__init__()
-        self.config = config
-        self.tokens = TokenEmbedding(config.vocab, config.dim, scaled=True)
-        self.places = SinusoidalPlaces(config.dim, layout="half")
-        self.drop = Dropout(config.dropout)
-        self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
-        tied_to = self.tokens.table if config.tied else None
-        self.head = language_head(config.dim, config.vocab, tied_to=tied_to, bias=True)
-        self._start()
+        self.config = c = config
+        self.token_embedding = TokenEmbedding(c.vocab_size, c.dim, scale=True)
+        self.distance_embedding = SinusoidalPositions(c.dim, layout="half")
+        self.dropout = Dropout(c.dropout)
+        self.blocks = nn.ModuleList(self._block(layer, attention) for layer in range(c.depth))
+        tie_to = self.token_embedding if c.tie_embeddings else None
+        self.lm_head = build_lm_head(c.dim, c.vocab_size, tie_to=tie_to, bias=True)
+        self._init_weights()
 
-    def _block(self) -> SegmentBlock:
-        c, norm = self.config, PreNorm if self.config.pre_norm else PostNorm
-        mix = Mixing(dropout=c.attention_dropout)
-        return SegmentBlock(
-            RelativeAttention(c.dim, c.heads, head_width=c.head_width, mix=mix),
-            FeedForward(c.dim, c.hidden, dropout=c.dropout),
-            lambda: norm(nn.LayerNorm(c.dim, c.eps), c.dropout),
-        )
+    def _block(self, layer: int, attention: MakeAttention | None) -> nn.Module:
+        c = self.config
+        if attention is None:
+            core = AttentionCore(dropout=c.attention_dropout)
+            attn: nn.Module = RelativeAttention(c.dim, c.heads, head_dim=c.head_dim, core=core)
+        else:
+            attn = attention(layer)
+        ffn = FeedForward(c.dim, c.hidden, dropout=c.dropout)
+        block = PreNormSegmentBlock if c.pre_norm else PostNormSegmentBlock
+        return block(attn, ffn, lambda: nn.LayerNorm(c.dim, c.eps), dropout=c.dropout)
 
-    def _start(self) -> None:
-        start(self)
-        attends = [module for module in self.modules() if isinstance(module, RelativeAttention)]
-        for attend in attends:
-            nn.init.normal_(attend.content, std=0.02)
-            nn.init.normal_(attend.position, std=0.02)
-            if self.config.shared_biases:
-                attend.content, attend.position = attends[0].content, attends[0].position
+    def _init_weights(self) -> None:
+        init_normal(self)
+        attentions = [module for module in self.modules() if isinstance(module, RelativeAttention)]
+        for attn in attentions:
+            nn.init.normal_(attn.content_bias, std=0.02)
+            nn.init.normal_(attn.position_bias, std=0.02)
+            if self.config.share_biases:
+                attn.content_bias, attn.position_bias = attentions[0].content_bias, attentions[0].position_bias
 
     def forward(
-        self, ids: Int[Tensor, "B T"], *, mask: Mask | Tensor | None = None, memory: SegmentMemory | None = None
+        self,
+        ids: Int[Tensor, "B T"],
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        cache: SegmentCache | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """`mask` is as in `decoder_mask`, but may not look ahead; its keys are those of the memory and then its own."""
-        x, mask = self.drop(self.tokens(ids)), backward_mask(mask)
-        distances = self._distances(ids.shape[1] + (0 if memory is None else memory.held), x)
+        """`mask` is as in `decoder_mask`, but must hide the future; its keys are the cached ones, then the segment's.
+        `bias` is added to the attention logits of every layer."""
+        x, mask = self.dropout(self.token_embedding(ids)), causal_mask(mask)
+        distances = self._embed_distances(ids.shape[1] + (0 if cache is None else cache.held), x)
         for layer, block in enumerate(self.blocks):
-            past = None if memory is None else memory.exchange(layer, x)
-            x = block(x, past, distances, mask=mask)
-        return self.head(self.drop(x))
+            past = None if cache is None else cache.update(layer, x)
+            x = block(x, past, distances, mask=mask, bias=bias)
+        return self.lm_head(self.dropout(x))
 
-    def _distances(self, count: int, like: Tensor) -> Tensor:
-        """The vectors of the distances from 0 up; beyond the farthest, all are one."""
-        farthest = self.config.farthest
-        numbers = torch.arange(count, device=like.device)
-        vectors = self.places(numbers if farthest is None else numbers.clamp(max=farthest))
-        return self.drop(vectors.to(like.dtype))
+    def _embed_distances(self, count: int, like: Tensor) -> Tensor:
+        """Embeddings of the distances from 0 to count - 1, clamped to `max_distance`."""
+        max_distance = self.config.max_distance
+        distances = torch.arange(count, device=like.device)
+        vectors = self.distance_embedding(distances if max_distance is None else distances.clamp(max=max_distance))
+        return self.dropout(vectors.to(like.dtype))
 
 
-def backward_mask(mask: Mask | Tensor | None) -> Mask | None:
-    """As `decoder_mask`, for a model that has vectors only for distances backwards."""
+def causal_mask(mask: Mask | Tensor | None) -> Mask | None:
+    """As `decoder_mask`, for a model that has embeddings of backward distances only."""
     own = decoder_mask(mask)
-    if own is not None and not never_ahead(own):
+    if own is not None and not hides_future(own):
         raise MaskError(
-            f"Transformer-XL has no vector for a key ahead of its query, and this mask may show one: {own}. "
-            "Hide the future with causal() & mask, or use a GPT or a Llama."
+            f"Transformer-XL has no embedding for keys after the query, which this mask may show: {own}. "
+            "Use causal() & mask, or a GPT or a Llama."
         )
     return own

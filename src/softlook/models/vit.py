@@ -1,4 +1,4 @@
-"""ViT: an encoder-only Transformer that reads an image as a sequence of patches."""
+"""Vision Transformer (ViT)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -8,106 +8,116 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, ShapeError
-from softlook.blocks.attention import Mixing, SelfAttention
-from softlook.blocks.block import Block
+from softlook.blocks.attention import AttentionCore, MakeAttention, SelfAttention
+from softlook.blocks.block import PreNormBlock
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward
-from softlook.blocks.initial import start
-from softlook.blocks.residual import PreNorm
-from softlook.embed.patches import PatchEmbedding
-from softlook.embed.places import LearnedPlaces
-from softlook.embed.unit import GlobalUnit
-from softlook.heads.classify import ClassHead, States
-from softlook.heads.pooling import DensePool, FirstPool, MeanPool
-from softlook.ops.dropping import Dropout
+from softlook.blocks.init import init_normal
+from softlook.embed.patches import ClassToken, PatchEmbedding
+from softlook.embed.positions import LearnedPositions
+from softlook.heads.classification import ClassificationHead, HiddenStates
+from softlook.heads.pooling import Pooler, PoolName, build_pool
+from softlook.ops.bias import Bias
+from softlook.ops.dropout import Dropout
+from softlook.ops.masks import Mask
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViTConfig:
-    """The sizes of a ViT. The defaults are those of ViT-B/16."""
+    """Hyperparameters of a ViT. The defaults are those of ViT-B/16."""
 
     channels: int = 3
-    """Numbers for each point of an image: three for a coloured one."""
-    image: tuple[int, int] = (224, 224)
-    """Height and width of the images, in points."""
-    patch: int = 16
+    """Number of channels."""
+    image_size: tuple[int, int] = (224, 224)
+    """Height and width of the images, in pixels."""
+    patch_size: int = 16
     """Height and width of a patch."""
     dim: int = 768
-    """Width of the vectors between blocks."""
+    """Width of the hidden states."""
     depth: int = 12
     """Number of blocks."""
     heads: int = 12
-    """Heads in each block."""
+    """Number of attention heads."""
     hidden: int | None = None
-    """Width inside the feed-forward layers; four times `dim` where not told."""
+    """Width inside the feed-forward layers; default: 4 * dim."""
     activation: ActivationName = "gelu"
-    """The bend inside the feed-forward layers."""
+    """Activation of the feed-forward layers."""
     dropout: float = 0.0
-    """Share dropped after the embedding, inside attention and before each addition, while training."""
+    """Dropout probability of embeddings, attention weights and layer outputs."""
     eps: float = 1e-12
-    """Added to the variance in layer norms."""
-    biases: bool = True
-    """Do the projections to queries, keys and values have biases?"""
-    pooling: Literal["first", "mean"] = "first"
-    """How the whole becomes one vector: by a global unit in front of the patches, or by their mean."""
-    head: Literal["classes", "pooled", "states"] = "classes"
-    """What is asked: classes, the pooled vector behind a dense layer, or the vectors of the unit and the patches."""
+    """Epsilon of the layer norms."""
+    qkv_bias: bool = True
+    """Whether the query, key and value projections have biases."""
+    pooling: PoolName = "cls"
+    """Pooling by a [CLS] token or by the mean of the patches."""
+    head: Literal["classification", "pooled", "hidden_states"] = "classification"
+    """What the model returns: logits of the classes, the pooled vector, or the hidden states."""
     classes: int = 1000
     """Number of classes."""
 
 
 class ViT(nn.Module):
-    """Images in, scores of classes out.
+    """Vision Transformer (Dosovitskiy et al. 2021): images in, logits of the classes out.
 
-    >>> model = ViT(ViTConfig(image=(8, 12), patch=4, dim=16, depth=2, heads=2, classes=5))
+    `attention(layer)` builds the self-attention of each layer; default: `SelfAttention` with the sizes of the config.
+
+    >>> model = ViT(ViTConfig(image_size=(8, 12), patch_size=4, dim=16, depth=2, heads=2, classes=5))
     >>> model(torch.randn(2, 3, 8, 12)).shape
     torch.Size([2, 5])
     """
 
     mode: ClassVar = "encoder-only"
 
-    def __init__(self, config: ViTConfig) -> None:
+    def __init__(self, config: ViTConfig, *, attention: MakeAttention | None = None) -> None:
         super().__init__()
-        self.config = config
-        self.patches = PatchEmbedding(config.channels, config.patch, config.dim)
-        self.unit = GlobalUnit(config.dim) if config.pooling == "first" else nn.Identity()
-        self.places = LearnedPlaces(length_of(config), config.dim)
-        self.drop = Dropout(config.dropout)
-        self.blocks = nn.ModuleList(self._block() for _ in range(config.depth))
-        self.norm = nn.LayerNorm(config.dim, config.eps)
-        self.head = head_of(config)
-        start(self)
+        self.config = c = config
+        self.patch_embedding = PatchEmbedding(c.channels, c.patch_size, c.dim)
+        self.cls_token = ClassToken(c.dim) if c.pooling == "cls" else nn.Identity()
+        self.position_embedding = LearnedPositions(sequence_length(c), c.dim)
+        self.dropout = Dropout(c.dropout)
+        self.blocks = nn.ModuleList(self._block(layer, attention) for layer in range(c.depth))
+        self.final_norm = nn.LayerNorm(c.dim, c.eps)
+        self.head = build_head(c)
+        init_normal(self)
 
-    def _block(self) -> Block:
+    def _block(self, layer: int, attention: MakeAttention | None) -> PreNormBlock:
         c = self.config
-        return Block(
-            SelfAttention(c.dim, c.heads, bias=c.biases, out_bias=True, mix=Mixing(dropout=c.dropout)),
-            FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation]),
-            lambda: PreNorm(nn.LayerNorm(c.dim, c.eps), c.dropout),
-        )
+        if attention is None:
+            core = AttentionCore(dropout=c.dropout)
+            attn: nn.Module = SelfAttention(c.dim, c.heads, qkv_bias=c.qkv_bias, out_bias=True, core=core)
+        else:
+            attn = attention(layer)
+        ffn = FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])
+        return PreNormBlock(attn, ffn, lambda: nn.LayerNorm(c.dim, c.eps), dropout=c.dropout)
 
-    def forward(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B *scores"]:
-        if tuple(images.shape[2:]) != tuple(self.config.image):
-            wanted, came = (" x ".join(map(str, sizes)) for sizes in (self.config.image, images.shape[2:]))
-            raise ShapeError(f"this model has positions for images of {wanted} points; {came} came. Resize them.")
-        x = self.unit(self.patches(images))
-        x = self.drop(x + self.places(torch.arange(x.shape[1], device=x.device)))
+    def forward(
+        self,
+        images: Float[Tensor, "B channels height width"],
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+    ) -> Float[Tensor, "B *logits"]:
+        """`mask` and `bias` are those of the attention among the [CLS] token and the patches."""
+        if tuple(images.shape[2:]) != tuple(self.config.image_size):
+            expected, got = (" x ".join(map(str, sizes)) for sizes in (self.config.image_size, images.shape[2:]))
+            raise ShapeError(f"expected images of {expected} pixels, got {got}. Resize them.")
+        x = self.cls_token(self.patch_embedding(images))
+        x = self.dropout(x + self.position_embedding(torch.arange(x.shape[1], device=x.device)))
         for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x))
+            x = block(x, mask=mask, bias=bias)
+        return self.head(self.final_norm(x))
 
 
-def length_of(config: ViTConfig) -> int:
-    """How many vectors an image becomes: its patches, and the unit in front."""
-    height, width = config.image
-    if config.patch < 1 or min(height, width) < 1 or height % config.patch or width % config.patch:
-        raise ConfigError(f"an image of {height} x {width} points cannot be cut into squares of {config.patch} points")
-    patches = (height // config.patch) * (width // config.patch)
-    return patches + (config.pooling == "first")
+def sequence_length(config: ViTConfig) -> int:
+    """Number of patches, and of the [CLS] token."""
+    (height, width), patch = config.image_size, config.patch_size
+    if patch < 1 or min(height, width) < 1 or height % patch or width % patch:
+        raise ConfigError(f"image_size {height} x {width} must be a multiple of patch_size {patch}")
+    return (height // patch) * (width // patch) + (config.pooling == "cls")
 
 
-def head_of(config: ViTConfig) -> nn.Module:
-    """What makes of the vectors what was asked for."""
-    pool = FirstPool() if config.pooling == "first" else MeanPool()
-    if config.head == "classes":
-        return ClassHead(pool, config.dim, config.classes)
-    return DensePool(pool, config.dim, torch.tanh) if config.head == "pooled" else States()
+def build_head(config: ViTConfig) -> nn.Module:
+    """The head that the config names."""
+    pool = build_pool(config.pooling)
+    if config.head == "classification":
+        return ClassificationHead(pool, config.dim, config.classes)
+    return Pooler(pool, config.dim, torch.tanh) if config.head == "pooled" else HiddenStates()

@@ -1,1 +1,1 @@
-"""The operation: pure functions from tensors to tensors, no parameters."""
+"""Attention and related operations: pure functions of tensors."""

@@ -1,4 +1,12 @@
-"""Biases as values: numbers added to the scores, said in symbols and worked out tile by tile."""
+"""Attention biases: values added to the scores, and score functions.
+
+>>> import torch
+>>> from softlook import attention, bias
+>>> query, key, value = torch.randn(3, 1, 2, 5, 8)
+>>> capped = bias.from_function(lambda score, b, h, q_idx, kv_idx: 5 * torch.tanh(score / 5))
+>>> torch.allclose(attention(query, key, value, bias=capped), attention(query, key, value, softcap=5.0), atol=1e-6)
+True
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,109 +16,127 @@ from torch import Tensor
 
 from softlook.base.errors import DtypeError
 from softlook.base.shapes import Tile
-from softlook.ops.masks.algebra import Sizes, check_fits, cut, four_axes
+from softlook.ops.masks.base import Sizes, as_4d, check_broadcast, slice_tile
 
-At = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(batch, head, query, key) numbers -> what is added to the score there."""
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""FlexAttention's signature: (score, batch, head, q_idx, kv_idx) -> score."""
 
 
 def score_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What scores of queries of this kind are computed in, and every number that is added to them: single at least."""
+    """The dtype of scores for queries of `dtype`, and of everything added to them: at least float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 class Bias:
-    """What is added to the scores before the softmax. Combine with `+`."""
+    """A change to the scores before mask and softmax, usually a sum. Combine biases with `+`."""
 
-    def on(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
-        """The bias on a tile, broadcasting to (b, h, t, s); what depends on the content is in `score_dtype`.
+    def tile(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
+        """Return the bias under a tile, broadcastable to (b, h, t, s); content-dependent biases in `score_dtype`.
 
         `query` (b, h, t, D) and `key` (b, g, s, D) are the tile's own, for biases that depend on them.
         """
-        raise AssertionError(f"{type(self).__name__} does not say what it adds")
+        raise NotImplementedError(f"{type(self).__name__} implements no tile()")
 
-    def entry(self, queries: int, keys: int) -> At | None:
-        """The bias of single entries of a T x S map, for compiled kernels; None where it depends on the content."""
+    def score_mod(self, queries: int, keys: int) -> ScoreMod | None:
+        """Return the bias of a T x S map as a FlexAttention `score_mod`; None if it depends on the content."""
         return None
 
-    def check(self, sizes: Sizes, width: int) -> None:
-        """Raise unless the bias fits a map of these sizes with heads of this width."""
+    def apply(self, scores: Tensor, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
+        """Return the scores of a tile with the bias applied."""
+        return scores + self.tile(query, key, scale, tile).to(scores.dtype)
 
-    def added_value(self, weights: Tensor, tile: Tile) -> Tensor | None:
-        """What the relation between positions itself adds to the output (Shaw), (b, h, t, E)."""
+    def validate(self, sizes: Sizes, head_dim: int) -> None:
+        """Raise an error unless the bias fits a map of these sizes with this head dimension."""
+
+    def relative_values(self, weights: Tensor, tile: Tile) -> Tensor | None:
+        """Return what relative value vectors (Shaw et al.) add to the output, (b, h, t, E), or None."""
         return None
 
     @property
-    def adds_value(self) -> bool:
+    def has_relative_values(self) -> bool:
         return False
 
     @property
-    def may_hide(self) -> bool:
-        """Can it hold -inf, which hides a key as a mask does?"""
+    def is_additive(self) -> bool:
+        """Whether `tile` gives the whole change; False for functions of the score."""
+        return True
+
+    @property
+    def may_mask(self) -> bool:
+        """Whether it can hold -inf, which masks a key."""
         return False
 
     @property
-    def written_out(self) -> bool:
-        """Is it a tensor of T x S numbers already?"""
+    def is_dense(self) -> bool:
+        """Whether it is a tensor with T x S entries already."""
         return False
 
     @property
-    def uses_content(self) -> bool:
-        """Does it depend on queries or keys, so that a gradient flows through it to them?"""
+    def depends_on_content(self) -> bool:
+        """Whether it depends on queries or keys, so that a gradient flows through it to them."""
         return False
 
     @property
-    def learned(self) -> bool:
-        """Does a gradient have to flow into it?"""
+    def requires_grad(self) -> bool:
+        """Whether it holds a tensor that requires a gradient."""
         return any(isinstance(part, Tensor) and part.requires_grad for part in vars(self).values())
 
     def __add__(self, other: "Bias | Tensor") -> "Bias":
-        return Sum(self, as_bias(other))
+        return BiasSum(self, as_bias(other))
 
 
 @dataclass(frozen=True, eq=False)
-class Sum(Bias):
-    """Two biases together."""
+class BiasSum(Bias):
+    """Two biases, applied one after the other."""
 
     one: Bias
     other: Bias
 
-    def on(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
-        return self.one.on(query, key, scale, tile) + self.other.on(query, key, scale, tile)
+    def tile(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
+        return self.one.tile(query, key, scale, tile) + self.other.tile(query, key, scale, tile)
 
-    def entry(self, queries: int, keys: int) -> At | None:
-        one, other = self.one.entry(queries, keys), self.other.entry(queries, keys)
+    def score_mod(self, queries: int, keys: int) -> ScoreMod | None:
+        one, other = self.one.score_mod(queries, keys), self.other.score_mod(queries, keys)
         if one is None or other is None:
             return None
-        return lambda b, h, i, j: one(b, h, i, j) + other(b, h, i, j)
+        return lambda score, b, h, i, j: other(one(score, b, h, i, j), b, h, i, j)
 
-    def check(self, sizes: Sizes, width: int) -> None:
-        self.one.check(sizes, width)
-        self.other.check(sizes, width)
+    def apply(self, scores: Tensor, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
+        if self.is_additive:
+            return super().apply(scores, query, key, scale, tile)
+        return self.other.apply(self.one.apply(scores, query, key, scale, tile), query, key, scale, tile)
 
-    def added_value(self, weights: Tensor, tile: Tile) -> Tensor | None:
-        added = [part for bias in (self.one, self.other) if (part := bias.added_value(weights, tile)) is not None]
+    def validate(self, sizes: Sizes, head_dim: int) -> None:
+        self.one.validate(sizes, head_dim)
+        self.other.validate(sizes, head_dim)
+
+    def relative_values(self, weights: Tensor, tile: Tile) -> Tensor | None:
+        added = [part for bias in (self.one, self.other) if (part := bias.relative_values(weights, tile)) is not None]
         return sum(added[1:], added[0]) if added else None
 
     @property
-    def adds_value(self) -> bool:
-        return self.one.adds_value or self.other.adds_value
+    def has_relative_values(self) -> bool:
+        return self.one.has_relative_values or self.other.has_relative_values
 
     @property
-    def may_hide(self) -> bool:
-        return self.one.may_hide or self.other.may_hide
+    def is_additive(self) -> bool:
+        return self.one.is_additive and self.other.is_additive
 
     @property
-    def written_out(self) -> bool:
-        return self.one.written_out and self.other.written_out
+    def may_mask(self) -> bool:
+        return self.one.may_mask or self.other.may_mask
 
     @property
-    def uses_content(self) -> bool:
-        return self.one.uses_content or self.other.uses_content
+    def is_dense(self) -> bool:
+        return self.one.is_dense and self.other.is_dense
 
     @property
-    def learned(self) -> bool:
-        return self.one.learned or self.other.learned
+    def depends_on_content(self) -> bool:
+        return self.one.depends_on_content or self.other.depends_on_content
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.one.requires_grad or self.other.requires_grad
 
     def __str__(self) -> str:
         return f"{self.one} + {self.other}"
@@ -118,51 +144,109 @@ class Sum(Bias):
 
 @dataclass(frozen=True, eq=False)
 class DenseBias(Bias):
-    """A bias written out as a tensor. -inf hides a key as a mask would."""
+    """A bias as a tensor. -inf masks a key."""
 
-    numbers: Tensor
+    values: Tensor
     finite: bool = False
-    """Is it known to hold no -inf? Then nobody has to look for one."""
+    """Whether it is known to hold no -inf, so that the check can be skipped."""
 
-    def on(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
-        return cut(self.numbers, tile)
+    def tile(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
+        return slice_tile(self.values, tile)
 
-    def entry(self, queries: int, keys: int) -> At:
-        numbers = self.numbers
-        B, H, T, _ = numbers.shape
+    def score_mod(self, queries: int, keys: int) -> ScoreMod:
+        values = self.values
+        B, H, T, _ = values.shape
 
-        def at(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             zero = j - j
-            return numbers[b if B > 1 else zero, h if H > 1 else zero, i if T > 1 else zero, j]
+            return score + values[b if B > 1 else zero, h if H > 1 else zero, i if T > 1 else zero, j]
 
-        return at
+        return score_mod
 
-    def check(self, sizes: Sizes, width: int) -> None:
-        check_fits("bias", self.numbers, sizes)
+    def validate(self, sizes: Sizes, head_dim: int) -> None:
+        check_broadcast("bias", self.values, sizes)
 
     @property
-    def may_hide(self) -> bool:
+    def may_mask(self) -> bool:
         return not self.finite
 
     @property
-    def written_out(self) -> bool:
+    def is_dense(self) -> bool:
         return True
 
     def __str__(self) -> str:
-        return f"dense({'x'.join(map(str, self.numbers.shape))})"
+        return f"dense({'x'.join(map(str, self.values.shape))})"
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionBias(Bias):
+    """A score function with FlexAttention's `score_mod` signature."""
+
+    function: ScoreMod
+
+    def apply(self, scores: Tensor, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
+        b, h, i, j = tile.indices()
+        return self.function(scores, b, h, i + tile.shift, j).to(scores.dtype).expand(scores.shape)
+
+    def score_mod(self, queries: int, keys: int) -> ScoreMod:
+        function, shift = self.function, keys - queries
+        return lambda score, b, h, i, j: function(score, b, h, i + shift, j)
+
+    @property
+    def is_additive(self) -> bool:
+        return False
+
+    @property
+    def may_mask(self) -> bool:
+        return True
+
+    @property
+    def depends_on_content(self) -> bool:
+        return True
+
+    @property
+    def requires_grad(self) -> bool:
+        """True: tensors that the function closes over are not visible here."""
+        return True
+
+    def __str__(self) -> str:
+        return f"from_function({getattr(self.function, '__name__', 'fn')})"
+
+
+def from_function(function: ScoreMod) -> Bias:
+    """Change the scores by a function with FlexAttention's `score_mod` signature, on every backend.
+
+    `function(score, b, h, q_idx, kv_idx)` returns the new score; -inf masks the key. It is called with index tensors
+    that broadcast to the scores, or with scalars inside FlexAttention's kernel, so it must be elementwise. `q_idx` is
+    the query's position among the keys, i + (S - T): the same function holds for decoding with a KV cache. It is
+    applied after scale and softcap and before the mask, and must be pure.
+
+    >>> relative = from_function(lambda score, b, h, q_idx, kv_idx: score - 0.5 * (q_idx - kv_idx).abs())
+    >>> from softlook import attention_scores
+    >>> attention_scores(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4), bias=relative)[0, 0]
+    tensor([[ 0.0000, -0.5000],
+            [-0.5000,  0.0000]])
+    """
+    if not callable(function):
+        raise TypeError(f"from_function expects a function (score, b, h, q_idx, kv_idx), got {type(function).__name__}")
+    return FunctionBias(function)
 
 
 def as_bias(bias: Bias | Tensor) -> Bias:
-    """A bias as it is, a tensor of numbers as a bias."""
+    """Return a bias as it is, and a floating-point tensor as a bias."""
     if isinstance(bias, Bias):
         return bias
     if not isinstance(bias, Tensor):
         raise TypeError(
-            f"bias expects a bias from softlook.positions or a floating-point tensor, got {type(bias).__name__}"
+            f"bias expects a bias from softlook.positions or softlook.bias, or a floating-point tensor, "
+            f"got {type(bias).__name__}"
         )
     if not bias.is_floating_point():
         raise DtypeError(
-            f"a bias holds numbers to add to the scores; this one holds {bias.dtype}. "
-            "True and False go in as mask=; whole numbers become a bias with .float()."
+            f"a bias is added to the scores and expects a floating-point dtype, got {bias.dtype}. "
+            "Pass boolean tensors as mask=; convert integers with .float()."
         )
-    return DenseBias(four_axes("bias", bias))
+    return DenseBias(as_4d("bias", bias))
+
+
+__all__ = ["Bias", "from_function"]

@@ -1,8 +1,8 @@
-"""Fast weights, the ancestor of attention: one network writes the weights of another.
+"""Fast weights: causal linear attention, recurrent and chunked.
 
-Each step writes the outer product of a key and a value into a matrix, and a query reads it: linear
-attention. What is written can be kept as a matrix that grows no larger (recurrent), or worked
-out for many steps at once (chunked). Both are the same sum.
+Each step adds the outer product of a key and a value to a matrix (Schmidhuber, 1992), which a query reads: linear
+attention (Katharopoulos et al., 2020; Schlag et al., 2021). The recurrent form keeps the matrix as its state; the
+chunked form computes many steps at once. Both are the same sum.
 """
 
 from collections.abc import Callable
@@ -12,26 +12,26 @@ from jaxtyping import Float
 from torch import Tensor
 
 from softlook.base.errors import ShapeError
-from softlook.ops.question import check_pair, check_tensor
+from softlook.ops.arguments import check_query_key, check_tensor
 
-Feature = Callable[[Tensor], Tensor]
+FeatureMap = Callable[[Tensor], Tensor]
 
 
-class FastMemory:
-    """A matrix per head that is written to and read from, one step after another.
+class LinearAttentionState:
+    """The recurrent state of linear attention: a matrix per head.
 
-    >>> memory = FastMemory()
+    >>> state = LinearAttentionState()
     >>> key, value = torch.eye(2).view(1, 1, 2, 2), torch.tensor([[[[5.0], [7.0]]]])
-    >>> memory.write(key, value)
-    >>> memory.read(key).flatten()
+    >>> state.write(key, value)
+    >>> state.read(key).flatten()
     tensor([5., 7.])
     """
 
     def __init__(self) -> None:
         self.weights: Tensor | None = None
-        """(B, H, D, E): what the slow network wrote."""
+        """(B, H, D, E): the sum of outer products."""
         self.keys: Tensor | None = None
-        """(B, H, D): the sum of the keys, for an average instead of a sum."""
+        """(B, H, D): the sum of the keys, the normalizer."""
 
     def write(self, key: Float[Tensor, "B H T D"], value: Float[Tensor, "B H T E"]) -> None:
         """Add the outer products of keys and values."""
@@ -40,9 +40,9 @@ class FastMemory:
         self.keys = keys if self.keys is None else self.keys + keys
 
     def read(self, query: Float[Tensor, "B H T D"]) -> Float[Tensor, "B H T E"]:
-        """What the fast network answers; an empty memory answers nothing."""
+        """Multiply queries with the state."""
         if self.weights is None:
-            raise ValueError("nothing has been written to this memory yet")
+            raise ValueError("the state is empty: call write() first")
         return query @ self.weights
 
 
@@ -51,46 +51,46 @@ def fast_weights(
     key: Float[Tensor, "B H T D"],
     value: Float[Tensor, "B H T E"],
     *,
-    feature: Feature | None = None,
-    average: bool = False,
+    feature_map: FeatureMap | None = None,
+    normalize: bool = False,
     chunk: int = 64,
 ) -> Float[Tensor, "B H T E"]:
     """Causal linear attention: y_t = sum over s <= t of (q_t . k_s) v_s.
 
-    `feature` is applied to queries and keys first (elu + 1, say); `average` divides by the sum of the
-    weights. `chunk` steps are worked out at once; `chunk=1` is the recurrence itself. The answer is the same.
+    `feature_map` is applied to queries and keys first (elu + 1, for example); `normalize` divides by the sum of the
+    weights. `chunk` steps are computed at once; `chunk=1` is the recurrence. The result is the same.
 
     >>> query, key, value = torch.randn(3, 1, 2, 10, 4)
     >>> torch.allclose(fast_weights(query, key, value), fast_weights(query, key, value, chunk=1), atol=1e-5)
     True
     """
     _check(query, key, value, chunk)
-    query, key = (query, key) if feature is None else (feature(query), feature(key))
-    memory, answers = FastMemory(), []
+    query, key = (query, key) if feature_map is None else (feature_map(query), feature_map(key))
+    state, outputs = LinearAttentionState(), []
     for start in range(0, query.shape[2], chunk):
         steps = slice(start, start + chunk)
-        answers.append(_read_then_write(memory, query[:, :, steps], key[:, :, steps], value[:, :, steps], average))
-    return torch.cat(answers, 2) if answers else torch.zeros_like(value)
+        outputs.append(_attend_chunk(state, query[:, :, steps], key[:, :, steps], value[:, :, steps], normalize))
+    return torch.cat(outputs, 2) if outputs else torch.zeros_like(value)
 
 
-def _read_then_write(memory: FastMemory, query: Tensor, key: Tensor, value: Tensor, average: bool) -> Tensor:
-    """One chunk: what was written before it, and what it writes itself up to each step."""
+def _attend_chunk(state: LinearAttentionState, query: Tensor, key: Tensor, value: Tensor, normalize: bool) -> Tensor:
+    """One chunk: read the state of earlier chunks, add causal attention within the chunk, update the state."""
     within = (query @ key.mT).tril()
-    answer, total = within @ value, within.sum(-1)
-    if memory.keys is not None:
-        answer = answer + memory.read(query)
-        total = total + (query @ memory.keys[..., None])[..., 0]
-    memory.write(key, value)
-    return answer / total[..., None] if average else answer
+    output, total = within @ value, within.sum(-1)
+    if state.keys is not None:
+        output = output + state.read(query)
+        total = total + (query @ state.keys[..., None])[..., 0]
+    state.write(key, value)
+    return output / total[..., None] if normalize else output
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> None:
     check_tensor("query", query)
     check_tensor("key", key, like=query)
     check_tensor("value", value, like=query)
-    check_pair(query.shape, key.shape)
+    check_query_key(query.shape, key.shape)
     if key.shape[:3] != query.shape[:3] or value.shape[:3] != query.shape[:3]:
         shapes = [tuple(tensor.shape) for tensor in (query, key, value)]
-        raise ShapeError(f"fast_weights wants a query, a key and a value for every step of every head; {shapes} came")
+        raise ShapeError(f"fast_weights expects a query, a key and a value for each step and head, got {shapes}")
     if chunk < 1:
-        raise ValueError(f"chunk wants a whole number from 1 up; {chunk} came")
+        raise ValueError(f"chunk expects an integer >= 1, got {chunk}")

@@ -1,4 +1,4 @@
-"""Norms that keep numbers in range."""
+"""RMSNorm over the last dimensions (Zhang and Sennrich, 2019)."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -8,19 +8,19 @@ from softlook.base.errors import ShapeError
 
 
 def rms_norm(
-    x: Float[Tensor, "*places"], weight: Float[Tensor, "*kept"] | None = None, *, axes: int = 1, eps: float = 1e-6
-) -> Float[Tensor, "*places"]:
-    """Divide by the root of the mean square over the last `axes` axes, then multiply with a weight.
+    x: Float[Tensor, "*dims"], weight: Float[Tensor, "*normalized"] | None = None, *, axes: int = 1, eps: float = 1e-6
+) -> Float[Tensor, "*dims"]:
+    """Divide by the root mean square over the last `axes` dimensions, then multiply by a weight.
 
-    Worked out in single precision at least, whatever `x` holds.
+    Computed in at least float32.
 
     >>> import torch
     >>> rms_norm(torch.tensor([3.0, 4.0]), eps=0.0)
     tensor([0.8485, 1.1314])
     """
     if not 1 <= axes <= x.ndim:
-        raise ShapeError(f"rms_norm over {axes} axes wants a tensor with at least as many; {tuple(x.shape)} came")
-    kept = x.shape[-axes:]
-    if weight is not None and (weight.dtype != x.dtype or weight.shape != kept):
-        return F.rms_norm(x, kept, eps=eps) * weight  # torch's kernel wants a weight of the same kind and size
-    return F.rms_norm(x, kept, weight, eps)
+        raise ShapeError(f"rms_norm over {axes} dimensions expects at least as many, got shape {tuple(x.shape)}")
+    normalized = x.shape[-axes:]
+    if weight is not None and (weight.dtype != x.dtype or weight.shape != normalized):
+        return F.rms_norm(x, normalized, eps=eps) * weight  # torch's kernel needs a weight of the same dtype and shape
+    return F.rms_norm(x, normalized, weight, eps)

@@ -1,4 +1,4 @@
-"""A dictionary that answers softly: every value, to the extent that its key matches."""
+"""SoftDict: attention as a soft dictionary look-up."""
 
 import torch
 from jaxtyping import Float
@@ -6,15 +6,14 @@ from torch import Tensor
 
 from softlook.base.errors import ShapeError
 from softlook.ops import scores
-from softlook.ops.operation import attention, attention_weights
+from softlook.ops.attention import attention, attention_weights
 from softlook.ops.scores import Score
 
 
 class SoftDict:
-    """Keys and values, looked up by resemblance.
+    """A differentiable dictionary: a query returns every value, weighted by how well its key matches.
 
-    A hard dictionary returns the value whose key equals the query, or nothing. A soft one returns every
-    value to the extent that its key matches. `temperature` is how soft it is; towards 0 it is a Python dict:
+    A Python dict returns the value whose key equals the query. With a `temperature` towards 0, a SoftDict does too:
 
     >>> hard = {(0.0, 0.0): 1.0, (0.0, 3.0): 2.0, (4.0, 0.0): 3.0}
     >>> keys, values = torch.tensor(list(hard)), torch.tensor(list(hard.values()))[:, None]
@@ -22,15 +21,15 @@ class SoftDict:
     >>> all(cold[torch.tensor(key)].item() == hard[key] for key in hard)
     True
 
-    Between the keys it answers too, and the warmer it is, the more every value has a say:
+    It also answers between the keys, and a higher temperature averages more values:
 
     >>> cold[torch.tensor([0.1, 2.8])]
     tensor([2.])
     >>> SoftDict(keys, values, temperature=100.0)[torch.tensor([0.0, 3.0])]
     tensor([1.9741])
 
-    Keys match by their distance, so that no key matches better than the query itself; any other
-    score is handed in as `score`, and brings its own temperature.
+    The default score is the squared distance, so that no key matches better than the query itself. Another `score`
+    brings its own temperature.
     """
 
     def __init__(
@@ -43,27 +42,26 @@ class SoftDict:
     ) -> None:
         if keys.ndim != 2 or values.ndim != 2 or len(keys) != len(values):
             raise ShapeError(
-                f"a SoftDict wants keys (S, width) and as many values (S, width); "
-                f"{tuple(keys.shape)} and {tuple(values.shape)} came"
+                f"SoftDict expects keys (S, D) and values (S, E), got {tuple(keys.shape)} and {tuple(values.shape)}"
             )
         self.keys, self.values = keys, values
-        self.score = scores.distance(temperature) if score is None else score
+        self.score = scores.squared_distance(temperature) if score is None else score
 
     def __getitem__(self, query: Float[Tensor, "*T D"]) -> Float[Tensor, "*T E"]:
-        """Every value, to the extent that its key matches: for one query (D,) or several (T, D)."""
+        """Return the weighted average of the values, for one query (D,) or several (T, D)."""
         queries = self._queries(query)
-        answer = attention(queries, self.keys[None, None], self.values[None, None], score=self.score)[0, 0]
-        return answer if query.ndim == 2 else answer[0]
+        output = attention(queries, self.keys[None, None], self.values[None, None], score=self.score)[0, 0]
+        return output if query.ndim == 2 else output[0]
 
     def weights(self, query: Float[Tensor, "*T D"]) -> Float[Tensor, "*T S"]:
-        """To what extent each key matches."""
-        found = attention_weights(self._queries(query), self.keys[None, None], score=self.score)[0, 0]
-        return found if query.ndim == 2 else found[0]
+        """Return the weight of each key."""
+        weights = attention_weights(self._queries(query), self.keys[None, None], score=self.score)[0, 0]
+        return weights if query.ndim == 2 else weights[0]
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def _queries(self, query: Tensor) -> Tensor:
         if query.ndim not in (1, 2):
-            raise ShapeError(f"look up one query (width,) or several (T, width); {tuple(query.shape)} came")
+            raise ShapeError(f"SoftDict expects one query (D,) or several (T, D), got {tuple(query.shape)}")
         return torch.atleast_2d(query)[None, None]

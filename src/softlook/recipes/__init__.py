@@ -1,42 +1,49 @@
-"""Whole runs: the only place where everything is wired together. Each recipe is a function of its settings.
+"""Recipes: complete training runs, from a config to a trained model.
 
-A name is fetched when it is first asked for, so that settings can be shown without waiting for torch.
+Names are imported on first access, so that `--help` does not import torch.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from softlook.recipes.classification import classify as classify
-    from softlook.recipes.evaluation import evaluate as evaluate
-    from softlook.recipes.filling import fill as fill
-    from softlook.recipes.job import Trained as Trained
-    from softlook.recipes.language import lm as lm
-    from softlook.recipes.settings import Classify as Classify
-    from softlook.recipes.settings import Fill as Fill
-    from softlook.recipes.settings import Lm as Lm
-    from softlook.recipes.settings import Table as Table
-    from softlook.recipes.settings import Translate as Translate
-    from softlook.recipes.settings import Vectors as Vectors
-    from softlook.recipes.tables import table as table
-    from softlook.recipes.translation import translate as translate
-    from softlook.recipes.word_vectors import vectors as vectors
+    from softlook.recipes.config.schema import CausalLMConfig as CausalLMConfig
+    from softlook.recipes.config.schema import ClassificationConfig as ClassificationConfig
+    from softlook.recipes.config.schema import MaskedLMConfig as MaskedLMConfig
+    from softlook.recipes.config.schema import TranslationConfig as TranslationConfig
+    from softlook.recipes.config.schema import Word2VecConfig as Word2VecConfig
+    from softlook.recipes.config.tabular_schema import TabularConfig as TabularConfig
+    from softlook.recipes.inference.pipeline import load_pipeline as load_pipeline
+    from softlook.recipes.tabular.run import train_table as train_table
+    from softlook.recipes.text.causal_lm import train_causal_lm as train_causal_lm
+    from softlook.recipes.text.classification import train_classification as train_classification
+    from softlook.recipes.text.evaluate import evaluate as evaluate
+    from softlook.recipes.text.masked_lm import train_masked_lm as train_masked_lm
+    from softlook.recipes.text.task import TrainResult as TrainResult
+    from softlook.recipes.text.translation import train_translation as train_translation
+    from softlook.recipes.text.word2vec import train_word2vec as train_word2vec
 
-HOMES = {
-    "Trained": "job",
-    "classify": "classification",
-    "evaluate": "evaluation",
-    "fill": "filling",
-    "lm": "language",
-    "table": "tables",
-    "translate": "translation",
-    "vectors": "word_vectors",
+MODULES = {
+    "CausalLMConfig": "config.schema",
+    "ClassificationConfig": "config.schema",
+    "MaskedLMConfig": "config.schema",
+    "TabularConfig": "config.tabular_schema",
+    "TrainResult": "text.task",
+    "TranslationConfig": "config.schema",
+    "Word2VecConfig": "config.schema",
+    "evaluate": "text.evaluate",
+    "load_pipeline": "inference.pipeline",
+    "train_causal_lm": "text.causal_lm",
+    "train_classification": "text.classification",
+    "train_masked_lm": "text.masked_lm",
+    "train_table": "tabular.run",
+    "train_translation": "text.translation",
+    "train_word2vec": "text.word2vec",
 }
-HOMES |= dict.fromkeys(("Classify", "Fill", "Lm", "Table", "Translate", "Vectors"), "settings")
-"""Where each public name lives."""
+"""The module of each public name."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOMES:
+    if name not in MODULES:
         raise AttributeError(f"module 'softlook.recipes' has no attribute {name!r}")
-    return getattr(import_module(f"softlook.recipes.{HOMES[name]}"), name)
+    return getattr(import_module(f"softlook.recipes.{MODULES[name]}"), name)

@@ -1,35 +1,35 @@
-"""Requests in, answers out: models behind a web server, everybody's sequences worked on together.
+"""HTTP server for trained models, with an OpenAI-compatible API.
 
-What needs a package of its own is fetched when it is first asked for: `pip install softlook[serve]`.
+Names that need extra packages are imported on first use: `pip install softlook[serve]`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from softlook.serve.asking import Ask as Ask
-from softlook.serve.asking import Manner as Manner
-from softlook.serve.engine import Engine as Engine
-from softlook.serve.limits import Limits as Limits
+from softlook.decode.sampling import SamplingParams as SamplingParams
+from softlook.serve.engine.engine import Engine as Engine
+from softlook.serve.engine.request import EngineRequest as EngineRequest
+from softlook.serve.limits import ServerLimits as ServerLimits
 
 if TYPE_CHECKING:
-    from softlook.serve.app import make_app as make_app
-    from softlook.serve.hall import Hall as Hall
-    from softlook.serve.running import Address as Address
-    from softlook.serve.running import run as run
-    from softlook.serve.served import Served as Served
-    from softlook.serve.served import load_served as load_served
+    from softlook.serve.app import create_app as create_app
+    from softlook.serve.loaded_model import LoadedModel as LoadedModel
+    from softlook.serve.loaded_model import load_model as load_model
+    from softlook.serve.registry import ModelRegistry as ModelRegistry
+    from softlook.serve.server import ServerConfig as ServerConfig
+    from softlook.serve.server import run as run
 
-EXTRAS = {
-    "Address": "softlook.serve.running",
-    "Hall": "softlook.serve.hall",
-    "Served": "softlook.serve.served",
-    "load_served": "softlook.serve.served",
-    "make_app": "softlook.serve.app",
-    "run": "softlook.serve.running",
+LAZY = {
+    "LoadedModel": "softlook.serve.loaded_model",
+    "ModelRegistry": "softlook.serve.registry",
+    "ServerConfig": "softlook.serve.server",
+    "create_app": "softlook.serve.app",
+    "load_model": "softlook.serve.loaded_model",
+    "run": "softlook.serve.server",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in EXTRAS:
+    if name not in LAZY:
         raise AttributeError(f"module 'softlook.serve' has no attribute {name!r}")
-    return getattr(import_module(EXTRAS[name]), name)
+    return getattr(import_module(LAZY[name]), name)

@@ -1,4 +1,4 @@
-"""The whole server: guards, then pages, then workers."""
+"""The ASGI application: middleware, routes, error handlers."""
 
 import logging
 from collections.abc import Collection
@@ -6,143 +6,155 @@ from typing import Any
 
 from softlook.base.errors import ConfigError, DataError, ShapeError, WeightsError
 from softlook.base.version import VERSION
-from softlook.serve import predicting as predicting  # its pages come to the router
-from softlook.serve import texts as texts
-from softlook.serve import translating as translating
-from softlook.serve.engine import BrokenError, BusyError
-from softlook.serve.guards import Body, Names, SafeHeaders, Token
-from softlook.serve.hall import Hall, UnknownModelError
-from softlook.serve.metrics import Counting, Metrics
-from softlook.serve.pages import Counter, router
-from softlook.serve.parsing import BadRequestError, first_fault
-from softlook.serve.recovery import ModelError, OutOfMemoryError
-from softlook.serve.waiting import GoneError
+from softlook.serve.engine.async_bridge import ClientDisconnectedError
+from softlook.serve.engine.engine import EngineStoppedError, QueueFullError
+from softlook.serve.engine.scheduler import ModelError, OutOfMemoryError
+from softlook.serve.metrics import Metrics, RequestMetrics
+from softlook.serve.middleware import BearerAuth, BodyLimit, HostOriginCheck, SecurityHeaders
+from softlook.serve.protocol.parsing import BadRequestError, first_error
+from softlook.serve.registry import ModelRegistry, UnknownModelError
+from softlook.serve.routes import ServerContext, chat, classify, completions, embeddings, models, tables, translate
 
 try:
     from fastapi import FastAPI
     from fastapi.exceptions import RequestValidationError
     from starlette.exceptions import HTTPException
     from starlette.responses import JSONResponse
-except ImportError as fault:
-    raise ImportError("to serve, install what a server needs: pip install softlook[serve]") from fault
+except ImportError as error:
+    raise ImportError("serving requires extra packages: pip install softlook[serve]") from error
 
 log = logging.getLogger("softlook.serve")
-ABOUT = "Models behind OpenAI's routes, and a few of their own."
+DESCRIPTION = "Models behind OpenAI's routes, and routes for translation, classification and tables."
+ROUTERS = tuple(module.router for module in (models, completions, chat, embeddings, translate, classify, tables))
 
 
-def make_app(hall: Hall, *, token: str | None = None, names: Collection[str] = (), numbers: bool = False) -> Any:
-    """The server as an ASGI application. The hall's workers outlive it: whoever made the hall closes it.
+def create_app(
+    registry: ModelRegistry,
+    *,
+    token: str | None = None,
+    allowed_hosts: Collection[str] = (),
+    allow_ip_hosts: bool = False,
+) -> Any:
+    """The server as an ASGI application. It does not close the registry.
 
-    - `token`: what every request has to bring, to whatever page.
-    - `names`: what the server is called, beside localhost; with `numbers`, every address that is a number too.
+    - `token`: the bearer token required on every route.
+    - `allowed_hosts`: allowed host names in addition to localhost; with `allow_ip_hosts`, all IP addresses too.
     """
-    metrics = Metrics(hall)
-
-    # No pages of its own, which would fetch scripts from elsewhere, and no redirects, which would trust a Host header.
+    metrics = Metrics(registry)
+    # No documentation pages, which load scripts from elsewhere, and no redirects, which trust the Host header.
     bare: dict[str, Any] = {"docs_url": None, "redoc_url": None, "redirect_slashes": False}
-    app = FastAPI(title="softlook", version=VERSION, description=ABOUT, **bare)
-    app.state.counter = Counter(hall, metrics)
-    app.include_router(router)
-    _describe(app, secured=token is not None)
-    for kind, answer in FAULTS.items():
-        app.add_exception_handler(kind, answer)
-    guarded: Any = Body(app, hall.limits)
-    guarded = guarded if token is None else Token(guarded, token)
-    return Whole(Counting(SafeHeaders(Names(guarded, names, numbers=numbers)), metrics), app)
+    app = FastAPI(title="softlook", version=VERSION, description=DESCRIPTION, **bare)
+    app.state.context = ServerContext(registry, metrics)
+    for router in ROUTERS:
+        app.include_router(router)
+    _edit_openapi(app, has_token=token is not None)
+    for error_class, handler in ERROR_HANDLERS.items():
+        app.add_exception_handler(error_class, handler)
+    guarded: Any = BodyLimit(app, registry.limits)
+    guarded = guarded if token is None else BearerAuth(guarded, token)
+    guarded = SecurityHeaders(HostOriginCheck(guarded, allowed_hosts, allow_ip_hosts=allow_ip_hosts))
+    return ServerApp(RequestMetrics(guarded, metrics), app)
 
 
-class Whole:
-    """The application behind all its guards; `pages` is what lies behind them."""
+class ServerApp:
+    """The application wrapped in its middleware; `routes` is the FastAPI application inside."""
 
-    def __init__(self, guarded: Any, pages: FastAPI) -> None:
-        self.guarded, self.pages = guarded, pages
+    def __init__(self, guarded: Any, routes: FastAPI) -> None:
+        self.guarded, self.routes = guarded, routes
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         await self.guarded(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
-        return self.pages.openapi()
+        return self.routes.openapi()
 
 
-def _describe(app: FastAPI, *, secured: bool) -> None:
-    """Pages answer with 400 where FastAPI would say 422; the description says so too."""
-    described = app.openapi()
-    for page in described["paths"].values():
-        for operation in page.values():
+def _edit_openapi(app: FastAPI, *, has_token: bool) -> None:
+    """Describe status 400 instead of FastAPI's 422, and the bearer token."""
+    schema = app.openapi()
+    for path in schema["paths"].values():
+        for operation in path.values():
             operation["responses"].pop("422", None)
     for name in ("HTTPValidationError", "ValidationError"):
-        described["components"]["schemas"].pop(name, None)
-    if secured:
-        described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        described["security"] = [{"token": []}]
+        schema["components"]["schemas"].pop(name, None)
+    if has_token:
+        schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        schema["security"] = [{"token": []}]
 
 
-def refused(
+def error_response(
     status: int,
     message: str,
     *,
-    kind: str = "invalid_request_error",
+    error_type: str = "invalid_request_error",
     param: str | None = None,
     code: str | None = None,
     headers: dict[str, str] | None = None,
 ) -> JSONResponse:
-    """OpenAI's shape of an error."""
-    fault = {"message": message, "type": kind, "param": param, "code": code}
-    return JSONResponse({"error": fault}, status, headers)
+    """An error in OpenAI's format."""
+    error = {"message": message, "type": error_type, "param": param, "code": code}
+    return JSONResponse({"error": error}, status, headers)
 
 
-def _wrong(request: Any, fault: Any) -> JSONResponse:
-    """What FastAPI itself finds wrong: the parameters in an address."""
-    return _bad(request, first_fault(fault.errors()))
+def _invalid_parameters(request: Any, error: Any) -> JSONResponse:
+    """Errors found by FastAPI itself, in the parameters of a path."""
+    return _bad_request(request, first_error(error.errors()))
 
 
-def _bad(request: Any, fault: Any) -> JSONResponse:
-    return refused(400, str(fault)[:500], param=fault.param)
+def _bad_request(request: Any, error: Any) -> JSONResponse:
+    return error_response(400, str(error)[:500], param=error.param)
 
 
-def _plain(request: Any, fault: Any) -> JSONResponse:
-    kinds = {404: "not_found_error"}
-    kind = kinds.get(fault.status_code, "invalid_request_error")
-    return refused(fault.status_code, str(fault.detail)[:500], kind=kind, headers=fault.headers)
+def _invalid_request(request: Any, error: Any) -> JSONResponse:
+    return error_response(400, str(error))
 
 
-def _busy(request: Any, fault: Any) -> JSONResponse:
-    after = {"Retry-After": str(fault.seconds)}
-    return refused(429, str(fault), kind="rate_limit_error", code="queue_full", headers=after)
+def _http_exception(request: Any, error: Any) -> JSONResponse:
+    error_type = "not_found_error" if error.status_code == 404 else "invalid_request_error"
+    return error_response(error.status_code, str(error.detail)[:500], error_type=error_type, headers=error.headers)
 
 
-def _broken(request: Any, fault: Any) -> JSONResponse:
-    log.error("answered with 503: %s", fault)
-    return refused(503, str(fault), kind="server_error")
+def _unknown_model(request: Any, error: Any) -> JSONResponse:
+    return error_response(404, str(error), error_type="not_found_error", code="model_not_found")
 
 
-def _failed(request: Any, fault: Any) -> JSONResponse:
-    log.error("answered with 500: %s", fault)
-    return refused(500, str(fault), kind="server_error")
+def _queue_full(request: Any, error: Any) -> JSONResponse:
+    headers = {"Retry-After": str(error.retry_after)}
+    return error_response(429, str(error), error_type="rate_limit_error", code="queue_full", headers=headers)
 
 
-def _gone(request: Any, fault: Any) -> JSONResponse:
-    return refused(408, "the client has gone")
+def _unavailable(request: Any, error: Any) -> JSONResponse:
+    log.error("status 503: %s", error)
+    return error_response(503, str(error), error_type="server_error")
 
 
-def _unforeseen(request: Any, fault: Any) -> JSONResponse:
-    log.error("%s: %s", type(fault).__name__, fault, exc_info=fault)
-    return refused(500, "this is a fault of the server's own; its log says more", kind="server_error")
+def _model_failed(request: Any, error: Any) -> JSONResponse:
+    log.error("status 500: %s", error)
+    return error_response(500, str(error), error_type="server_error")
 
 
-FAULTS: dict[Any, Any] = {
-    RequestValidationError: _wrong,
-    HTTPException: _plain,
-    UnknownModelError: lambda request, fault: refused(404, str(fault), kind="not_found_error", code="model_not_found"),
-    BadRequestError: _bad,
-    DataError: lambda request, fault: refused(400, str(fault)),
-    ConfigError: lambda request, fault: refused(400, str(fault)),
-    ShapeError: _failed,
-    WeightsError: _failed,
-    ModelError: _failed,
-    OutOfMemoryError: _broken,
-    BusyError: _busy,
-    BrokenError: _broken,
-    GoneError: _gone,
-    Exception: _unforeseen,
+def _disconnected(request: Any, error: Any) -> JSONResponse:
+    return error_response(408, "the client has disconnected")
+
+
+def _internal_error(request: Any, error: Any) -> JSONResponse:
+    log.error("%s: %s", type(error).__name__, error, exc_info=error)
+    return error_response(500, "internal server error; see the server's log", error_type="server_error")
+
+
+ERROR_HANDLERS: dict[Any, Any] = {
+    RequestValidationError: _invalid_parameters,
+    HTTPException: _http_exception,
+    UnknownModelError: _unknown_model,
+    BadRequestError: _bad_request,
+    DataError: _invalid_request,
+    ConfigError: _invalid_request,
+    ShapeError: _model_failed,
+    WeightsError: _model_failed,
+    ModelError: _model_failed,
+    OutOfMemoryError: _unavailable,
+    QueueFullError: _queue_full,
+    EngineStoppedError: _unavailable,
+    ClientDisconnectedError: _disconnected,
+    Exception: _internal_error,
 }

@@ -1,25 +1,24 @@
-"""How much may be asked. Every number in a request has a bound of its own; these are the ones a server sets."""
+"""Limits of a server."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What a server gives, at most."""
+class ServerLimits:
+    """Limits set by the operator. Every field of a request has its own bounds in addition."""
 
-    queue: int = 1024
-    """Sequences that may wait. Beyond them a request is answered with 429."""
-    rows: int = 64
-    """Sequences that are worked on together."""
-    memory: float | None = None
-    """GiB for the KV cache of each model. None: a share of what is free beside the weights."""
-    answer: int = 4096
-    """Words of one answer."""
-    product: int = 1_000_000
-    """Sequences of a request times their words times the alternatives told with each."""
-    body: int = 1 << 20
-    """Bytes of a request."""
-    reading: float = 20.0
-    """Seconds in which the body of a request has to arrive."""
-    stalled: float = 20.0
-    """Seconds that a client may take nothing of what is sent to it."""
+    max_queue: int = 1024
+    """Sequences in the queue. Further requests get status 429."""
+    max_batch_size: int = 64
+    """Sequences processed together."""
+    kv_cache_gib: float | None = None
+    """GiB for the KV cache of each model. None: a share of the free memory."""
+    max_new_tokens: int = 4096
+    """Tokens of one completion."""
+    max_request_tokens: int = 1_000_000
+    """Sequences of a request times their new tokens times the logprobs returned with each; or cells of a table."""
+    max_body_bytes: int = 1 << 20
+    read_timeout: float = 20.0
+    """Seconds in which the body of a request must arrive."""
+    send_timeout: float = 20.0
+    """Seconds a client may take to accept a chunk of a stream."""

@@ -1,82 +1,108 @@
-"""Numbers about a server, as Prometheus reads them."""
+"""Prometheus metrics, named as vLLM names them."""
 
 import time
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
-from softlook.serve.guards import Guard, Scope
-from softlook.serve.hall import Hall
+from softlook.serve.engine.request import ScheduledRequest
+from softlook.serve.middleware import Middleware, Scope
+from softlook.serve.registry import ModelRegistry
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
-except ImportError as fault:
-    raise ImportError("to serve, install what a server needs: pip install softlook[serve]") from fault
+except ImportError as error:
+    raise ImportError("serving requires extra packages: pip install softlook[serve]") from error
 
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
 class Metrics:
-    """The counters of one server. They are its own: two servers in a process do not mix."""
+    """The metrics of one server, in a registry of its own."""
 
-    def __init__(self, hall: Hall) -> None:
-        self.registry = CollectorRegistry()
-        self.requests = Counter("softlook_requests", "Requests answered.", ("page", "status"), registry=self.registry)
-        self.seconds = Histogram(
-            "softlook_request_seconds", "Until the answer was sent.", ("page",), buckets=SECONDS, registry=self.registry
-        )
-        self.tokens = Counter("softlook_tokens", "Tokens read and said.", ("model", "kind"), registry=self.registry)
-        self.rows = Counter("softlook_rows", "Rows of tables answered.", ("model",), registry=self.registry)
-        self.registry.register(Workers(hall))
+    def __init__(self, registry: ModelRegistry) -> None:
+        self.collectors = CollectorRegistry()
 
-    def page(self) -> bytes:
-        return generate_latest(self.registry)
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"softlook_{name}", text, labels, registry=self.collectors)
+
+        def histogram(name: str, text: str, *labels: str) -> Histogram:
+            return Histogram(f"softlook_{name}", text, labels, buckets=LATENCY_BUCKETS, registry=self.collectors)
+
+        self.http_requests = counter("http_requests", "HTTP responses.", "route", "status")
+        self.request_latency = histogram("e2e_request_latency_seconds", "Time until the response was sent.", "route")
+        self.prompt_tokens = counter("prompt_tokens", "Prompt tokens processed.", "model")
+        self.generation_tokens = counter("generation_tokens", "Tokens generated.", "model")
+        self.first_token = histogram("time_to_first_token_seconds", "Time to the first token.", "model")
+        self.inter_token = histogram("inter_token_latency_seconds", "Time between two tokens.", "model")
+        self.table_rows = counter("table_rows", "Table rows predicted.", "model")
+        self.collectors.register(EngineCollector(registry))
+
+    def observe_tokens(self, model: str, prompt_tokens: int, generation_tokens: int = 0) -> None:
+        """Count the tokens of a request."""
+        self.prompt_tokens.labels(model).inc(prompt_tokens)
+        self.generation_tokens.labels(model).inc(generation_tokens)
+
+    def observe_latency(self, model: str, requests: Sequence[ScheduledRequest]) -> None:
+        """Record time to first token and inter-token latencies of finished requests."""
+        first_token, inter_token = self.first_token.labels(model), self.inter_token.labels(model)
+        for scheduled in requests:
+            if scheduled.token_times:
+                first_token.observe(scheduled.token_times[0] - scheduled.arrival_time)
+            for earlier, later in pairwise(scheduled.token_times):
+                inter_token.observe(later - earlier)
+
+    def render(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self.collectors)
 
 
-class Workers(Collector):
-    """What the workers are at, asked when somebody looks."""
+class EngineCollector(Collector):
+    """State and counters of the engines, read when the metrics are scraped."""
 
-    def __init__(self, hall: Hall) -> None:
-        self.hall = hall
+    def __init__(self, registry: ModelRegistry) -> None:
+        self.registry = registry
 
     def collect(self) -> Any:
         gauges = (
-            ("waiting", "Sequences in the queue."),
-            ("working", "Sequences under way."),
+            ("num_requests_waiting", "num_waiting", "Sequences in the queue."),
+            ("num_requests_running", "num_running", "Sequences in a batch."),
         )
-        for name, text in gauges:
+        for name, attribute, text in gauges:
             gauge = GaugeMetricFamily(f"softlook_{name}", text, labels=("model",))
-            for model, seat in self.hall.seats.items():
-                gauge.add_metric([model], getattr(seat.engine, name))
+            for model, deployment in self.registry.deployments.items():
+                gauge.add_metric([model], getattr(deployment.engine, attribute))
             yield gauge
-        counts = CounterMetricFamily(
-            "softlook_worker", "What workers did: turns, answers, faults.", labels=("model", "what")
+        events = CounterMetricFamily(
+            "softlook_engine_events", "Engine steps, and requests by outcome.", labels=("model", "event")
         )
-        for model, seat in self.hall.seats.items():
-            for what, number in vars(seat.engine.counts).items():
-                counts.add_metric([model, what], number)
-        yield counts
+        for model, deployment in self.registry.deployments.items():
+            for event, count in vars(deployment.engine.stats).items():
+                events.add_metric([model, event], count)
+        yield events
 
 
-class Counting(Guard):
-    """Counts requests by the page they were for. Paths that are none are one: nobody can make up new ones."""
+class RequestMetrics(Middleware):
+    """Counts and times responses by route. All unknown paths share one label, so labels stay bounded."""
 
     def __init__(self, app: Any, metrics: Metrics) -> None:
         super().__init__(app)
         self.metrics = metrics
 
     async def http(self, scope: Scope, receive: Any, send: Any) -> None:
-        status, began = "none", time.monotonic()
+        status, start = "none", time.monotonic()
 
-        async def told(message: Any) -> None:
+        async def record_status(message: Any) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = str(message["status"])
             await send(message)
 
         try:
-            await self.app(scope, receive, told)
+            await self.app(scope, receive, record_status)
         finally:
-            page = getattr(scope.get("route"), "path", "other")
-            self.metrics.requests.labels(page, status).inc()
-            self.metrics.seconds.labels(page).observe(time.monotonic() - began)
+            route = getattr(scope.get("route"), "path", "other")
+            self.metrics.http_requests.labels(route, status).inc()
+            self.metrics.request_latency.labels(route).observe(time.monotonic() - start)

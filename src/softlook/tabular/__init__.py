@@ -1,37 +1,57 @@
-"""Attention for tables: what the columns are, and scikit-learn's estimators over them.
+"""scikit-learn estimators for tables.
 
-It needs scikit-learn and narwhals: `pip install softlook[tables]`; `tune` also needs optuna: `softlook[tune]`.
+They require scikit-learn and narwhals: `pip install softlook[tables]`; `tune` also requires optuna: `softlook[tune]`.
+Names are imported on first use, so that `softlook.tabular.presets` is available without them.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-try:
-    import narwhals as narwhals
-    import sklearn as sklearn
-except ImportError as fault:
-    raise ImportError("for tables, install scikit-learn and narwhals: pip install softlook[tables]") from fault
-
-from softlook.tabular.classifier import FTTransformerClassifier as FTTransformerClassifier
-from softlook.tabular.classifier import TabTransformerClassifier as TabTransformerClassifier
-from softlook.tabular.defaults import RECIPES as RECIPES
-from softlook.tabular.defaults import Recipe as Recipe
-from softlook.tabular.encoding.columns import Columns as Columns
-from softlook.tabular.encoding.columns import Encoded as Encoded
-from softlook.tabular.encoding.columns import Slot as Slot
-from softlook.tabular.encoding.kinds import Kind as Kind
-from softlook.tabular.encoding.scaling import Scaling as Scaling
-from softlook.tabular.importance import Importances as Importances
-from softlook.tabular.regressor import FTTransformerRegressor as FTTransformerRegressor
-from softlook.tabular.regressor import TabTransformerRegressor as TabTransformerRegressor
-from softlook.tabular.saving import load as load
-
 if TYPE_CHECKING:
+    from softlook.tabular.classifier import FTTransformerClassifier as FTTransformerClassifier
+    from softlook.tabular.classifier import TableTransformerClassifier as TableTransformerClassifier
+    from softlook.tabular.classifier import TabTransformerClassifier as TabTransformerClassifier
+    from softlook.tabular.importance import FeatureImportances as FeatureImportances
+    from softlook.tabular.preprocessing.column_types import ColumnType as ColumnType
+    from softlook.tabular.preprocessing.scaling import NumericScaler as NumericScaler
+    from softlook.tabular.preprocessing.table_encoder import EncodedTable as EncodedTable
+    from softlook.tabular.preprocessing.table_encoder import Feature as Feature
+    from softlook.tabular.preprocessing.table_encoder import TableEncoder as TableEncoder
+    from softlook.tabular.presets import PRESETS as PRESETS
+    from softlook.tabular.presets import Hyperparameters as Hyperparameters
+    from softlook.tabular.regressor import FTTransformerRegressor as FTTransformerRegressor
+    from softlook.tabular.regressor import TableTransformerRegressor as TableTransformerRegressor
+    from softlook.tabular.regressor import TabTransformerRegressor as TabTransformerRegressor
+    from softlook.tabular.serialization import load as load
     from softlook.tabular.tuning import tune as tune
+
+_MODULES = {
+    "classifier": ("TableTransformerClassifier", "FTTransformerClassifier", "TabTransformerClassifier"),
+    "regressor": ("TableTransformerRegressor", "FTTransformerRegressor", "TabTransformerRegressor"),
+    "presets": ("PRESETS", "Hyperparameters"),
+    "preprocessing.table_encoder": ("TableEncoder", "EncodedTable", "Feature"),
+    "preprocessing.column_types": ("ColumnType",),
+    "preprocessing.scaling": ("NumericScaler",),
+    "importance": ("FeatureImportances",),
+    "serialization": ("load",),
+    "tuning": ("tune",),
+}
+_NAMES = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = list(_NAMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "tune":
+    if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from softlook.tabular.tuning import tune  # noqa: PLC0415  (it takes a package of its own)
+    try:
+        return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name in ("sklearn", "narwhals"):
+            raise ImportError(
+                "softlook.tabular requires scikit-learn and narwhals: pip install softlook[tables]"
+            ) from error
+        raise
 
-    return tune
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_NAMES])

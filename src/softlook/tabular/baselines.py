@@ -1,7 +1,7 @@
-"""What other people's models make of the same rows: boosted trees, and a linear model.
+"""Baselines: gradient-boosted trees and a linear model.
 
-LightGBM where it is installed, else scikit-learn's HistGradientBoosting; logistic regression, or ridge. All at sensible
-settings and untuned. The trees stop by the same held-out rows as ours, or when their time is up.
+LightGBM if it is installed, otherwise scikit-learn's HistGradientBoosting; logistic regression, or ridge. All with
+sensible settings and untuned. The trees use the same validation rows for early stopping, within a time limit.
 """
 
 import time
@@ -18,22 +18,21 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from softlook.tabular.encoding.rows import Rows, Supply, some_rows
-from softlook.tabular.encoding.targets import Amounts, Classes
-from softlook.tabular.learning.metrics import judged
+from softlook.tabular.preprocessing.rows import RowSource, TableTensors, sample_rows
+from softlook.tabular.preprocessing.target import ClassTarget, RegressionTarget
+from softlook.tabular.training.metrics import compute_metrics
 
-MOST_ROWS = 500_000
-"""Rows that they learn from at most; a linear model, from fewer."""
-ENOUGH_FOR_LINES = 100_000
-ROUNDS, PATIENCE = 2000, 50
-"""Trees at most, and how many of them may bring nothing."""
-MOST_CODES = 250
-"""Values of a category that HistGradientBoosting can part; a column with more is taken as numbers."""
+MAX_ROWS = 500_000
+"""Training rows of the trees."""
+MAX_LINEAR_ROWS = 100_000
+MAX_TREES, PATIENCE = 2000, 50
+MAX_CODES = 250
+"""Categories that HistGradientBoosting supports; a column with more is treated as numeric."""
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """One model beside ours."""
+    """A baseline model's metrics and training time."""
 
     name: str
     scores: dict[str, float]
@@ -41,161 +40,169 @@ class Baseline:
 
 
 class Arrays(NamedTuple):
-    """Rows as arrays: numbers with NaN, codes, what is wanted, weights."""
+    """Rows as arrays: numbers with NaN, category codes, targets and sample weights."""
 
     numbers: np.ndarray
     codes: np.ndarray
-    wanted: np.ndarray
+    targets: np.ndarray
     weight: np.ndarray
 
     @property
-    def whole(self) -> np.ndarray:
+    def features(self) -> np.ndarray:
         return np.hstack([self.numbers, self.codes.astype(np.float32)])
 
-    def some(self, most: int) -> "Arrays":
-        return Arrays(*(part[:most] for part in self))
+    def head(self, rows: int) -> "Arrays":
+        return Arrays(*(array[:rows] for array in self))
 
 
-class Given(NamedTuple):
-    """What they learn from, and what they may stop by."""
+class BaselineData(NamedTuple):
+    """Training and validation rows, target, deadline and seed."""
 
     train: Arrays
-    held: Arrays | None
-    targets: Classes | Amounts
-    ends: float
-    """When their time is up."""
+    validation: Arrays | None
+    target: ClassTarget | RegressionTarget
+    deadline: float
     seed: int
 
 
-def baselines(
-    train: Supply, held: Rows | None, on: Rows, *, targets: Classes | Amounts, seconds: float, seed: int
+def fit_baselines(
+    train: RowSource,
+    validation: TableTensors | None,
+    test: TableTensors,
+    *,
+    target: ClassTarget | RegressionTarget,
+    seconds: float,
+    seed: int,
 ) -> list[Baseline]:
-    """Train each, in about so many seconds at most, and judge it on the rows `on`."""
-    arrays, judge = _arrays(some_rows(train, MOST_ROWS, torch.Generator().manual_seed(seed))), _arrays(on)
-    stop = None if held is None else _arrays(held)
-    ways: list[tuple[str, Callable[[Given, Arrays], np.ndarray]]] = [
-        ("LightGBM", _lightgbm) if find_spec("lightgbm") else ("HistGradientBoosting", _histograms),
-        ("ridge regression", _ridge) if isinstance(targets, Amounts) else ("logistic regression", _logistic),
+    """Fit each baseline within about `seconds`, and evaluate it on `test`."""
+    arrays = _to_arrays(sample_rows(train, MAX_ROWS, torch.Generator().manual_seed(seed)))
+    test_arrays = _to_arrays(test)
+    validation_arrays = None if validation is None else _to_arrays(validation)
+    models: list[tuple[str, Callable[[BaselineData, Arrays], np.ndarray]]] = [
+        ("LightGBM", _lightgbm) if find_spec("lightgbm") else ("HistGradientBoosting", _hist_gradient_boosting),
+        ("ridge regression", _ridge) if isinstance(target, RegressionTarget) else ("logistic regression", _logistic),
     ]
-    made: list[Baseline] = []
-    for name, way in ways:
-        began = time.monotonic()
+    baselines: list[Baseline] = []
+    for name, fit_predict in models:
+        started = time.monotonic()
+        data = BaselineData(arrays, validation_arrays, target, started + seconds, seed)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a linear model that would have liked more steps, a column without values
-            answers = way(Given(arrays, stop, targets, began + seconds, seed), judge)
-        made.append(Baseline(name, judged(targets, answers, judge.wanted), time.monotonic() - began))
-    return made
+            warnings.simplefilter("ignore")  # a linear model that has not converged, a column without values
+            predictions = fit_predict(data, test_arrays)
+        scores = compute_metrics(target, predictions, test_arrays.targets)
+        baselines.append(Baseline(name, scores, time.monotonic() - started))
+    return baselines
 
 
-def _lightgbm(given: Given, on: Arrays) -> np.ndarray:
-    import lightgbm  # noqa: PLC0415  (many do without)
+def _lightgbm(data: BaselineData, test: Arrays) -> np.ndarray:
+    import lightgbm  # noqa: PLC0415  (optional)
 
-    def clock(env: Any) -> None:
-        if time.monotonic() > given.ends:
+    def stop_at_deadline(env: Any) -> None:
+        if time.monotonic() > data.deadline:
             raise lightgbm.callback.EarlyStopException(env.iteration, env.evaluation_result_list)
 
-    def fitted(wanted: np.ndarray, held: np.ndarray | None) -> Any:
-        kind = lightgbm.LGBMClassifier if isinstance(given.targets, Classes) else lightgbm.LGBMRegressor
-        rounds = ROUNDS if given.held is not None else 300
+    def fit(targets: np.ndarray, validation_targets: np.ndarray | None) -> Any:
+        kind = lightgbm.LGBMClassifier if isinstance(data.target, ClassTarget) else lightgbm.LGBMRegressor
         model: Any = kind(
-            n_estimators=rounds,
+            n_estimators=MAX_TREES if data.validation is not None else 300,
             learning_rate=0.05,
-            random_state=given.seed,
+            random_state=data.seed,
             n_jobs=torch.get_num_threads(),
             verbose=-1,
         )
-        callbacks: list[Any] = [clock]
-        told: dict[str, Any] = {}
-        if given.held is not None:
+        callbacks: list[Any] = [stop_at_deadline]
+        options: dict[str, Any] = {}
+        if data.validation is not None:
             callbacks.append(lightgbm.early_stopping(PATIENCE, verbose=False))
-            told["eval_set"] = [(given.held.whole, held)]
-        first = given.train.numbers.shape[1]
-        codes = list(range(first, first + given.train.codes.shape[1]))
+            options["eval_set"] = [(data.validation.features, validation_targets)]
+        first = data.train.numbers.shape[1]
         return model.fit(
-            given.train.whole,
-            wanted,
-            sample_weight=given.train.weight,
-            categorical_feature=codes,
+            data.train.features,
+            targets,
+            sample_weight=data.train.weight,
+            categorical_feature=list(range(first, first + data.train.codes.shape[1])),
             callbacks=callbacks,
-            **told,
+            **options,
         )
 
-    return _answers(given, on.whole, fitted)
+    return _fit_predict(data, test.features, fit)
 
 
-def _histograms(given: Given, on: Arrays) -> np.ndarray:
-    numbers = given.train.numbers.shape[1]
-    few = given.train.codes.max(0, initial=0) < MOST_CODES
-    mask = np.concatenate([np.zeros(numbers, bool), few])
+def _hist_gradient_boosting(data: BaselineData, test: Arrays) -> np.ndarray:
+    is_category = data.train.codes.max(0, initial=0) < MAX_CODES
+    mask = np.concatenate([np.zeros(data.train.numbers.shape[1], bool), is_category])
 
-    def fitted(wanted: np.ndarray, held: np.ndarray | None) -> Any:
-        """More trees as long as they help and there is time."""
-        kind: Any = (
-            HistGradientBoostingClassifier if isinstance(given.targets, Classes) else HistGradientBoostingRegressor
-        )
+    def fit(targets: np.ndarray, validation_targets: np.ndarray | None) -> Any:
+        """Add trees as long as the validation loss improves and there is time."""
+        is_class = isinstance(data.target, ClassTarget)
+        kind: Any = HistGradientBoostingClassifier if is_class else HistGradientBoostingRegressor
         model = kind(max_iter=100, early_stopping=False, warm_start=True, categorical_features=mask, random_state=0)
         trees = 100
         while True:
-            model.set_params(max_iter=trees).fit(_parted(given.train.whole, mask), wanted, given.train.weight)
-            if held is None or given.held is None or time.monotonic() > given.ends or trees >= ROUNDS:
+            model.set_params(max_iter=trees).fit(_clip_codes(data.train.features, mask), targets, data.train.weight)
+            is_over = time.monotonic() > data.deadline or trees >= MAX_TREES
+            if validation_targets is None or data.validation is None or is_over:
                 return model
-            true = np.searchsorted(model.classes_, held) if hasattr(model, "classes_") else held
-            losses = [_loss(said, true) for said in _staged(model, _parted(given.held.whole, mask))]
-            kept = int(np.argmin(losses))
-            if len(losses) - kept > PATIENCE or not np.isfinite(losses[kept]):
-                return _Cut(model, kept)
+            has_classes = hasattr(model, "classes_")
+            true = np.searchsorted(model.classes_, validation_targets) if has_classes else validation_targets
+            stages = _staged_predictions(model, _clip_codes(data.validation.features, mask))
+            losses = [_loss(predictions, true) for predictions in stages]
+            best = int(np.argmin(losses))
+            if len(losses) - best > PATIENCE or not np.isfinite(losses[best]):
+                return _TruncatedTrees(model, best)
             trees += 100
 
-    return _answers(given, _parted(on.whole, mask), fitted)
+    return _fit_predict(data, _clip_codes(test.features, mask), fit)
 
 
-class _Cut:
-    """Boosted trees, up to the one that was best."""
+class _TruncatedTrees:
+    """Boosted trees up to the best stage."""
 
-    def __init__(self, model: Any, place: int) -> None:
-        self.model, self.place, self.classes_ = model, place, getattr(model, "classes_", None)
+    def __init__(self, model: Any, stage: int) -> None:
+        self.model, self.stage, self.classes_ = model, stage, getattr(model, "classes_", None)
 
-    def predict(self, cells: np.ndarray) -> np.ndarray:
-        return _last(self.model.staged_predict(cells), self.place)
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        return _nth(self.model.staged_predict(features), self.stage)
 
-    def predict_proba(self, cells: np.ndarray) -> np.ndarray:
-        return _last(self.model.staged_predict_proba(cells), self.place)
-
-
-def _last(stages: Any, place: int) -> np.ndarray:
-    return next(said for number, said in enumerate(stages) if number == place)
+    def predict_proba(self, features: np.ndarray) -> np.ndarray:
+        return _nth(self.model.staged_predict_proba(features), self.stage)
 
 
-def _staged(model: Any, cells: np.ndarray) -> Any:
-    return model.staged_predict_proba(cells) if hasattr(model, "classes_") else model.staged_predict(cells)
+def _nth(stages: Any, index: int) -> np.ndarray:
+    return next(predictions for number, predictions in enumerate(stages) if number == index)
 
 
-def _loss(said: np.ndarray, wanted: np.ndarray) -> float:
-    if said.ndim == 1:
-        return float(np.square(said - wanted).mean())
-    return float(-np.log(said[np.arange(len(wanted)), wanted].clip(1e-15)).mean())
+def _staged_predictions(model: Any, features: np.ndarray) -> Any:
+    return model.staged_predict_proba(features) if hasattr(model, "classes_") else model.staged_predict(features)
 
 
-def _parted(cells: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Codes that were never seen are missing there."""
-    return np.where(mask & (cells >= MOST_CODES), np.nan, cells)
+def _loss(predictions: np.ndarray, targets: np.ndarray) -> float:
+    if predictions.ndim == 1:
+        return float(np.square(predictions - targets).mean())
+    return float(-np.log(predictions[np.arange(len(targets)), targets].clip(1e-15)).mean())
 
 
-def _logistic(given: Given, on: Arrays) -> np.ndarray:
-    train = given.train.some(ENOUGH_FOR_LINES)
-    flat = _Flat(train)
-    model = LogisticRegression(max_iter=200).fit(flat(train), train.wanted, train.weight)
-    return _spread(model, model.predict_proba(flat(on)), given.targets)
+def _clip_codes(features: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Codes beyond the supported range become missing."""
+    return np.where(mask & (features >= MAX_CODES), np.nan, features)
 
 
-def _ridge(given: Given, on: Arrays) -> np.ndarray:
-    train = given.train.some(ENOUGH_FOR_LINES)
-    flat = _Flat(train)
-    return Ridge().fit(flat(train), train.wanted, train.weight).predict(flat(on)).reshape(len(on.wanted), -1)
+def _logistic(data: BaselineData, test: Arrays) -> np.ndarray:
+    train = data.train.head(MAX_LINEAR_ROWS)
+    encode = _LinearFeatures(train)
+    model = LogisticRegression(max_iter=200).fit(encode(train), train.targets, train.weight)
+    return _to_all_classes(model, model.predict_proba(encode(test)), data.target)
 
 
-class _Flat:
-    """Cells for a linear model: numbers of one size, a flag for each that is missing, a column for each category."""
+def _ridge(data: BaselineData, test: Arrays) -> np.ndarray:
+    train = data.train.head(MAX_LINEAR_ROWS)
+    encode = _LinearFeatures(train)
+    model = Ridge().fit(encode(train), train.targets, train.weight)
+    return model.predict(encode(test)).reshape(len(test.targets), -1)
+
+
+class _LinearFeatures:
+    """Features of a linear model: standardized numbers, missing indicators and one-hot categories."""
 
     def __init__(self, rows: Arrays) -> None:
         self.scaler = StandardScaler().fit(np.nan_to_num(rows.numbers)) if rows.numbers.shape[1] else None
@@ -211,32 +218,37 @@ class _Flat:
         return hstack(parts, format="csr")
 
 
-def _answers(given: Given, on: np.ndarray, fitted: Callable[[np.ndarray, np.ndarray | None], Any]) -> np.ndarray:
-    """(N, C): of classes by one model, of several numbers by one each."""
-    train, held = given.train, given.held
-    if isinstance(given.targets, Classes):
-        model = fitted(train.wanted, None if held is None else _known(held.wanted, train.wanted))
-        return _spread(model, model.predict_proba(on), given.targets)
-    columns = range(train.wanted.shape[1])
-    models = [fitted(train.wanted[:, place], None if held is None else held.wanted[:, place]) for place in columns]
-    return np.stack([model.predict(on) for model in models], 1)
+def _fit_predict(
+    data: BaselineData, features: np.ndarray, fit: Callable[[np.ndarray, np.ndarray | None], Any]
+) -> np.ndarray:
+    """(N, C): one model for classes, one per column for several numbers."""
+    train, validation = data.train, data.validation
+    if isinstance(data.target, ClassTarget):
+        model = fit(train.targets, None if validation is None else _known_classes(validation.targets, train.targets))
+        return _to_all_classes(model, model.predict_proba(features), data.target)
+    columns = range(train.targets.shape[1])
+    models = [
+        fit(train.targets[:, column], None if validation is None else validation.targets[:, column])
+        for column in columns
+    ]
+    return np.stack([model.predict(features) for model in models], 1)
 
 
-def _known(held: np.ndarray, learned: np.ndarray) -> np.ndarray:
-    """Held-out classes; one that nobody learns stands for the commonest, as the libraries take no others."""
-    there = np.isin(held, learned)
-    return held if there.all() else np.where(there, held, np.bincount(learned).argmax())
+def _known_classes(validation: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """Validation classes; one without training rows becomes the most frequent, as the libraries reject it."""
+    is_known = np.isin(validation, train)
+    return validation if is_known.all() else np.where(is_known, validation, np.bincount(train).argmax())
 
 
-def _spread(model: Any, said: np.ndarray, targets: Classes | Amounts) -> np.ndarray:
-    """Probabilities for all classes, also those of which no row was learned from."""
-    assert isinstance(targets, Classes)
-    whole = np.zeros((len(said), len(targets.values)))
-    whole[:, np.asarray(model.classes_, dtype=np.int64)] = said
-    return whole
+def _to_all_classes(model: Any, probabilities: np.ndarray, target: ClassTarget | RegressionTarget) -> np.ndarray:
+    """Probabilities for all classes, including those without training rows."""
+    assert isinstance(target, ClassTarget)
+    full = np.zeros((len(probabilities), len(target.values)))
+    full[:, np.asarray(model.classes_, dtype=np.int64)] = probabilities
+    return full
 
 
-def _arrays(rows: Rows) -> Arrays:
-    assert rows.wanted is not None
+def _to_arrays(rows: TableTensors) -> Arrays:
+    assert rows.targets is not None
     weight = torch.ones(len(rows)) if rows.weight is None else rows.weight
-    return Arrays(*(part.cpu().numpy() for part in (rows.numbers, rows.categories, rows.wanted, weight)))
+    return Arrays(*(tensor.cpu().numpy() for tensor in (rows.numbers, rows.categories, rows.targets, weight)))

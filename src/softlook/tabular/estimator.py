@@ -1,4 +1,4 @@
-"""What all four estimators share: from a frame to a fitted model, and from a model to answers."""
+"""Base estimator: fit, predict and save."""
 
 import copy
 import sys
@@ -17,71 +17,81 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from softlook.base.device import choose_device
 from softlook.base.errors import DataError
-from softlook.tabular.checking import check_parameters, check_validation, checked_frame, checked_weight
-from softlook.tabular.defaults import FEW_ROWS, OPEN, Family, Recipe, chosen
-from softlook.tabular.encoding.columns import Columns
-from softlook.tabular.encoding.kinds import Said
-from softlook.tabular.encoding.reading import Reading
-from softlook.tabular.encoding.reservoir import Reservoir
-from softlook.tabular.encoding.rows import Rows, together
-from softlook.tabular.encoding.tallying import Tally
-from softlook.tabular.encoding.targets import Amounts, Classes
-from softlook.tabular.importance import Explaining
-from softlook.tabular.learning.cores import threads
-from softlook.tabular.learning.fitting import Epoch, Learner, Limits, answers, dice, seed_from
-from softlook.tabular.learning.making import make_model
-from softlook.tabular.learning.row_memory import Memory
-from softlook.tabular.learning.settling import Setting, settled
-from softlook.tabular.learning.splitting import held_out
-from softlook.tabular.learning.stored_rows import Room, Shelf, StoredRows
-from softlook.tabular.learning.two_passes import TwoPasses
-from softlook.tabular.learning.wide_tables import narrowed
-from softlook.tabular.progress import telling
-from softlook.tabular.sources.bad_cells import told_by_file
-from softlook.tabular.sources.pieces import Pieces, Roles, is_pieces
-from softlook.tabular.streaming import Streaming
-from softlook.tabular.unlabelled.pretraining import FEW_LABELS, Pretraining
-from softlook.tabular.unlabelled.pretraining_loop import Pretrained
-from softlook.tabular.warm_starts import check_same_kinds, check_same_model
-from softlook.train.device import choose_device
+from softlook.tabular.chunked_prediction import ChunkedPredictionMixin
+from softlook.tabular.importance import ExplainMixin
+from softlook.tabular.io.cell_errors import locate_in_files
+from softlook.tabular.io.chunked import ChunkedTable, ColumnRoles, is_chunked
+from softlook.tabular.preprocessing.column_types import ColumnOverrides
+from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
+from softlook.tabular.preprocessing.reservoir import Reservoir
+from softlook.tabular.preprocessing.rows import TableTensors, concat_rows
+from softlook.tabular.preprocessing.table_encoder import TableEncoder
+from softlook.tabular.preprocessing.target import ClassTarget, RegressionTarget, TargetStats
+from softlook.tabular.presets import (
+    AUTO_SIZES,
+    MIN_ROWS_TO_SPLIT,
+    Family,
+    Hyperparameters,
+    select_hyperparameters,
+)
+from softlook.tabular.pretraining.mixin import FEW_LABELS, PretrainMixin
+from softlook.tabular.pretraining.pretrain import Pretrained
+from softlook.tabular.progress import progress_printer
+from softlook.tabular.training.autosize import TrainingContext, limit_step_cost, resolve_hyperparameters
+from softlook.tabular.training.build import build_model
+from softlook.tabular.training.loop import Epoch, TimeBudget
+from softlook.tabular.training.retrieval import RowRetrieval
+from softlook.tabular.training.row_store import DiskRows, MemoryBudget, RowStore
+from softlook.tabular.training.runtime import forked_rng, limit_threads, seed_from_random_state
+from softlook.tabular.training.splitting import TwoPassLoader, validation_mask
+from softlook.tabular.training.trainer import TableTrainer, predict_rows
+from softlook.tabular.validation import (
+    check_eval_set,
+    check_parameters,
+    check_same_column_types,
+    check_same_model,
+    validate_features,
+    validate_sample_weight,
+)
 
-Learning = Callable[[Learner, Limits], list[Epoch]]
-FEW_ANSWERS = 4096
-"""Up to so many rows are answered in double precision, which costs little."""
+TrainLoop = Callable[[TableTrainer, TimeBudget], list[Epoch]]
+"""Runs a trainer to its end; returns the history."""
+FLOAT64_ROWS = 4096
+"""Up to so many rows are predicted in double precision, which costs little."""
 
 
 @dataclass(frozen=True)
-class Start:
-    """When a fit begins, from where, and how."""
+class FitContext:
+    """Start time, initial state and settings of a fit."""
 
-    began: float
+    started: float
     is_warm: bool
-    """Whether the model that there is goes on."""
-    begun: Pretrained | None
-    """What rows without labels taught before."""
-    recipe: Recipe
-    """It may leave sizes open."""
+    """Whether the existing model is trained further."""
+    pretrained: Pretrained | None
+    hparams: Hyperparameters
+    """Sizes may be open."""
     seed: int
     device: torch.device
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing is known of the columns yet."""
-        return not self.is_warm and self.begun is None
+        """Whether the preprocessing is fitted anew."""
+        return not self.is_warm and self.pretrained is None
 
 
-class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
-    """A table in, a model out, and answers from it. Subclasses say what is predicted, and by which family of models."""
+class TableEstimator(ExplainMixin, PretrainMixin, ChunkedPredictionMixin, BaseEstimator, ABC):
+    """Base class of all estimators. Subclasses define the target and the model family."""
 
     family: ClassVar[Family]
 
-    recipe: str | Recipe
-    validation_share: float
+    preset: str | Hyperparameters
+    validation_fraction: float
     time_limit: float | None
     memory_limit: float | None
-    kinds: Mapping[str, str] | None
-    ordinal: Mapping[str, list[Any]] | None
+    column_types: Mapping[str, str] | None
+    ordinal_categories: Mapping[str, list[Any]] | None
     device: str
     n_jobs: int | None
     random_state: Any
@@ -89,277 +99,311 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
     verbose: bool | int
 
     model_: nn.Module
-    reading_: Reading
-    targets_: Classes | Amounts
-    recipe_: Recipe
-    memory_: Memory | None
+    preprocessor_: TablePreprocessor
+    target_: ClassTarget | RegressionTarget
+    hyperparameters_: Hyperparameters
+    retrieval_: RowRetrieval | None
     history_: list[Epoch]
     n_iter_: int
     n_features_in_: int
     feature_names_in_: np.ndarray
 
-    def _keep(self, told: Mapping[str, Any]) -> None:
-        """Every parameter under its own name, untouched: scikit-learn wants no more of a constructor."""
-        for name in self._get_param_names():
-            setattr(self, name, told[name])
-
     @property
-    def columns_(self) -> Columns:
-        """What was learned about the columns of the table."""
-        check_is_fitted(self, "reading_")
-        return self.reading_.columns
+    def encoder_(self) -> TableEncoder:
+        """The column encoders."""
+        check_is_fitted(self, "preprocessor_")
+        return self.preprocessor_.encoder
 
-    # --- what subclasses say -----------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _checked_y(self, X: Any, y: Any) -> np.ndarray:
-        """What is wanted, after it was seen that it can be."""
+    # --- what subclasses define --------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _targets(self, y: np.ndarray, learned: np.ndarray) -> Classes | Amounts:
-        """What is to be predicted, from all of y and a mask of the rows that are learned from."""
+    def _validate_y(self, X: Any, y: Any) -> np.ndarray:
+        """Check the target."""
 
     @abstractmethod
-    def _tally(self) -> Tally:
-        """The same, from pieces of y that pass by."""
+    def _fit_target(self, y: np.ndarray, is_train: np.ndarray) -> ClassTarget | RegressionTarget:
+        """Fit the target encoding, given all of y and a mask of the training rows."""
+
+    @abstractmethod
+    def _target_stats(self) -> TargetStats:
+        """Statistics to fit the target encoding on chunks of y."""
 
     def _class_weights(self, y: np.ndarray) -> np.ndarray | None:
-        """What each class weighs, where classes weigh differently."""
+        """The weight of each class, if they differ."""
         return None
 
-    def _tallied_weights(self, tally: Tally) -> np.ndarray | None:
-        """The same, from pieces of y that have passed by."""
+    def _class_weights_from_stats(self, stats: TargetStats) -> np.ndarray | None:
+        """The same, from the statistics of a chunked y."""
         return None
 
     @abstractmethod
-    def _score_of(self, answers: np.ndarray, y: np.ndarray) -> float:
-        """What answers are worth: more is better."""
+    def _score_predictions(self, predictions: np.ndarray, y: np.ndarray) -> float:
+        """The score of predictions; higher is better."""
 
-    # --- fitting -----------------------------------------------------------------------------------------------------
+    # --- fit ---------------------------------------------------------------------------------------------------------
 
     def _fit(
         self,
         X: Any,
         y: Any,
         sample_weight: Any,
-        validation: tuple[Any, Any] | None,
-        learning: Learning | None = None,
+        eval_set: tuple[Any, Any] | None,
+        train_loop: TrainLoop | None = None,
     ) -> None:
-        """`learning` is who has the learner learn, where it is not simply told to."""
-        check_validation(validation)
-        if is_pieces(X):
-            self._fit_pieces(X, Roles.of(y, sample_weight), validation, learning)
+        """`train_loop` runs the trainer in place of `trainer.train`."""
+        check_eval_set(eval_set)
+        if is_chunked(X):
+            self._fit_chunks(X, ColumnRoles.of(y, sample_weight), eval_set, train_loop)
             return
-        start = self._start()
-        if start.begun is not None:
+        context = self._begin_fit()
+        if context.pretrained is not None:
             self._check_columns(X)
-        X = checked_frame(self, X, reset=start.is_new)
-        y = self._checked_y(X, y)
-        weight = checked_weight(sample_weight, X)
-        if not weight.all():  # a row that weighs nothing is not there
+        X = validate_features(self, X, reset=context.is_new)
+        y = self._validate_y(X, y)
+        weight = validate_sample_weight(sample_weight, X)
+        if not weight.all():  # rows of weight 0 are ignored
             X, y, weight = _safe_indexing(X, np.flatnonzero(weight)), y[weight > 0], weight[weight > 0]
-        with dice(start.seed, start.device), threads(self.n_jobs):
-            held = self._held(y, validation, start.seed)
-            train = _safe_indexing(X, np.flatnonzero(~held)) if held.any() else X
-            if not start.is_warm:
-                self.targets_ = self._targets(y, ~held)
-                self._read(train, start.recipe, start.seed, start.begun)
-            each = self._class_weights(y)
-            rows = self._rows(train, y[~held], weight[~held], each)
-            if validation is not None:
-                others = self._validation_rows(*validation, each)
+        with forked_rng(context.seed, context.device), limit_threads(self.n_jobs):
+            mask = self._validation_mask(y, eval_set, context.seed)
+            X_train = _safe_indexing(X, np.flatnonzero(~mask)) if mask.any() else X
+            features = None
+            if not context.is_warm:
+                self.target_ = self._fit_target(y, ~mask)
+                if context.pretrained is not None:
+                    self.preprocessor_ = context.pretrained.preprocessor
+                else:
+                    features = self._fit_preprocessor(X_train, context.hparams, context.seed)
+            class_weights = self._class_weights(y)
+            rows = self._to_rows(X_train, y[~mask], weight[~mask], class_weights, features)
+            if eval_set is not None:
+                validation = self._eval_set_rows(*eval_set, class_weights)
             else:
-                others = self._rows(_safe_indexing(X, np.flatnonzero(held)), y[held], weight[held], each)
-            self._learn(self._learner(rows, others, rows, start), start, learning)
+                X_valid = _safe_indexing(X, np.flatnonzero(mask))
+                validation = self._to_rows(X_valid, y[mask], weight[mask], class_weights)
+            self._train(self._build_trainer(rows, validation, rows, context), context, train_loop)
 
-    def _start(self) -> Start:
-        """A model that is not to go on is forgotten."""
+    def _begin_fit(self) -> FitContext:
+        """Discard the existing model, unless it is a warm start."""
         is_warm = bool(self.warm_start) and hasattr(self, "model_")
         if not is_warm:
             vars(self).pop("model_", None)
-        begun, seed = None if is_warm else self._begun(), seed_from(self.random_state)
-        return Start(time.monotonic(), is_warm, begun, self._chosen_recipe(), seed, choose_device(self.device))
+        pretrained, seed = None if is_warm else self._get_pretrained(), seed_from_random_state(self.random_state)
+        hparams, device = self._select_hyperparameters(), choose_device(self.device)
+        return FitContext(time.monotonic(), is_warm, pretrained, hparams, seed, device)
 
-    def _learner(
-        self, rows: Rows | StoredRows | None, others: Rows | None, sample: Rows | None, start: Start
-    ) -> Learner:
-        """All on the device: a model, whose bins are cut by a sample, what it learns from, and what it is judged by."""
-        if rows is None or sample is None:
-            raise DataError("every row weighs nothing: nothing would be learned. Look at the class weights.")
-        recipe, device = self._settled(start, len(rows)), start.device
-        model = self.model_ if start.is_warm else self._model(recipe, sample.numbers, start.begun)
-        held = None if others is None else others.to(device)
-        return Learner(model.to(device), rows.to(device), held, targets=self.targets_, recipe=recipe, seed=start.seed)
-
-    def _learn(self, learner: Learner, start: Start, learning: Learning | None) -> None:
-        begun, limits = start.begun, Limits(self.time_limit, start.began)
-        probed = None if begun is None else self._probe(begun, learner, limits)
-        if learning is not None:
-            self.history_ = learning(learner, limits)
-        elif probed is not None:
-            self.history_ = probed
-        else:
-            with telling(self.verbose) as tell:
-                self.history_ = learner.learn(limits, tell)
-        # Last of all, so that whoever stopped on the way is not taken for fitted.
-        self.model_, self.recipe_, self.n_iter_ = learner.model, learner.recipe, len(self.history_)
-        self.memory_ = learner.memory
-
-    def _fit_pieces(self, X: Any, roles: Roles, validation: tuple[Any, Any] | None, learning: Learning | None) -> None:
-        """A table in pieces: as one, where there is room for all of it."""
-        check_parameters(self)
-        with TemporaryDirectory(prefix="softlook-") as folder, told_by_file(X):
-            pieces, room = Pieces.of(X, Path(folder)), Room.of(self.memory_limit)
-            whole = pieces.whole(room.raw)
-            if whole is None:
-                passes = TwoPasses(pieces, roles, self._checked_piece, 0.0 if validation else self.validation_share)
-                self._fit_in_two_passes(passes, Path(folder), validation, learning)
-            else:
-                self._fit(*roles.apart(whole, is_text=pieces.is_text), validation, learning)
-
-    def _fit_in_two_passes(
-        self, passes: TwoPasses, folder: Path, validation: tuple[Any, Any] | None, learning: Learning | None
+    def _fit_chunks(
+        self, X: Any, roles: ColumnRoles, eval_set: tuple[Any, Any] | None, train_loop: TrainLoop | None
     ) -> None:
-        """A table too large to be held: its rows go by way of a folder."""
-        start = self._start()
-        if start.is_new:
-            vars(self).pop("n_features_in_", None)
-        recipe, seed = start.recipe, start.seed
-        with dice(seed, start.device), threads(self.n_jobs):
-            tally = self._tally()
-            reservoir = Reservoir(self.kinds, self.ordinal, seed=seed)  # pyright: ignore[reportArgumentType]
-            count = passes.survey(reservoir, tally, seed=seed)
-            if not start.is_warm:
-                self.targets_ = tally.targets()
-            if start.begun is not None:
-                self.reading_ = start.begun.reading
-            elif start.is_new:
-                self._keep_reading(reservoir.sample(), Columns(reservoir.learned(), reservoir.has_names), recipe, seed)
-            each = self._tallied_weights(tally)
-            codes, room = max(self.reading_.sizes, default=1), Room.of(self.memory_limit)
-            shelf = Shelf(folder, expected=count, room=room, codes=codes, seed=seed)
-            others = passes.shelve(lambda X, y, weight: self._rows(X, y, weight, each), shelf, rows=count, seed=seed)
-            others = others if validation is None else self._validation_rows(*validation, each)
-            sample = self.reading_.read(reservoir.sample())
-            self._learn(self._learner(shelf.rows(), others, sample, start), start, learning)
-
-    def _checked_piece(self, X: Any, y: Any, weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-        X = checked_frame(self, X, reset=not hasattr(self, "n_features_in_"))
-        return X, self._checked_y(X, y), checked_weight(weight, X)
-
-    def _chosen_recipe(self) -> Recipe:
+        """A chunked table: loaded as a whole, if it fits in memory."""
         check_parameters(self)
-        return chosen(self.family, self.recipe, self.get_params(deep=False))
+        with TemporaryDirectory(prefix="softlook-") as folder, locate_in_files(X):
+            chunks = ChunkedTable.of(X, Path(folder))
+            table = chunks.load(MemoryBudget.of(self.memory_limit).table)
+            if table is None:
+                fraction = 0.0 if eval_set else self.validation_fraction
+                loader = TwoPassLoader(chunks, roles, self._validate_chunk, fraction)
+                self._fit_two_pass(loader, Path(folder), eval_set, train_loop)
+            else:
+                self._fit(*roles.split(table, is_text=chunks.is_text), eval_set, train_loop)
 
-    def _settled(self, start: Start, rows: int) -> Recipe:
-        """The recipe in sizes for so many rows; those of the model that goes on, where one does."""
-        recipe = start.recipe
-        if start.begun is not None:
-            return self._after(start.begun, recipe)
-        if start.is_warm:
-            self._check_warm(recipe)
-            recipe = replace(recipe, **{name: getattr(self.recipe_, name) for name in OPEN})
-        setting = Setting(
+    def _fit_two_pass(
+        self,
+        loader: TwoPassLoader,
+        folder: Path,
+        eval_set: tuple[Any, Any] | None,
+        train_loop: TrainLoop | None,
+    ) -> None:
+        """A table that does not fit in memory: its rows are stored in a folder."""
+        context = self._begin_fit()
+        if context.is_new:
+            vars(self).pop("n_features_in_", None)
+        seed = context.seed
+        with forked_rng(seed, context.device), limit_threads(self.n_jobs):
+            stats = self._target_stats()
+            reservoir = Reservoir(self.column_types, self.ordinal_categories, seed=seed)  # pyright: ignore[reportArgumentType]
+            count = loader.collect_stats(reservoir, stats, seed=seed)
+            sample = reservoir.sample()
+            if not context.is_warm:
+                self.target_ = stats.target()
+            if context.pretrained is not None:
+                self.preprocessor_ = context.pretrained.preprocessor
+            elif context.is_new:
+                encoder = TableEncoder(reservoir.fit_columns(), reservoir.has_names)
+                self._fit_preprocessor(sample, context.hparams, seed, encoder)
+            class_weights = self._class_weights_from_stats(stats)
+            store = RowStore(
+                folder,
+                expected_rows=count,
+                budget=MemoryBudget.of(self.memory_limit),
+                max_code=max(self.preprocessor_.cardinalities, default=1),
+                seed=seed,
+            )
+            validation = loader.store(
+                lambda X, y, weight: self._to_rows(X, y, weight, class_weights), store, rows=count, seed=seed
+            )
+            validation = validation if eval_set is None else self._eval_set_rows(*eval_set, class_weights)
+            sample_rows = self.preprocessor_.transform(sample)
+            self._train(self._build_trainer(store.rows(), validation, sample_rows, context), context, train_loop)
+
+    def _build_trainer(
+        self,
+        rows: TableTensors | DiskRows | None,
+        validation: TableTensors | None,
+        sample: TableTensors | None,
+        context: FitContext,
+    ) -> TableTrainer:
+        """Model, training and validation rows on the device; `sample` determines the bins of piecewise embeddings."""
+        if rows is None or sample is None:
+            raise DataError("every row has weight 0: there is nothing to train on. Check the class weights.")
+        hparams, device = self._resolve_hyperparameters(context, len(rows)), context.device
+        model = self.model_ if context.is_warm else self._build_model(hparams, sample.numbers, context.pretrained)
+        validation = None if validation is None else validation.to(device)
+        return TableTrainer(
+            model.to(device), rows.to(device), validation, target=self.target_, hparams=hparams, seed=context.seed
+        )
+
+    def _train(self, trainer: TableTrainer, context: FitContext, train_loop: TrainLoop | None) -> None:
+        pretrained, budget = context.pretrained, TimeBudget(self.time_limit, context.started)
+        probe_history = None if pretrained is None else self._fit_probe(pretrained, trainer, budget)
+        if train_loop is not None:
+            self.history_ = train_loop(trainer, budget)
+        elif probe_history is not None:
+            self.history_ = probe_history
+        else:
+            with progress_printer(self.verbose) as callback:
+                self.history_ = trainer.train(budget, callback)
+        # set last, so that an interrupted fit does not count as fitted
+        self.model_, self.hyperparameters_, self.n_iter_ = trainer.model, trainer.hparams, len(self.history_)
+        self.retrieval_ = trainer.retrieval
+
+    def _validate_chunk(self, X: Any, y: Any, weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+        X = validate_features(self, X, reset=not hasattr(self, "n_features_in_"))
+        return X, self._validate_y(X, y), validate_sample_weight(weight, X)
+
+    def _select_hyperparameters(self) -> Hyperparameters:
+        check_parameters(self)
+        return select_hyperparameters(self.family, self.preset, self.get_params(deep=False))
+
+    def _resolve_hyperparameters(self, context: FitContext, rows: int) -> Hyperparameters:
+        """The hyperparameters with all automatic choices; on a warm start with the sizes of the existing model."""
+        hparams = context.hparams
+        if context.pretrained is not None:
+            return self._finetuning_hyperparameters(context.pretrained, hparams)
+        if context.is_warm:
+            self._check_warm_start(hparams)
+            hparams = replace(hparams, **{name: getattr(self.hyperparameters_, name) for name in AUTO_SIZES})
+        training = TrainingContext(
             rows,
-            tokens=1 + len(self.reading_.shares),
-            device=start.device.type,
-            amounts=not is_classifier(self),
+            tokens=1 + len(self.preprocessor_.token_columns),
+            device=context.device.type,
+            is_regression=not is_classifier(self),
             seconds=self.time_limit,
         )
-        tokens = setting.tokens if self.family == "ft" else 1 + len(self.reading_.sizes)  # categories alone look there
-        seen, is_open = replace(setting, tokens=tokens), recipe.attention_dropout is None
-        return narrowed(settled(recipe, setting), seen, may_drop_less=is_open)
+        # only categories attend in a TabTransformer
+        tokens = 1 + len(self.preprocessor_.cardinalities) if self.family == "tab" else training.tokens
+        is_open = hparams.attention_dropout is None
+        resolved = resolve_hyperparameters(hparams, training)
+        return limit_step_cost(resolved, replace(training, tokens=tokens), may_drop_dropout=is_open)
 
-    def _check_warm(self, recipe: Recipe) -> None:
-        """That nothing was told anew which a model that goes on cannot heed."""
-        if self._begun() is None:  # which had its own say in sizes
-            check_same_model(self.recipe_, recipe)
-        said = Said.of(self.columns_.names, self.kinds, self.ordinal)  # pyright: ignore[reportArgumentType]
-        check_same_kinds(self.columns_.kinds, said.kinds)
+    def _check_warm_start(self, hparams: Hyperparameters) -> None:
+        """Raise an error if a parameter changed that the existing model cannot follow."""
+        if self._get_pretrained() is None:  # which determines sizes itself
+            check_same_model(self.hyperparameters_, hparams)
+        names = self.encoder_.names
+        overrides = ColumnOverrides.of(names, self.column_types, self.ordinal_categories)  # pyright: ignore[reportArgumentType]
+        check_same_column_types(self.encoder_.column_types, overrides.column_types)
 
-    def _model(self, recipe: Recipe, numbers: torch.Tensor, begun: Pretrained | None) -> nn.Module:
-        if begun is not None:
-            return begun.model(recipe, self.targets_.outputs)
-        return make_model(recipe, self.reading_, numbers, self.targets_.outputs)
+    def _build_model(self, hparams: Hyperparameters, numbers: torch.Tensor, pretrained: Pretrained | None) -> nn.Module:
+        if pretrained is not None:
+            return pretrained.build_model(hparams, self.target_.outputs)
+        return build_model(hparams, self.preprocessor_, numbers, self.target_.outputs)
 
-    def _held(self, y: np.ndarray, validation: Any, seed: int) -> np.ndarray:
-        """True for the rows that are held out: none where others came for that, or where there are few."""
-        few = FEW_ROWS if self._begun() is None else FEW_LABELS
-        if validation is not None or not self.validation_share or len(y) < few:
+    def _validation_mask(self, y: np.ndarray, eval_set: Any, seed: int) -> np.ndarray:
+        """True for the rows held out for validation: none if there is an eval_set, or few rows."""
+        least = MIN_ROWS_TO_SPLIT if self._get_pretrained() is None else FEW_LABELS
+        if eval_set is not None or not self.validation_fraction or len(y) < least:
             return np.zeros(len(y), dtype=bool)
         codes = np.unique(y, return_inverse=True)[1] if is_classifier(self) else None
-        return held_out(len(y), self.validation_share, seed=seed, codes=codes)
+        return validation_mask(len(y), self.validation_fraction, seed=seed, codes=codes)
 
-    def _read(self, X: Any, recipe: Recipe, seed: int, begun: Pretrained | None = None) -> None:
-        if begun is not None:
-            self.reading_ = begun.reading
-            return
-        columns = Columns.fit(X, kinds=self.kinds, ordinal=self.ordinal, seed=seed)  # pyright: ignore[reportArgumentType]
-        self._keep_reading(X, columns, recipe, seed)
-
-    def _keep_reading(self, X: Any, columns: Columns, recipe: Recipe, seed: int) -> None:
-        self.reading_ = Reading.learned(X, columns, recipe, seed=seed)
+    def _fit_preprocessor(
+        self, X: Any, hparams: Hyperparameters, seed: int, encoder: TableEncoder | None = None
+    ) -> TableTensors:
+        """Fit the preprocessing on a table; returns its rows, so that the table is encoded only once."""
+        if encoder is None:
+            types, orders = self.column_types, self.ordinal_categories
+            encoder = TableEncoder.fit(X, column_types=types, ordinal_categories=orders, seed=seed)  # pyright: ignore[reportArgumentType]
+        encoded = encoder.encode(X)
+        self.preprocessor_ = TablePreprocessor.fit(encoded, encoder, hparams, seed=seed)
         if self.verbose:
-            sys.stderr.write("".join(f"{line}\n" for line in self.reading_.told()))
+            sys.stderr.write("".join(f"{line}\n" for line in self.preprocessor_.describe()))
+        return self.preprocessor_.transform_encoded(encoded)
 
-    def _rows(self, X: Any, y: np.ndarray, weight: np.ndarray, each: np.ndarray | None) -> Rows | None:
-        """Rows to learn from or to judge by; None where there are none that weigh anything."""
+    def _to_rows(
+        self,
+        X: Any,
+        y: np.ndarray,
+        weight: np.ndarray,
+        class_weights: np.ndarray | None,
+        features: TableTensors | None = None,
+    ) -> TableTensors | None:
+        """Rows with targets and weights; None if no row has a positive weight. `features`: X, already transformed."""
         if not len(y):
             return None
-        codes = self.targets_.encode(y)
-        weight = weight if each is None else weight * each[codes]
+        codes = self.target_.encode(y)
+        weight = weight if class_weights is None else weight * class_weights[codes]
         if not weight.any():
             return None
-        rows = self.reading_.read(X)
-        return Rows(rows.numbers, rows.categories, torch.from_numpy(codes), torch.tensor(weight, dtype=torch.float))
+        rows = self.preprocessor_.transform(X) if features is None else features
+        return replace(rows, targets=torch.from_numpy(codes), weight=torch.tensor(weight, dtype=torch.float))
 
-    def _validation_rows(self, X: Any, y: Any, each: np.ndarray | None) -> Rows | None:
-        if is_pieces(X):
-            parts = Pieces.of(X).apart(Roles.of(y, None))
-            found = [self._validation_rows(self._own(X), y, each) for X, y, _ in parts]
-            return together([rows for rows in found if rows is not None])
-        X = checked_frame(self, X, reset=False)
-        y = self._checked_y(X, y)
-        return self._rows(X, y, np.ones(len(y)), each)
+    def _eval_set_rows(self, X: Any, y: Any, class_weights: np.ndarray | None) -> TableTensors | None:
+        if is_chunked(X):
+            chunks = ChunkedTable.of(X).split(ColumnRoles.of(y, None))
+            parts = [self._eval_set_rows(self._select_features(X), y, class_weights) for X, y, _ in chunks]
+            return concat_rows([rows for rows in parts if rows is not None])
+        X = validate_features(self, X, reset=False)
+        y = self._validate_y(X, y)
+        return self._to_rows(X, y, np.ones(len(y)), class_weights)
 
-    # --- answering ---------------------------------------------------------------------------------------------------
+    # --- predict -----------------------------------------------------------------------------------------------------
 
-    def _given(self, X: Any) -> Rows:
-        """New rows, checked and on the device."""
+    def _to_device_rows(self, X: Any) -> TableTensors:
+        """New rows, checked, transformed and on the device."""
         check_is_fitted(self, "model_")
-        if is_pieces(X):
-            with told_by_file(X):
-                return together([self._given(piece) for piece in self._pieces(X)])
-        rows = self.reading_.read(checked_frame(self, X, reset=False))
+        if is_chunked(X):
+            with locate_in_files(X):
+                return concat_rows([self._to_device_rows(chunk) for chunk in self._chunks(X)])
+        rows = self.preprocessor_.transform(validate_features(self, X, reset=False))
         device = choose_device(self.device)
         self.model_.to(device)
         return rows.to(device)
 
-    def _answers(self, X: Any) -> np.ndarray:
-        """(N, C): probabilities, or numbers in units of learning."""
-        if is_pieces(X):
-            with told_by_file(X):
-                return np.concatenate([self._answers(piece) for piece in self._pieces(X)])
-        rows = self._given(X)
-        with threads(self.n_jobs):
-            return self._answers_to(rows)
+    def _predict_raw(self, X: Any) -> np.ndarray:
+        """(N, C): probabilities, or standardized numbers."""
+        if is_chunked(X):
+            with locate_in_files(X):
+                return np.concatenate([self._predict_raw(chunk) for chunk in self._chunks(X)])
+        rows = self._to_device_rows(X)
+        with limit_threads(self.n_jobs):
+            return self._predict_rows(rows)
 
-    def _answers_to(self, rows: Rows, exact: nn.Module | None = None) -> np.ndarray:
-        """`exact`: the model in double precision, where somebody keeps a copy."""
+    def _predict_rows(self, rows: TableTensors, float64_model: nn.Module | None = None) -> np.ndarray:
+        """Raw predictions. `float64_model`: a copy of the model in double precision, if the caller has one."""
         model, device = self.model_, rows.numbers.device
-        if (self.family == "tab" or len(rows) <= FEW_ANSWERS) and device.type != "mps":
-            # In single precision the last bit of an answer depends on a row's place among the others, and a
-            # TabTransformer's last layers are so narrow that it would be more than that.
-            model = copy.deepcopy(model).double() if exact is None else exact
+        if (self.family == "tab" or len(rows) <= FLOAT64_ROWS) and device.type != "mps":
+            # In single precision the last bit of a prediction depends on a row's position in the batch; for a
+            # TabTransformer, whose last layers are narrow, more than the last bit.
+            model = copy.deepcopy(model).double() if float64_model is None else float64_model
             rows = replace(rows, numbers=rows.numbers.double())
-        return self._answers_by(model, rows)
+        return self._predict_rows_with(model, rows)
 
-    def _answers_by(self, model: nn.Module, rows: Rows) -> np.ndarray:
-        """The same in the precision of a model, its own or a copy of it."""
-        memory = None if self.memory_ is None else self.memory_.to(rows.numbers.device)
-        return answers(model, rows, self.targets_, memory).cpu().numpy()
+    def _predict_rows_with(self, model: nn.Module, rows: TableTensors) -> np.ndarray:
+        """Raw predictions in the precision of a model, the estimator's own or a copy."""
+        retrieval = None if self.retrieval_ is None else self.retrieval_.to(rows.numbers.device)
+        return predict_rows(model, rows, self.target_, retrieval).cpu().numpy()
 
-    # --- keeping -----------------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
@@ -370,22 +414,22 @@ class TableEstimator(Explaining, Pretraining, Streaming, BaseEstimator, ABC):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """Weights in memory that every machine has."""
+        """Pickle the model on the CPU, so that any machine can load it."""
         state = dict(cast(dict[str, Any], super().__getstate__()))
         if "model_" in state and next(state["model_"].parameters()).device.type != "cpu":
             state["model_"] = copy.deepcopy(state["model_"]).cpu()
         return state
 
     def save(self, folder: str | Path) -> Path:
-        """Write all of it as a new folder: JSON, safetensors, and a digest of each file. Nothing is pickled."""
-        from softlook.tabular.saving import save  # noqa: PLC0415  (it knows all estimators, and they know it)
+        """Save to a new folder: JSON, safetensors and a digest of each file; nothing is pickled."""
+        from softlook.tabular.serialization import save  # noqa: PLC0415  (circular import)
 
         check_is_fitted(self, ["model_", "pretrained_"], all_or_any=any)
         return save(self, Path(folder))
 
     @classmethod
     def load(cls, folder: str | Path) -> Any:
-        """The estimator in a folder that `save` wrote, after every byte was compared with its digest."""
-        from softlook.tabular.saving import load  # noqa: PLC0415  (it knows all estimators, and they know it)
+        """Load an estimator from a folder written by `save`, after verifying all digests."""
+        from softlook.tabular.serialization import load  # noqa: PLC0415  (circular import)
 
         return load(Path(folder), cls)

@@ -1,165 +1,168 @@
-"""Which columns matter: by what the model looks at, and by what is lost when a column is shuffled."""
+"""Feature importance: by attention, and by permutation."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from scipy.stats import spearmanr
-from torch import nn
+from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
+from softlook.blocks.attention import AttentionCore
 from softlook.models.tab_transformer import TabTransformer
-from softlook.tabular.attention_maps import looks, mean_map
-from softlook.tabular.defaults import Recipe
-from softlook.tabular.encoding.reading import Reading
-from softlook.tabular.encoding.rows import Rows
-from softlook.tabular.encoding.targets import Amounts, Classes
-from softlook.tabular.learning.metrics import loss_of
-from softlook.tabular.learning.settling import products_a_row
-from softlook.train.chance import chance
+from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
+from softlook.tabular.preprocessing.rows import TableTensors
+from softlook.tabular.preprocessing.target import ClassTarget, RegressionTarget
+from softlook.tabular.presets import Hyperparameters
+from softlook.tabular.training.autosize import macs_per_row
+from softlook.tabular.training.metrics import compute_loss
+from softlook.train.rng import make_generator
 
-PRODUCTS, ELSEWHERE = 5e10, 1e13
-"""What `quick_importances` may cost on a CPU, some seconds, and on other devices."""
-LEAST_ROWS, MOST_ROWS = 256, 2_000
-"""Rows that it takes: fewer would say too little of a column, more would hardly say more."""
+CPU_MACS, GPU_MACS = 5e10, 1e13
+"""Cost of `estimate_importances` on a CPU, some seconds, and on other devices."""
+MIN_ROWS, MAX_ROWS = 256, 2_000
+"""Rows that it uses: fewer would be too noisy, more hardly more precise."""
+MAP_ROWS, MAP_VALUES = 512, 1 << 27
+"""Rows whose attention maps are in memory at a time, and the values of all maps of a block: half a gigabyte."""
 
 
 @dataclass(frozen=True, eq=False)
-class Importances:
-    """Two opinions on every column, and how far they agree."""
+class FeatureImportances:
+    """Attention and permutation importance of every column."""
 
     names: tuple[str, ...]
     attention: np.ndarray
-    """(columns,) share of the look that falls on a column; NaN for one that no block looks at."""
+    """(columns,) fraction of the attention on a column; NaN for columns that no block attends to."""
     permutation: np.ndarray
-    """(columns,) what is lost when the column is shuffled, the mean over repeats; NaN for one that was not tried."""
-    spread: np.ndarray
-    """(columns,) the deviation of that over repeats."""
+    """(columns,) mean increase of the loss when the column is permuted; NaN for columns that were not tried."""
+    permutation_std: np.ndarray
+    """(columns,) its standard deviation over repeats."""
     rows: int
-    """How many rows say so."""
+    """How many rows were used."""
 
     @property
     def correlation(self) -> float:
-        """Spearman's rank correlation between both; NaN where one of them sees no difference between columns."""
+        """Spearman's rank correlation between both; NaN if one of them is constant."""
         return rank_correlation(self.attention, self.permutation)
 
-    def order(self) -> np.ndarray:
-        """Columns, those that matter most first; those that were not shuffled last, by attention."""
+    def ranking(self) -> np.ndarray:
+        """Column indices, the most important first; those that were not permuted last, by attention."""
         return np.lexsort((-np.nan_to_num(self.attention), -np.nan_to_num(self.permutation, nan=-np.inf)))
 
 
-class Estimator(Protocol):
-    """What is asked of an estimator here."""
+class Explainable(Protocol):
+    """What this module requires of an estimator."""
 
     model_: nn.Module
-    reading_: Reading
-    recipe_: Recipe
+    preprocessor_: TablePreprocessor
+    hyperparameters_: Hyperparameters
 
     @property
-    def targets_(self) -> Classes | Amounts: ...
-    def _given(self, X: Any) -> Rows: ...
-    def _answers_to(self, rows: Rows) -> np.ndarray: ...
-    def _answers_by(self, model: nn.Module, rows: Rows) -> np.ndarray: ...
-    def _score_of(self, answers: np.ndarray, y: np.ndarray) -> float: ...
-    def _checked_y(self, X: Any, y: Any) -> np.ndarray: ...
-    def _whole(self, X: Any, y: Any) -> tuple[Any, Any]: ...
+    def target_(self) -> ClassTarget | RegressionTarget: ...
+    def _to_device_rows(self, X: Any) -> TableTensors: ...
+    def _predict_rows(self, rows: TableTensors) -> np.ndarray: ...
+    def _predict_rows_with(self, model: nn.Module, rows: TableTensors) -> np.ndarray: ...
+    def _score_predictions(self, predictions: np.ndarray, y: np.ndarray) -> float: ...
+    def _validate_y(self, X: Any, y: Any) -> np.ndarray: ...
+    def _load(self, X: Any, y: Any) -> tuple[Any, Any]: ...
     def explain_rows(self, X: Any) -> np.ndarray: ...
-    def _explained(self, rows: Rows) -> np.ndarray: ...
-    def _attention(self, rows: Rows) -> np.ndarray: ...
+    def _explain(self, rows: TableTensors) -> np.ndarray: ...
+    def _mean_attention(self, rows: TableTensors) -> np.ndarray: ...
 
 
-class Explaining:
-    """What an estimator can say about its columns."""
+class ExplainMixin:
+    """Feature importance methods of an estimator."""
 
-    def attention_importance(self: Estimator, X: Any) -> np.ndarray:
-        """(columns,): how much [CLS] looks at each column, the mean over heads, blocks and rows.
+    def attention_importance(self: Explainable, X: Any) -> np.ndarray:
+        """(columns,): attention of [CLS] to each column, the mean over heads, blocks and rows.
 
-        The FT-Transformer paper's importance (section 5.3). Its authors vouch for the ranks alone: compare it with
-        `importances`. What is short of 1 is [CLS]'s look at itself. A TabTransformer has no [CLS]: there it is the look
-        of all categories, and numbers, which no block sees, are NaN.
+        The importance of the FT-Transformer paper (section 5.3), whose authors vouch for its ranks alone: compare
+        `importances`. The sum is 1 minus the attention of [CLS] to itself. A TabTransformer has no [CLS]: there it is
+        the attention of all categories, and NaN for numbers, which no block attends to.
         """
         return self.explain_rows(X).mean(0)
 
-    def explain_rows(self: Estimator, X: Any) -> np.ndarray:
-        """(N, columns): the same for each row by itself."""
-        return self._explained(self._given(X))
+    def explain_rows(self: Explainable, X: Any) -> np.ndarray:
+        """(N, columns): the same for each row."""
+        return self._explain(self._to_device_rows(X))
 
-    def _explained(self: Estimator, rows: Rows) -> np.ndarray:
-        _check_looks(self.model_)
-        return _by_column(looks(self.model_, rows).cpu().numpy(), self)
+    def _explain(self: Explainable, rows: TableTensors) -> np.ndarray:
+        _check_has_attention(self.model_)
+        return _to_columns(attention_to_tokens(self.model_, rows).cpu().numpy(), self)
 
-    def _attention(self: Estimator, rows: Rows) -> np.ndarray:
-        """The mean of these, also of a model without blocks: NaN for every column."""
+    def _mean_attention(self: Explainable, rows: TableTensors) -> np.ndarray:
+        """The mean over rows; NaN for every column if the model has no blocks."""
         if not _depth(self.model_):
-            return np.full(len(self.reading_.columns.names), np.nan)
-        return self._explained(rows).mean(0)
+            return np.full(len(self.preprocessor_.encoder.names), np.nan)
+        return self._explain(rows).mean(0)
 
-    def attention_maps(self: Estimator, X: Any) -> np.ndarray:
-        """(columns, columns): how much a column looks at another, the mean over rows, heads and blocks.
+    def attention_maps(self: Explainable, X: Any) -> np.ndarray:
+        """(columns, columns): attention between columns, the mean over rows, heads and blocks.
 
-        Only [CLS] looks in the last block of an FT-Transformer, so that block is left out.
+        Only [CLS] attends in the last block of an FT-Transformer, so that block is left out.
         """
-        rows = self._given(X)
-        _check_looks(self.model_)
+        rows = self._to_device_rows(X)
+        _check_has_attention(self.model_)
         if not isinstance(self.model_, TabTransformer) and _depth(self.model_) == 1:
-            raise ConfigError("in the last block only [CLS] looks, and this model has no other. Use depth=2 or more.")
-        given = _by_column(mean_map(self.model_, rows).cpu().numpy(), self)
-        return _by_column(given.T, self, mean=True).T
+            raise ConfigError("only [CLS] attends in the last block, and this model has no other. Use depth=2 or more.")
+        by_key = _to_columns(mean_attention_map(self.model_, rows).cpu().numpy(), self)
+        return _to_columns(by_key.T, self, mean=True).T
 
-    def importances(self: Estimator, X: Any, y: Any, *, repeats: int = 5, random_state: int = 0) -> Importances:
-        """Attention beside permutation importance, and their rank correlation.
+    def importances(
+        self: Explainable, X: Any, y: Any, *, repeats: int = 5, random_state: int = 0
+    ) -> FeatureImportances:
+        """Attention and permutation importance, and their rank correlation.
 
-        Permutation: how much lower `score` is when a column's cells are dealt out anew among the rows, the mean of so
-        many repeats. Columns that tell one choice together (`reading_.choices`) share what that costs evenly. Of a
-        table in pieces, as by path, y is the name of its target.
+        Permutation importance is the decrease of `score` when a column is permuted, the mean over `repeats`. One-hot
+        columns that form a group (`preprocessor_.one_hot`) share its importance evenly. y is a column name if X is
+        chunked.
         """
         if repeats < 1:
-            raise ConfigError(f"repeats is a whole number from 1 up; {repeats!r} came")
-        X, y = self._whole(X, y)
-        rows, y, names = self._given(X), self._checked_y(X, y), self.reading_.columns.names
-        dice = torch.Generator().manual_seed(random_state)
+            raise ConfigError(f"repeats: expected an integer >= 1; got {repeats!r}")
+        X, y = self._load(X, y)
+        rows, y, names = self._to_device_rows(X), self._validate_y(X, y), self.preprocessor_.encoder.names
+        generator = torch.Generator().manual_seed(random_state)
 
-        def loss(shuffled: Rows) -> float:
-            return -self._score_of(self._answers_to(shuffled), y)
+        def loss(permuted: TableTensors) -> float:
+            return -self._score_predictions(self._predict_rows(permuted), y)
 
-        lost = lost_by_shuffling(rows, self.reading_, range(len(names)), loss=loss, dice=dice, repeats=repeats)
-        return Importances(names, self._attention(rows), lost.mean(1), lost.std(1), len(rows))
+        increase = permutation_losses(
+            rows, self.preprocessor_, range(len(names)), loss=loss, generator=generator, repeats=repeats
+        )
+        attention = self._mean_attention(rows)
+        return FeatureImportances(names, attention, increase.mean(1), increase.std(1), len(rows))
 
 
-def quick_importances(estimator: Estimator, rows: Rows, *, seed: int) -> Importances:
-    """The same within a few seconds, by the log loss, or RMSE, of some of these rows, which know what is wanted.
+def estimate_importances(estimator: Explainable, rows: TableTensors, *, seed: int) -> FeatureImportances:
+    """Importances within a few seconds, by the log loss or RMSE of a sample of rows with targets.
 
-    Every column is shuffled once; of very many, those most looked at.
+    Every column is permuted once; of very many columns, only those with the most attention.
     """
     device = next(estimator.model_.parameters()).device
-    names, cost = estimator.reading_.columns.names, _cost_of_a_row(estimator)
-    budget = PRODUCTS if device.type == "cpu" else ELSEWHERE
-    count = min(len(rows), int(np.clip(budget / cost / len(names), LEAST_ROWS, MOST_ROWS)))
-    dice = chance(seed)
-    some = rows.take(torch.randperm(len(rows), generator=dice)[:count].to(rows.numbers.device)).to(device)
+    hparams, tokens = estimator.hyperparameters_, 1 + len(estimator.preprocessor_.token_columns)
+    names, cost = estimator.preprocessor_.encoder.names, hparams.n_members * macs_per_row(hparams, tokens)
+    budget = CPU_MACS if device.type == "cpu" else GPU_MACS
+    count = min(len(rows), int(np.clip(budget / cost / len(names), MIN_ROWS, MAX_ROWS)))
+    generator = make_generator(seed)
+    sample = rows.take(torch.randperm(len(rows), generator=generator)[:count].to(rows.numbers.device)).to(device)
 
-    def loss(shuffled: Rows) -> float:
-        assert shuffled.wanted is not None
-        answers = estimator._answers_by(estimator.model_, shuffled)
-        return loss_of(estimator.targets_, answers, shuffled.wanted.cpu().numpy())
+    def loss(permuted: TableTensors) -> float:
+        assert permuted.targets is not None
+        predictions = estimator._predict_rows_with(estimator.model_, permuted)
+        return compute_loss(estimator.target_, predictions, permuted.targets.cpu().numpy())
 
-    attention = estimator._attention(some)
-    looked_at = np.argsort(-np.nan_to_num(attention, nan=np.inf), kind="stable")
-    first = looked_at[: max(1, int(budget / cost / count))].tolist()
-    lost = lost_by_shuffling(some, estimator.reading_, first, loss=loss, dice=dice)
-    return Importances(names, attention, lost.mean(1), lost.std(1), count)
-
-
-def _cost_of_a_row(estimator: Estimator) -> float:
-    """Products that an answer takes, about."""
-    recipe = estimator.recipe_
-    return recipe.members * products_a_row(recipe, 1 + len(estimator.reading_.shares))
+    attention = estimator._mean_attention(sample)
+    by_attention = np.argsort(-np.nan_to_num(attention, nan=np.inf), kind="stable")
+    columns = by_attention[: max(1, int(budget / cost / count))].tolist()
+    increase = permutation_losses(sample, estimator.preprocessor_, columns, loss=loss, generator=generator)
+    return FeatureImportances(names, attention, increase.mean(1), increase.std(1), count)
 
 
 def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Spearman's, over what both know; NaN where there is nothing to rank.
+    """Spearman's rank correlation where both are known; NaN if there is nothing to rank.
 
     >>> rank_correlation(np.array([0.1, 0.5, np.nan, 0.3]), np.array([1.0, 9.0, 2.0, 3.0]))
     1.0
@@ -170,43 +173,114 @@ def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
     return float(spearmanr(one[known], other[known]).statistic)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def lost_by_shuffling(
-    rows: Rows,
-    reading: Reading,
+def permutation_losses(
+    rows: TableTensors,
+    preprocessor: TablePreprocessor,
     columns: Iterable[int],
     *,
-    loss: Callable[[Rows], float],
-    dice: torch.Generator,
+    loss: Callable[[TableTensors], float],
+    generator: torch.Generator,
     repeats: int = 1,
 ) -> np.ndarray:
-    """(all columns, repeats): how much larger a loss is with a column's cells dealt out anew; NaN for other columns.
+    """(all columns, repeats): increase of the loss when a column is permuted; NaN for other columns.
 
-    What a row has of one column stays together. Columns that tell one choice share evenly what it costs.
+    All features of a column are permuted together. One-hot columns of a group share its increase evenly.
     """
-    shares, whole, device = reading.shares, loss(rows), rows.numbers.device
-    found = np.full((shares.shape[1], repeats), np.nan)
+    token_columns, baseline, device = preprocessor.token_columns, loss(rows), rows.numbers.device
+    increase = np.full((token_columns.shape[1], repeats), np.nan)
     for column in columns:
-        own = torch.from_numpy(shares[:, column] > 0).to(device)
+        mask = torch.from_numpy(token_columns[:, column] > 0).to(device)
         for repeat in range(repeats):
-            others = rows.take(torch.randperm(len(rows), generator=dice).to(device))
-            found[column, repeat] = loss(rows.mixed(own, others)) - whole
-    return found * shares.max(0)[:, None]
+            others = rows.take(torch.randperm(len(rows), generator=generator).to(device))
+            increase[column, repeat] = loss(rows.replace_cells(mask, others)) - baseline
+    return increase * token_columns.max(0)[:, None]
 
 
-def _by_column(tokens: np.ndarray, estimator: Estimator, *, mean: bool = False) -> np.ndarray:
-    """(…, tokens) to (…, columns): what falls on the tokens of a column is added up, or the mean of it is taken."""
-    reading = estimator.reading_
-    shares = reading.shares[reading.numbers if isinstance(estimator.model_, TabTransformer) else 0 :]
-    whole = shares.sum(0)
-    found = tokens @ (shares / np.where(whole > 0, whole, 1) if mean else shares)
-    found[..., whole == 0] = np.nan
-    return found
+# --- attention maps --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def record_attention(model: nn.Module, *, cls_only: bool = False) -> Iterator[list[Tensor]]:
+    """A list that receives the attention map of each block, (N, H, T, S), while the model runs.
+
+    With `cls_only`, only the row of [CLS]: the first one, and the only one in the last block.
+    """
+    maps: list[Tensor] = []
+    last = _depth(model) - 1
+
+    def record(module: AttentionCore, args: tuple[Any, ...], output: Tensor) -> None:
+        query, key, _, *rest = args
+        query = query[:, :, :1] if cls_only and len(maps) < last else query
+        maps.append(module.weights(query, key, *rest))
+
+    hooks = [part.register_forward_hook(record) for part in model.modules() if isinstance(part, AttentionCore)]
+    try:
+        yield maps
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def iter_attention_maps(model: nn.Module, rows: TableTensors, *, cls_only: bool = False) -> Iterator[list[Tensor]]:
+    """The attention maps of every block, for a batch of rows at a time."""
+    model.eval()
+    for batch in rows.split(_map_batch_size(model, rows, cls_only=cls_only)):
+        with torch.inference_mode(), record_attention(model, cls_only=cls_only) as maps:
+            model(batch.numbers, batch.categories)
+        yield [_mean_over_members(one.double() if one.device.type != "mps" else one, len(batch)) for one in maps]
+
+
+def attention_to_tokens(model: nn.Module, rows: TableTensors) -> Tensor:
+    """(N, tokens): attention to each token, the mean over heads and blocks.
+
+    That of [CLS] as in the FT-Transformer paper (section 5.3), without its attention to itself. A TabTransformer has
+    none: there it is the mean attention of all categories.
+    """
+    has_cls = not isinstance(model, TabTransformer)
+    parts = [
+        torch.stack([one.mean((1, 2)) for one in maps]).mean(0)
+        for maps in iter_attention_maps(model, rows, cls_only=has_cls)
+    ]
+    return torch.cat(parts)[:, 1:] if has_cls else torch.cat(parts)
+
+
+def mean_attention_map(model: nn.Module, rows: TableTensors) -> Tensor:
+    """(tokens, tokens): attention between tokens, the mean over rows, heads and all blocks in which tokens attend."""
+    total, count = torch.zeros(()), 0
+    for maps in iter_attention_maps(model, rows):
+        between = maps if isinstance(model, TabTransformer) else [one[:, :, 1:, 1:] for one in maps[:-1]]
+        for one in between:
+            total, count = total.to(one.device) + one.mean(1).sum(0), count + len(one)
+    return total / count
+
+
+def _map_batch_size(model: Any, rows: TableTensors, *, cls_only: bool) -> int:
+    """Fewer rows if there are many columns: a map grows with their square."""
+    tokens = 1 + rows.numbers.shape[1] + rows.categories.shape[1]
+    values = 8 * model.config.dim if cls_only else model.config.heads * tokens
+    return max(1, min(MAP_ROWS, MAP_VALUES // (getattr(model.config, "ensemble_size", 1) * tokens * values)))
+
+
+def _mean_over_members(maps: Tensor, rows: int) -> Tensor:
+    """One map per row: the mean over ensemble members if they have their own."""
+    return maps.unflatten(0, (rows, -1)).mean(1)
+
+
+def _to_columns(tokens: np.ndarray, estimator: Explainable, *, mean: bool = False) -> np.ndarray:
+    """(…, tokens) to (…, columns): the sum, or the mean, over the tokens of a column."""
+    preprocessor = estimator.preprocessor_
+    first = preprocessor.n_numbers if isinstance(estimator.model_, TabTransformer) else 0
+    token_columns = preprocessor.token_columns[first:]
+    total = token_columns.sum(0)
+    columns = tokens @ (token_columns / np.where(total > 0, total, 1) if mean else token_columns)
+    columns[..., total == 0] = np.nan
+    return columns
 
 
 def _depth(model: nn.Module) -> int:
     return len(model.blocks)  # pyright: ignore[reportArgumentType]
 
 
-def _check_looks(model: nn.Module) -> None:
+def _check_has_attention(model: nn.Module) -> None:
     if not _depth(model):
-        raise ConfigError("a TabTransformer looks at categories, and this table has none. Use importances(X, y).")
+        raise ConfigError("a TabTransformer attends to categories, and this table has none. Use importances(X, y).")

@@ -1,60 +1,111 @@
-"""What each parameter of an estimator means, and what a fitted one knows: said once, for the `help` of all four."""
+"""Parameters of the estimators, and their documentation."""
 
 import inspect
-from typing import TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from softlook.tabular.presets import HELP, EarlyStoppingMetric, Hyperparameters, NumericEmbeddingName, ScalingMethod
 
 Estimator = TypeVar("Estimator", bound=type)
-PARAMETERS = {
-    "recipe": "'ours', 'paper', or a `softlook.tabular.Recipe`: all that is None below. `RECIPES` has what they hold.",
-    "dim": "Width of a token. FT-Transformer: 64 to 256 by rows and device, 192 in the paper. TabTransformer: 32.",
-    "depth": "How many blocks there are.",
-    "heads": "Heads of each block, which share `dim` evenly.",
-    "hidden": "Width inside the feed-forward layers; 4/3 of `dim` where no recipe tells it.",
-    "members": "Members that share their weights and answer together. 'ours': up to 8, fewer where a CPU is too slow.",
-    "number_tokens": "How a number becomes a token: 'piecewise' ('ours'), 'periodic', or 'linear' ('paper').",
-    "scaling": "What numbers go through first: 'quantile', 'standard' or 'none'.",
-    "dropout": "Share dropped before each addition while learning.",
-    "attention_dropout": "Share of attention weights dropped while learning. 'ours': by rows, and by what is wanted.",
-    "hidden_dropout": "Share dropped inside the feed-forward layers while learning. 'ours': by rows.",
-    "lr": "Learning rate of AdamW; with 'ours' of FT-Transformers the highest one, which then falls to nothing.",
-    "weight_decay": "How strongly AdamW pulls matrices to zero.",
-    "batch_size": "Rows a step; 256 where no recipe tells it, and 1,024 from 50,000 rows on.",
-    "epochs": "Most times through the rows. Where None, patience and the recipe's schedule decide.",
-    "patience": "Looks at the held-out rows without a better one, until it is enough.",
-    "watch": "What is better then: 'loss', 'score' (accuracy), or 'either': the score if 20,000 rows are held out.",
-    "validation_share": "Share of the rows that is held out to stop by; of fewer than 50 rows none are.",
+ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
+DOCS: Mapping[str, str] = {
+    **HELP,
+    "preset": "A name in `softlook.tabular.PRESETS`, or `Hyperparameters`: the value of every parameter that is None.",
+    "validation_fraction": "Fraction of the rows held out for early stopping; none of fewer than 50 rows.",
     "time_limit": "Seconds that `fit`, or `pretrain`, may take.",
-    "memory_limit": "Bytes that a table by path, or in pieces, may take up; of a larger one parts are held. 1 GiB.",
-    "class_weight": "'balanced', or what each class weighs: {'yes': 3}. Classes that are not named weigh 1.",
-    "kinds": "{column: kind} where a kind was seen wrongly: number, boolean, category, ordinal, date or text.",
-    "ordinal": "{column: [lowest, ..., highest]} for columns whose values have an order.",
-    "device": "'auto' is a GPU where there is one; else as torch names them: 'cpu', 'cuda:1'.",
-    "n_jobs": "Cores to compute on: torch's own number where None, all of them for -1.",
-    "random_state": "A seed, or numpy's RandomState, for the same bits again; None is by chance.",
-    "warm_start": "Whether `fit` goes on with the model that there is, instead of beginning anew.",
-    "verbose": "Whether `fit` tells on stderr what columns were taken for, and how far it has come.",
+    "memory_limit": "Bytes that a chunked table may occupy; a larger one is read from disk. Default: 1 GiB.",
+    "class_weight": "'balanced', or the weight of each class: {'yes': 3}. Other classes have weight 1.",
+    "column_types": "{column: type} overrides inferred types: number, boolean, category, ordinal, date or text.",
+    "ordinal_categories": "{column: [lowest, ..., highest]} for columns whose values are ordered.",
+    "device": "'auto' uses a GPU if there is one; otherwise a torch device: 'cpu', 'cuda:1'.",
+    "n_jobs": "CPU threads; None keeps torch's setting, -1 means all cores.",
+    "random_state": "A seed, or a numpy RandomState, for reproducible results; None is random.",
+    "warm_start": "Whether `fit` continues to train the existing model.",
+    "verbose": "Whether `fit` prints the inferred columns and its progress on stderr.",
 }
 ATTRIBUTES = {
-    "classes_": "The labels, in order.",
-    "columns_": "What was learned of columns: `columns_.told()` says it in words, `columns_.kinds` is what they are.",
+    "classes_": "The class labels, sorted.",
+    "encoder_": "The column encoders: `encoder_.describe()` lists them, `encoder_.column_types` are their types.",
     "model_": "The model, a torch.nn.Module.",
-    "recipe_": "The recipe as it was followed, with everything settled.",
-    "memory_": "Rows that are looked at beside the model, or None.",
-    "history_": "For each epoch its number, losses and seconds.",
-    "n_iter_": "How many epochs there were.",
-    "n_features_in_": "How many columns there were.",
-    "feature_names_in_": "What they were called, if all of them had words for names.",
+    "hyperparameters_": "The hyperparameters of the fit, with all automatic choices.",
+    "retrieval_": "The training rows used for retrieval, or None.",
+    "history_": "Number, losses and seconds of each epoch.",
+    "n_iter_": "The number of epochs.",
+    "n_features_in_": "The number of columns.",
+    "feature_names_in_": "The column names, if all are strings.",
 }
 
 
-def explained(estimator: Estimator) -> Estimator:
-    """The same estimator, whose docstring says what its parameters and attributes mean, in the form of numpydoc."""
-    told = inspect.signature(estimator).parameters
-    parameters = [f"{name} : default={told[name].default!r}\n    {PARAMETERS[name]}" for name in told]
-    known = {name: text for name, text in ATTRIBUTES.items() if name != "classes_" or "class_weight" in told}
+@dataclass(kw_only=True, eq=False, repr=False)
+class CommonParams:
+    """Parameters of all estimators. The dataclass writes the explicit constructor that scikit-learn requires."""
+
+    preset: str | Hyperparameters
+    validation_fraction: float = 0.2
+    time_limit: float | None = None
+    memory_limit: float | None = None
+    column_types: Mapping[str, str] | None = None
+    ordinal_categories: Mapping[str, list[Any]] | None = None
+    device: str = "auto"
+    n_jobs: int | None = None
+    random_state: Any = None
+    warm_start: bool = False
+    verbose: bool | int = False
+    scaling: ScalingMethod | None = None
+    lr: float | None = None
+    weight_decay: float | None = None
+    batch_size: int | None = None
+    epochs: int | None = None
+    patience: int | None = None
+    dim: int | None = None
+    depth: int | None = None
+    heads: int | None = None
+    dropout: float | None = None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ClassifierParams:
+    """Parameters of the classifiers."""
+
+    class_weight: ClassWeight = None
+    early_stopping_metric: EarlyStoppingMetric | None = None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FTTransformerParams:
+    """Parameters of FT-Transformers."""
+
+    preset: str | Hyperparameters = "paper"
+    hidden: int | None = None
+    attention_dropout: float | None = None
+    hidden_dropout: float | None = None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TableTransformerParams(FTTransformerParams):
+    """Parameters of TableTransformers."""
+
+    preset: str | Hyperparameters = "default"
+    n_members: int | None = None
+    num_embeddings: NumericEmbeddingName | None = None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TabTransformerParams:
+    """Parameters of TabTransformers."""
+
+    preset: str | Hyperparameters = "paper"
+
+
+def document_parameters(estimator: Estimator) -> Estimator:
+    """Append numpydoc sections of parameters and attributes to an estimator's docstring."""
+    signature = inspect.signature(estimator).parameters
+    parameters = [f"{name} : default={signature[name].default!r}\n    {DOCS[name]}" for name in signature]
+    known = {name: text for name, text in ATTRIBUTES.items() if name != "classes_" or "class_weight" in signature}
     attributes = [f"{name}\n    {text}" for name, text in known.items()]
-    written = inspect.cleandoc(estimator.__doc__ or "")
-    estimator.__doc__ = "\n".join([written, *_section("Parameters", parameters), *_section("Attributes", attributes)])
+    doc = inspect.cleandoc(estimator.__doc__ or "")
+    estimator.__doc__ = "\n".join([doc, *_section("Parameters", parameters), *_section("Attributes", attributes)])
     return estimator
 
 

@@ -1,28 +1,26 @@
-"""One line that says how far learning has come."""
+"""Progress line of a fit."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from softlook.tabular.learning.fitting import Epoch
+from softlook.tabular.training.loop import Epoch, EpochCallback
 
 
 @contextmanager
-def telling(verbose: int | bool, file: TextIO | None = None) -> Iterator[Callable[[Epoch], None]]:
-    """Gives what says each epoch: on one line that is written over, or on a line each where nobody sits at a terminal.
+def progress_printer(verbose: int | bool, file: TextIO | None = None) -> Iterator[EpochCallback]:
+    """A callback that prints each epoch: one line that is overwritten on a terminal, otherwise one line each.
 
-    At the end, also at a sudden one, the last line stays, and what comes next begins on a new one.
-
-    >>> with telling(True, sys.stdout) as tell:
-    ...     tell({"epoch": 3, "loss": 0.51234, "held_out_loss": 0.6, "is_best": True, "seconds": 1.25})
-    epoch 3: loss 0.5123, held out 0.6000, the best so far (1.2 s)
+    >>> with progress_printer(True, sys.stdout) as callback:
+    ...     callback({"epoch": 3, "loss": 0.51234, "val_loss": 0.6, "is_best": True, "seconds": 1.25})
+    epoch 3: loss 0.5123, val_loss 0.6000, best so far (1.2 s)
     """
     out = file or sys.stderr
     best: list[Epoch] = []
     is_open = False
 
-    def tell(epoch: Epoch) -> None:
+    def print_epoch(epoch: Epoch) -> None:
         nonlocal is_open
         if epoch.get("is_best"):
             best[:] = [epoch]
@@ -31,7 +29,7 @@ def telling(verbose: int | bool, file: TextIO | None = None) -> Iterator[Callabl
         out.flush()
 
     try:
-        yield tell if verbose else lambda epoch: None
+        yield print_epoch if verbose else lambda epoch: None
     finally:
         if is_open:
             out.write("\n")
@@ -39,10 +37,10 @@ def telling(verbose: int | bool, file: TextIO | None = None) -> Iterator[Callabl
 
 def _line(epoch: Epoch, best: list[Epoch]) -> str:
     parts = [f"loss {epoch['loss']:.4f}"]
-    if "held_out_loss" in epoch:
-        parts.append(f"held out {epoch['held_out_loss']:.4f}")
+    if "val_loss" in epoch:
+        parts.append(f"val_loss {epoch['val_loss']:.4f}")
         if epoch["is_best"]:
-            parts.append("the best so far")
+            parts.append("best so far")
         elif best:
-            parts.append(f"best {best[0]['held_out_loss']:.4f} in epoch {best[0]['epoch']}")
+            parts.append(f"best {best[0]['val_loss']:.4f} in epoch {best[0]['epoch']}")
     return f"epoch {epoch['epoch']}: {', '.join(parts)} ({epoch['seconds']:.1f} s)"

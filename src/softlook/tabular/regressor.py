@@ -1,63 +1,66 @@
-"""Numbers for rows: FT-Transformer and TabTransformer as scikit-learn's regressors."""
+"""Regressors: TableTransformer, FT-Transformer, TabTransformer."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
-from softlook.tabular.checking import checked_amounts
-from softlook.tabular.defaults import Family, Recipe
-from softlook.tabular.encoding.tallying import AmountTally
-from softlook.tabular.encoding.targets import Amounts
 from softlook.tabular.estimator import TableEstimator
-from softlook.tabular.parameters import explained
-from softlook.tabular.sources.pieces import is_pieces
+from softlook.tabular.io.chunked import is_chunked
+from softlook.tabular.parameters import (
+    CommonParams,
+    FTTransformerParams,
+    TableTransformerParams,
+    TabTransformerParams,
+    document_parameters,
+)
+from softlook.tabular.preprocessing.target import RegressionTarget, RunningMoments
+from softlook.tabular.presets import Family
+from softlook.tabular.validation import validate_regression_targets
 
 
 class TableRegressor(RegressorMixin, TableEstimator):
-    """What both regressors share."""
+    """Base class of the regressors."""
 
-    targets_: Amounts  # pyright: ignore[reportIncompatibleVariableOverride]  (of both, this one)
+    target_: RegressionTarget  # pyright: ignore[reportIncompatibleVariableOverride]  (one of the base class's two)
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, validation: tuple[Any, Any] | None = None
+        self, X: Any, y: Any, sample_weight: Any = None, *, eval_set: tuple[Any, Any] | None = None
     ) -> "TableRegressor":
-        """Learn from a table and one number a row, or several: y is (N,) or (N, K).
+        """Fit to a table and one or several numbers per row: y is (N,) or (N, K).
 
-        X: pandas, polars, pyarrow, numpy, or a list of rows. `sample_weight` has what each row weighs: one that weighs
-        nothing is as if it were not there. `validation=(X, y)` are rows to stop by; where none come, a share is held
-        out. X may also be a path, paths, frames one after another, or a function that gives such; then y is the name of
-        a column or a list of names, `sample_weight` that of one, and what does not fit `memory_limit` goes by way of a
-        temporary folder.
+        X: pandas, polars, pyarrow, numpy, or a list of rows. Rows with a `sample_weight` of 0 are ignored.
+        `eval_set=(X, y)` are rows for early stopping; by default a fraction of X is held out. X may also be chunked: a
+        path, paths, an iterable of frames or a function that returns one; then y is a column name or a list of names,
+        `sample_weight` a column name, and rows beyond `memory_limit` are stored in a temporary folder.
         """
-        self._fit(X, y, sample_weight, validation)
+        self._fit(X, y, sample_weight, eval_set)
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """(N,) or (N, K): the numbers expected, in the units of y."""
-        answers = self._answers(X)
-        return self.targets_.read(answers)
+        """(N,) or (N, K): predictions in the units of y."""
+        return self.target_.inverse_transform(self._predict_raw(X))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R2, the share of the variance that is explained; of a table in pieces, y is the name of its target."""
-        if not is_pieces(X):
+        """R2, the coefficient of determination; y is a column name if X is chunked."""
+        if not is_chunked(X):
             return super().score(X, y, sample_weight)
-        wanted, answered, weight = self._scored(X, y, sample_weight)
-        return float(r2_score(wanted, answered, sample_weight=weight))
+        true, predicted, weight = self._predict_chunks_with_targets(X, y, sample_weight)
+        return float(r2_score(true, predicted, sample_weight=weight))
 
-    def _checked_y(self, X: Any, y: Any) -> np.ndarray:
-        return checked_amounts(self, X, y)
+    def _validate_y(self, X: Any, y: Any) -> np.ndarray:
+        return validate_regression_targets(self, X, y)
 
-    def _targets(self, y: np.ndarray, learned: np.ndarray) -> Amounts:
-        return Amounts.of(y[learned])
+    def _fit_target(self, y: np.ndarray, is_train: np.ndarray) -> RegressionTarget:
+        return RegressionTarget.fit(y[is_train])
 
-    def _tally(self) -> AmountTally:
-        return AmountTally()
+    def _target_stats(self) -> RunningMoments:
+        return RunningMoments()
 
-    def _score_of(self, answers: np.ndarray, y: np.ndarray) -> float:
-        return float(r2_score(y, self.targets_.read(answers)))
+    def _score_predictions(self, predictions: np.ndarray, y: np.ndarray) -> float:
+        return float(r2_score(y, self.target_.inverse_transform(predictions)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -65,92 +68,50 @@ class TableRegressor(RegressorMixin, TableEstimator):
         return tags
 
 
-@explained
-class FTTransformerRegressor(TableRegressor):
-    """Numbers for the rows of a table by an FT-Transformer: every column is a token, and [CLS] looks at all of them.
+@document_parameters
+@dataclass(kw_only=True, eq=False, repr=False)
+class TableTransformerRegressor(TableTransformerParams, CommonParams, TableRegressor):
+    """TableTransformer regressor: softlook's own model and the recommended default.
 
-    `recipe="ours"` bends the tokens of numbers and lets members answer together; "paper" is Gorishniy et al. (2021).
-    Whatever is None is the recipe's. Part of the rows is held out to stop in time, and the best weights are kept. The
-    same `random_state` gives the same bits on a CPU with the same number of threads.
+    An FT-Transformer with piecewise embeddings of numbers and an ensemble of members that share most weights; its size
+    depends on the table. A fraction of the rows is held out for early stopping, and the best weights are kept. The same
+    `random_state` gives bit-identical results on a CPU with the same number of threads.
 
     >>> X = np.linspace(-1, 1, 80)[:, None]
-    >>> model = FTTransformerRegressor(dim=16, depth=1, heads=2, epochs=100, random_state=0).fit(X, X[:, 0] ** 2)
+    >>> model = TableTransformerRegressor(dim=16, depth=1, heads=2, epochs=100, random_state=0).fit(X, X[:, 0] ** 2)
     >>> bool(abs(model.predict([[0.5]])[0] - 0.25) < 0.1)
     True
     """
 
+    family: ClassVar[Family] = "table"
+
+
+@document_parameters
+@dataclass(kw_only=True, eq=False, repr=False)
+class FTTransformerRegressor(FTTransformerParams, CommonParams, TableRegressor):
+    """FT-Transformer regressor (Gorishniy et al. 2021): every column is a token, and [CLS] attends to all of them.
+
+    >>> X = np.linspace(-1, 1, 80)[:, None]
+    >>> model = FTTransformerRegressor(dim=16, depth=1, heads=2, lr=1e-2, epochs=50, random_state=0).fit(X, X[:, 0])
+    >>> model.predict(X).shape
+    (80,)
+    """
+
     family: ClassVar[Family] = "ft"
 
-    def __init__(  # noqa: PLR0913  (scikit-learn reads the parameters here, each by its name)
-        self,
-        *,
-        recipe: str | Recipe = "ours",
-        dim: int | None = None,
-        depth: int | None = None,
-        heads: int | None = None,
-        hidden: int | None = None,
-        members: int | None = None,
-        number_tokens: str | None = None,
-        scaling: str | None = None,
-        dropout: float | None = None,
-        attention_dropout: float | None = None,
-        hidden_dropout: float | None = None,
-        lr: float | None = None,
-        weight_decay: float | None = None,
-        batch_size: int | None = None,
-        epochs: int | None = None,
-        patience: int | None = None,
-        validation_share: float = 0.2,
-        time_limit: float | None = None,
-        memory_limit: float | None = None,
-        kinds: Mapping[str, str] | None = None,
-        ordinal: Mapping[str, list[Any]] | None = None,
-        device: str = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: bool | int = False,
-    ) -> None:
-        self._keep(locals())
 
+@document_parameters
+@dataclass(kw_only=True, eq=False, repr=False)
+class TabTransformerRegressor(TabTransformerParams, CommonParams, TableRegressor):
+    """TabTransformer regressor (Huang et al. 2020): categories attend to each other, numbers join in the MLP.
 
-@explained
-class TabTransformerRegressor(TableRegressor):
-    """Numbers for rows of a table by a TabTransformer: categories look at one another, numbers join them at the end.
-
-    Without categories it is a network of plain layers on the numbers. `recipe="paper"` is Huang et al. (2020).
+    Without categories it is an MLP. `preset="improved"` has no LayerNorm over numbers, a wider MLP and softlook's
+    training defaults.
 
     >>> X, y = [["a", 0.1], ["b", 0.1]] * 40, [1.0, 2.0] * 40
-    >>> model = TabTransformerRegressor(depth=1, epochs=60, random_state=0).fit(X, y)
+    >>> model = TabTransformerRegressor(preset="improved", depth=1, epochs=60, random_state=0).fit(X, y)
     >>> model.predict([["a", 0.1], ["b", 0.1]]).round(1)
     array([1., 2.])
     """
 
     family: ClassVar[Family] = "tab"
-
-    def __init__(  # noqa: PLR0913  (scikit-learn reads the parameters here, each by its name)
-        self,
-        *,
-        recipe: str | Recipe = "ours",
-        dim: int | None = None,
-        depth: int | None = None,
-        heads: int | None = None,
-        scaling: str | None = None,
-        dropout: float | None = None,
-        lr: float | None = None,
-        weight_decay: float | None = None,
-        batch_size: int | None = None,
-        epochs: int | None = None,
-        patience: int | None = None,
-        validation_share: float = 0.2,
-        time_limit: float | None = None,
-        memory_limit: float | None = None,
-        kinds: Mapping[str, str] | None = None,
-        ordinal: Mapping[str, list[Any]] | None = None,
-        device: str = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: bool | int = False,
-    ) -> None:
-        self._keep(locals())

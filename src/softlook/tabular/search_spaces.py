@@ -1,4 +1,4 @@
-"""Where better settings are looked for: the spaces of the papers, and ours around our defaults."""
+"""Search spaces for hyperparameters: the papers' and softlook's own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,18 +6,17 @@ from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 from softlook.base.errors import ConfigError
-from softlook.tabular.defaults import Family, Recipe
+from softlook.tabular.presets import Hyperparameters, ModelName
 
 FACTOR = "hidden_factor"
-"""Hidden width as a multiple of the width, by which the FT-Transformer paper searches for it."""
-USUAL = 4 / 3
-"""That multiple, where nobody tells a hidden width."""
-IS_ON = "_is_on"
+"""Hidden width as a multiple of `dim`, which the FT-Transformer paper searches over."""
+DEFAULT_FACTOR = 4 / 3
+IS_NONZERO = "_is_nonzero"
 
 
 @runtime_checkable
-class Dice(Protocol):
-    """What draws values: a trial of optuna's."""
+class Suggester(Protocol):
+    """What samples values: an optuna trial."""
 
     def suggest_categorical(self, name: str, choices: Any) -> Any: ...
     def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float: ...
@@ -25,141 +24,145 @@ class Dice(Protocol):
 
 
 @dataclass(frozen=True)
-class OneOf:
-    """One of these."""
+class Categorical:
+    """One of several values."""
 
     values: tuple[Any, ...]
 
-    def draw(self, dice: Dice, name: str) -> Any:
-        return dice.suggest_categorical(name, self.values)
+    def sample(self, trial: Suggester, name: str) -> Any:
+        return trial.suggest_categorical(name, self.values)
 
-    def first(self, name: str, value: Any) -> dict[str, Any]:
-        """A value as it would have been drawn; nothing, where it cannot be."""
+    def as_params(self, name: str, value: Any) -> dict[str, Any]:
+        """optuna's parameters for a value; empty if it is outside the range."""
         return {name: value} if value in self.values else {}
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A whole number, ends included."""
+class IntRange:
+    """An integer, bounds included."""
 
     low: int
     high: int
     step: int = 1
 
-    def draw(self, dice: Dice, name: str) -> int:
-        return dice.suggest_int(name, self.low, self.high, step=self.step)
+    def sample(self, trial: Suggester, name: str) -> int:
+        return trial.suggest_int(name, self.low, self.high, step=self.step)
 
-    def first(self, name: str, value: Any) -> dict[str, Any]:
-        is_in = self.low <= value <= self.high and not (value - self.low) % self.step
-        return {name: value} if is_in else {}
+    def as_params(self, name: str, value: Any) -> dict[str, Any]:
+        is_inside = self.low <= value <= self.high and not (value - self.low) % self.step
+        return {name: value} if is_inside else {}
 
 
 @dataclass(frozen=True)
-class Between:
-    """A number; with `log`, every power of ten is as likely as another; with `or_none`, it is 0 half the time."""
+class FloatRange:
+    """A number; `log` samples on a logarithmic scale, `or_zero` gives 0 in half of the samples."""
 
     low: float
     high: float
     log: bool = False
-    or_none: bool = False
+    or_zero: bool = False
 
-    def draw(self, dice: Dice, name: str) -> float:
-        if self.or_none and not dice.suggest_categorical(name + IS_ON, (False, True)):
+    def sample(self, trial: Suggester, name: str) -> float:
+        if self.or_zero and not trial.suggest_categorical(name + IS_NONZERO, (False, True)):
             return 0.0
-        return dice.suggest_float(name, self.low, self.high, log=self.log)
+        return trial.suggest_float(name, self.low, self.high, log=self.log)
 
-    def first(self, name: str, value: Any) -> dict[str, Any]:
-        if self.or_none and not value:
-            return {name + IS_ON: False}
-        found = {name: value} if self.low <= value <= self.high else {}
-        return found | ({name + IS_ON: True} if found and self.or_none else {})
+    def as_params(self, name: str, value: Any) -> dict[str, Any]:
+        if self.or_zero and not value:
+            return {name + IS_NONZERO: False}
+        params = {name: value} if self.low <= value <= self.high else {}
+        return params | ({name + IS_NONZERO: True} if params and self.or_zero else {})
 
 
-Range = OneOf | Whole | Between
+Range = Categorical | IntRange | FloatRange
 Space = Mapping[str, Range]
 
-SPACES: Mapping[Family, Mapping[str, Space]] = MappingProxyType(
+TAB_IMPROVED: Space = {
+    "depth": IntRange(1, 6),
+    "dim": IntRange(16, 128, step=16),
+    "dropout": FloatRange(0.0, 0.5),
+    "lr": FloatRange(1e-4, 5e-3, log=True),
+    "weight_decay": FloatRange(1e-6, 1e-1, log=True),
+}
+"""For TabTransformers without the LayerNorm over numbers."""
+SPACES: Mapping[ModelName, Space] = MappingProxyType(
     {
-        "ft": {
-            "paper": {  # Gorishniy et al. 2021, table 13
-                "depth": Whole(1, 4),
-                "dim": Whole(64, 512, step=8),
-                "dropout": Between(0.0, 0.2, or_none=True),
-                "attention_dropout": Between(0.0, 0.5),
-                "hidden_dropout": Between(0.0, 0.5),
-                FACTOR: Between(2 / 3, 8 / 3),
-                "lr": Between(1e-5, 1e-3, log=True),
-                "weight_decay": Between(1e-6, 1e-3, log=True),
-            },
-            "ours": {
-                "depth": Whole(1, 4),
-                "dim": Whole(32, 192, step=16),
-                "number_tokens": OneOf(("piecewise", "periodic", "linear")),
-                "dropout": Between(0.0, 0.2, or_none=True),
-                "attention_dropout": Between(0.0, 0.4),
-                "hidden_dropout": Between(0.0, 0.5),
-                FACTOR: Between(2 / 3, 8 / 3),
-                "lr": Between(1e-4, 5e-3, log=True),
-                "weight_decay": Between(1e-6, 1e-1, log=True),
-            },
+        "TableTransformer": {
+            "depth": IntRange(1, 4),
+            "dim": IntRange(32, 192, step=16),
+            "num_embeddings": Categorical(("piecewise", "periodic", "linear")),
+            "dropout": FloatRange(0.0, 0.2, or_zero=True),
+            "attention_dropout": FloatRange(0.0, 0.4),
+            "hidden_dropout": FloatRange(0.0, 0.5),
+            FACTOR: FloatRange(2 / 3, 8 / 3),
+            "lr": FloatRange(1e-4, 5e-3, log=True),
+            "weight_decay": FloatRange(1e-6, 1e-1, log=True),
         },
-        "tab": {
-            "paper": {  # Huang et al. 2020: what was searched for each table, and the sizes that were tried
-                "depth": OneOf((1, 2, 3, 6, 12)),
-                "dim": OneOf((32, 64, 128, 256)),
-                "dropout": OneOf((0.0, 0.1, 0.2, 0.3, 0.4, 0.5)),
-                "lr": Between(1e-6, 1e-3, log=True),
-                "weight_decay": Between(1e-6, 1e-1, log=True),
-            },
-            "ours": {
-                "depth": Whole(1, 6),
-                "dim": Whole(16, 128, step=16),
-                "dropout": Between(0.0, 0.5),
-                "lr": Between(1e-4, 5e-3, log=True),
-                "weight_decay": Between(1e-6, 1e-1, log=True),
-            },
+        "FTTransformer": {  # Gorishniy et al. 2021, table 13
+            "depth": IntRange(1, 4),
+            "dim": IntRange(64, 512, step=8),
+            "dropout": FloatRange(0.0, 0.2, or_zero=True),
+            "attention_dropout": FloatRange(0.0, 0.5),
+            "hidden_dropout": FloatRange(0.0, 0.5),
+            FACTOR: FloatRange(2 / 3, 8 / 3),
+            "lr": FloatRange(1e-5, 1e-3, log=True),
+            "weight_decay": FloatRange(1e-6, 1e-3, log=True),
+        },
+        "TabTransformer": {  # Huang et al. 2020: the search of each table, and the sizes that were compared
+            "depth": Categorical((1, 2, 3, 6, 12)),
+            "dim": Categorical((32, 64, 128, 256)),
+            "dropout": Categorical((0.0, 0.1, 0.2, 0.3, 0.4, 0.5)),
+            "lr": FloatRange(1e-6, 1e-3, log=True),
+            "weight_decay": FloatRange(1e-6, 1e-1, log=True),
         },
     }
 )
 
 
-def fitting(space: Space, told: Mapping[str, Any], recipe: Recipe) -> dict[str, Range]:
-    """The space without what was told, and with widths that the heads can share.
+def space_for(hparams: Hyperparameters) -> Space:
+    """The search space of a model."""
+    is_improved = hparams.model == "TabTransformer" and not hparams.numeric_norm
+    return TAB_IMPROVED if is_improved else SPACES[hparams.model]
 
-    >>> fitting({"lr": Between(0.1, 1), "dim": Whole(10, 50, step=8)}, {"lr": 0.5}, Recipe(heads=3))
-    {'dim': Whole(low=12, high=48, step=9)}
+
+def restrict_space(space: Space, given: Mapping[str, Any], hparams: Hyperparameters) -> dict[str, Range]:
+    """The space without the parameters that are given, and with widths divisible by the heads.
+
+    >>> space = {"lr": FloatRange(0.1, 1), "dim": IntRange(10, 50, step=8)}
+    >>> restrict_space(space, {"lr": 0.5}, Hyperparameters(heads=3))
+    {'dim': IntRange(low=12, high=48, step=9)}
     """
-    fixed = {name for name, value in told.items() if value is not None}
+    fixed = {name for name, value in given.items() if value is not None}
     fixed |= {FACTOR} if "hidden" in fixed else set()
-    found = {name: chosen for name, chosen in space.items() if name not in fixed}
-    if FACTOR in found and "dim" not in found and not recipe.dim:
-        raise ConfigError(f"{FACTOR} is a multiple of dim, which is neither told nor in the space. Add dim to either.")
-    width = found.get("dim")
-    if isinstance(width, Whole):
-        heads = recipe.heads
+    restricted = {name: one for name, one in space.items() if name not in fixed}
+    if FACTOR in restricted and "dim" not in restricted and not hparams.dim:
+        raise ConfigError(f"{FACTOR} is a multiple of dim, which is neither given nor in the space. Add it to either.")
+    width = restricted.get("dim")
+    if isinstance(width, IntRange):
+        heads = hparams.heads
         step = -(-width.step // heads) * heads
         low = -(-width.low // heads) * heads
-        found["dim"] = Whole(low, max(low, width.high // heads * heads), step)
-    return found
+        restricted["dim"] = IntRange(low, max(low, width.high // heads * heads), step)
+    return restricted
 
 
-def drawn(space: Space, dice: Dice, recipe: Recipe) -> dict[str, Any]:
-    """Settings by chance."""
-    found = {name: chosen.draw(dice, name) for name, chosen in space.items()}
-    factor = found.pop(FACTOR, None)
+def sample_params(space: Space, trial: Suggester, hparams: Hyperparameters) -> dict[str, Any]:
+    """Sample estimator parameters."""
+    params = {name: one.sample(trial, name) for name, one in space.items()}
+    factor = params.pop(FACTOR, None)
     if factor is not None:
-        found["hidden"] = max(1, round(factor * found.get("dim", recipe.dim)))
-    return found
+        params["hidden"] = max(1, round(factor * params.get("dim", hparams.dim)))
+    return params
 
 
-def usual(space: Space, recipe: Recipe) -> dict[str, Any]:
-    """What dice would have to show for the recipe's own settings, as far as they are known and lie in the space."""
-    found: dict[str, Any] = {}
-    for name, chosen in space.items():
-        value = _factor(recipe) if name == FACTOR else getattr(recipe, name)
-        found |= {} if value is None else chosen.first(name, value)
-    return found
+def default_params(space: Space, hparams: Hyperparameters) -> dict[str, Any]:
+    """optuna's parameters for the preset's own values, as far as they are known and inside the space."""
+    params: dict[str, Any] = {}
+    for name, one in space.items():
+        value = _hidden_factor(hparams) if name == FACTOR else getattr(hparams, name)
+        params |= {} if value is None else one.as_params(name, value)
+    return params
 
 
-def _factor(recipe: Recipe) -> float:
-    return USUAL if recipe.hidden is None else recipe.hidden / recipe.dim
+def _hidden_factor(hparams: Hyperparameters) -> float:
+    return DEFAULT_FACTOR if hparams.hidden is None else hparams.hidden / hparams.dim

@@ -1,7 +1,6 @@
-"""Searching for better settings: many models are tried, and what is held out says which is the best.
+"""Hyperparameter search with optuna: TPE sampler, median pruner.
 
-It needs optuna: `pip install softlook[tune]`. Trials are drawn by its TPE, and those that fall behind the median of the
-others are broken off.
+It requires optuna: `pip install softlook[tune]`.
 """
 
 import math
@@ -15,168 +14,168 @@ import torch
 from sklearn.base import clone, is_classifier
 
 from softlook.base.errors import ConfigError, TrainingError
-from softlook.tabular.defaults import OPEN, Recipe, chosen
 from softlook.tabular.estimator import TableEstimator
-from softlook.tabular.learning.fitting import Epoch, Learner, Limits, seed_from
-from softlook.tabular.learning.settling import SMALL_TABLE, Setting, settled
-from softlook.tabular.search_spaces import FACTOR, SPACES, Space, drawn, fitting, usual
-from softlook.tabular.unlabelled.pretraining import FEW_LABELS, SLOWER
-from softlook.tabular.unlabelled.pretraining_loop import SHAPE
-from softlook.train.chance import seed_of
+from softlook.tabular.presets import ARCHITECTURE, AUTO_SIZES, Hyperparameters, select_hyperparameters
+from softlook.tabular.pretraining.mixin import FEW_LABELS, FINETUNE_LR_FACTOR
+from softlook.tabular.search_spaces import FACTOR, Space, default_params, restrict_space, sample_params, space_for
+from softlook.tabular.training.autosize import SMALL_TABLE_ROWS, TrainingContext, resolve_hyperparameters
+from softlook.tabular.training.loop import Epoch, TimeBudget
+from softlook.tabular.training.runtime import seed_from_random_state
+from softlook.tabular.training.trainer import TableTrainer
+from softlook.train.rng import derive_seed
 
 try:
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
     from optuna.trial import FrozenTrial, Trial, TrialState
-except ImportError as fault:
-    raise ImportError("to search for settings, install optuna: pip install softlook[tune]") from fault
+except ImportError as error:
+    raise ImportError("hyperparameter search requires optuna: pip install softlook[tune]") from error
 
-AT_FIRST = 5
-"""Trials that are never broken off: there is no median yet."""
-GRACE = 5
-"""Epochs that every trial is given."""
-MOST_OF_IT = 0.25
-"""The share of the time that is left which a trial may take, unless there are fewer to come."""
-NAME = "settings"
+STARTUP_TRIALS = 5
+"""Trials that are never pruned."""
+WARMUP_EPOCHS = 5
+"""Epochs before a trial may be pruned."""
+MAX_TIME_FRACTION = 0.25
+"""Fraction of the remaining time that one trial may take, unless fewer trials are left."""
+STUDY_NAME = "hyperparameters"
+TrialOutcome = Literal["complete", "pruned", "failed"]
 
 
 @dataclass(frozen=True)
-class Tried:
-    """What came of a trial."""
+class TrialResult:
+    """The result of a trial."""
 
     number: int
-    settings: dict[str, Any]
-    state: Literal["complete", "broken off", "failed"]
-    worth: float | None
-    """Minus the loss of what is held out, or its score, whichever is watched: more is better."""
+    params: dict[str, Any]
+    state: TrialOutcome
+    value: float | None
+    """Minus the validation loss, or the validation score, whichever is monitored: higher is better."""
     loss: float | None
     score: float | None
     epochs: int
     seconds: float
-    why: str = ""
-    """What went wrong, of one that failed."""
+    error: str = ""
+    """Of a failed trial."""
     is_best: bool = False
 
 
-class BrokenOff(Exception):  # noqa: N818  (it is no error)
-    """A trial fell behind."""
+class TrialPruned(Exception):  # noqa: N818  (not an error)
+    """A trial was pruned."""
 
 
 @dataclass
-class Search:
-    """Trials over one estimator and one table. With a `journal`, a later one goes on where this one stopped."""
+class HyperparameterSearch:
+    """Trials of an estimator. With a `journal` file, a later search resumes this one."""
 
     estimator: TableEstimator
     space: Space | None = None
     journal: Path | None = None
     best: TableEstimator | None = field(default=None, init=False)
-    """The best one, fitted, where it was fitted here."""
+    """The best estimator, if it was fitted by this object."""
 
     def __post_init__(self) -> None:
-        self.recipe = chosen(
-            self.estimator.family, self.estimator.recipe, told := self.estimator.get_params(deep=False)
-        )
-        self.begun = self.estimator._begun()
-        self.space = fitting(self.space or _space_of(self.estimator, self.recipe), told, self.recipe)
+        given = self.estimator.get_params(deep=False)
+        self.hparams = select_hyperparameters(self.estimator.family, self.estimator.preset, given)
+        self.pretrained = self.estimator._get_pretrained()
+        self.space = restrict_space(self.space or _default_space(self.estimator, self.hparams), given, self.hparams)
         if not self.space:
-            raise ConfigError("every setting is told already: there is nothing to search for")
-        self.study = _study(self.journal)
+            raise ConfigError("all hyperparameters are given: there is nothing to search for")
+        self.study = _create_study(self.journal)
         if "seed" not in self.study.user_attrs:
             own = self.estimator.random_state
-            seed = own if isinstance(own, int) else seed_from(own)
-            self.study.set_user_attr("seed", seed)
+            self.study.set_user_attr("seed", own if isinstance(own, int) else seed_from_random_state(own))
         self.seed: int = self.study.user_attrs["seed"]
-        """All trials have the same, so that all hold out the same rows."""
-        self._pick_up()
+        """The same in all trials, so that all have the same validation rows."""
+        self._requeue_interrupted()
 
-    def go(
+    def run(
         self,
         X: Any,
         y: Any,
         *,
         sample_weight: Any = None,
-        validation: tuple[Any, Any] | None = None,
+        eval_set: tuple[Any, Any] | None = None,
         trials: int = 20,
-        minutes: float | None = None,
-    ) -> Iterator[Tried]:
-        """Trials until there are so many, or time is up; each is told of when it has ended."""
-        if not self.study.trials:  # the recipe as it is comes first
-            self.study.enqueue_trial(usual(self.space or {}, self._settled(y)))
-        while (ended := len(self._ended())) < trials and (left := self._left(minutes)) > 0:
-            sampler = optuna.samplers.TPESampler(seed=seed_of(self.seed, len(self.study.trials)))
-            self.study.sampler = sampler
+        max_minutes: float | None = None,
+    ) -> Iterator[TrialResult]:
+        """Run trials until there are `trials` of them, or time is up; yields each result."""
+        if not self.study.trials:  # the preset itself is the first trial
+            self.study.enqueue_trial(default_params(self.space or {}, self._default_hyperparameters(y)))
+        while (finished := len(self._finished())) < trials and (left := self._seconds_left(max_minutes)) > 0:
+            self.study.sampler = optuna.samplers.TPESampler(seed=derive_seed(self.seed, len(self.study.trials)))
             trial = self.study.ask()
-            left *= max(1 / (trials - ended), MOST_OF_IT)
-            yield self._try(trial, left, lambda model, watch: model._fit(X, y, sample_weight, validation, watch))
+            left *= max(1 / (trials - finished), MAX_TIME_FRACTION)
+            yield self._run_trial(trial, left, lambda model, loop: model._fit(X, y, sample_weight, eval_set, loop))
 
-    def _settled(self, y: Any) -> Recipe:
-        """The recipe as it would be without a search."""
-        if self.begun is not None:
-            return self.estimator._after(self.begun, self.recipe)
-        rows = len(y) if hasattr(y, "__len__") and not isinstance(y, str) else SMALL_TABLE
-        setting = Setting(rows=rows, tokens=1, device="any", amounts=not is_classifier(self.estimator))
-        return settled(self.recipe, setting)
+    def best_params(self) -> dict[str, Any]:
+        """The parameters of the best trial so far."""
+        return self._best_trial().user_attrs["params"]
 
-    def settings(self) -> dict[str, Any]:
-        """Of the best trial so far."""
-        return self._best_trial().user_attrs["settings"]
-
-    def fitted(self, X: Any, y: Any, **more: Any) -> TableEstimator:
-        """The best one; it is fitted again, where that was done by another search."""
+    def best_estimator(self, X: Any, y: Any, *, sample_weight: Any = None, eval_set: Any = None) -> TableEstimator:
+        """The best estimator; fitted again if another search found it."""
         if self.best is None:
-            self.best = self._candidate(self.settings())
-            self.best._fit(X, y, more.get("sample_weight"), more.get("validation"))
+            self.best = self._candidate(self.best_params())
+            self.best._fit(X, y, sample_weight, eval_set)
         return self.best
 
-    def tried(self) -> list[Tried]:
-        """All trials that have ended."""
-        return [_told(trial) for trial in self._ended()]
+    def results(self) -> list[TrialResult]:
+        """All finished trials."""
+        return [_to_result(trial) for trial in self._finished()]
 
-    def _try(self, trial: Trial, left: float, fit: Callable[[TableEstimator, Any], None]) -> Tried:
-        settings = drawn(self.space or {}, trial, self.recipe)
-        trial.set_user_attr("settings", settings)
-        model, began, watching = self._candidate(settings), time.monotonic(), _Watching(trial)
+    def _default_hyperparameters(self, y: Any) -> Hyperparameters:
+        """The hyperparameters without a search."""
+        if self.pretrained is not None:
+            return self.estimator._finetuning_hyperparameters(self.pretrained, self.hparams)
+        rows = len(y) if hasattr(y, "__len__") and not isinstance(y, str) else SMALL_TABLE_ROWS
+        is_regression = not is_classifier(self.estimator)
+        context = TrainingContext(rows=rows, tokens=1, device="any", is_regression=is_regression)
+        return resolve_hyperparameters(self.hparams, context)
+
+    def _run_trial(self, trial: Trial, seconds: float, fit: Callable[[TableEstimator, Any], None]) -> TrialResult:
+        params = sample_params(self.space or {}, trial, self.hparams)
+        trial.set_user_attr("params", params)
+        model, started, monitor = self._candidate(params), time.monotonic(), _TrialMonitor(trial)
         own = self.estimator.time_limit
-        model.time_limit = None if math.isinf(left) and own is None else min(left, own or math.inf)
-        state, why = TrialState.COMPLETE, ""
+        model.time_limit = None if math.isinf(seconds) and own is None else min(seconds, own or math.inf)
+        state, message = TrialState.COMPLETE, ""
         try:
-            fit(model, watching)
-        except BrokenOff:
+            fit(model, monitor)
+        except TrialPruned:
             state = TrialState.PRUNED
-        except (TrainingError, torch.OutOfMemoryError) as fault:
-            state, why = TrialState.FAIL, str(fault)
-        best = max(watching.looks, key=watching.worth, default={})
-        facts = {"loss": best.get("held_out_loss"), "score": best.get("held_out_score"), "why": why[:200]}
-        for name, value in (facts | {"epochs": watching.epochs, "seconds": time.monotonic() - began}).items():
+        except (TrainingError, torch.OutOfMemoryError) as error:
+            state, message = TrialState.FAIL, str(error)
+        best = max(monitor.evaluations, key=monitor.value, default={})
+        facts = {"loss": best.get("val_loss"), "score": best.get("val_score"), "error": message[:200]}
+        for name, value in (facts | {"epochs": monitor.epochs, "seconds": time.monotonic() - started}).items():
             trial.set_user_attr(name, value)
-        is_done = state == TrialState.COMPLETE
-        self.study.tell(trial, watching.worth(best) if is_done else None, state=state)
-        is_best = is_done and self._best_trial().number == trial.number
+        is_complete = state == TrialState.COMPLETE
+        self.study.tell(trial, monitor.value(best) if is_complete else None, state=state)
+        is_best = is_complete and self._best_trial().number == trial.number
         if is_best:
             model.time_limit = own
             self.best = model
-        return _told(self.study.trials[trial.number], is_best=is_best)
+        return _to_result(self.study.trials[trial.number], is_best=is_best)
 
-    def _candidate(self, settings: dict[str, Any]) -> TableEstimator:
-        made: Any = clone(self.estimator)
-        self.estimator._carry(made)
-        return made.set_params(**settings, random_state=self.seed)
+    def _candidate(self, params: dict[str, Any]) -> TableEstimator:
+        candidate: Any = clone(self.estimator)
+        self.estimator._copy_pretrained(candidate)
+        return candidate.set_params(**params, random_state=self.seed)
 
     def _best_trial(self) -> FrozenTrial:
         if not any(trial.state == TrialState.COMPLETE for trial in self.study.trials):
-            raise TrainingError("not one trial came to an end. Give the search more time, or smaller models.")
+            raise TrainingError("no trial was completed. Give the search more time, or smaller models.")
         return self.study.best_trial
 
-    def _ended(self) -> list[FrozenTrial]:
+    def _finished(self) -> list[FrozenTrial]:
         return [trial for trial in self.study.trials if trial.state.is_finished() and "seconds" in trial.user_attrs]
 
-    def _left(self, minutes: float | None) -> float:
-        spent = sum(trial.user_attrs["seconds"] for trial in self._ended())
-        return math.inf if minutes is None else 60 * minutes - spent
+    def _seconds_left(self, max_minutes: float | None) -> float:
+        spent = sum(trial.user_attrs["seconds"] for trial in self._finished())
+        return math.inf if max_minutes is None else 60 * max_minutes - spent
 
-    def _pick_up(self) -> None:
-        """A trial that was cut off comes again."""
+    def _requeue_interrupted(self) -> None:
+        """Repeat trials that were interrupted."""
         for trial in self.study.trials:
             if trial.state == TrialState.RUNNING:
                 self.study.tell(trial.number, state=TrialState.FAIL)
@@ -189,82 +188,82 @@ def tune(
     y: Any,
     *,
     sample_weight: Any = None,
-    validation: tuple[Any, Any] | None = None,
+    eval_set: tuple[Any, Any] | None = None,
     trials: int = 20,
-    minutes: float | None = None,
+    max_minutes: float | None = None,
     space: Space | None = None,
-    tell: Callable[[Tried], None] | None = None,
+    callback: Callable[[TrialResult], None] | None = None,
 ) -> Any:
-    """The estimator fitted with the best settings of so many trials; the one that came stays as it is.
+    """Search for hyperparameters; returns a fitted copy of the estimator with the best ones.
 
-    What the estimator was told stays; the rest is searched for in the space of its recipe
-    (`softlook.tabular.search_spaces`), the recipe's own settings first. The best is the best on what is held out: rows
-    for a test must be other ones.
+    Parameters that are set stay; the others are searched for in the space of the model
+    (`softlook.tabular.search_spaces`), the preset's own values first. The best trial is that of the best validation
+    metric: a test set must be separate.
 
-    After `pretrain` all trials begin with what that learned. Its sizes stay, and learning rates are lower.
+    After `pretrain` all trials start from the pretrained weights. Their sizes are fixed, and learning rates are lower.
 
-    >>> from softlook.tabular import FTTransformerClassifier
+    >>> from softlook.tabular import TableTransformerClassifier
     >>> X, y = [[0.1, "a"], [0.9, "b"]] * 30, ["low", "high"] * 30
-    >>> small = FTTransformerClassifier(dim=16, depth=1, heads=2, members=1, epochs=8, random_state=0)
+    >>> small = TableTransformerClassifier(dim=16, depth=1, heads=2, n_members=1, epochs=8, random_state=0)
     >>> best = tune(small, X, y, trials=2)
     >>> best.dim, best.lr is None, best.predict(X).shape
     (16, False, (60,))
     """
     if trials < 1:
-        raise ConfigError(f"trials is a whole number from 1 up; {trials!r} came")
-    search = Search(estimator, space)
-    rows = {"sample_weight": sample_weight, "validation": validation}
-    for tried in search.go(X, y, **rows, trials=trials, minutes=minutes):
-        if tell is not None:
-            tell(tried)
-    return search.fitted(X, y, **rows)
+        raise ConfigError(f"trials: expected an integer >= 1; got {trials!r}")
+    search = HyperparameterSearch(estimator, space)
+    rows = {"sample_weight": sample_weight, "eval_set": eval_set}
+    for result in search.run(X, y, **rows, trials=trials, max_minutes=max_minutes):
+        if callback is not None:
+            callback(result)
+    return search.best_estimator(X, y, **rows)
 
 
-class _Watching:
-    """Has a learner learn, and breaks it off where it falls behind."""
+class _TrialMonitor:
+    """Runs a trainer, reports to optuna, and raises TrialPruned."""
 
     def __init__(self, trial: Trial) -> None:
-        self.trial, self.epochs, self.looks = trial, 0, list[Epoch]()
+        self.trial, self.epochs, self.evaluations = trial, 0, list[Epoch]()
 
-    def __call__(self, learner: Learner, limits: Limits) -> list[Epoch]:
-        if learner.held is None:
+    def __call__(self, trainer: TableTrainer, budget: TimeBudget) -> list[Epoch]:
+        if not trainer.has_validation:
             raise ConfigError(
-                f"nothing is held out to choose by. Give more rows (after pretrain, {FEW_LABELS:,} or more), "
-                "validation_share, or validation=(X, y)"
+                f"there are no validation rows to choose by. Give more rows (after pretrain, {FEW_LABELS:,} or more), "
+                "validation_fraction, or eval_set=(X, y)"
             )
-        self.by_score = learner.watches_score()
-        if learner.kept:
-            self._look_back(learner)
-        return learner.learn(limits, self._look)
+        self.by_score = trainer.monitors_score()
+        if trainer.best_state:
+            self._evaluate_probe(trainer)
+        return trainer.train(budget, self._report)
 
-    def _look_back(self, learner: Learner) -> None:
-        """After `pretrain` straight lines were learned first: where nothing is better, it is they that stay."""
-        look, waited = Epoch(epoch=0), learner.waited
-        learner.look(look)
-        learner.waited = waited  # it was looked at once already
-        self.looks.append(look)
+    def _evaluate_probe(self, trainer: TableTrainer) -> None:
+        """After `pretrain` the linear probe was fitted first: it stays if nothing is better."""
+        epoch, bad_evals = Epoch(epoch=0), trainer.bad_evals
+        trainer.evaluate(epoch)
+        trainer.bad_evals = bad_evals  # it was evaluated once already
+        self.evaluations.append(epoch)
 
-    def worth(self, look: Epoch) -> float:
-        """More is better."""
-        return look["held_out_score"] if self.by_score else -look["held_out_loss"]
+    def value(self, epoch: Epoch) -> float:
+        """Higher is better."""
+        return epoch["val_score"] if self.by_score else -epoch["val_loss"]
 
-    def _look(self, epoch: Epoch) -> None:
+    def _report(self, epoch: Epoch) -> None:
         self.epochs = epoch["epoch"]
-        if "held_out_loss" in epoch:
-            self.looks.append(epoch)
-            self.trial.report(self.worth(epoch), epoch["epoch"])
+        if "val_loss" in epoch:
+            self.evaluations.append(epoch)
+            self.trial.report(self.value(epoch), epoch["epoch"])
             if self.trial.should_prune():
-                raise BrokenOff
+                raise TrialPruned
 
 
-def _study(journal: Path | None) -> optuna.Study:
+def _create_study(journal: Path | None) -> optuna.Study:
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         return optuna.create_study(
             storage=None if journal is None else JournalStorage(JournalFileBackend(str(journal))),
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=AT_FIRST, n_warmup_steps=GRACE),
-            study_name=NAME,
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=WARMUP_EPOCHS),
+            study_name=STUDY_NAME,
             direction="maximize",
             load_if_exists=True,
         )
@@ -272,29 +271,29 @@ def _study(journal: Path | None) -> optuna.Study:
         optuna.logging.set_verbosity(before)
 
 
-def _space_of(estimator: TableEstimator, recipe: Recipe) -> Space:
-    is_ours = recipe.model == "TableTransformer" or not recipe.normed
-    space = SPACES[estimator.family]["ours" if is_ours else "paper"]
-    if estimator._begun() is None:
+def _default_space(estimator: TableEstimator, hparams: Hyperparameters) -> Space:
+    space = space_for(hparams)
+    if estimator._get_pretrained() is None:
         return space
-    rate: Any = space["lr"]
-    slower = replace(rate, low=rate.low * SLOWER, high=rate.high * SLOWER)
-    return {name: chosen for name, chosen in space.items() if name not in (*SHAPE, *OPEN, FACTOR)} | {"lr": slower}
+    lr: Any = space["lr"]
+    lower = replace(lr, low=lr.low * FINETUNE_LR_FACTOR, high=lr.high * FINETUNE_LR_FACTOR)
+    return {name: one for name, one in space.items() if name not in (*ARCHITECTURE, *AUTO_SIZES, FACTOR)} | {
+        "lr": lower
+    }
 
 
-def _told(trial: FrozenTrial, *, is_best: bool = False) -> Tried:
-    states: dict[TrialState, Literal["complete", "broken off"]]
-    states = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "broken off"}
+def _to_result(trial: FrozenTrial, *, is_best: bool = False) -> TrialResult:
+    states: dict[TrialState, TrialOutcome] = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned"}
     facts = trial.user_attrs
-    return Tried(
+    return TrialResult(
         trial.number,
-        facts["settings"],
+        facts["params"],
         states.get(trial.state, "failed"),
         trial.value if trial.state == TrialState.COMPLETE else None,
         facts["loss"],
         facts["score"],
         facts["epochs"],
         facts["seconds"],
-        facts["why"],
+        facts["error"],
         is_best,
     )

@@ -1,4 +1,4 @@
-"""Records in, ids out, and back again."""
+"""Tokenizers: text to ids and back."""
 
-from softlook.tokens.text import TextTokenizer as TextTokenizer
+from softlook.tokens.tokenizer import TextTokenizer as TextTokenizer
 from softlook.tokens.training import train_tokenizer as train_tokenizer

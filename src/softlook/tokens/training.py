@@ -1,43 +1,43 @@
-"""Tokenizers made on the spot from one's own text."""
+"""Tokenizer training: BPE, characters, bytes, words."""
 
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from softlook.tokens.special import SPECIAL, UNKNOWN
+from softlook.tokens.special_tokens import SPECIAL_TOKENS, UNK
 
-Kind = Literal["bpe", "characters", "bytes", "words"]
-LARGEST_CHARACTER_SET = 20_000
-"""Different characters that a tokenizer of characters may have."""
+TokenizerModel = Literal["bpe", "characters", "bytes", "words"]
+MAX_CHARACTERS = 20_000
+"""Different characters of a character tokenizer."""
 
 
-def train_tokenizer(texts: Iterable[str], *, kind: Kind = "bpe", vocab: int = 8000) -> Tokenizer:
-    """A tokenizer for these texts: pieces of words that occur often (bpe), single characters, bytes, or whole words.
+def train_tokenizer(texts: Iterable[str], *, model_type: TokenizerModel = "bpe", vocab_size: int = 8000) -> Tokenizer:
+    """Train a tokenizer: byte-level BPE, single characters, bytes, or whole words.
 
-    `vocab` is the most tokens it may have, those that stand for no text included; it has fewer where the texts are few.
-    "bpe" and "bytes" can write anything; "characters" knows those it has seen, and "words" too, in small letters.
+    `vocab_size` is the maximum, special tokens included; few texts give fewer tokens. "bpe" and "bytes" encode any
+    text; "characters" and "words" (lowercased) map what they have not seen to the unknown token.
 
-    >>> tokenizer = train_tokenizer(["she sells sea shells"] * 3, vocab=300)
+    >>> tokenizer = train_tokenizer(["she sells sea shells"] * 3, vocab_size=300)
     >>> tokenizer.decode(tokenizer.encode("she sells shells").ids)
     'she sells shells'
     """
-    makers = {"bpe": _pieces, "characters": _characters, "bytes": _bytes, "words": _words}
-    if kind not in makers:
-        raise ValueError(f"a tokenizer is one of {', '.join(makers)}; {kind!r} came")
-    return makers[kind](iter(texts), vocab)
+    train = {"bpe": _train_bpe, "characters": _train_characters, "bytes": _make_bytes, "words": _train_words}
+    if model_type not in train:
+        raise ValueError(f"model_type: expected one of {', '.join(train)}, got {model_type!r}")
+    return train[model_type](iter(texts), vocab_size)
 
 
-def _pieces(texts: Iterator[str], vocab: int) -> Tokenizer:
+def _train_bpe(texts: Iterator[str], vocab_size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
-    # A first word is the same word as one behind a space; the space is taken off again at the end.
+    # The prepended space makes the first word the same token as one after a space; decoding strips it.
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=max(vocab, len(alphabet) + len(SPECIAL)),
-        special_tokens=list(SPECIAL),
+        vocab_size=max(vocab_size, len(alphabet) + len(SPECIAL_TOKENS)),
+        special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=alphabet,
         show_progress=False,
         max_token_length=32,
@@ -46,35 +46,35 @@ def _pieces(texts: Iterator[str], vocab: int) -> Tokenizer:
     return tokenizer
 
 
-def _bytes(texts: Iterator[str], vocab: int) -> Tokenizer:
+def _make_bytes(texts: Iterator[str], vocab_size: int) -> Tokenizer:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    ids = {token: number for number, token in enumerate((*SPECIAL, *alphabet))}
+    ids = {token: id for id, token in enumerate((*SPECIAL_TOKENS, *alphabet))}
     tokenizer = Tokenizer(models.BPE(ids, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
 
 
-def _characters(texts: Iterator[str], vocab: int) -> Tokenizer:
+def _train_characters(texts: Iterator[str], vocab_size: int) -> Tokenizer:
     counts: dict[str, int] = {}
     for text in texts:
         for character in text:
             counts[character] = counts.get(character, 0) + 1
-    kept = sorted(counts, key=lambda character: (-counts[character], character))[:LARGEST_CHARACTER_SET]
-    ids = {token: number for number, token in enumerate((*SPECIAL, *sorted(kept)))}
-    tokenizer = Tokenizer(models.BPE(ids, [], unk_token=UNKNOWN))
+    kept = sorted(counts, key=lambda character: (-counts[character], character))[:MAX_CHARACTERS]
+    ids = {token: id for id, token in enumerate((*SPECIAL_TOKENS, *sorted(kept)))}
+    tokenizer = Tokenizer(models.BPE(ids, [], unk_token=UNK))
     tokenizer.decoder = decoders.Fuse()
-    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
 
 
-def _words(texts: Iterator[str], vocab: int) -> Tokenizer:
-    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+def _train_words(texts: Iterator[str], vocab_size: int) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordLevel(unk_token=UNK))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     trainer = trainers.WordLevelTrainer(
-        vocab_size=max(vocab, len(SPECIAL) + 1), special_tokens=list(SPECIAL), show_progress=False
+        vocab_size=max(vocab_size, len(SPECIAL_TOKENS) + 1), special_tokens=list(SPECIAL_TOKENS), show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer

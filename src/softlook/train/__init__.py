@@ -1,25 +1,31 @@
-"""Batches in, a trained model out. What is learned from, and what is learned, is handed in.
+"""Training: batches and an objective in, a trained model out.
 
-A name is fetched when it is first asked for, so that settings can be shown without waiting for torch.
+Names are imported lazily, so that settings can be shown without loading torch.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from softlook.train.batches import Place as Place
-    from softlook.train.batches import Shuffled as Shuffled
-    from softlook.train.loop import fit as fit
-    from softlook.train.settings import Optim as Optim
-    from softlook.train.settings import Training as Training
-    from softlook.train.step import Loss as Loss
+    from softlook.train.batching.batches import DataCursor as DataCursor
+    from softlook.train.batching.batches import LengthBucketedBatches as LengthBucketedBatches
+    from softlook.train.config import OptimizerConfig as OptimizerConfig
+    from softlook.train.config import TrainingConfig as TrainingConfig
+    from softlook.train.train_step import Loss as Loss
+    from softlook.train.trainer import fit as fit
 
-HOMES = {"Place": "batches", "Shuffled": "batches", "fit": "loop", "Optim": "settings", "Training": "settings"}
-HOMES |= {"Loss": "step"}
-"""Where each public name lives."""
+MODULES = {
+    "DataCursor": "batching.batches",
+    "LengthBucketedBatches": "batching.batches",
+    "Loss": "train_step",
+    "OptimizerConfig": "config",
+    "TrainingConfig": "config",
+    "fit": "trainer",
+}
+"""The module of each public name."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in HOMES:
+    if name not in MODULES:
         raise AttributeError(f"module 'softlook.train' has no attribute {name!r}")
-    return getattr(import_module(f"softlook.train.{HOMES[name]}"), name)
+    return getattr(import_module(f"softlook.train.{MODULES[name]}"), name)

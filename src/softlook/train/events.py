@@ -1,18 +1,19 @@
-"""What happens during a run, as plain values, and who listens."""
+"""Training events, callbacks and the event log."""
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from softlook.weights.folders import told
+from softlook.weights.atomic_folder import disk_errors
 
 
 @dataclass(frozen=True)
 class Started:
-    """A run begins, or goes on from a checkpoint."""
+    """A run starts, or resumes from a checkpoint."""
 
     step: int
     steps: int
@@ -20,44 +21,44 @@ class Started:
     precision: str
     parameters: int
     limit: float | None = None
-    """Seconds after which it ends, where the clock decides."""
+    """Time limit in seconds."""
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A few updates were made."""
+class StepLogged:
+    """Training metrics, every `log_every` steps."""
 
     step: int
     loss: float
-    """The mean over the targets since the last word."""
+    """Mean over the targets since the previous log line."""
     lr: float
-    gradient: float
+    grad_norm: float
     tokens_per_second: float
     seconds: float
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """An update gave no numbers and was left out."""
+class StepSkipped:
+    """A step gave NaN or infinity and was not applied."""
 
     step: int
     loss: float
-    gradient: float
-    place: tuple[int, int]
+    grad_norm: float
+    cursor: tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Halved:
-    """The memory was full: from now on batches are worked through in smaller pieces. What is learned stays the same."""
+class BatchSplit:
+    """Out of memory: from now on batches are split into more micro-batches. The result stays the same."""
 
     step: int
-    parts: int
-    """How many pieces each batch is cut into now."""
+    micro_batches: int
+    """Per batch."""
 
 
 @dataclass(frozen=True)
 class Warned:
-    """Something is not as it should be, and the run goes on."""
+    """A warning; the run continues."""
 
     step: int
     message: str
@@ -65,7 +66,7 @@ class Warned:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The held-out data were looked at."""
+    """An evaluation on held-out data."""
 
     step: int
     scores: dict[str, float]
@@ -74,7 +75,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What the model says now, beside what it should."""
+    """Outputs of the model next to the references."""
 
     step: int
     samples: list[dict[str, str]]
@@ -82,7 +83,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint is on disk."""
+    """A checkpoint was written."""
 
     step: int
     path: str
@@ -90,40 +91,78 @@ class Saved:
 
 @dataclass(frozen=True)
 class Finished:
-    """The run is over, or was asked to stop: then the same call goes on from the checkpoint."""
+    """The run ended, or was stopped: then the same call resumes from the checkpoint."""
 
     step: int
     reason: str
     seconds: float
     complete: bool = True
-    """False where there is something left to do."""
+    """False if the run was stopped early by a signal."""
     signal: str | None = None
-    """SIGINT, SIGTERM or SIGHUP, if one of them asked for it."""
+    """SIGINT, SIGTERM or SIGHUP, if one of them stopped it."""
     checkpoint: str | None = None
     """The best one."""
 
 
-Event = Started | Trained | Skipped | Halved | Warned | Evaluated | Sampled | Saved | Finished
-Listener = Callable[[Event], None]
+Event = Started | StepLogged | StepSkipped | BatchSplit | Warned | Evaluated | Sampled | Saved | Finished
+Callback = Callable[[Event], None]
+"""Called with every event of a run."""
+
+
+class MetricWindow:
+    """Loss, targets and speed since the previous log line."""
+
+    def __init__(self, state: tuple[float, int] = (0.0, 0)) -> None:
+        self._reset(*state)
+
+    def _reset(self, total_loss: float = 0.0, targets: int = 0) -> None:
+        self.total_loss, self.targets = total_loss, targets
+        self.restored_targets, self.started_at = targets, time.monotonic()
+
+    @property
+    def state(self) -> tuple[float, int]:
+        """Summed loss and targets so far. Kept in checkpoints, so that a resumed run logs the same losses."""
+        return self.total_loss, self.targets
+
+    def add(self, loss: float, targets: int) -> None:
+        """Add a step: its mean loss over `targets` targets."""
+        self.total_loss += loss * targets
+        self.targets += targets
+
+    def flush(self, step: int, *, lr: float, grad_norm: float, seconds: float) -> StepLogged:
+        """The log line of this window; starts the next one."""
+        loss = self.total_loss / max(self.targets, 1)
+        speed = (self.targets - self.restored_targets) / max(time.monotonic() - self.started_at, 1e-9)
+        self._reset()
+        return StepLogged(step, loss, lr, grad_norm, speed, seconds)
+
+
+def event_name(event: type) -> str:
+    """The name of an event in the log.
+
+    >>> event_name(StepLogged)
+    'step_logged'
+    """
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()
 
 
 class EventLog:
-    """Every event as one line of JSON, on disk as soon as it happened."""
+    """Callback that appends every event to a JSON Lines file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         if path.is_file() and path.read_bytes()[-1:] != b"\n":
-            with path.open("ab") as file:  # the last line was cut off by a crash; the next one is not to suffer for it
+            with path.open("ab") as file:  # a crash cut off the last line: end it, so that the next one is readable
                 file.write(b"\n")
 
     def __call__(self, event: Event) -> None:
-        line: dict[str, Any] = {"event": type(event).__name__.lower(), "time": round(time.time(), 3), **asdict(event)}
-        with told("write", self.path), self.path.open("a", encoding="utf-8") as file:
+        line: dict[str, Any] = {"event": event_name(type(event)), "time": round(time.time(), 3), **asdict(event)}
+        with disk_errors("write", self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """The story of a run as it is now: without a line that was cut off, and without steps that had to be done again."""
+    """The events of a run, without incomplete lines and without steps repeated after resuming."""
     events: list[dict[str, Any]] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
@@ -132,14 +171,15 @@ def read_events(path: Path) -> list[dict[str, Any]]:
             continue
         if not isinstance(event, dict) or not isinstance(event.get("step"), int):
             continue
-        if event.get("event") == "started":
+        if event.get("event") == event_name(Started):
             events = [earlier for earlier in events if earlier["step"] <= event["step"]]
         events.append(event)
     return events
 
 
-def scores_at(path: Path, step: int) -> dict[str, float]:
-    """What the look at this step found, whichever process of the run looked; nothing where nobody did."""
-    looks = read_events(path) if path.is_file() else []
-    found = [event["scores"] for event in looks if event["event"] == "evaluated" and event["step"] == step]
-    return found[-1] if found else {}
+def read_scores(path: Path, step: int) -> dict[str, float]:
+    """The scores of the last evaluation at `step`; empty if there was none."""
+    events = read_events(path) if path.is_file() else []
+    evaluated = event_name(Evaluated)
+    scores = [event["scores"] for event in events if event["event"] == evaluated and event["step"] == step]
+    return scores[-1] if scores else {}

@@ -1,4 +1,4 @@
-"""What is to be learned from a batch: each objective is a function (model, batch) -> the sum over its targets."""
+"""Training objectives: functions (model, batch) -> summed loss."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,125 +8,123 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from softlook.base.errors import ConfigError
-from softlook.losses import NOTHING
+from softlook.base.sequences import supported_token_types as supported_token_types
+from softlook.losses import IGNORE_INDEX
 from softlook.ops import masks
-from softlook.train.examples import Gaps, Labels, Pairs, Rows
-from softlook.train.run import Evaluate
-from softlook.train.step import Loss, Objective
-from softlook.train.tensors import each, there
+from softlook.train.batching.batch_tree import to_device, tree_map
+from softlook.train.batching.collate import ClassificationBatch, MaskedLMBatch, PackedBatch, Seq2SeqBatch
+from softlook.train.train_step import Loss, Objective
+from softlook.train.trainer import EvaluateFn
 
 
-def translation(smoothing: float = 0.1, agree: float = 0.0) -> Objective:
-    """Say the target, word by word, with the right words so far as the beginning.
+def translation(label_smoothing: float = 0.1, rdrop_alpha: float = 0.0) -> Objective:
+    """Cross entropy of the target tokens given the source (teacher forcing).
 
-    With `agree` above 0 each batch is read twice, with other units dropped, and that is how much the two are asked to
-    say the same: R-Drop (Liang et al., 2021), which gives it 5.
+    `rdrop_alpha` > 0 adds R-Drop (Liang et al., 2021; there 5): each batch is computed twice with different dropout,
+    and the symmetric KL divergence of the two outputs is added to the loss with this weight.
     """
 
-    def scores(model: nn.Module, batch: Pairs) -> Tensor:
-        return model(batch.source, batch.said, source_present=unless_all(batch.source_present))
+    def logits(model: nn.Module, batch: Seq2SeqBatch) -> Tensor:
+        return model(batch.source, batch.decoder_input, source_padding_mask=mask_if_padded(batch.source_mask))
 
-    return asking(scores, smoothing, agree)
-
-
-def asking(scores: Callable[[nn.Module, Any], Tensor], smoothing: float, agree: float) -> Objective:
-    """How surprising what is wanted is, by the scores of each class or word; with `agree`, by two opinions of them."""
-
-    def once(model: nn.Module, batch: Any) -> Loss:
-        return surprise(scores(model, batch), batch.wanted, smoothing)
-
-    def twice(model: nn.Module, batch: Any) -> Loss:
-        both = scores(model, each(batch, lambda tensor: torch.cat([tensor, tensor])))
-        said = surprise(both, torch.cat([batch.wanted, batch.wanted]), smoothing)
-        (one, other), asked = both.chunk(2), batch.wanted != NOTHING
-        return Loss(said.total / 2 + agree / 2 * disagreement(one, other, asked), asked.sum())
-
-    return twice if agree else once
+    return cross_entropy_objective(logits, label_smoothing, rdrop_alpha)
 
 
-def disagreement(one: Tensor, other: Tensor, asked: Tensor) -> Tensor:
-    """How far two opinions are apart, summed over the places where something is asked: half the sum of both ways'
-    Kullback-Leibler divergence.
+def cross_entropy_objective(
+    logits: Callable[[nn.Module, Any], Tensor], label_smoothing: float, rdrop_alpha: float
+) -> Objective:
+    """Cross entropy of `batch.labels` under `logits(model, batch)`, with R-Drop if `rdrop_alpha` > 0."""
 
-    >>> opinion = torch.randn(1, 3, 5)
-    >>> disagreement(opinion, opinion, torch.ones(1, 3, dtype=torch.bool))
+    def plain(model: nn.Module, batch: Any) -> Loss:
+        return cross_entropy_sum(logits(model, batch), batch.labels, label_smoothing)
+
+    def rdrop(model: nn.Module, batch: Any) -> Loss:
+        both = logits(model, tree_map(batch, lambda tensor: torch.cat([tensor, tensor])))
+        loss = cross_entropy_sum(both, torch.cat([batch.labels, batch.labels]), label_smoothing)
+        (first, second), has_label = both.chunk(2), batch.labels != IGNORE_INDEX
+        return Loss(loss.total / 2 + rdrop_alpha / 2 * symmetric_kl(first, second, has_label), has_label.sum())
+
+    return rdrop if rdrop_alpha else plain
+
+
+def symmetric_kl(first: Tensor, second: Tensor, selected: Tensor) -> Tensor:
+    """Half the sum of the KL divergences in both directions, summed over the `selected` positions.
+
+    >>> logits = torch.randn(1, 3, 5)
+    >>> symmetric_kl(logits, logits, torch.ones(1, 3, dtype=torch.bool))
     tensor(0.)
     """
-    one, other = (precise(scores)[asked].log_softmax(-1) for scores in (one, other))
-    return ((one.exp() - other.exp()) * (one - other)).sum() / 2
+    first, second = (upcast(logits)[selected].log_softmax(-1) for logits in (first, second))
+    return ((first.exp() - second.exp()) * (first - second)).sum() / 2
 
 
-def language(smoothing: float = 0.0) -> Objective:
-    """Say what comes next. Documents that share a row do not see each other."""
+def causal_lm(label_smoothing: float = 0.0) -> Objective:
+    """Next-token cross entropy on packed rows. Documents of one row do not attend to each other."""
 
-    def loss(model: nn.Module, batch: Rows) -> Loss:
+    def loss(model: nn.Module, batch: PackedBatch) -> Loss:
         if getattr(model, "mode", "") == "encoder-only":
-            raise ConfigError("this model looks both ways and sees the word it is to predict: make it causal=True")
-        apart = masks.documents(batch.documents)
-        return surprise(model(batch.ids, mask=apart, positions=batch.positions), batch.wanted, smoothing)
+            raise ConfigError("this model is bidirectional and sees the token to predict: build it with causal=True")
+        mask = masks.documents(batch.document_ids)
+        return cross_entropy_sum(model(batch.ids, mask=mask, positions=batch.positions), batch.labels, label_smoothing)
 
     return loss
 
 
-def filling(model: nn.Module, batch: Gaps) -> Loss:
-    """Say which words are hidden; and, where a model has that head, whether the second sentence followed the first."""
-    scores: Any = model(batch.ids, present=unless_all(batch.present), segments=known_segments(model, batch.segments))
-    if isinstance(scores, Tensor):
-        return surprise(scores, batch.wanted)
-    words = surprise(scores.words, batch.wanted)
-    # Whether the second sentence followed weighs as much as all the words hidden in its row: both means count alike, as
-    # in BERT, and rows add up however they are parted into batches.
-    hidden = (batch.wanted != NOTHING).sum(1)
-    follows = F.cross_entropy(precise(scores.next), batch.follows, ignore_index=NOTHING, reduction="none")
-    return Loss(words.total + (follows * hidden).sum(), words.count)
+def masked_lm(model: nn.Module, batch: MaskedLMBatch) -> Loss:
+    """Cross entropy of the masked tokens, plus next-sentence prediction if the model has that head (BERT)."""
+    token_types = supported_token_types(model, batch.token_types)
+    logits: Any = model(batch.ids, padding_mask=mask_if_padded(batch.padding_mask), token_types=token_types)
+    if isinstance(logits, Tensor):
+        return cross_entropy_sum(logits, batch.labels)
+    tokens = cross_entropy_sum(logits.masked_lm, batch.labels)
+    # The next-sentence loss of a row weighs as much as all its masked tokens: both means count alike, as in BERT, and
+    # the sum does not depend on how rows are split into batches.
+    masked = (batch.labels != IGNORE_INDEX).sum(1)
+    labels = batch.next_sentence_labels
+    next_sentence = F.cross_entropy(upcast(logits.next_sentence), labels, ignore_index=IGNORE_INDEX, reduction="none")
+    return Loss(tokens.total + (next_sentence * masked).sum(), tokens.count)
 
 
-def classification(smoothing: float = 0.0, agree: float = 0.0) -> Objective:
-    """Say which class a text belongs to; `agree` as in `translation`."""
+def classification(label_smoothing: float = 0.0, rdrop_alpha: float = 0.0) -> Objective:
+    """Cross entropy of the class of each text; `rdrop_alpha` as in `translation`."""
 
-    def scores(model: nn.Module, batch: Labels) -> Tensor:
-        return model(batch.ids, present=unless_all(batch.present), segments=known_segments(model, batch.segments))
+    def logits(model: nn.Module, batch: ClassificationBatch) -> Tensor:
+        token_types = supported_token_types(model, batch.token_types)
+        return model(batch.ids, padding_mask=mask_if_padded(batch.padding_mask), token_types=token_types)
 
-    return asking(scores, smoothing, agree)
-
-
-def known_segments(model: nn.Module, segments: Tensor) -> Tensor | None:
-    """Which text each token belongs to, as far as a model tells texts apart: a DistilBERT does not, and a RoBERTa has
-    one vector for all."""
-    known = getattr(getattr(getattr(model, "module", model), "config", None), "segments", 2)
-    return segments.clamp(max=known - 1) if known else None
+    return cross_entropy_objective(logits, label_smoothing, rdrop_alpha)
 
 
-def unless_all(present: Tensor) -> Tensor | None:
-    """Where there are tokens; None where they are everywhere, as in most batches of texts alike in length.
+def mask_if_padded(padding_mask: Tensor) -> Tensor | None:
+    """The padding mask; None without padding, as in most length-bucketed batches: then no layer has to mask anything.
 
-    Then no layer has to be told to look past anything. A GPU is not asked: it would have to be waited for.
+    On a GPU the mask is returned unchecked: reading it would synchronize.
 
-    >>> unless_all(torch.tensor([[True, True]])), unless_all(torch.tensor([[True, False]]))
+    >>> mask_if_padded(torch.tensor([[True, True]])), mask_if_padded(torch.tensor([[True, False]]))
     (None, tensor([[ True, False]]))
     """
-    return None if present.device.type == "cpu" and bool(present.all()) else present
+    return None if padding_mask.device.type == "cpu" and bool(padding_mask.all()) else padding_mask
 
 
-def surprise(scores: Tensor, wanted: Tensor, smoothing: float = 0.0) -> Loss:
-    """The summed cross entropy over the places where something is asked."""
-    rows, asked = precise(scores).flatten(0, -2), wanted.flatten()
-    total = F.cross_entropy(rows, asked, ignore_index=NOTHING, label_smoothing=smoothing, reduction="sum")
-    return Loss(total, (wanted != NOTHING).sum())
+def cross_entropy_sum(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
+    """Cross entropy summed over the positions with a label."""
+    rows, targets = upcast(logits).flatten(0, -2), labels.flatten()
+    total = F.cross_entropy(rows, targets, ignore_index=IGNORE_INDEX, label_smoothing=label_smoothing, reduction="sum")
+    return Loss(total, (labels != IGNORE_INDEX).sum())
 
 
-def precise(scores: Tensor) -> Tensor:
-    """Half precision is not enough to add up thousands of surprises."""
-    return scores.float() if scores.dtype.itemsize < 4 else scores
+def upcast(logits: Tensor) -> Tensor:
+    """Half precision to float32: losses are summed over thousands of tokens."""
+    return logits.float() if logits.dtype.itemsize < 4 else logits
 
 
-def held_out(batches: Sequence[Any], objective: Objective, device: torch.device) -> Evaluate:
-    """A look at held-out batches: the mean loss over all their targets."""
+def make_loss_evaluator(batches: Sequence[Any], objective: Objective, device: torch.device) -> EvaluateFn:
+    """An evaluation function: the mean loss over all targets of held-out batches."""
 
     @torch.no_grad()
-    def look(model: nn.Module) -> dict[str, float]:
-        losses = [objective(model, there(batch, device)) for batch in batches]
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        losses = [objective(model, to_device(batch, device)) for batch in batches]
         total, count = sum(loss.total for loss in losses), sum(loss.count for loss in losses)
         return {"loss": float(total) / max(int(count), 1)}
 
-    return look
+    return evaluate

@@ -1,4 +1,7 @@
-"""softlook's own checkpoints: a folder with the config, the weights, and a digest of each file, checked on load."""
+"""Checkpoints: saving and loading models with checksums.
+
+A checkpoint is a folder with the config, the weights and a manifest with the SHA-256 of each file, checked on load.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -11,19 +14,23 @@ from torch import nn
 
 from softlook.base.errors import WeightsError
 from softlook.base.version import VERSION
-from softlook.blocks.lora import plain_tensors
-from softlook.weights.files import HOW_TO_CONVERT, PICKLES, SINGLE, write_file
-from softlook.weights.folders import new_folder, told
-from softlook.weights.hollow import check_depth, complete, fill, hollow, own_tensors
-from softlook.weights.known import MODELS
-from softlook.weights.manifest import FORMAT, verify, write_manifest
-from softlook.weights.parts import read_parts
-from softlook.weights.runs import best_of
-from softlook.weights.schema import first_fault, read_json
-from softlook.weights.structure import check_structure
-from softlook.weights.tokenizer import copy_tokenizer
+from softlook.blocks.lora import merged_tensors
+from softlook.weights.atomic_folder import atomic_folder, disk_errors
+from softlook.weights.manifest import (
+    FORMAT_VERSION,
+    best_checkpoint,
+    unsupported_format,
+    verify_manifest,
+    write_manifest,
+)
+from softlook.weights.meta import build_on_meta, check_depth, fill_computed_buffers, load_checked, unique_tensors
+from softlook.weights.schema import format_validation_error, read_json
+from softlook.weights.shards import read_shards
+from softlook.weights.structure import MODELS, check_structure
+from softlook.weights.tensor_files import PICKLE_HELP, PICKLE_SUFFIXES, SINGLE_FILE, write_safetensors
+from softlook.weights.tokenizer_files import copy_tokenizer
 
-CONFIG = "softlook.json"
+CONFIG_FILE = "softlook.json"
 
 
 def save(
@@ -31,85 +38,85 @@ def save(
     path: str | Path,
     *,
     tokenizer: str | Path | None = None,
-    beside: Mapping[str, Any] | None = None,
+    extra_files: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a model as a new folder. Nothing is overwritten.
+    """Save a model as a new folder. Nothing is overwritten.
 
-    - `tokenizer`: a tokenizer.json to keep beside it.
-    - `beside`: what else to keep, as JSON: file name -> content.
+    - `tokenizer`: a tokenizer.json to copy into it.
+    - `extra_files`: other files: name -> JSON content.
 
     >>> import tempfile
     >>> from softlook.models import GPT, GPTConfig
-    >>> model = GPT(GPTConfig(vocab=10, context=8, dim=16, depth=2, heads=2))
+    >>> model = GPT(GPTConfig(vocab_size=10, context=8, dim=16, depth=2, heads=2))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     again = load(save(model, Path(folder) / "gpt"))
     >>> again.config == model.config
     True
     """
-    with new_folder(Path(path)) as made:
-        describe(model, made)
-        write_file(plain_tensors(model, own_tensors(model)), made / SINGLE)
+    with atomic_folder(Path(path)) as partial:
+        write_config(model, partial)
+        write_safetensors(merged_tensors(model, unique_tensors(model)), partial / SINGLE_FILE)
         if tokenizer is not None:
-            copy_tokenizer(Path(tokenizer), made)
-        for name, content in (beside or {}).items():
-            (made / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        write_manifest(made)
+            copy_tokenizer(Path(tokenizer), partial)
+        for name, content in (extra_files or {}).items():
+            (partial / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        write_manifest(partial)
     return Path(path)
 
 
 def load(path: str | Path) -> nn.Module:
-    """The model in a folder that `save` wrote, ready to answer, after every byte was checked against its digest.
+    """Load a model that `save` wrote, in eval mode, after checking every file against its SHA-256.
 
-    Of a run that `softlook.train` made, it is the best one.
+    For a run directory, loads the best checkpoint.
     """
     folder = Path(path)
-    with told("read", folder):
-        folder = best_of(folder)
+    with disk_errors("read", folder):
+        folder = best_checkpoint(folder)
         _check_folder(folder)
-        kept = read_parts(folder, SINGLE, verify(folder, CONFIG))
-        make = _maker(read_json(folder / CONFIG), folder / CONFIG)
-        model = hollow(make, folder / CONFIG)
-        fill(model, {name: stored.whole() for name, stored in kept.items()}, folder)
-    return complete(model, make).eval()
+        stored = read_shards(folder, SINGLE_FILE, verify_manifest(folder, CONFIG_FILE))
+        factory = _model_factory(read_json(folder / CONFIG_FILE), folder / CONFIG_FILE)
+        model = build_on_meta(factory, folder / CONFIG_FILE)
+        load_checked(model, {name: tensor.full() for name, tensor in stored.items()}, folder)
+    return fill_computed_buffers(model, factory).eval()
 
 
-def describe(model: nn.Module, folder: Path) -> None:
-    """Write down which model this is, and its config."""
+def write_config(model: nn.Module, folder: Path) -> None:
+    """Write softlook.json: the class and the config of a model."""
     name = check_structure(model)
-    content = {"format": FORMAT, "softlook": VERSION, "model": name, "config": asdict(model.config)}  # pyright: ignore[reportArgumentType]
-    (folder / CONFIG).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    content = {"format": FORMAT_VERSION, "softlook": VERSION, "model": name, "config": asdict(model.config)}  # pyright: ignore[reportArgumentType]
+    (folder / CONFIG_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
-        hint = f" It looks like {HOW_TO_CONVERT}." if folder.suffix in PICKLES else ""
-        raise WeightsError(f"{folder} is not a folder. Give the folder that weights.save wrote.{hint}")
-    if (folder / CONFIG).is_file():
+        hint = f" It looks like {PICKLE_HELP}." if folder.suffix in PICKLE_SUFFIXES else ""
+        raise WeightsError(f"{folder} is not a folder. Expected a folder written by weights.save.{hint}")
+    if (folder / CONFIG_FILE).is_file():
         return
     if (folder / "config.json").is_file():
         raise WeightsError(
-            f"{folder} is not a checkpoint of softlook's but a folder of Hugging Face's. "
-            "Use weights.from_hugging_face, or `softlook import` once."
+            f"{folder} is a Hugging Face folder, not a softlook checkpoint. "
+            "Use weights.from_hugging_face, or convert it with `softlook import`."
         )
-    raise WeightsError(f"{folder} holds no {CONFIG}. Give the folder that weights.save wrote.")
+    raise WeightsError(f"{folder} holds no {CONFIG_FILE}. Expected a folder written by weights.save.")
 
 
-def _maker(content: dict[str, Any], where: Path) -> Callable[[], nn.Module]:
-    """What makes the model that a file describes."""
+def _model_factory(content: dict[str, Any], path: Path) -> Callable[[], nn.Module]:
+    """A function that builds the model described by softlook.json."""
     name, fields = content.get("model"), content.get("config")
-    if content.get("format") != FORMAT:
-        raise WeightsError(f"{where} has format {content.get('format')!r:.20}; this softlook reads format {FORMAT}")
+    if content.get("format") != FORMAT_VERSION:
+        raise WeightsError(unsupported_format(path, content.get("format")))
     if not isinstance(name, str) or name not in MODELS or not isinstance(fields, dict):
-        raise WeightsError(f"{where} names the model {name!r:.40}; known are {', '.join(MODELS)}")
-    known = MODELS[name]
-    unknown = sorted(fields.keys() - set(known.config.__dataclass_fields__))
+        raise WeightsError(f"{path} has model {name!r:.40}; supported: {', '.join(MODELS)}")
+    entry = MODELS[name]
+    unknown = sorted(fields.keys() - set(entry.config.__dataclass_fields__))
     if unknown:
-        raise WeightsError(f"{where}: {name} has no such fields: {', '.join(unknown):.200}")
-    check_depth(fields, where)
+        raise WeightsError(f"{path}: unknown fields of {name}: {', '.join(unknown):.200}")
+    check_depth(fields, path)
     try:
-        config = TypeAdapter(known.config).validate_json(json.dumps(fields, allow_nan=False), strict=True)
-    except ValidationError as fault:
-        raise WeightsError(f"{where}: {first_fault(fault)}") from None
-    except ValueError as fault:
-        raise WeightsError(f"{where}: {fault}") from None
-    return lambda: known.model(config)
+        config = TypeAdapter(entry.config).validate_json(json.dumps(fields, allow_nan=False), strict=True)
+    except ValidationError as error:
+        raise WeightsError(f"{path}: {format_validation_error(error)}") from None
+    except ValueError as error:
+        raise WeightsError(f"{path}: {error}") from None
+    return lambda: entry.model(config)

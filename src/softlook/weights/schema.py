@@ -1,5 +1,7 @@
-"""Other people's config.json, read through closed schemas: a file can set known fields to known kinds of values,
-and can name no code."""
+"""Schema validation of Hugging Face config files.
+
+A file can only set known fields to values of known types; it cannot name code.
+"""
 
 import json
 import warnings
@@ -10,9 +12,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from softlook.base.errors import WeightsError
 
-LARGEST_CONFIG = 1 << 20
-"""Bytes. A config is a page, not a book."""
-ASIDE = """
+MAX_CONFIG_BYTES = 1 << 20
+_IGNORED = """
     _name_or_path add_cross_attention architectures auto_map bad_words_ids begin_suppress_tokens bos_token_id
     chunk_size_feed_forward cls_token_id cross_attention_hidden_size decoder_start_token_id do_sample dtype
     early_stopping eos_token_id finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing
@@ -24,52 +25,52 @@ ASIDE = """
     task_specific_params temperature tie_encoder_decoder tokenizer_class top_k top_p torch_dtype
     transformers_version unk_token_id use_cache
 """
-HARMLESS = frozenset(ASIDE.split())
-"""Fields that say where a model came from, how it was trained or how it is to be decoded, and change no number."""
+IGNORED_FIELDS = frozenset(_IGNORED.split())
+"""Fields about provenance, training or generation, which do not change what a model computes."""
 
 
-class Closed(BaseModel):
-    """The fields of a config that softlook understands. A subclass lists them, with Hugging Face's defaults."""
+class HFConfigBase(BaseModel):
+    """Base of the supported fields of a Hugging Face config; subclasses list them with Hugging Face's defaults."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
 
-Schema = TypeVar("Schema", bound=Closed)
+ConfigT = TypeVar("ConfigT", bound=HFConfigBase)
 
 
 class ConfigWarning(UserWarning):
-    """A config holds fields that softlook does not know and leaves out."""
+    """A config has unknown fields, which are ignored."""
 
 
-def read_json(path: Path, largest: int = LARGEST_CONFIG) -> dict[str, Any]:
-    """A JSON object from a file of reasonable size."""
+def read_json(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
+    """Read a JSON object from a file of at most `max_bytes`."""
     if not path.is_file():
         raise WeightsError(f"{path.parent} holds no {path.name}")
-    if path.stat().st_size > largest:
-        raise WeightsError(f"{path} has {path.stat().st_size:,} bytes; such a file has at most {largest:,}")
+    if path.stat().st_size > max_bytes:
+        raise WeightsError(f"{path} has {path.stat().st_size:,} bytes; the maximum is {max_bytes:,}")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as fault:
-        raise WeightsError(f"{path} is not JSON: {fault}") from None
+    except (ValueError, RecursionError) as error:
+        raise WeightsError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise WeightsError(f"{path} should hold one JSON object, and holds a {type(content).__name__}")
+        raise WeightsError(f"{path} must hold one JSON object, got {type(content).__name__}")
     return content
 
 
-def validated(schema: type[Schema], content: dict[str, Any], harmless: frozenset[str], where: Path) -> Schema:
-    """The fields of `content` that `schema` knows, checked; a warning names those it does not."""
-    unknown = sorted(content.keys() - schema.model_fields.keys() - harmless - HARMLESS)
+def validate_config(schema: type[ConfigT], content: dict[str, Any], ignored: frozenset[str], path: Path) -> ConfigT:
+    """Validate `content` against a schema. Unknown fields are ignored with a ConfigWarning."""
+    unknown = sorted(content.keys() - schema.model_fields.keys() - ignored - IGNORED_FIELDS)
     if unknown:
-        warnings.warn(f"{where}: left out, as softlook knows no such fields: {', '.join(unknown)}", ConfigWarning, 2)
+        warnings.warn(f"{path}: ignoring unknown fields: {', '.join(unknown)}", ConfigWarning, 2)
     try:
-        # Strict: "12" is no number and True is no 1. As JSON, where a list is what a tuple is written as.
+        # Strict: neither "12" nor True is an integer. From JSON, where tuples are lists.
         return schema.model_validate_json(json.dumps(content), strict=True)
-    except ValidationError as fault:
-        raise WeightsError(f"{where}: {first_fault(fault)}") from None
+    except ValidationError as error:
+        raise WeightsError(f"{path}: {format_validation_error(error)}") from None
 
 
-def first_fault(fault: ValidationError) -> str:
-    """The first thing that is wrong: which field, what was wanted, what came."""
-    first = fault.errors()[0]
+def format_validation_error(error: ValidationError) -> str:
+    """The first error: field, expected value, given value."""
+    first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
-    return f"{field}: {first['msg']}; {first['input']!r:.80} came"
+    return f"{field}: {first['msg']}, got {first['input']!r:.80}"

@@ -9,7 +9,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from softlook import ShapeError, positions
-from softlook.ops.positions.frequencies import Layout, Scaling
+from softlook.ops.positions.rotary import Layout, RotaryScaling
 
 LAYOUTS: tuple[Layout, ...] = ("half", "interleaved")
 
@@ -20,7 +20,7 @@ def test_a_dot_product_depends_on_the_distance_alone(one: int, other: int, moved
 
     def score(query_place: int, key_place: int) -> torch.Tensor:
         turned = [
-            positions.rotary(x, positions.phases(torch.tensor([place]), 16), layout=layout)
+            positions.rotary(x, positions.rotary_angles(torch.tensor([place]), 16), layout=layout)
             for x, place in ((query, query_place), (key, key_place))
         ]
         return (turned[0] * turned[1]).sum()
@@ -29,43 +29,43 @@ def test_a_dot_product_depends_on_the_distance_alone(one: int, other: int, moved
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_lengths_stay(layout: Layout) -> None:
+def test_rotation_preserves_norms(layout: Layout) -> None:
     x = torch.randn(2, 3, 7, 8)
-    turned = positions.rotary(x, positions.phases(7, 8), layout=layout)
+    turned = positions.rotary(x, positions.rotary_angles(7, 8), layout=layout)
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
 
 
-def test_the_two_layouts_are_one_rotation_of_reordered_numbers() -> None:
-    x, phases = torch.randn(1, 2, 5, 8), positions.phases(5, 8)
+def test_the_layouts_are_one_rotation_of_permuted_elements() -> None:
+    x, phases = torch.randn(1, 2, 5, 8), positions.rotary_angles(5, 8)
     neighbours = torch.tensor([0, 4, 1, 5, 2, 6, 3, 7])
     turned = positions.rotary(x[..., neighbours], phases, layout="interleaved")
     torch.testing.assert_close(turned, positions.rotary(x, phases)[..., neighbours])
 
 
-def test_numbers_beyond_the_phases_stay_as_they_are() -> None:
+def test_elements_beyond_the_pairs_are_unchanged() -> None:
     x = torch.randn(1, 1, 5, 10)
-    turned = positions.rotary(x, positions.phases(5, 4))
+    turned = positions.rotary(x, positions.rotary_angles(5, 4))
     assert torch.equal(turned[..., 4:], x[..., 4:])
-    torch.testing.assert_close(turned[..., :4], positions.rotary(x[..., :4], positions.phases(5, 4)))
+    torch.testing.assert_close(turned[..., :4], positions.rotary(x[..., :4], positions.rotary_angles(5, 4)))
 
 
-def test_each_sequence_may_have_positions_of_its_own() -> None:
+def test_positions_per_sequence() -> None:
     x = torch.randn(2, 1, 3, 4)
-    both = positions.rotary(x, positions.phases(torch.tensor([[0, 1, 2], [5, 6, 7]]), 4))
-    second = positions.rotary(x[1:], positions.phases(torch.tensor([5, 6, 7]), 4))
+    both = positions.rotary(x, positions.rotary_angles(torch.tensor([[0, 1, 2], [5, 6, 7]]), 4))
+    second = positions.rotary(x[1:], positions.rotary_angles(torch.tensor([5, 6, 7]), 4))
     torch.testing.assert_close(both[1:], second)
 
 
-def test_half_precision_positions_beyond_256_are_told_apart() -> None:
+def test_half_precision_distinguishes_positions_beyond_256() -> None:
     x = torch.ones(1, 1, 2, 2, dtype=torch.bfloat16)
-    turned = positions.rotary(x, positions.phases(torch.tensor([1001, 1002]), 2))
+    turned = positions.rotary(x, positions.rotary_angles(torch.tensor([1001, 1002]), 2))
     assert turned.dtype == torch.bfloat16
     assert not torch.equal(turned[0, 0, 0], turned[0, 0, 1])
 
 
-def test_turning_is_that_of_llama() -> None:
+def test_rotary_matches_llama() -> None:
     query, key = torch.randn(2, 2, 4, 9, 16)
-    phases = positions.phases(9, 16)
+    phases = positions.rotary_angles(9, 16)
     cos, sin = (torch.cat([part, part], -1)[None] for part in (phases.cos, phases.sin))
     theirs, _ = apply_rotary_pos_emb(query, key, cos, sin)
     torch.testing.assert_close(positions.rotary(query, phases), theirs)
@@ -96,24 +96,27 @@ def _theirs(kind: str, **parameters: object) -> tuple[torch.Tensor, float]:
     ],
     ids=["linear", "llama3", "yarn"],
 )
-def test_frequencies_are_stretched_as_elsewhere(scaling: Scaling, theirs: tuple[torch.Tensor, float]) -> None:
+def test_scaled_frequencies_match_hugging_face(scaling: RotaryScaling, theirs: tuple[torch.Tensor, float]) -> None:
     frequencies, magnitude = theirs
     places = torch.arange(50)
-    phases = positions.phases(places, 32, scaling=scaling)
+    phases = positions.rotary_angles(places, 32, scaling=scaling)
     torch.testing.assert_close(phases.cos, (places[:, None] * frequencies).cos() * magnitude, atol=1e-5, rtol=0)
 
 
-def test_a_larger_base_stretches_the_slowest_pair_by_the_factor() -> None:
+def test_ntk_divides_the_lowest_frequency_by_the_factor() -> None:
     places = torch.tensor([100])
-    plain, stretched = positions.phases(places, 16), positions.phases(places, 16, scaling=positions.ntk(4.0))
+    plain, stretched = (
+        positions.rotary_angles(places, 16),
+        positions.rotary_angles(places, 16, scaling=positions.ntk(4.0)),
+    )
     torch.testing.assert_close(stretched.sin[0, -1].asin() * 4, plain.sin[0, -1].asin(), atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(stretched.cos[0, 0], plain.cos[0, 0])
 
 
-def test_phases_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ShapeError, match=r"phases for 1 x 3 positions are \(3, pairs\)"):
-        positions.rotary(torch.randn(1, 1, 3, 4), positions.phases(4, 4))
-    with pytest.raises(ShapeError, match="3 pairs need a width of 6; these heads are 4 wide"):
-        positions.rotary(torch.randn(1, 1, 3, 4), positions.phases(3, 6))
-    with pytest.raises(ShapeError, match="even width; 5 came"):
-        positions.phases(3, 5)
+def test_angles_of_another_size_raise_an_error() -> None:
+    with pytest.raises(ShapeError, match=r"angles for batch 1 and 3 positions have shape \(3, pairs\)"):
+        positions.rotary(torch.randn(1, 1, 3, 4), positions.rotary_angles(4, 4))
+    with pytest.raises(ShapeError, match="3 pairs need a head dimension of 6, got 4"):
+        positions.rotary(torch.randn(1, 1, 3, 4), positions.rotary_angles(3, 6))
+    with pytest.raises(ShapeError, match="even dim, got 5"):
+        positions.rotary_angles(3, 5)

@@ -1,148 +1,175 @@
-"""Where a query may look. True = may look; combine with `&`, `|`, `~`.
+"""Attention masks. True = visible; combine with `&`, `|`, `~`.
 
 >>> from softlook import masks
 >>> mask = masks.causal() & masks.window(left=1)
->>> mask.dense((1, 1, 3, 3))[0, 0].int()
+>>> mask.to_dense((1, 1, 3, 3))[0, 0].int()
 tensor([[1, 0, 0],
         [1, 1, 0],
         [0, 1, 1]], dtype=torch.int32)
 
-A mask is a value: it copies the tensor or list it is made from, and later writes to that do not change it.
+A mask is immutable: it copies the tensor or list it is built from.
 
-Queries line up with the *last* keys, so a mask means the same with and without a memory of the past:
+Queries are aligned with the *last* keys, so a mask means the same with and without a KV cache:
 
->>> masks.causal().dense((1, 1, 2, 4))[0, 0].int()
+>>> masks.causal().to_dense((1, 1, 2, 4))[0, 0].int()
 tensor([[1, 1, 1, 0],
         [1, 1, 1, 1]], dtype=torch.int32)
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from softlook.base.errors import MaskError
-from softlook.ops.masks.algebra import Mask as Mask
-from softlook.ops.masks.algebra import own_copy, owned
-from softlook.ops.masks.kinds import Band, Documents, Graph, Padding, Prefix
+from softlook.ops.masks.base import Mask as Mask
+from softlook.ops.masks.base import as_owned_mask, clone_detached
+from softlook.ops.masks.masks import (
+    CAUSAL,
+    DocumentMask,
+    FunctionMask,
+    GraphMask,
+    MaskMod,
+    PaddingMask,
+    PrefixMask,
+    WindowMask,
+)
 
 Lengths = Tensor | Sequence[int]
+Side = Literal["left", "right"]
 
 
 def causal() -> Mask:
-    """Look at yourself and what came before.
+    """Causal mask: each query attends to its own and earlier positions.
 
-    >>> causal().dense((1, 1, 3, 3))[0, 0].int()
+    >>> causal().to_dense((1, 1, 3, 3))[0, 0].int()
     tensor([[1, 0, 0],
             [1, 1, 0],
             [1, 1, 1]], dtype=torch.int32)
     """
-    return Band(None, 0)
+    return CAUSAL
 
 
 def window(left: int | None, right: int | None = 0) -> Mask:
-    """Look at yourself, `left` keys back and `right` keys ahead; None is without end.
+    """Sliding window: the query's own key, `left` keys before it and `right` keys after it; None = unlimited.
 
-    A "window of W tokens, oneself included" is `window(W - 1)`.
+    A window of W tokens that includes the query's own is `window(W - 1)`.
 
-    >>> window(1, 1).dense((1, 1, 3, 3))[0, 0].int()
+    >>> window(1, 1).to_dense((1, 1, 3, 3))[0, 0].int()
     tensor([[1, 1, 0],
             [1, 1, 1],
             [0, 1, 1]], dtype=torch.int32)
     """
     for side, limit in (("left", left), ("right", right)):
         if limit is not None and limit < 0:
-            raise MaskError(f"window wants {side} >= 0, or None for without end; {limit} came")
-    return Band(left, right)
+            raise MaskError(f"window expects {side} >= 0 or None, got {limit}")
+    return WindowMask(left, right)
 
 
 def prefix(length: int | Lengths) -> Mask:
-    """Look at the first `length` keys. A prefix language model is `causal() | prefix(n)`.
+    """Prefix mask: the first `length` keys. A prefix language model uses `causal() | prefix(n)`.
 
-    >>> (causal() | prefix(2)).dense((1, 1, 3, 3))[0, 0].int()
+    >>> (causal() | prefix(2)).to_dense((1, 1, 3, 3))[0, 0].int()
     tensor([[1, 1, 0],
             [1, 1, 0],
             [1, 1, 1]], dtype=torch.int32)
     """
-    return Prefix(length if isinstance(length, int) else _whole_numbers("prefix", length))
+    return PrefixMask(length if isinstance(length, int) else _integers("prefix", length))
 
 
-def padding(lengths: Lengths, *, left_of: int | None = None) -> Mask:
-    """Look at the real keys of each sequence, not at what fills it up.
+def padding(lengths: Lengths, *, side: Side = "right", length: int | None = None) -> Mask:
+    """Padding mask: the real keys of each sequence.
 
-    The filling is on the right. Where it is on the left, say of how many keys: `left_of=S`.
+    With `side="left"`, `length` is the padded length S.
 
-    >>> padding([1, 3]).dense((2, 1, 1, 3)).int().flatten(1)
+    >>> padding([1, 3]).to_dense((2, 1, 1, 3)).int().flatten(1)
     tensor([[1, 0, 0],
             [1, 1, 1]], dtype=torch.int32)
-    >>> padding([1, 3], left_of=3).dense((2, 1, 1, 3)).int().flatten(1)
+    >>> padding([1, 3], side="left", length=3).to_dense((2, 1, 1, 3)).int().flatten(1)
     tensor([[0, 0, 1],
             [1, 1, 1]], dtype=torch.int32)
     """
-    return Padding(_whole_numbers("padding", lengths), left_of)
+    if (side == "left") != (length is not None):
+        raise MaskError(f'padding expects length with side="left" and only there, got side={side!r}, length={length}')
+    return PaddingMask(_integers("padding", lengths), length)
 
 
 def documents(keys: Tensor, queries: Tensor | None = None) -> Mask:
-    """Look within your own document, where several are packed into one row.
+    """Document mask for packed sequences: each query attends within its own document.
 
-    `keys` says which document each key belongs to, (S,) or (B, S). The queries are the last keys,
-    unless they have document numbers of their own.
+    `keys` holds the document id of each key, (S,) or (B, S). The queries are the last keys unless `queries` holds
+    ids of their own.
 
-    >>> documents(torch.tensor([7, 7, 9])).dense((1, 1, 3, 3))[0, 0].int()
+    >>> documents(torch.tensor([7, 7, 9])).to_dense((1, 1, 3, 3))[0, 0].int()
     tensor([[1, 1, 0],
             [1, 1, 0],
             [0, 0, 1]], dtype=torch.int32)
     """
-    key_ids = _whole_numbers("documents", keys, axes=(1, 2))
-    query_ids = None if queries is None else _whole_numbers("documents", queries, axes=(1, 2))
-    return Documents(_one_row(key_ids), None if query_ids is None else _one_row(query_ids))
+    key_ids = _integers("documents", keys, dims=(1, 2))
+    query_ids = None if queries is None else _integers("documents", queries, dims=(1, 2))
+    return DocumentMask(torch.atleast_2d(key_ids), None if query_ids is None else torch.atleast_2d(query_ids))
 
 
 def graph(edges: Tensor, *, loops: bool = False) -> Mask:
-    """Look along the edges of a graph: node `edges[0, n]` may look at node `edges[1, n]`.
+    """Graph mask: node `edges[0, n]` attends to node `edges[1, n]`.
 
-    With `loops`, every node that has an edge also sees itself. Only O(edges) memory is held.
+    With `loops`, every node that has an edge also attends to itself. Memory is O(edges).
 
-    >>> graph(torch.tensor([[0, 2], [1, 0]])).dense((1, 1, 3, 3))[0, 0].int()
+    >>> graph(torch.tensor([[0, 2], [1, 0]])).to_dense((1, 1, 3, 3))[0, 0].int()
     tensor([[0, 1, 0],
             [0, 0, 0],
             [1, 0, 0]], dtype=torch.int32)
     """
-    edges = _whole_numbers("graph", edges, axes=(2,))
+    edges = _integers("graph", edges, dims=(2,))
     if edges.shape[0] != 2:
-        raise MaskError(f"graph wants edges shaped (2, number of edges); {tuple(edges.shape)} came")
+        raise MaskError(f"graph expects edges shaped (2, number of edges), got {tuple(edges.shape)}")
     if not edges.numel():
-        return Graph(edges, (0, 0))
+        return GraphMask(edges, (0, 0))
     if int(edges.min()) < 0:
-        raise MaskError(f"graph wants node numbers from 0 up; {int(edges.min())} came")
+        raise MaskError(f"graph expects node indices >= 0, got {int(edges.min())}")
     if loops:
         edges = torch.cat([edges, edges.unique().expand(2, -1)], 1)
     last_query, last_key = edges.amax(1).tolist()
-    return Graph(own_copy(edges.unique(dim=1)), (last_query + 1, last_key + 1))
+    return GraphMask(clone_detached(edges.unique(dim=1)), (last_query + 1, last_key + 1))
 
 
 def dense(tensor: Tensor) -> Mask:
-    """A mask written out: True and False, shaped (T, S) or (B or 1, H or 1, T or 1, S).
+    """Mask from a boolean tensor shaped (T, S) or (B or 1, H or 1, T or 1, S).
 
     >>> dense(torch.tensor([[True, False]])) & causal()
-    Both(one=Dense(seen=tensor([[[[ True, False]]]])), other=Band(left=None, right=0))
+    And(one=DenseMask(visible=tensor([[[[ True, False]]]])), other=WindowMask(left=None, right=0))
     """
-    return owned(tensor)
+    return as_owned_mask(tensor)
 
 
-def _whole_numbers(what: str, numbers: Lengths, axes: tuple[int, ...] = (1,)) -> Tensor:
-    tensor = torch.as_tensor(numbers)
+def from_function(function: MaskMod) -> Mask:
+    """Mask from a function with FlexAttention's `mask_mod` signature, on every backend.
+
+    `function(b, h, q_idx, kv_idx)` returns whether the query attends to the key. It is called with index tensors that
+    broadcast against each other, or with scalars inside FlexAttention's kernel, so it must be elementwise. `q_idx` is
+    the query's position among the keys, i + (S - T): the same function holds for decoding with a KV cache. The result
+    is cached: the function must be pure.
+
+    >>> from_function(lambda b, h, q_idx, kv_idx: (q_idx - kv_idx) % 2 == 0).to_dense((1, 1, 3, 3))[0, 0].int()
+    tensor([[1, 0, 1],
+            [0, 1, 0],
+            [1, 0, 1]], dtype=torch.int32)
+    """
+    if not callable(function):
+        raise TypeError(f"from_function expects a function (b, h, q_idx, kv_idx), got {type(function).__name__}")
+    return FunctionMask(function)
+
+
+def _integers(name: str, values: Lengths, dims: tuple[int, ...] = (1,)) -> Tensor:
+    tensor = values if isinstance(values, Tensor) else torch.as_tensor(values)
     if not tensor.numel():
-        tensor = tensor.long()  # an empty list has no kind of number yet
+        tensor = tensor.long()  # an empty list has no integer dtype yet
     if tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex():
-        raise MaskError(f"{what} wants whole numbers; {tensor.dtype} came")
-    if tensor.ndim not in axes:
-        raise MaskError(f"{what} wants a tensor with {' or '.join(map(str, axes))} axes; {tuple(tensor.shape)} came")
-    return own_copy(tensor.long())
+        raise MaskError(f"{name} expects integers, got {tensor.dtype}")
+    if tensor.ndim not in dims:
+        raise MaskError(f"{name} expects {' or '.join(map(str, dims))} dimensions, got shape {tuple(tensor.shape)}")
+    return clone_detached(tensor.long())
 
 
-def _one_row(ids: Tensor) -> Tensor:
-    return ids if ids.ndim == 2 else ids[None]
-
-
-__all__ = ["Mask", "causal", "dense", "documents", "graph", "padding", "prefix", "window"]
+__all__ = ["Mask", "causal", "dense", "documents", "from_function", "graph", "padding", "prefix", "window"]

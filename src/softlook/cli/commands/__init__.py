@@ -1,0 +1,1 @@
+"""The commands, one file each. A module is imported when its command runs."""

@@ -1,0 +1,196 @@
+"""`softlook check`: inspect data before training."""
+
+import logging
+import shlex
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from softlook.base.errors import ConfigError, DataError, TrainingError, escape_control, excerpt_with_caret
+from softlook.cli.console import CommandResult
+from softlook.cli.options import FLATTEN
+from softlook.data import (
+    DataReport,
+    Examples,
+    LabeledText,
+    TextExample,
+    TextPair,
+    check_data,
+    read_documents,
+    read_labeled,
+    read_pairs,
+    read_sentences,
+)
+from softlook.data.files import format_of
+from softlook.data.split import StrideSampler
+from softlook.recipes.config.tabular_schema import TabularConfig
+
+if TYPE_CHECKING:
+    from softlook.recipes.profiling.estimate import Estimate
+
+log = logging.getLogger("softlook.cli")
+TaskName = Literal["translate", "lm", "mlm", "classify", "word2vec", "table"]
+AnyExamples = Examples[TextPair] | Examples[TextExample] | Examples[LabeledText]
+CATEGORY_WORDS = 3
+"""Median number of words up to which texts may be the categories of a table."""
+SAMPLE_CHARS = 2_000_000
+"""Characters of the sample used to estimate the cost of training."""
+DEFAULT_MAX_BAD_ROWS = 1000
+MAX_LISTED_LABELS = 10
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Options for tables."""
+
+    target: Annotated[tuple[str, ...], Parameter(help="target column of a table")] = ()
+    problem: Annotated[
+        Literal["classification", "regression"] | None, Parameter(help="type of the target; default: detected")
+    ] = None
+    ignore: Annotated[tuple[str, ...], Parameter(help="columns of a table to ignore")] = ()
+    column_types: Annotated[tuple[str, ...], Parameter(help="column types: zip=category note=text")] = ()
+    ordinal_categories: Annotated[
+        tuple[str, ...], Parameter(help="categories of a column in their order: size=S,M,L")
+    ] = ()
+
+    def given(self) -> dict[str, Any]:
+        """The options that were given."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+
+NO_TABLE_OPTIONS = TableOptions()
+
+
+def check(
+    *data: Path,
+    task: Annotated[TaskName | None, Parameter(help="task the data are for; default: guessed")] = None,
+    valid: Annotated[tuple[Path, ...], Parameter(help="validation files; overlaps with the data are reported")] = (),
+    test: Annotated[tuple[Path, ...], Parameter(help="test files; overlaps with the data are reported")] = (),
+    max_bad_rows: Annotated[
+        int | None, Parameter(help="unreadable rows to skip before raising an error; default: 1000")
+    ] = None,
+    estimate: Annotated[
+        bool, Parameter(help="estimate model size, training time and memory", negative="--no-estimate")
+    ] = True,
+    table: Annotated[TableOptions, FLATTEN] = NO_TABLE_OPTIONS,
+) -> CommandResult:
+    """Report counts, lengths, duplicates, leaks, unusual characters, class imbalance and useless columns, and estimate
+    the cost of training.
+    """
+    if task == "table" or (task is None and table.given()):
+        if max_bad_rows is not None:
+            raise ConfigError("--max-bad-rows is for texts; all rows of a table must be readable")
+        files = {name: given for name, given in (("data", data), ("valid", valid), ("test", test)) if given}
+        return _check_table({**files, **table.given()}, estimate=estimate)
+    if table.given():
+        flag = next(iter(table.given())).replace("_", "-")
+        raise ConfigError(f"--{flag} is for tables, not for --task {task}")
+    is_guessed, bad_rows = task is None, DEFAULT_MAX_BAD_ROWS if max_bad_rows is None else max_bad_rows
+    task = task or _guess_task(data)
+    hint = "" if _is_text(data[0]) else ", --target COLUMN checks it as a table"
+    log.info(f"Checking data for `softlook train {task}`; --task selects another task{hint}.")
+    others = {name: _read(task, files, bad_rows) for name, files in (("valid", valid), ("test", test)) if files}
+    sampler = StrideSampler(_read(task, data, bad_rows), SAMPLE_CHARS)  # pyright: ignore[reportArgumentType]
+    report = check_data(sampler.iterate(), others)
+    cost, lines = _estimate_text(task, data, valid, report, sampler) if estimate else (None, [])
+    details = {"task": task, **report.to_json(), "estimate": cost}
+    table_hint = _table_hint(data, report) if is_guessed and task == "classify" else []
+    return CommandResult(data[0], details, "\n".join((*_report_lines(report), *lines, *table_hint)))
+
+
+def _guess_task(data: tuple[Path, ...]) -> TaskName:
+    """Tables with a column of few values: classify; two columns or two files: translate; otherwise lm."""
+    if not data:
+        raise DataError("no data given", help="name a file or a folder: softlook check corpus.txt")
+    if _is_text(data[0]):
+        return "translate" if len(data) == 2 else "lm"
+    for task in ("classify", "translate"):
+        try:
+            _read(task, data, DEFAULT_MAX_BAD_ROWS)
+        except DataError:
+            continue
+        return task
+    return "lm"
+
+
+def _table_hint(data: tuple[Path, ...], report: DataReport) -> list[str]:
+    """Suggest --target if the texts are as short as the cells of a table."""
+    words = report.texts["text"].words.median
+    if words > CATEGORY_WORDS:
+        return []
+    command = f"softlook check {shlex.join(map(str, data))} --target COLUMN"
+    return [
+        f"The median text has {words} word{'s' * (words != 1)}. If this is a table, name its target:",
+        f"  {command}",
+    ]
+
+
+def _is_text(path: Path) -> bool:
+    return path.is_dir() or format_of(path) == "text"
+
+
+def _check_table(values: dict[str, Any], *, estimate: bool) -> CommandResult:
+    from softlook.recipes.tabular.checks.check import check_table, estimate_table  # noqa: PLC0415  (imports torch)
+    from softlook.recipes.tabular.data import locate_data_errors  # noqa: PLC0415
+
+    if "data" not in values:
+        raise DataError("no data given", help="name a file: softlook check people.csv --target income")
+    config = TabularConfig.model_validate(values)
+    with locate_data_errors(config):
+        report, data = check_table(config)
+    cost, lines = None, list[str]()
+    if estimate and data is not None:
+        cost, lines = _estimate(partial(estimate_table, values, data))
+    details = {"task": "table", **report.to_json(), "estimate": cost}
+    return CommandResult(values["data"][0], details, "\n".join((*map(escape_control, report.lines()), *lines)))
+
+
+def _estimate_text(
+    task: str, data: tuple[Path, ...], valid: tuple[Path, ...], report: DataReport, sampler: StrideSampler[Any]
+) -> tuple[dict[str, Any] | None, list[str]]:
+    from softlook.recipes.profiling.estimate import CorpusStats, estimate  # noqa: PLC0415  (imports torch)
+
+    characters = sum(side.characters.total for side in report.texts.values())
+    stats = CorpusStats(characters, report.bad_rows)
+    if sampler.stride > 1:
+        stats = CorpusStats(characters, report.bad_rows, sample=sampler.sample(), sample_characters=sampler.characters)
+    return _estimate(partial(estimate, task, data, stats, valid=valid))
+
+
+def _estimate(estimate: Callable[[], "Estimate"]) -> tuple[dict[str, Any] | None, list[str]]:
+    """The cost of training as JSON and as lines; nothing if the data cannot be trained on."""
+    log.info("Running a few steps to estimate the cost of training; --no-estimate skips this.")
+    try:
+        result = estimate()
+    except (ConfigError, DataError, TrainingError) as error:
+        log.warning(f"The cost of training cannot be estimated: {error}")
+        return None, []
+    return result.to_json(), result.lines()
+
+
+def _read(task: str, files: tuple[Path, ...], max_bad_rows: int) -> AnyExamples:
+    if task == "translate":
+        return read_pairs(files, max_bad_rows=max_bad_rows)
+    if task == "classify":
+        return read_labeled(files, max_bad_rows=max_bad_rows)
+    if task == "lm":
+        return read_documents(files, max_bad_rows=max_bad_rows)
+    return read_sentences(files, max_bad_rows=max_bad_rows)
+
+
+def _report_lines(report: DataReport) -> list[str]:
+    lines = [f"{len(report.files)} file(s), {sum(file['bytes'] for file in report.files):,} bytes", *report.notes]
+    counts = f"{report.empty:,} empty, {report.bad_rows:,} bad, {report.duplicates:,} duplicates"
+    lines.append(f"{report.examples:,} examples, {counts}")
+    for name, side in report.texts.items():
+        words = side.words
+        lines.append(f"{name}: {words.total:,} words; median {words.median} per text, maximum {words.max:,}")
+    if report.labels:
+        labels = list(report.labels.items())[:MAX_LISTED_LABELS]
+        lines.append("labels: " + ", ".join(f"{excerpt_with_caret(label)} {count:,}" for label, count in labels))
+    lines += [f"also in {name}: {count:,}" for name, count in report.leaks.items()]
+    return [*map(escape_control, lines), *(escape_control(str(finding)) for finding in report.findings)]

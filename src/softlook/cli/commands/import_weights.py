@@ -1,0 +1,76 @@
+"""`softlook import`: convert other weights to a checkpoint."""
+
+import logging
+import tempfile
+from pathlib import Path
+
+import softlook
+from softlook.base.errors import WeightsError
+from softlook.cli.console import CommandResult
+from softlook.cli.output import describe_model, output_folder
+
+log = logging.getLogger("softlook.cli")
+
+
+def import_weights(source: Path, /, to: Path | None = None, *, sha256: str | None = None) -> CommandResult:
+    """Convert a Hugging Face folder or a GGUF file to a checkpoint.
+
+    Parameters
+    ----------
+    source
+        Hugging Face folder, as save_pretrained writes it, or a GGUF file.
+    to
+        New checkpoint folder; default: SOURCE-softlook in the working directory. Existing folders are not overwritten.
+    sha256
+        Expected SHA-256 digest of a GGUF file, which has no checksum of its own.
+    """
+    target, is_gguf = output_folder(to, source, "-softlook"), source.suffix == ".gguf"
+    if sha256 is not None and not is_gguf:
+        raise WeightsError(f"--sha256 is for GGUF files, and {source} is not one. Remove --sha256.")
+    return _from_gguf(source, target, sha256) if is_gguf else _from_folder(source, target)
+
+
+def _from_folder(source: Path, target: Path) -> CommandResult:
+    imported = softlook.weights.read_hugging_face(source)
+    path = source / "tokenizer.json"
+    tokenizer = path if path.is_file() else None
+    if tokenizer is None:
+        log.info("%s has no tokenizer.json: the model is imported without a tokenizer.", source)
+    assets = softlook.weights.assets_to_keep(source, imported.model)
+    softlook.weights.save(imported.model, target, tokenizer=tokenizer, extra_files=assets)
+    details = {"architecture": imported.architecture, "head": imported.head, "tokenizer": tokenizer is not None}
+    return CommandResult(target, details | describe_model(imported.model, log))
+
+
+def _from_gguf(source: Path, target: Path, expected: str | None) -> CommandResult:
+    digest = _verify(source, expected)
+    model = softlook.weights.from_gguf(source)
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = _save_tokenizer(source, Path(folder) / "tokenizer.json")
+        softlook.weights.save(model, target, tokenizer=tokenizer)
+    details = {"architecture": type(model).__name__, "head": model.config.head, "tokenizer": tokenizer is not None}
+    return CommandResult(target, details | {"sha256": digest} | describe_model(model, log))
+
+
+def _verify(source: Path, expected: str | None) -> str:
+    """The SHA-256 digest of a file; raises if it is not the expected one."""
+    if not source.is_file():
+        raise WeightsError(f"{source} is not a file. Give the GGUF file itself.")
+    digest = softlook.weights.file_sha256(source)
+    if expected is not None and digest != expected.strip().lower():
+        raise WeightsError(
+            f"{source} has the SHA-256 digest {digest}, expected {expected!s:.80}: the file is damaged or another one. "
+            "Download it again."
+        )
+    log.info("%s: SHA-256 %s%s", source, digest, "" if expected is None else ", as expected")
+    return digest
+
+
+def _save_tokenizer(source: Path, path: Path) -> Path | None:
+    """The tokenizer in a GGUF file as a file of its own; None if it is not supported."""
+    try:
+        softlook.weights.tokenizer_from_gguf(source).save(str(path))
+    except WeightsError as error:
+        log.warning("The model is imported without a tokenizer: %s", error)
+        return None
+    return path

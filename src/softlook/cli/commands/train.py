@@ -1,0 +1,162 @@
+"""`softlook train`: train a model, one subcommand per task."""
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from softlook.cli.console import CommandResult, ConsoleHandler, active_handler
+from softlook.cli.exit_codes import Terminated
+from softlook.cli.options import FLATTEN, ConfigOption, DataArgs
+from softlook.recipes.config.resolve import ConfigOverrides, load_overrides
+from softlook.recipes.config.schema import RunConfig
+from softlook.recipes.tasks import TASKS
+
+log = logging.getLogger("softlook.cli")
+EXAMPLES = """
+  softlook train translate --data pairs.tsv        two columns, or two files
+  softlook train lm --data corpus.txt
+  softlook train mlm --data corpus.txt --next-sentence
+  softlook train classify --data reviews.csv --text review --label stars
+  softlook train word2vec --data corpus.txt
+  softlook train table --data adult.csv --target income
+"""
+EPILOGUE = """
+Every setting can also be given in a file (--config run.toml) or in the
+environment (SOFTLOOK_OPTIM__LR=3e-4). Flags take precedence over the
+environment, and the environment over the file. The same command resumes a
+stopped run; --fresh starts a new run next to it.
+"""
+DryRunOption = Annotated[bool, Parameter(help="print every setting and the estimated cost, and do not train")]
+DevicesOption = Annotated[int, Parameter(help="number of processes on this machine, each on its own device (DDP)")]
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Options besides the config."""
+
+    config_file: Annotated[ConfigOption, Parameter(name="--config")] = None
+    dry_run: DryRunOption = False
+
+
+@dataclass(frozen=True)
+class DistributedOptions(TrainOptions):
+    """Options of tasks that support data-parallel training."""
+
+    devices: DevicesOption = 1
+
+
+@dataclass(frozen=True)
+class TrainOutcome:
+    """Result of a run, in plain values."""
+
+    run_dir: Path
+    step: int
+    complete: bool
+    signal: str | None
+    scores: dict[str, Any]
+
+
+def _command(task: str, config_class: type[RunConfig], options_class: type[TrainOptions]) -> Callable[..., Any]:
+    default_config, default_options = config_class(), options_class()
+
+    def command(
+        *files: DataArgs,
+        config: Annotated[config_class, FLATTEN] = default_config,  # pyright: ignore[reportInvalidTypeForm]
+        options: Annotated[options_class, FLATTEN] = default_options,  # pyright: ignore[reportInvalidTypeForm]
+    ) -> CommandResult:
+        return train(task, config, files, options)
+
+    return command
+
+
+app = App(name="train", help="Train a model.", help_prologue=EXAMPLES, help_epilogue=EPILOGUE)
+STYLE = Parameter(consume_multiple=True, negative=(), show_default=False)
+for _task, _config in TASKS.items():
+    _options = TrainOptions if _task == "table" else DistributedOptions
+    app.command(
+        _command(_task, _config, _options),
+        name=_task,
+        help=_config.__doc__,
+        help_prologue="",
+        help_epilogue="",
+        default_parameter=STYLE,
+    )
+
+
+def train(task: str, config: RunConfig, files: tuple[Path, ...], options: TrainOptions) -> CommandResult:
+    """Train a task's model, or print what would be done."""
+    if files:
+        values = config.model_dump(exclude_unset=True)
+        config = type(config).model_validate({**values, "data": files + config.data})
+    overrides = load_overrides(config, config=options.config_file, environ=os.environ)
+    if options.dry_run:
+        return print_dry_run(task, overrides)
+    devices = options.devices if isinstance(options, DistributedOptions) else 1
+    outcome = train_single(task, overrides) if devices == 1 else train_distributed(task, overrides, devices)
+    if not outcome.complete:
+        log.info(f"Everything up to step {outcome.step:,} is saved. The same command resumes from there.")
+        raise KeyboardInterrupt if outcome.signal in (None, "SIGINT") else Terminated
+    log.info("\n".join(_next_steps(task, outcome.run_dir, overrides.values.get("arch"))))
+    return CommandResult(outcome.run_dir, {"steps": outcome.step, "scores": outcome.scores})
+
+
+def train_single(task: str, overrides: ConfigOverrides[Any]) -> TrainOutcome:
+    """Train in this process."""
+    from softlook.cli.progress import progress  # noqa: PLC0415  (imports torch)
+    from softlook.recipes.tasks import train as train_task  # noqa: PLC0415
+
+    with progress(TASKS[task].unit) as reporter:
+        result = train_task(task, overrides, [reporter])
+    finished = result.finished
+    return TrainOutcome(result.run_dir, finished.step, finished.complete, finished.signal, result.scores)
+
+
+def train_distributed(task: str, overrides: ConfigOverrides[Any], devices: int) -> TrainOutcome:
+    """Train in several processes on this machine; rank zero reports."""
+    from softlook.recipes.run_dir.layout import run_dir_path  # noqa: PLC0415  (imports torch)
+    from softlook.train.distributed.world import launch  # noqa: PLC0415
+
+    values = {**overrides.values, "run_dir": run_dir_path(task, overrides), "fresh": False}
+    handler = active_handler()
+    is_quiet = handler is None or handler.level > logging.INFO
+    shared = ConfigOverrides(overrides.schema, values, overrides.origins)
+    return launch(_train_rank, devices, task, shared, is_quiet)
+
+
+def _train_rank(task: str, overrides: ConfigOverrides[Any], is_quiet: bool) -> TrainOutcome:
+    from softlook.train.distributed import is_rank_zero  # noqa: PLC0415  (imports torch)
+
+    with ConsoleHandler(quiet=is_quiet or not is_rank_zero()).installed():
+        return train_single(task, overrides)
+
+
+def print_dry_run(task: str, overrides: ConfigOverrides[Any]) -> CommandResult:
+    """Every setting with its origin, and the results of a few trial steps."""
+    from softlook.recipes.tasks import dry_run  # noqa: PLC0415  (imports torch)
+
+    plan = dry_run(task, overrides)
+    resolved = plan.resolved
+    rows = [f"{name:24} {value:20} {origin}" for name, value, origin in resolved.rows()]
+    details = {"settings": resolved.values(), "origins": resolved.origins, **plan.measurements()}
+    return CommandResult(Path(), details, "\n".join(rows))
+
+
+def _next_steps(task: str, run_dir: Path, arch: str | None) -> list[str]:
+    """Commands that use the trained model."""
+    name = f'"{run_dir}"' if " " in str(run_dir) else str(run_dir)
+    argument = "--data FILE" if task == "table" else '"..."'
+    rows = [
+        (f"softlook {TASKS[task].inference_command} {name} {argument}", "use the model"),
+        (str(run_dir / "report.html"), "report of the run, for a browser"),
+    ]
+    if task != "word2vec":
+        rows.append((f"softlook eval {name} --data FILE", "evaluate it on other data"))
+    if task in ("mlm", "lm") and arch in (None, "gpt", "llama"):
+        rows.append((f"softlook export hf {name}", "export it to Hugging Face"))
+    width = max(len(command) for command, _ in rows)
+    return ["Next:", *(f"  {command:{width}}  {purpose}" for command, purpose in rows)]

@@ -1,0 +1,260 @@
+"""Readers: files to pairs, labeled texts, sentences, documents."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from softlook.base.errors import DataError
+from softlook.data.columns import (
+    ColumnRoles,
+    TableSample,
+    infer_labeled_columns,
+    infer_pair_columns,
+    infer_text_column,
+    resolve_column,
+)
+from softlook.data.examples import Examples, LabeledText, ReadStats, TextExample, TextPair
+from softlook.data.files import PathOrPaths, find_files
+from softlook.data.lines import MAX_LINE_CHARS, read_lines
+from softlook.data.parallel import pair_files, read_parallel
+from softlook.data.records import Layout, Origin, read_records
+from softlook.data.sniffing import record_size, sniff_layout, take_sample
+
+SAMPLE_RECORDS = 1000
+"""Records read to infer columns."""
+CHUNK_CHARS = 1 << 16
+"""Characters of a chunk of a long document."""
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file, its layout and the columns to read."""
+
+    path: Path
+    layout: Layout
+    columns: ColumnRoles
+
+
+def read_pairs(
+    paths: PathOrPaths,
+    *,
+    source: str | None = None,
+    target: str | None = None,
+    header: bool | None = None,
+    max_bad_rows: int = 0,
+    max_line_chars: int = MAX_LINE_CHARS,
+) -> Examples[TextPair]:
+    r"""Translation pairs: two columns of a table, or two text files with corresponding lines.
+
+    >>> _ = Path("a.en").write_text("yes\nno\n")
+    >>> _ = Path("a.de").write_text("ja\nnein\n")
+    >>> examples = read_pairs(["a.en", "a.de"])
+    >>> [(pair.source, pair.target) for pair in examples], *examples.notes
+    ([('yes', 'ja'), ('no', 'nein')], "source is 'a.en' and target is 'a.de', line by line")
+    """
+    files = find_files(paths)
+    layouts = [sniff_layout(path, is_table=True, header=header, max_line_chars=max_line_chars) for path in files]
+    if all(layout.format == "text" for layout in layouts):
+        pairs = pair_files(files, source, target)
+        notes = tuple(f"source is {a.name!r} and target is {b.name!r}, line by line" for a, b in pairs)
+        reader = partial(_iterate_parallel, tuple(pairs), max_line_chars)
+        return Examples(tuple(files), reader, notes, max_bad_rows)
+    inputs = _resolve_columns(files, layouts, partial(infer_pair_columns, source=source, target=target))
+    return Examples(tuple(files), partial(_iterate_pairs, inputs, max_line_chars), _notes(inputs), max_bad_rows)
+
+
+def read_labeled(
+    paths: PathOrPaths,
+    *,
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    header: bool | None = None,
+    max_bad_rows: int = 0,
+    max_line_chars: int = MAX_LINE_CHARS,
+) -> Examples[LabeledText]:
+    r"""Labeled texts, from tables.
+
+    >>> _ = Path("a.csv").write_text("review,stars\nfine,4\npoor,1\n")
+    >>> examples = read_labeled("a.csv")
+    >>> [(example.text, example.label) for example in examples], *examples.notes
+    ([('fine', '4'), ('poor', '1')], "text is 'review' and label is 'stars', by name")
+    """
+    files = find_files(paths)
+    layouts = [sniff_layout(path, is_table=True, header=header, max_line_chars=max_line_chars) for path in files]
+    inputs = _resolve_columns(files, layouts, partial(infer_labeled_columns, text=text, pair=pair, label=label))
+    return Examples(tuple(files), partial(_iterate_labeled, inputs, max_line_chars), _notes(inputs), max_bad_rows)
+
+
+def read_sentences(
+    paths: PathOrPaths, *, text: str | None = None, max_bad_rows: int = 0, max_line_chars: int = MAX_LINE_CHARS
+) -> Examples[TextExample]:
+    r"""Every line of text as an example; a blank line starts a new document. In a table, each row is a document.
+
+    >>> _ = Path("a.txt").write_text("one\ntwo\n\nthree\n")
+    >>> [(text, document) for text, document, _ in read_sentences("a.txt")]
+    [('one', 0), ('two', 0), ('three', 1)]
+    """
+    inputs = _text_inputs(paths, text, max_line_chars)
+    notes = _notes(inputs, "plain text, each line an example")
+    reader = partial(_iterate_sentences, inputs, max_line_chars)
+    return Examples(tuple(file.path for file in inputs), reader, notes, max_bad_rows)
+
+
+def read_documents(
+    paths: PathOrPaths,
+    *,
+    text: str | None = None,
+    max_bad_rows: int = 0,
+    max_line_chars: int = MAX_LINE_CHARS,
+    chunk_chars: int = CHUNK_CHARS,
+) -> Examples[TextExample]:
+    r"""Text with its line ends. A text file is one document, in chunks split at line ends: no line is too long. In a
+    table, each row is a document.
+
+    >>> _ = Path("a.txt").write_text("one\n\ntwo\n")
+    >>> [(text, document) for text, document, _ in read_documents("a.txt", chunk_chars=4)]
+    [('one\n', 0), ('\ntwo\n', 0)]
+    """
+    inputs = _text_inputs(paths, text, max_line_chars)
+    notes = _notes(inputs, "plain text, each file a document")
+    reader = partial(_iterate_documents, inputs, max_line_chars, chunk_chars)
+    return Examples(tuple(file.path for file in inputs), reader, notes, max_bad_rows)
+
+
+def _text_inputs(paths: PathOrPaths, text: str | None, max_line_chars: int) -> tuple[InputFile, ...]:
+    """Columns are inferred per file: a folder may hold both plain text and tables."""
+    inputs: list[InputFile] = []
+    for path in find_files(paths):
+        layout = sniff_layout(path, max_line_chars=max_line_chars)
+        if layout.format == "text":
+            inputs.append(InputFile(path, layout, ColumnRoles({"text": "text"}, {})))
+        else:
+            inputs.extend(_resolve_columns([path], [layout], partial(infer_text_column, text=text)))
+    return tuple(inputs)
+
+
+def _resolve_columns(
+    files: list[Path], layouts: list[Layout], infer: Callable[[TableSample], ColumnRoles]
+) -> tuple[InputFile, ...]:
+    """Infer the columns from the first file; the others must have them too."""
+    records = take_sample(read_records(files[0], layouts[0]), record_size, SAMPLE_RECORDS)
+    sample = [record for record in records if not record.error]
+    columns = infer(TableSample(files[0], layouts[0].columns, sample, layouts[0].unsupported))
+    inputs = []
+    for path, layout in zip(files, layouts, strict=True):
+        table = TableSample(path, layout.columns, unsupported=layout.unsupported)
+        roles = {role: resolve_column(table, name) for role, name in columns.roles.items()}
+        inputs.append(InputFile(path, layout, ColumnRoles(roles, columns.found_by, columns.unused)))
+    return tuple(inputs)
+
+
+def _notes(inputs: tuple[InputFile, ...], plain: str = "") -> tuple[str, ...]:
+    notes = (plain if file.layout.format == "text" else str(file.columns) for file in inputs)
+    return tuple(dict.fromkeys(notes))
+
+
+def _iterate_parallel(
+    pairs: tuple[tuple[Path, Path], ...], max_line_chars: int, stats: ReadStats
+) -> Iterator[TextPair]:
+    for source_path, target_path in pairs:
+        for source, target, origin in read_parallel(source_path, target_path, max_line_chars, stats):
+            if stats.count_example(source, target):
+                yield TextPair(source.strip(), target.strip(), origin)
+
+
+def _iterate_pairs(inputs: tuple[InputFile, ...], max_line_chars: int, stats: ReadStats) -> Iterator[TextPair]:
+    for file in inputs:
+        columns = file.columns["source"], file.columns["target"]
+        for (source, target), origin in _iterate_texts(file, columns, max_line_chars, stats):
+            if stats.count_example(source, target):
+                yield TextPair(source.strip(), target.strip(), origin)
+
+
+def _iterate_labeled(inputs: tuple[InputFile, ...], max_line_chars: int, stats: ReadStats) -> Iterator[LabeledText]:
+    for file in inputs:
+        roles = file.columns.roles
+        columns = tuple(roles[role] for role in ("text", "label", "text pair") if role in roles)
+        for values, origin in _iterate_texts(file, columns, max_line_chars, stats):
+            if stats.count_example(*values):
+                text, label, *pair = (value.strip() for value in values)
+                yield LabeledText(text, pair[0] if pair else None, label, origin)
+
+
+def _iterate_sentences(inputs: tuple[InputFile, ...], max_line_chars: int, stats: ReadStats) -> Iterator[TextExample]:
+    document = 0
+    for file in inputs:
+        is_table = file.layout.format != "text"
+        for (text,), origin in _iterate_texts(file, (file.columns["text"],), max_line_chars, stats):
+            if stats.count_example(text):
+                yield TextExample(text.strip(), document, origin)
+                document += is_table
+            else:
+                document += 1
+        document += 1
+
+
+def _iterate_documents(
+    inputs: tuple[InputFile, ...], max_line_chars: int, chunk_chars: int, stats: ReadStats
+) -> Iterator[TextExample]:
+    document = 0
+    for file in inputs:
+        if file.layout.format == "text":
+            for text, line in _iterate_chunks(file.path, chunk_chars, stats):
+                if stats.count_example(text):
+                    yield TextExample(text, document, Origin(file.path, line))
+            document += 1
+        else:
+            for (text,), origin in _iterate_texts(file, (file.columns["text"],), max_line_chars, stats):
+                if stats.count_example(text):
+                    yield TextExample(text, document, origin)
+                    document += 1
+
+
+def _iterate_chunks(path: Path, chunk_chars: int, stats: ReadStats) -> Iterator[tuple[str, int]]:
+    """Chunks of a text file with their first line numbers."""
+    lines, length, first = [], 0, 1
+    for line in read_lines(path, max_chars=chunk_chars, split_long=True):
+        if line.error:
+            stats.skip_bad_row(line.error)
+            continue
+        first = first if lines else line.number
+        lines.append(line.text + "\n" * line.ends_line)
+        length += len(lines[-1])
+        if length >= chunk_chars:
+            yield "".join(lines), first
+            lines, length = [], 0
+    if lines:
+        yield "".join(lines), first
+
+
+def _iterate_texts(
+    file: InputFile, columns: tuple[str, ...], max_line_chars: int, stats: ReadStats
+) -> Iterator[tuple[tuple[str, ...], Origin]]:
+    """The values of some columns as text, for valid records; bad ones are counted, or raise."""
+    for values, origin, error in read_records(file.path, file.layout, columns, max_line_chars=max_line_chars):
+        if error is None:
+            try:
+                texts = tuple(_as_text(values.get(name), name, origin) for name in columns)
+            except DataError as invalid:
+                error = invalid
+            else:
+                yield texts, origin
+        if error is not None:
+            stats.skip_bad_row(error)
+
+
+def _as_text(value: Any, column: str, origin: Origin) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(int(value)) if value == int(value) else str(value)
+    kind = {list: "a list", dict: "an object"}.get(type(value), f"a {type(value).__name__}")
+    raise origin.error(f"{column!r:.80}: expected a text or a number, got {kind}", excerpt=str(value)[:200])

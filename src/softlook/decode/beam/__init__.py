@@ -1,0 +1,1 @@
+"""Beam search: candidates, hypotheses, constraints and the search loop."""

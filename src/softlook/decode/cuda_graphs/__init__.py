@@ -1,0 +1,1 @@
+"""Decoding on a GPU: one CUDA graph per step, with static buffers and Triton kernels."""

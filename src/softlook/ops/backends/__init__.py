@@ -1,0 +1,1 @@
+"""Attention backends: reference, SDPA, FlexAttention, tiled."""

@@ -1,0 +1,166 @@
+"""SDPA backend: torch's fused attention kernels, selected by shape and device."""
+
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from softlook.base.tensors import can_read
+from softlook.ops.arguments import AttentionArgs
+from softlook.ops.backends import sdpa_cpu, sdpa_cuda, tiled, varlen
+from softlook.ops.backends.tiled import additive_mask, rows_with_keys
+from softlook.ops.masks.cache import cached
+from softlook.ops.masks.masks import CAUSAL, WindowMask
+
+MAX_CACHED_ELEMENTS = 1 << 24
+"""Larger masks are not kept between calls."""
+
+
+class Kernel(StrEnum):
+    """What computes attention."""
+
+    REFERENCE = "reference"
+    """The whole map in plain torch."""
+    TILED = "tiled"
+    """Plain torch, tile by tile."""
+    FLEX = "flex"
+    """Compiled FlexAttention."""
+    MATH = "math"
+    """Matrix product, softmax, matrix product (CPU, short inputs)."""
+    FUSED = "fused"
+    """A fused kernel: CPU flash attention; on CUDA cuDNN, flash or memory-efficient attention."""
+    UNFUSED = "unfused"
+    """`scaled_dot_product_attention` where it has no fused kernel."""
+    VARLEN = "varlen"
+    """One SDPA call per packed document."""
+
+
+def select_kernel(args: AttentionArgs, value: Tensor, dropout: float) -> tuple[Kernel, bool]:
+    """Select torch's kernel, and whether it needs no mask tensor."""
+    query, mask = args.query, args.mask
+    if mask is not None and varlen.document_lengths(args) is not None:
+        return Kernel.VARLEN, True
+    if not query.is_cuda and sdpa_cpu.prefers_math(query, args.key, value):
+        return Kernel.MATH, mask is None and args.bias is None
+    fused = query.dtype != torch.float64 if query.is_cuda else _is_fused_on_cpu(args, value, dropout)
+    return Kernel.FUSED if fused else Kernel.UNFUSED, has_native_mask(args)
+
+
+def sdpa_attention(kernel: Kernel, native_mask: bool, args: AttentionArgs, value: Tensor, dropout: float) -> Tensor:
+    """Run attention through the selected kernel. (B, H, T, E)"""
+    if kernel is Kernel.VARLEN:
+        return varlen.varlen_attention(
+            args, value, lambda part, v: sdpa_attention(*select_kernel(part, v, dropout), part, v, dropout)
+        )
+    query, key, scale = args.query, args.key, args.scale
+    attn_mask, visible_rows = (None, None) if native_mask else materialize_mask(args)
+    if scale <= 0:  # the kernels subtract the largest product before they scale it
+        query, scale = query * scale, 1.0
+    if kernel is Kernel.MATH:
+        output = sdpa_cpu.math_attention(
+            query, key, value, attn_mask, dropout=dropout, scale=scale, is_mask=args.bias is None
+        )
+        return output if visible_rows is None else output.masked_fill(~visible_rows, 0)
+    D, E = query.shape[3], value.shape[3]
+    padded_value = value
+    if D != E:  # zero padding changes no dot product, and equal dimensions keep the fused kernels available
+        query, key, padded_value = (pad(tensor, (0, max(D, E) - tensor.shape[3])) for tensor in (query, key, value))
+    if query.is_cuda:
+        run = sdpa_cuda.sdpa_attention_cuda
+    else:
+        run = sdpa_cpu.flash_attention_cpu if kernel is Kernel.FUSED else sdpa_cpu.torch_attention_cpu
+    causal = native_mask and args.mask is not None
+    output = run(query, key, padded_value, attn_mask, dropout=dropout, causal=causal, scale=scale)
+    if output is None:
+        return tiled.tiled_attention(args, value, dropout)
+    output = output if D <= E else output[..., :E]
+    return output if visible_rows is None else output.masked_fill(~visible_rows, 0)
+
+
+def unsupported_reason(args: AttentionArgs) -> str | None:
+    """Return what torch's kernels do not support among these arguments, or None."""
+    if args.score is not None:
+        return "torch's kernels support dot-product scores only"
+    if args.softcap is not None:
+        return "torch's kernels have no softcap"
+    if args.sink is not None:
+        return "torch's kernels have no attention sink"
+    if args.bias is not None and args.bias.has_relative_values:
+        return "torch's kernels have no relative values"
+    if args.bias is not None and not args.bias.is_additive:
+        return "torch's kernels have no score functions"
+    return None
+
+
+def has_native_mask(args: AttentionArgs) -> bool:
+    """Return whether a kernel needs no mask tensor: no mask, or its own causal one."""
+    if args.bias is not None:
+        return False
+    if args.mask is None:
+        return True
+    if args.mask is not CAUSAL and args.mask != CAUSAL:
+        return False
+    _, _, T, S = args.sizes
+    # Most kernels align the first query with the first key, which is right only for T = S.
+    return T == S or (1 < T < S and sdpa_cuda.has_bottom_right_causal(args.query, args.key))
+
+
+def _is_fused_on_cpu(args: AttentionArgs, value: Tensor, dropout: float) -> bool:
+    """torch's fused CPU kernel has no dropout and no gradient for a mask, and needs a contiguous last dimension.
+
+    A tracer cannot read torch's switch for it: there the choice is left to torch.
+    """
+    tensors = (args.query, args.key, value)
+    if not can_read(*tensors):
+        return False
+    contiguous = args.query.shape[3] != value.shape[3] or all(tensor.stride(3) == 1 for tensor in tensors)
+    bias = args.bias
+    learned = bias is not None and (bias.requires_grad or bias.depends_on_content) and args.requires_grad_with(value)
+    return contiguous and not dropout and not learned and torch.backends.cuda.flash_sdp_enabled()
+
+
+def materialize_mask(args: AttentionArgs) -> tuple[Tensor | None, Tensor | None]:
+    """Return mask and bias as one additive tensor, and which rows see any key (None: all do).
+
+    A fully masked row gets a mask of zeros and its output is set to zero afterwards, so that no kernel divides zero by
+    zero, forward or backward.
+    """
+    mask, bias, T = args.mask, args.bias, args.sizes[2]
+    if bias is None:
+        if T == 1 and isinstance(mask, WindowMask) and mask.left is None:
+            return None, None  # the last position sees all earlier ones
+        return _materialize_mask_only(args)
+    tile = args.tile
+    values = bias.tile(args.query, args.key, args.scale, tile)
+    if not bias.may_mask:
+        attn_mask, visible_rows = (None, None) if mask is None else _materialize_mask_only(args)
+    else:
+        visible = ~values.isneginf() if mask is None else ~values.isneginf() & mask.tile(tile)
+        values = values.masked_fill(~visible, 0)
+        attn_mask, visible_rows = _additive_mask_and_rows(visible, args, every_row_visible=False)
+    # CUDA kernels need the bias in the query's dtype; CPU kernels compute in that of the bias.
+    values = values.to(args.query.dtype if args.query.is_cuda else args.compute_dtype)
+    return (values if attn_mask is None else values + attn_mask).expand(-1, -1, T, -1), visible_rows
+
+
+def _materialize_mask_only(args: AttentionArgs) -> tuple[Tensor, Tensor | None]:
+    mask, sizes = args.mask, args.sizes
+    assert mask is not None
+
+    def build() -> tuple[Tensor, Tensor | None]:
+        return _additive_mask_and_rows(mask.tile(args.tile), args, mask.every_row_visible(*sizes[2:]))
+
+    B, _, T, S = sizes
+    if torch.compiler.is_compiling() or B * T * S > MAX_CACHED_ELEMENTS:
+        return build()
+    key = (T, S) if isinstance(mask, WindowMask) else sizes
+    return cached(mask, "additive", (key, args.query.device, args.query.dtype), build, like=args.query)
+
+
+def _additive_mask_and_rows(
+    visible: Tensor, args: AttentionArgs, every_row_visible: bool
+) -> tuple[Tensor, Tensor | None]:
+    rows = None if every_row_visible else rows_with_keys(visible)
+    attn_mask = additive_mask(visible if rows is None else visible | ~rows, args.query.dtype)
+    return attn_mask.expand(-1, -1, args.sizes[2], -1), rows

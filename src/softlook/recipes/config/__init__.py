@@ -1,0 +1,1 @@
+"""Configuration: schemas, overrides and automatic sizes."""

@@ -1,0 +1,208 @@
+"""Automatic model size, batch size and schedule.
+
+The rule: a time limit allows a number of FLOPs, and a model of P parameters takes 6 P FLOPs per training token. The
+largest model is selected that still sees enough tokens, and for which there is enough data.
+"""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from softlook.train.mixed_precision import choose_dtype
+
+SIZES = (
+    (64, 2, 2),
+    (128, 2, 4),
+    (128, 4, 4),
+    (192, 4, 6),
+    (256, 4, 4),
+    (256, 6, 8),
+    (384, 6, 6),
+    (512, 6, 8),
+    (512, 8, 8),
+)
+"""(dim, depth, heads), each about twice as large as the one before."""
+MIN_TOKENS_PER_PARAMETER = 2.0
+"""Training tokens per parameter; a model that sees fewer is too large for the time limit."""
+MAX_PARAMETERS_PER_TOKEN = 12
+"""Parameters per token of the data; a larger model overfits."""
+DEFAULT_MINUTES = {"cpu": 5.0, "mps": 10.0, "cuda": 10.0}
+"""Default time limit of a run."""
+UTILIZATION = {"cpu": 0.5, "mps": 0.2, "cuda": 0.08}
+"""Fraction of a device's matmul FLOPs that small models reach."""
+MAX_TOKENS = {"cpu": 40e6, "mps": 100e6, "cuda": 600e6}
+"""Training tokens over all epochs; larger data is read for three epochs."""
+MIN_BPE_CHARACTERS = 100_000
+"""Characters of text below which no BPE tokenizer is trained."""
+
+
+@dataclass(frozen=True)
+class ComputeBudget:
+    """The device, its speed and the time limit."""
+
+    device: torch.device
+    flops_per_second: float
+    """FLOPs per second that a small model reaches."""
+    minutes: float
+    is_explicit: bool
+    """Whether the user set the time limit."""
+
+    @property
+    def flops(self) -> float:
+        return self.flops_per_second * 60 * self.minutes
+
+
+@dataclass
+class AutoSettings:
+    """Automatic values by dotted name, and messages that explain them."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    messages: list[str] = field(default_factory=list)
+
+
+def measure_budget(device: torch.device, minutes: float | None, precision: Any = "auto") -> ComputeBudget:
+    """Measure the speed of a device."""
+    speed = UTILIZATION.get(device.type, 0.1) * _measure_flops(device, choose_dtype(precision, device))
+    return ComputeBudget(device, speed, minutes or DEFAULT_MINUTES.get(device.type, 5.0), minutes is not None)
+
+
+@dataclass(frozen=True)
+class TransformerSize:
+    """Model dimensions, and the number of epochs that fit into the budget."""
+
+    dim: int
+    depth: int
+    heads: int
+    epochs: float
+
+
+def select_model_size(
+    tokens: float, budget: ComputeBudget, *, block_factor: int = 12, vocab_size: int = 0
+) -> TransformerSize:
+    """The largest size that the budget and the data allow. `block_factor`: parameters of a block / dim²."""
+    best: TransformerSize | None = None
+    for dim, depth, heads in SIZES:
+        parameters = block_factor * depth * dim * dim
+        seen = min(budget.flops / (6 * (parameters + vocab_size * dim)), max_training_tokens(tokens, budget.device))
+        is_too_large = parameters > MAX_PARAMETERS_PER_TOKEN * tokens or seen < MIN_TOKENS_PER_PARAMETER * parameters
+        if best is not None and is_too_large:
+            break
+        best = TransformerSize(dim, depth, heads, seen / max(tokens, 1))
+    assert best is not None
+    return best
+
+
+def max_training_tokens(tokens: float, device: torch.device) -> float:
+    """Training tokens over all epochs: 40 epochs of small data, three epochs of large data."""
+    return max(3 * tokens, min(40 * tokens, MAX_TOKENS.get(device.type, 40e6)))
+
+
+def select_dropout(epochs: float, maximum: float) -> float:
+    """Dropout probability: more epochs need more dropout."""
+    return next((p for limit, p in ((5, 0.0), (12, 0.1), (25, 0.2)) if epochs < limit), maximum)
+
+
+def select_vocab_size(characters: int, budget: ComputeBudget) -> int:
+    """One token per 400 characters of text; fewer if time is short, since each costs compute at every position."""
+    maximum = 4000 if budget.device.type == "cpu" and budget.minutes <= 10 else 32000
+    return int(min(max(round(characters / 400, -2), 500), maximum))
+
+
+def autosize(
+    characters: int, overrides: Any, budget: ComputeBudget, *, block_factor: int, max_dropout: float
+) -> tuple[AutoSettings, float]:
+    """The values most text tasks share: tokenizer, model size, batch, learning rate. Also the estimated token count."""
+    tokenizer = overrides.get("tokenizer.type") or ("characters" if characters < MIN_BPE_CHARACTERS else "bpe")
+    vocab_size = overrides.get("tokenizer.vocab_size") or select_vocab_size(characters, budget)
+    tokens = characters / {"characters": 1.0, "bytes": 1.0}.get(tokenizer, 3.5)
+    vocab_cost = vocab_size if tokenizer == "bpe" else 100
+    size = select_model_size(tokens, budget, block_factor=block_factor, vocab_size=vocab_cost)
+    dim = overrides.get("model.dim") or size.dim
+    auto = AutoSettings()
+    auto.values = {
+        "tokenizer.type": tokenizer,
+        "tokenizer.vocab_size": vocab_size,
+        "model.dim": dim,
+        "model.depth": size.depth,
+        "model.heads": size.heads,
+        "model.dropout": select_dropout(size.epochs, max_dropout),
+        "batch.max_tokens": int(min(max(tokens / 40, 256), 4096 if budget.device.type == "cuda" else 2048)),
+        "optim.lr": select_learning_rate(dim),
+        "optim.schedule": "cosine",
+    }
+    depth = overrides.get("model.depth") or size.depth
+    auto.messages.append(
+        f"About {tokens:,.0f} training tokens ({tokenizer}) and {budget.minutes:g} minutes on {budget.device.type}: "
+        f"{depth} blocks of dimension {dim}."
+    )
+    return auto, tokens
+
+
+def select_learning_rate(dim: int) -> float:
+    """Peak learning rate: lower for wider models."""
+    return float(f"{1e-3 * min(math.sqrt(256 / dim), 2.0):.1g}")
+
+
+def select_warmup(steps: int, norm: str | None = None) -> int:
+    """Warmup steps: a tenth of the run; a quarter for post-norm, which is unstable without.
+
+    >>> select_warmup(1000), select_warmup(1000, "post")
+    (100, 250)
+    """
+    return max(min(steps // 4, 4000) if norm == "post" else min(steps // 10, 1000), 1)
+
+
+def plan_schedule(
+    seconds_per_step: float, total_tokens: float, batch_tokens: int, budget: ComputeBudget, overrides: Mapping[str, Any]
+) -> AutoSettings:
+    """The number of steps that fit into the budget, with evaluation interval, warmup and EMA decay."""
+    useful = max(int(total_tokens / batch_tokens), 100)
+    fitting = max(int(0.92 * 60 * budget.minutes / seconds_per_step), 20)
+    is_limited = budget.is_explicit or budget.device.type == "cpu"
+    steps = int(overrides.get("training.max_steps") or (min(useful, fitting) if is_limited else useful))
+    interval = max(steps // 10, min(int(30 / seconds_per_step), steps // 4), 1)
+    auto = AutoSettings()
+    auto.values = {
+        "training.max_steps": steps,
+        "training.evaluate_every": interval,
+        "training.save_every": interval,
+        "training.log_every": max(min(int(2 / seconds_per_step), steps // 20), 1),
+        "training.ema_decay": round(min(max(1 - 20 / steps, 0.0), 0.9995), 4),
+        "optim.warmup": select_warmup(steps, overrides.get("model.norm")),
+    }
+    if is_limited and not budget.is_explicit and fitting < useful:
+        auto.values["training.max_minutes"] = budget.minutes
+        auto.messages.append(
+            f"On this {budget.device.type} a run is limited to {budget.minutes:g} minutes; "
+            "--training.max-minutes 60 allows a longer run and a larger model."
+        )
+    duration = format_duration(steps * seconds_per_step)
+    auto.messages.append(f"{steps:,} steps of about {seconds_per_step:.2g} s: at most {duration}.")
+    return auto
+
+
+def format_duration(seconds: float) -> str:
+    """A duration for people.
+
+    >>> format_duration(42), format_duration(150), format_duration(9000)
+    ('42 s', '2.5 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _measure_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """Matmul FLOPs per second: the best of many short measurements, since other processes may be running."""
+    size = 512 if device.type == "cpu" else 4096
+    matrix = torch.randn(size, size, device=device).to(dtype)
+    fastest, deadline = math.inf, time.monotonic() + 0.15
+    while time.monotonic() < deadline or not math.isfinite(fastest):
+        began = time.monotonic()
+        (matrix @ matrix)[0, 0].item()  # reading a value waits for the device
+        fastest = min(fastest, time.monotonic() - began)
+    return 2 * size**3 / fastest

@@ -1,0 +1,231 @@
+"""Configuration schemas of text tasks.
+
+The field names are the same in Python, in a TOML file, as command-line flags and as environment variables. A value of
+None is selected for the data and the device by `softlook.recipes.config.autosize`.
+"""
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from softlook.train.config import BaseConfig, OptimizerConfig, TrainingConfig
+
+Files = tuple[Path, ...]
+LoggerName = Literal["tensorboard", "mlflow", "wandb", "trackio", "none"]
+NO_LOGGERS = "none"
+
+
+class TokenizerConfig(BaseConfig):
+    """How text is tokenized."""
+
+    type: Literal["bpe", "characters", "bytes", "words"] | None = Field(
+        default=None, description="BPE, characters, bytes or whole words; default: selected for the data"
+    )
+    vocab_size: int | None = Field(
+        default=None, ge=8, description="maximum vocabulary size; default: selected for the data"
+    )
+    bpe_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="BPE dropout: probability of skipping a merge, resampled every epoch"
+    )
+    file: Path | None = Field(default=None, description="a tokenizer.json to use instead of training a tokenizer")
+
+
+class ModelConfig(BaseConfig):
+    """Model dimensions. Values that are not set are selected for the data and the device."""
+
+    dim: int | None = Field(default=None, ge=1, description="model dimension")
+    depth: int | None = Field(
+        default=None, ge=1, description="number of blocks; of an encoder-decoder, in each of the two"
+    )
+    heads: int | None = Field(default=None, ge=1, description="attention heads per block")
+    hidden: int | None = Field(default=None, ge=1, description="hidden dimension of the feed-forward layers")
+    dropout: float | None = Field(default=None, ge=0, lt=1, description="dropout probability")
+
+
+class TranslationModelConfig(ModelConfig):
+    """Dimensions and norm placement of an encoder-decoder."""
+
+    norm: Literal["pre", "post"] = Field(
+        default="pre", description="pre-norm, or post-norm as in the original Transformer, which needs warmup"
+    )
+
+
+class BatchConfig(BaseConfig):
+    """Batch size, in tokens."""
+
+    max_tokens: int | None = Field(
+        default=None, ge=1, description="tokens per batch, padding included; default: selected for the data"
+    )
+    max_length: int | None = Field(
+        default=None, ge=4, description="maximum tokens per example; default: selected for the data"
+    )
+
+
+class TranslationBatchConfig(BatchConfig):
+    """Batch size, in tokens, and padding."""
+
+    pad_to_multiple_of: int = Field(default=1, ge=1, description="pad lengths to a multiple of this; 8 suits a GPU")
+
+
+class TranslationRegConfig(BaseConfig):
+    """Regularization of translation models."""
+
+    label_smoothing: float = Field(default=0.1, ge=0, lt=1, description="label smoothing")
+    rdrop_alpha: float = Field(
+        default=0.0, ge=0, description="R-Drop: weight of the KL term between two forward passes; 5 is usual"
+    )
+
+
+class ClassificationRegConfig(BaseConfig):
+    """Regularization of classifiers."""
+
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1, description="label smoothing")
+    rdrop_alpha: float = Field(
+        default=0.0, ge=0, description="R-Drop: weight of the KL term between two forward passes; 1 is usual"
+    )
+    word_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="probability of hiding a token from attention in training"
+    )
+
+
+class DecodeConfig(BaseConfig):
+    """Decoding in evaluation."""
+
+    num_beams: int = Field(default=5, ge=1, description="beam size; 1 decodes greedily")
+    length_penalty: float = Field(default=1.0, description="length penalty; above 0 favours longer outputs")
+    eval_samples: int = Field(default=200, ge=1, description="validation examples translated in each evaluation")
+    monitor: Literal["loss", "bleu"] = Field(
+        default="loss", description="validation metric that selects the best checkpoint"
+    )
+
+
+class LoraConfig(BaseConfig):
+    """LoRA: low-rank adapters on frozen pretrained weights (Hu et al., 2021)."""
+
+    rank: int = Field(default=0, ge=0, description="LoRA rank, 8 is usual; 0 trains all weights")
+    alpha: float | None = Field(default=None, gt=0, description="LoRA alpha; default: twice the rank")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout probability on the adapters' input")
+    target_modules: tuple[str, ...] = Field(
+        default=("to_query", "to_value"),
+        description="modules that get an adapter, by the end of their names: to_query to_value attn.to_out",
+    )
+
+
+class RunConfig(BaseConfig):
+    """What every run is configured with: data, run directory and loggers."""
+
+    task: ClassVar[str]
+    """The name of the task: `softlook train TASK`."""
+    unit: ClassVar[str] = "tokens"
+    """What the training speed counts."""
+    inference_command: ClassVar[str]
+    """The command that runs a trained model."""
+
+    data: Files = Field(default=(), description="training files or folders")
+    valid: Files = Field(default=(), description="validation files; default: a split of the training data")
+    test: Files = Field(default=(), description="test files, evaluated once at the end")
+    run_dir: Path | None = Field(default=None, description="run directory; default: runs/<task>-<data>")
+    fresh: bool = Field(default=False, description="start a new run next to an existing one instead of resuming it")
+    loggers: tuple[LoggerName, ...] = Field(
+        default=(), description="experiment loggers, or none; default: TensorBoard if it is installed"
+    )
+
+
+class TextConfig(RunConfig):
+    """What every text task is configured with."""
+
+    max_bad_rows: int = Field(default=0, ge=0, description="unreadable rows to skip before raising an error")
+    max_line_chars: int = Field(default=1_000_000, ge=1, description="maximum characters per line")
+    init_from: Path | None = Field(
+        default=None, description="run, checkpoint or Hugging Face folder to initialize the weights from"
+    )
+    lora: LoraConfig = LoraConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    optim: OptimizerConfig = OptimizerConfig()
+    training: TrainingConfig = TrainingConfig()
+
+
+class TranslationConfig(TextConfig):
+    """Train an encoder-decoder on pairs of texts, such as sentences and their translations."""
+
+    task: ClassVar[str] = "translate"
+    inference_command: ClassVar[str] = "translate"
+
+    source: str | None = Field(default=None, description="source column; default: detected")
+    target: str | None = Field(default=None, description="target column; default: detected")
+    arch: Literal["transformer", "rnn_search"] = Field(default="transformer", description="model architecture")
+    model: TranslationModelConfig = TranslationModelConfig()
+    batch: TranslationBatchConfig = TranslationBatchConfig()
+    reg: TranslationRegConfig = TranslationRegConfig()
+    decode: DecodeConfig = DecodeConfig()
+
+
+class CausalLMConfig(TextConfig):
+    """Train a causal language model: predict the next token."""
+
+    task: ClassVar[str] = "lm"
+    inference_command: ClassVar[str] = "generate"
+
+    text: str | None = Field(default=None, description="text column, in tables")
+    arch: Literal["gpt", "llama", "transformer_xl", "convolution"] | None = Field(
+        default=None, description="model architecture; default: gpt, or llama if time is short"
+    )
+    model: ModelConfig = ModelConfig()
+    batch: BatchConfig = BatchConfig()
+
+
+class MaskedLMConfig(TextConfig):
+    """Train a masked language model: predict masked tokens from both sides."""
+
+    task: ClassVar[str] = "mlm"
+    unit: ClassVar[str] = "masked tokens"
+    inference_command: ClassVar[str] = "embed"
+
+    text: str | None = Field(default=None, description="text column, in tables")
+    next_sentence: bool = Field(default=False, description="also train next-sentence prediction")
+    mask_prob: float = Field(default=0.15, gt=0, lt=1, description="probability of masking a token")
+    model: ModelConfig = ModelConfig()
+    batch: BatchConfig = BatchConfig()
+
+
+class ClassificationConfig(TextConfig):
+    """Train a text classifier."""
+
+    task: ClassVar[str] = "classify"
+    unit: ClassVar[str] = "texts"
+    inference_command: ClassVar[str] = "classify"
+
+    text: str | None = Field(default=None, description="text column; default: detected")
+    text_pair: str | None = Field(default=None, description="column of the second text, to classify pairs")
+    label: str | None = Field(default=None, description="label column; default: detected")
+    pooling: Literal["cls", "mean"] | None = Field(
+        default=None, description="pooling: the class token (cls) or the mean over tokens; default: mean"
+    )
+    monitor: Literal["accuracy", "loss"] = Field(
+        default="accuracy", description="validation metric that selects the best checkpoint"
+    )
+    model: ModelConfig = ModelConfig()
+    batch: BatchConfig = BatchConfig()
+    reg: ClassificationRegConfig = ClassificationRegConfig()
+
+
+class Word2VecConfig(TextConfig):
+    """Train word vectors: word2vec's skip-gram with negative sampling."""
+
+    task: ClassVar[str] = "word2vec"
+    unit: ClassVar[str] = "pairs"
+    inference_command: ClassVar[str] = "embed"
+
+    text: str | None = Field(default=None, description="text column, in tables")
+    window: int = Field(default=5, ge=1, description="context window: words on each side")
+    negatives: int = Field(default=5, ge=1, description="negative samples per pair")
+    model: ModelConfig = ModelConfig()
+    batch: BatchConfig = BatchConfig()
+
+
+FILE_FIELDS = {"data", "valid", "test"}
+"""Fields that are lists of files."""
+MUTABLE_FIELDS = {*FILE_FIELDS, "run_dir", "fresh", "loggers", "init_from", "decode.num_beams", "decode.length_penalty"}
+MUTABLE_FIELDS |= {"no_baseline", "training.epochs"}
+"""Fields that may change when a run is resumed, or that are compared by content."""

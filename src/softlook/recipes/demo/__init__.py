@@ -1,0 +1,1 @@
+"""The demo: dates in many languages to ISO 8601."""

@@ -1,0 +1,145 @@
+"""Encoder inference: text classification and embeddings."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from softlook.base.sequences import supported_token_types, truncate_pair
+from softlook.decode.token_tensors import pad_right
+from softlook.heads import class_probabilities
+from softlook.models import SkipGram, TextEncoder
+from softlook.recipes.inference.pipeline import Pipeline, TextInput, replace_head, to_inputs
+from softlook.tokens.loading import copy_tokenizer
+from softlook.tokens.special_tokens import UNK
+from softlook.tokens.template import TemplatedInput, template_from_tokenizer
+from softlook.tokens.tokenizer import MAX_TEXT_CHARS
+
+MAX_BATCH_TOKENS = 1 << 13
+AnyInput = str | tuple[str, str] | TextInput
+Pooling = Literal["cls", "mean"]
+
+
+@dataclass(frozen=True)
+class ClassPrediction:
+    """The predicted class of a text, and the probability of each class."""
+
+    text: str
+    pair: str | None
+    label: str
+    probability: float
+    """Of a regression model, the predicted value."""
+    classes: dict[str, float]
+    """All classes, most likely first."""
+
+
+def classify(pipeline: Pipeline, texts: Iterable[AnyInput]) -> list[ClassPrediction]:
+    """Classify texts, or pairs of texts, in their order. All of them are kept in memory."""
+    inputs = to_inputs(texts)
+    logits = encode(pipeline.require("classify"), pipeline.model, inputs)
+    probabilities = class_probabilities(logits, pipeline.model.config.problem)
+    return [_prediction(item, row, pipeline.labels) for item, row in zip(inputs, probabilities, strict=True)]
+
+
+def embed(
+    pipeline: Pipeline,
+    texts: Iterable[AnyInput],
+    *,
+    pooling: Pooling | None = None,
+    normalize: bool = False,
+    prompt: str | None = None,
+) -> Float[Tensor, "N C"]:
+    """Embed texts, in their order.
+
+    - `pooling`: the pooling of a sentence encoder, default: its own; of other encoders the mean.
+    - `normalize`: scale each vector to unit length, as some sentence encoders do by themselves.
+    - `prompt`: the name of a sentence encoder's prompt, which is prepended to each text; default: its default prompt.
+
+    The settings of a sentence-transformers folder apply: lowercasing, truncation and output dimension. With word
+    vectors, the result is the mean over the words of a text that have a vector.
+    """
+    inputs, model, prefix = to_inputs(texts), pipeline.require("embed").model, pipeline.sentence.prompt(prompt)
+    inputs = [item._replace(text=prefix + item.text) for item in inputs] if prefix else inputs
+    if isinstance(model, SkipGram):
+        vectors = _word_vectors(pipeline, inputs)
+    else:
+        vectors = encode(pipeline, with_pooling(model, pooling), inputs)
+    vectors = vectors[:, : pipeline.sentence.truncate_dim]
+    return nn.functional.normalize(vectors, dim=-1) if normalize else vectors
+
+
+def with_pooling(model: Any, pooling: Pooling | None) -> Any:
+    """The same encoder with a pooled output."""
+    config = model.config
+    dense = {"pooler": None} if hasattr(config, "pooler") else {}  # some have no dense layer after pooling
+    is_sentence = config.head in ("pooled", "embedding") and getattr(config, "pooler", None) is None
+    if is_sentence and pooling in (None, config.pooling):
+        return model
+    head = config.head if is_sentence else "pooled"
+    device = next(model.parameters()).device
+    new = replace_head(model, head=head, pooling=pooling or "mean", **dense)
+    return new.to(device, next(model.parameters()).dtype).eval()
+
+
+@torch.no_grad()
+def encode(pipeline: Pipeline, model: TextEncoder, inputs: Sequence[TextInput]) -> Float[Tensor, "N C"]:
+    """The output of the head for each input, in batches of similar length."""
+    rows = tokenize(pipeline, inputs)
+    order = sorted(range(len(rows)), key=lambda number: len(rows[number].ids))
+    outputs: list[Tensor] = []
+    batch: list[int] = []
+    for number in [*order, None]:
+        if batch and (number is None or (len(batch) + 1) * len(rows[number].ids) > MAX_BATCH_TOKENS):
+            outputs.append(_forward(pipeline, model, [rows[item] for item in batch]))
+            batch = []
+        batch += [] if number is None else [number]
+    if not outputs:
+        return torch.empty(0, max(len(pipeline.labels), model.config.dim))
+    return torch.cat(outputs)[torch.tensor(order).argsort()]
+
+
+def tokenize(pipeline: Pipeline, inputs: Sequence[TextInput]) -> list[TemplatedInput]:
+    """Ids with special tokens, truncated to the model's maximum length.
+
+    A run's inputs are built as in its training; those of imported models by their tokenizer's post-processor.
+    """
+    context = pipeline.model.config.context
+    max_length = min(context, pipeline.max_length or context, pipeline.sentence.max_seq_length or context)
+    if not pipeline.is_run and not pipeline.has_softlook_tokenizer:
+        tokenizer = copy_tokenizer(pipeline.tokenizer.tokenizer)
+        tokenizer.enable_truncation(max_length)
+        texts = [item.text if item.pair is None else (item.text, item.pair) for item in inputs]
+        return [TemplatedInput(encoding.ids, encoding.type_ids) for encoding in tokenizer.encode_batch(texts)]
+    template = template_from_tokenizer(pipeline.tokenizer)
+    first = pipeline.tokenizer.encode([item.text[:MAX_TEXT_CHARS] for item in inputs])
+    second = pipeline.tokenizer.encode([(item.pair or "")[:MAX_TEXT_CHARS] for item in inputs])
+    max_ids = max_length - template.num_special_pair
+    return [template.apply(*truncate_pair(one, other, max_ids)) for one, other in zip(first, second, strict=True)]
+
+
+def _forward(pipeline: Pipeline, model: Any, rows: Sequence[TemplatedInput]) -> Tensor:
+    ids, padding_mask = pad_right([row.ids for row in rows], pipeline.device)
+    token_types, _ = pad_right([row.token_types for row in rows], pipeline.device)
+    types = supported_token_types(model, token_types)
+    return model(ids, padding_mask=padding_mask, token_types=types).float().cpu()
+
+
+def _word_vectors(pipeline: Pipeline, inputs: Sequence[TextInput]) -> Float[Tensor, "N C"]:
+    weight = pipeline.model.input_vectors.weight.detach().float().cpu()
+    tokenizer = pipeline.tokenizer
+    skipped = {*tokenizer.special_ids, tokenizer.tokenizer.token_to_id(UNK)}
+    vectors = []
+    for item, ids in zip(inputs, tokenizer.encode([item.text for item in inputs]), strict=True):
+        known = [id for id in ids if id not in skipped]
+        if not known:
+            raise item.error(f"there is no vector for {item.text[:80]!r}", "vectors.txt in the run lists its words")
+        vectors.append(weight[known].mean(0))
+    return torch.stack(vectors) if vectors else weight[:0]
+
+
+def _prediction(item: TextInput, row: Tensor, labels: Sequence[str]) -> ClassPrediction:
+    ranked = sorted(zip(labels, row.tolist(), strict=True), key=lambda entry: -entry[1])
+    return ClassPrediction(item.text, item.pair, *ranked[0], dict(ranked))

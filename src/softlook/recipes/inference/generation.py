@@ -1,0 +1,194 @@
+"""Text generation with a causal language model."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from secrets import randbelow
+from typing import Any
+
+from torch import Tensor
+
+from softlook import decode
+from softlook.base.errors import ConfigError
+from softlook.decode import (
+    FinishReason,
+    GeneratedToken,
+    GenerationOutput,
+    Greedy,
+    LogitsProcessor,
+    Multinomial,
+    Sampler,
+    SequenceView,
+    StopStrings,
+    create_session,
+    json_schema,
+    repetition_penalty,
+    stream_text,
+)
+from softlook.recipes.inference.pipeline import Pipeline, TextInput, to_inputs
+
+DEFAULT_MAX_NEW_TOKENS = 200
+MAX_BATCH_SIZE, MAX_BATCH_TOKENS = 64, 1 << 15
+"""Limits of a batch of prompts and their outputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationParams:
+    """Sampling and stopping parameters."""
+
+    max_new_tokens: int | None = None
+    """Default: 200, or what fits into the context."""
+    temperature: float = 0.8
+    """0 decodes greedily."""
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    """Random seed; default: a new one for each call."""
+    stop: tuple[str, ...] = ()
+    repetition_penalty: float = 1.0
+    """Above 1, tokens that occurred before become less likely."""
+    json_schema: Mapping[str, Any] | None = None
+    """A JSON schema that the output conforms to."""
+
+
+@dataclass(frozen=True)
+class GeneratedText:
+    """The continuation of a prompt."""
+
+    prompt: str
+    text: str
+    finish_reason: FinishReason
+    logprob: float
+    tokens: list[GeneratedToken]
+    token_texts: list[str]
+    seed: int | None
+
+
+def generate(
+    pipeline: Pipeline,
+    prompts: Iterable[str | TextInput],
+    params: GenerationParams | None = None,
+    *,
+    num_samples: int = 1,
+    first_index: int = 0,
+) -> list[GeneratedText]:
+    """Continue prompts, each `num_samples` times, in their order. All of them are kept in memory.
+
+    With a seed, each output has its own random numbers, by its index; `first_index` is that of the first prompt.
+    """
+    generator = _TextGenerator(pipeline.require("generate"), _with_seed(params or GenerationParams()))
+    if num_samples < 1:
+        raise ConfigError(f"expected num_samples of at least 1, got {num_samples}")
+    inputs = [item for item in to_inputs(prompts) for _ in range(num_samples)]
+    rows = [generator.encode(item) for item in inputs]
+    outputs: dict[int, GenerationOutput] = {}
+    for batch in generator.batches(rows):
+        generated = decode.generate(
+            pipeline.model,
+            [rows[number] for number in batch],
+            sampler=generator.indexed_sampler([first_index * num_samples + number for number in batch]),
+            logits_processors=generator.logits_processors,
+            eos_ids=pipeline.special_tokens.eos,
+            max_new_tokens=generator.max_new_tokens(rows[batch[0]]),
+            stop_strings=generator.stop_strings,
+        )
+        outputs |= zip(batch, generated, strict=True)
+    return [generator.result(item, rows[number], outputs[number]) for number, item in enumerate(inputs)]
+
+
+def stream(
+    pipeline: Pipeline, prompt: str | TextInput, params: GenerationParams | None = None, *, index: int = 0
+) -> Iterator[str]:
+    """Continue one prompt and yield text as it is generated: in total, what `generate` returns for this index."""
+    generator = _TextGenerator(pipeline.require("generate"), _with_seed(params or GenerationParams()))
+    row = generator.encode(*to_inputs([prompt]))
+    tokens = decode.stream(
+        pipeline.model,
+        row,
+        sampler=generator.indexed_sampler([index]),
+        logits_processors=generator.logits_processors,
+        eos_ids=pipeline.special_tokens.eos,
+        max_new_tokens=generator.max_new_tokens(row),
+    )
+    return stream_text(tokens, generator.stop_strings, row)
+
+
+def _with_seed(params: GenerationParams) -> GenerationParams:
+    """Draw a seed, since torch's global generator starts with the same state in every process."""
+    if params.seed is not None or params.temperature == 0:
+        return params
+    return replace(params, seed=randbelow(1 << 32))
+
+
+class _TextGenerator:
+    """A pipeline and parameters in the form that `softlook.decode` expects."""
+
+    def __init__(self, pipeline: Pipeline, params: GenerationParams) -> None:
+        self.pipeline, self.params = pipeline, params
+        self.context = create_session(pipeline.model).max_length
+        self.stop_strings = StopStrings(pipeline.tokenizer, params.stop)
+        self.sampler: Sampler = Greedy()
+        if params.temperature < 0:
+            raise ConfigError(f"expected a temperature of at least 0, got {params.temperature}")
+        if params.temperature > 0:
+            self.sampler = Multinomial(params.temperature, params.top_k, params.top_p, params.min_p, params.seed)
+        self.logits_processors: list[LogitsProcessor] = []
+        if params.repetition_penalty != 1:
+            self.logits_processors.append(repetition_penalty(params.repetition_penalty))
+        if params.json_schema is not None:
+            eos_id = next(iter(pipeline.special_tokens.eos), None)
+            self.logits_processors.append(json_schema(pipeline.tokenizer, params.json_schema, eos_ids=eos_id))
+
+    def indexed_sampler(self, indices: Sequence[int]) -> Sampler:
+        """A sampler whose random numbers depend on an output's index among all, not on its row in a batch."""
+
+        def sample(logits: Tensor, sequences: Sequence[SequenceView]) -> Tensor:
+            return self.sampler(logits, [replace(one, index=indices[one.index]) for one in sequences])
+
+        return sample
+
+    def encode(self, item: TextInput) -> list[int]:
+        """The ids of a prompt; raise an error if the output does not fit into the context."""
+        special = self.pipeline.special_tokens
+        row = [*special.prefix, *self.pipeline.tokenizer.encode([item.text])[0]] or list(special.start)
+        if not row:
+            raise item.error(f"{self.pipeline.name} has no BOS token", "give a prompt")
+        room, requested = None if self.context is None else self.context - len(row), self.params.max_new_tokens
+        if room is not None and room < (requested or 1):
+            message = (
+                f"{requested or 1:,} new tokens after a prompt of {len(row):,} exceed the context of {self.context:,}"
+            )
+            raise item.error(message, f"--max-new-tokens {room}, or a shorter prompt" if room > 0 else "shorten it")
+        return row
+
+    def max_new_tokens(self, row: Sequence[int]) -> int:
+        """The limit for a prompt. It depends on this prompt only, not on others in the batch."""
+        if self.params.max_new_tokens is not None:
+            return self.params.max_new_tokens
+        room = DEFAULT_MAX_NEW_TOKENS if self.context is None else self.context - len(row)
+        return min(DEFAULT_MAX_NEW_TOKENS, room)
+
+    def batches(self, rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        """Batches of prompts of similar length with the same limit of new tokens."""
+        batch: list[int] = []
+        for number in sorted(range(len(rows)), key=lambda number: -len(rows[number])):
+            first = rows[batch[0]] if batch else rows[number]
+            limit = self.max_new_tokens(first)
+            is_full = (len(batch) + 1) * (len(first) + limit) > MAX_BATCH_TOKENS or len(batch) == MAX_BATCH_SIZE
+            if batch and (is_full or limit != self.max_new_tokens(rows[number])):
+                yield batch
+                batch = []
+            batch.append(number)
+        if batch:
+            yield batch
+
+    def result(self, item: TextInput, row: Sequence[int], output: GenerationOutput) -> GeneratedText:
+        return GeneratedText(
+            item.text,
+            output.text or "",
+            output.finish_reason,
+            output.logprob,
+            output.tokens,
+            self.pipeline.token_texts(output.ids, row),
+            None if self.params.temperature == 0 else self.params.seed,
+        )

@@ -1,0 +1,1 @@
+"""Step time and memory measurements before training."""

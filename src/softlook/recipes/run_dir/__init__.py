@@ -1,0 +1,1 @@
+"""The run directory: layout, metrics, samples and report."""

@@ -1,0 +1,146 @@
+"""Run directory: location, settings file, resuming and listing of runs."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from softlook.base.errors import ConfigError
+from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig, ValueOrigin, unflatten
+from softlook.recipes.config.schema import MUTABLE_FIELDS, RunConfig
+from softlook.recipes.tasks import TASKS
+from softlook.train.checkpoint.run_dir import CONFIG, EVENTS, METADATA, TOKENIZER, RunDir, write_json
+from softlook.train.config import MUTABLE_FIELDS as MUTABLE_TRAINING_FIELDS
+from softlook.train.events import read_events
+from softlook.weights.assets import LABELS_FILE as LABELS_FILE
+from softlook.weights.manifest import BEST_FILE, file_entries, read_checksummed, verify_run, with_checksum
+from softlook.weights.manifest import SETTINGS_FILE as SETTINGS_FILE
+from softlook.weights.schema import read_json
+
+SCORES_FILE = "scores.json"
+TRIALS_FILE = "trials.jsonl"
+"""The trials of a hyper-parameter search, one per line."""
+RUNS = Path("runs")
+
+
+def run_dir_path(task: str, overrides: ConfigOverrides[Any]) -> Path:
+    """The run directory; with `fresh`, the first free name next to it."""
+    path = Path(overrides.get("run_dir") or RUNS / f"{task}-{data_name(tuple(map(Path, overrides.get('data'))))}")
+    if not overrides.get("fresh"):
+        return path
+    number = 2
+    free = path
+    while free.exists():
+        free, number = path.with_name(f"{path.name}-{number}"), number + 1
+    return free
+
+
+def data_name(data: tuple[Path, ...]) -> str:
+    """A name for the data: that of the first file, prefixed with its folder if the file name is generic.
+
+    >>> data_name((Path("corpora/train.en.gz"), Path("corpora/train.de.gz"))), data_name((Path("reviews.csv"),))
+    ('corpora-train', 'reviews')
+    >>> data_name((Path("corpora/poems/../train.en"),))
+    'corpora-train'
+    """
+    first = data[0].resolve() if ".." in data[0].parts else data[0].absolute()
+    stem = first.name.split(".")[0] or "data"
+    is_generic = stem.lower() in ("train", "data", "input", "text", "corpus", "all")
+    return f"{first.parent.name}-{stem}" if is_generic and first.parent.name else stem
+
+
+@dataclass(frozen=True)
+class PreviousRun:
+    """The automatic values of a run that is resumed."""
+
+    values: dict[str, Any]
+    needs_schedule: bool
+    """Whether the time limit changed, so that the number of steps must be computed again."""
+
+
+def load_previous_run(folder: RunDir, overrides: ConfigOverrides[Any]) -> PreviousRun | None:
+    """The automatic values of an existing run, which stay fixed when it is resumed."""
+    if not folder.exists() or not (folder.path / SETTINGS_FILE).is_file():
+        return None
+    verify_run(folder.path)
+    settings = read_checksummed(folder.path / SETTINGS_FILE)
+    values = {
+        name: settings["values"][name] for name, origin in settings["origins"].items() if origin == ValueOrigin.AUTO
+    }
+    minutes = settings["values"]["training.max_minutes"]
+    needs_schedule = overrides.values.get("training.max_minutes", minutes) != minutes
+    if needs_schedule:
+        values.pop("training.max_steps", None)
+        values.pop("training.max_minutes", None)
+    return PreviousRun(values, needs_schedule)
+
+
+def write_settings(folder: RunDir, task: str, resolved: ResolvedConfig[Any]) -> None:
+    """Write settings.json: every value, its origin, and digests of the files the run starts with."""
+    content = {"task": task, "values": resolved.values(), "origins": resolved.origins}
+    entries = file_entries(folder.path, (CONFIG, METADATA, TOKENIZER, LABELS_FILE))
+    write_json(folder.path / SETTINGS_FILE, with_checksum(content | entries))
+
+
+def fixed_values(resolved: ResolvedConfig[Any]) -> dict[str, Any]:
+    """The values that cannot change when a run is resumed."""
+    mutable = MUTABLE_FIELDS | {f"training.{name}" for name in MUTABLE_TRAINING_FIELDS}
+    return {name: value for name, value in resolved.values().items() if name not in mutable}
+
+
+def load_run_config(run: Path) -> RunConfig:
+    """The config a run was trained with."""
+    if not (run / SETTINGS_FILE).is_file():
+        raise ConfigError(f"{run} is not a run directory: it has no {SETTINGS_FILE}. `softlook runs` lists the runs.")
+    verify_run(run)
+    settings = read_checksummed(run / SETTINGS_FILE)
+    if settings.get("task") not in TASKS:
+        raise ConfigError(
+            f"{run / SETTINGS_FILE}: unknown task {settings.get('task')!r:.40}; expected {', '.join(TASKS)}"
+        )
+    return TASKS[settings["task"]].model_validate(unflatten(settings["values"]))
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run in a listing."""
+
+    path: Path
+    task: str
+    started: str
+    step: int
+    steps: int
+    best: float | None
+    """The lowest validation loss."""
+    state: str
+
+
+def list_runs(folder: Path) -> list[RunSummary]:
+    """Every run below a folder, newest first."""
+    runs = [
+        _summarize(path.parent) for path in sorted(folder.glob(f"**/{CONFIG}")) if (path.parent / METADATA).is_file()
+    ]
+    return sorted(runs, key=lambda run: run.started, reverse=True)
+
+
+def _summarize(path: Path) -> RunSummary:
+    started = str(read_json(path / METADATA).get("started", ""))
+    if (path / TRIALS_FILE).is_file():
+        return _summarize_search(path, started)
+    settings = read_json(path / SETTINGS_FILE) if (path / SETTINGS_FILE).is_file() else {}
+    events = read_events(path / EVENTS) if (path / EVENTS).is_file() else []
+    best = read_json(path / BEST_FILE).get("loss") if (path / BEST_FILE).is_file() else None
+    step = max((event["step"] for event in events), default=0)
+    last = next((event for event in reversed(events) if event["event"] in ("finished", "started")), {})
+    state = "not started"
+    if last:
+        state = str(last.get("reason", "")) if last["event"] == "finished" else "running or interrupted"
+    steps = settings.get("values", {}).get("training.max_steps", 0)
+    return RunSummary(path, str(settings.get("task", "?")), started, step, steps, best, state)
+
+
+def _summarize_search(path: Path, started: str) -> RunSummary:
+    """A hyper-parameter search is listed with its trials as steps."""
+    trials = [json.loads(line) for line in (path / TRIALS_FILE).read_text(encoding="utf-8").splitlines()]
+    best = next((trial["loss"] for trial in trials if trial["is_best"]), None)
+    return RunSummary(path, "tune", started, len(trials), 0, best, "trials; best.toml has the best settings")

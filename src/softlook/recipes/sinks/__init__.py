@@ -1,1 +1,0 @@
-"""Where a run's numbers go, beside its own folder: TensorBoard, MLflow, Weights & Biases, trackio. One file each."""

@@ -1,0 +1,1 @@
+"""Training runs on tables: data, estimator, checkpoints, scores, prediction."""

@@ -1,0 +1,1 @@
+"""Checks of a table before training."""

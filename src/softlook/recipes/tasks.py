@@ -1,0 +1,61 @@
+"""Task registry: configs, training and dry runs by task name."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from softlook.recipes.config.resolve import ConfigOverrides
+from softlook.recipes.config.schema import (
+    CausalLMConfig,
+    ClassificationConfig,
+    MaskedLMConfig,
+    RunConfig,
+    TranslationConfig,
+    Word2VecConfig,
+)
+from softlook.recipes.config.tabular_schema import TabularConfig
+
+if TYPE_CHECKING:
+    from softlook.recipes.tabular.dry_run import TableRunEstimate
+    from softlook.recipes.tabular.run import TableTrainResult
+    from softlook.recipes.text.prepare import PreparedRun
+    from softlook.recipes.text.task import TextTask, TrainResult
+    from softlook.train.events import Callback
+
+REGISTRY: dict[type[RunConfig], str] = {
+    TranslationConfig: "softlook.recipes.text.translation:TranslationTask",
+    CausalLMConfig: "softlook.recipes.text.causal_lm:CausalLMTask",
+    MaskedLMConfig: "softlook.recipes.text.masked_lm:MaskedLMTask",
+    ClassificationConfig: "softlook.recipes.text.classification:ClassificationTask",
+    Word2VecConfig: "softlook.recipes.text.word2vec:Word2VecTask",
+    TabularConfig: "softlook.recipes.tabular.run",
+}
+"""Every task: its config, which holds its name and help, and where its implementation is. Nothing is imported yet."""
+TASKS: dict[str, type[RunConfig]] = {config.task: config for config in REGISTRY}
+
+
+def train(
+    task: str, overrides: ConfigOverrides[Any], callbacks: "Sequence[Callback]" = ()
+) -> "TrainResult | TableTrainResult":
+    """Train a task's model, or resume its run."""
+    if TASKS[task] is TabularConfig:
+        return _tabular().train_table(overrides, callbacks)
+    return import_module("softlook.recipes.text.run").run_task(text_task(task), overrides, callbacks)
+
+
+def dry_run(task: str, overrides: ConfigOverrides[Any]) -> "PreparedRun[Any] | TableRunEstimate":
+    """Resolve every value and measure a few steps, without starting a run."""
+    if TASKS[task] is TabularConfig:
+        return _tabular().dry_run(overrides)
+    return import_module("softlook.recipes.text.run").dry_run(text_task(task), overrides)
+
+
+def text_task(task: str) -> "TextTask[Any, Any]":
+    """The implementation of a text task."""
+    module, name = REGISTRY[TASKS[task]].split(":")
+    return getattr(import_module(module), name)()
+
+
+def _tabular() -> Any:
+    """Tabular tasks need optional packages."""
+    return import_module(REGISTRY[TabularConfig])

@@ -1,0 +1,1 @@
+"""Text tasks: training, evaluation and data preparation."""

@@ -1,0 +1,346 @@
+"""Causal language models: next-token prediction on packed documents."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from softlook.blocks.segments import SegmentCache
+from softlook.data import Examples, TextExample, find_files, read_documents
+from softlook.decode import Multinomial, TransformerXLSession, create_session, generate
+from softlook.models import (
+    GPT,
+    ConvolutionalLM,
+    ConvolutionalLMConfig,
+    GPTConfig,
+    Llama,
+    LlamaConfig,
+    TransformerXL,
+    TransformerXLConfig,
+)
+from softlook.ops import masks
+from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize, select_vocab_size
+from softlook.recipes.config.resolve import ConfigOverrides, explicit_overrides
+from softlook.recipes.config.schema import CausalLMConfig, Files
+from softlook.recipes.text.corpus import Corpus, CorpusSplit, read_corpus
+from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained
+from softlook.recipes.text.run import run_task
+from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
+from softlook.recipes.text.token_cache import TokenCache, count_utf8_bytes, tokenize_corpus, tokenize_split
+from softlook.tokens import TextTokenizer
+from softlook.train.batching.batch_tree import to_device
+from softlook.train.batching.batches import DataCursor
+from softlook.train.batching.collate import PackedBatch
+from softlook.train.batching.packed_stream import PackedStream, TokenizedDocuments
+from softlook.train.events import Callback
+from softlook.train.objectives import causal_lm, cross_entropy_sum
+from softlook.train.train_step import Loss
+
+SMALL_DATA_CHARACTERS = 5_000_000
+"""Characters of text below which the default tokenizer is characters."""
+LARGE_GPU_TOKENS = 10_000_000
+"""Tokens from which a GPU gets larger batches and a longer context."""
+FINE_TUNING_EPOCHS = 2
+SHORT_RUN_MESSAGE = "There is time for a few epochs only: a Llama, which learns more from each token."
+SAMPLE_TEMPERATURE = 0.8
+SEGMENTS_PER_ROW = 4
+"""Segments of a row, over which Transformer-XL carries its cache."""
+MAX_EVAL_TOKENS = {"cuda": 1_000_000}
+"""Validation tokens in each evaluation; 32,768 on other devices."""
+Model = GPT | Llama | TransformerXL | ConvolutionalLM
+
+
+def train_causal_lm(
+    config: CausalLMConfig | ConfigOverrides[CausalLMConfig], callbacks: Sequence[Callback] = ()
+) -> TrainResult:
+    """Train a causal language model: `softlook train lm --data corpus.txt`.
+
+    >>> from pathlib import Path
+    >>> from softlook.recipes import CausalLMConfig
+    >>> from softlook.train import TrainingConfig
+    >>> _ = Path("corpus.txt").write_text("".join(f"{n} green bottles\\n" for n in range(99)))
+    >>> result = train_causal_lm(CausalLMConfig(data=(Path("corpus.txt"),), training=TrainingConfig(max_steps=2)))
+    >>> sorted(result.scores["validation"])
+    ['bits_per_byte', 'bytes', 'loss', 'perplexity', 'tokens']
+    """
+    overrides = explicit_overrides(config) if isinstance(config, CausalLMConfig) else config
+    return run_task(CausalLMTask(), overrides, callbacks)
+
+
+class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
+    """Packed documents, a decoder-only model, perplexity and bits per byte."""
+
+    config = CausalLMConfig
+
+    def load_corpus(self, overrides: ConfigOverrides[CausalLMConfig]) -> Corpus[TextExample]:
+        read = partial(load_documents, overrides)
+        return read_corpus(read, overrides.get("data"), overrides.get("valid"), columns=(overrides.get("text"),))
+
+    def autosize(
+        self, corpus: Corpus[TextExample], overrides: ConfigOverrides[CausalLMConfig], budget: ComputeBudget
+    ) -> AutoSettings:
+        characters = corpus.characters
+        vocab_size = min(lm_vocab_size(characters), select_vocab_size(characters, budget))
+        is_small = characters < SMALL_DATA_CHARACTERS
+        tokenizer = {"tokenizer.type": "characters"} if is_small else {"tokenizer.vocab_size": vocab_size}
+        overrides = ConfigOverrides(overrides.schema, tokenizer | overrides.values, overrides.origins)
+        auto, tokens = autosize(characters, overrides, budget, block_factor=12, max_dropout=0.2)
+        cuda = budget.device.type == "cuda"
+        large = cuda and tokens > LARGE_GPU_TOKENS
+        context = overrides.get("batch.max_length") or (512 if large else 256 if cuda else 128)
+        auto.values |= {
+            "batch.max_length": int(min(context, max(tokens // 20, 8))),
+            "batch.max_tokens": int(min(max(tokens / 40, 256), 32768 if large else 16384 if cuda else 1536)),
+            "optim.lr": 2 * auto.values["optim.lr"],
+            "optim.weight_decay": 0.1,
+        }
+        if overrides.get("init_from"):
+            auto.values |= {"optim.lr": fine_tuning_lr(overrides), "model.dropout": 0.1}
+        elif not cuda and not auto.values["model.dropout"]:
+            auto.values["arch"] = "llama"
+            auto.messages.append(SHORT_RUN_MESSAGE)
+        return auto
+
+    def build_plan(
+        self, corpus: Corpus[TextExample], config: CausalLMConfig, tokenizer: TextTokenizer, device: torch.device
+    ) -> TrainingPlan:
+        batch_tokens = config.batch.max_tokens or 1536
+        model = build_model(config, tokenizer)
+        context, row_length = context_and_row_length(model, config)
+        train, valid = tokenize_corpus(TokenCache(corpus, tokenizer, config.run_dir))
+        batch_size = max(batch_tokens // row_length, 1)
+        stream = PackedStream(train, context=row_length, batch_size=batch_size, seed=config.training.seed)
+        objective = CausalLMObjective(context)
+        eval_size = max(batch_size, 4096 // row_length)
+        eval_stream = PackedStream(valid, context=row_length, batch_size=eval_size, seed=0)
+        evaluator = PerplexityEvaluator(eval_stream, objective, device)
+        return TrainingPlan(
+            model=model,
+            batches=LanguageModelBatches(stream),
+            objective=objective,
+            evaluate=evaluator,
+            sample=partial(sample_completions, valid, tokenizer, context),
+            epoch_tokens=len(train.ids),
+            batch_tokens=batch_size * row_length,
+            test=partial(evaluator.evaluate_all, count_utf8_bytes(corpus.valid)),
+            total_tokens=None if config.init_from is None else FINE_TUNING_EPOCHS * float(len(train.ids)),
+        )
+
+    def evaluate(
+        self,
+        config: CausalLMConfig,
+        data: Files,
+        model: nn.Module,
+        tokenizer: TextTokenizer,
+        labels: Sequence[str],
+        device: torch.device,
+    ) -> dict[str, Any]:
+        split = CorpusSplit(load_documents(explicit_overrides(config), data))
+        context, row_length = context_and_row_length(model, config)
+        documents = tokenize_split(split, tokenizer)
+        stream = PackedStream(documents, context=row_length, batch_size=max(8192 // row_length, 1), seed=0)
+        evaluator = PerplexityEvaluator(stream, CausalLMObjective(context), device)
+        return evaluator.evaluate_all(count_utf8_bytes(split), model)["validation"]
+
+
+def lm_vocab_size(characters: int) -> int:
+    """Vocabulary size of a language model: proportional to the root of the text's length.
+
+    >>> lm_vocab_size(90_000_000), lm_vocab_size(6_000_000)
+    (8100, 2100)
+    """
+    return int(min(max(round(0.85 * math.sqrt(characters), -2), 500), 32000))
+
+
+def load_documents(overrides: ConfigOverrides[CausalLMConfig], files: Files) -> Examples[TextExample]:
+    """Documents from files, in chunks small enough to hold some of them out."""
+    size = sum(path.stat().st_size for path in find_files(files))
+    return read_documents(
+        files,
+        text=overrides.get("text"),
+        max_bad_rows=int(overrides.get("max_bad_rows")),
+        max_line_chars=int(overrides.get("max_line_chars")),
+        chunk_chars=min(max(size // 200, 200), 1 << 16),
+    )
+
+
+def context_and_row_length(model: nn.Module, config: CausalLMConfig) -> tuple[int, int]:
+    """Tokens per forward pass, and per row; Transformer-XL reads a row in segments."""
+    context = config.batch.max_length or 128
+    context = min(context, getattr(model.config, "context", context))  # pyright: ignore[reportArgumentType]
+    return context, SEGMENTS_PER_ROW * context if isinstance(model, TransformerXL) else context
+
+
+def build_model(config: CausalLMConfig, tokenizer: TextTokenizer) -> nn.Module:
+    """A new or a pretrained language model."""
+    vocab_size = tokenizer.vocab_size
+    if config.init_from is not None:
+        model = load_pretrained(config.init_from, Model, "predict the next token", vocab_size=vocab_size)
+        return apply_lora(model, config.lora)
+    size, context = config.model, config.batch.max_length or 128
+    assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None
+    dim, depth, heads, hidden, dropout = size.dim, size.depth, size.heads, size.hidden, size.dropout
+    if config.arch == "convolution":
+        return ConvolutionalLM(
+            ConvolutionalLMConfig(vocab_size=vocab_size, dim=dim, depth=3 * depth, dilation_cycle=6, dropout=dropout)
+        )
+    if config.arch == "transformer_xl":
+        return TransformerXL(
+            TransformerXLConfig(
+                vocab_size=vocab_size,
+                dim=dim,
+                depth=depth,
+                heads=heads,
+                hidden=hidden or 4 * dim,
+                dropout=dropout,
+                pre_norm=True,
+            )
+        )
+    sizes: dict[str, Any] = {"dim": dim, "depth": depth, "heads": heads, "hidden": hidden, "dropout": dropout}
+    if config.arch == "llama":
+        return Llama(LlamaConfig(vocab_size=vocab_size, context=context, **sizes))
+    return GPT(GPTConfig(vocab_size=vocab_size, context=context, **sizes))
+
+
+@dataclass(frozen=True)
+class SingleDocumentBatch:
+    """Rows that contain one document each: no document mask is needed."""
+
+    ids: Int[Tensor, "B T"]
+    labels: Int[Tensor, "B T"]
+
+
+class LanguageModelBatches:
+    """Batches of a packed stream; those without document boundaries are simplified, which is faster."""
+
+    def __init__(self, stream: PackedStream) -> None:
+        self.stream = stream
+
+    def iter_from(self, cursor: DataCursor) -> Iterator[tuple[DataCursor, PackedBatch | SingleDocumentBatch]]:
+        return ((after, simplify_batch(batch)) for after, batch in self.stream.iter_from(cursor))
+
+
+def simplify_batch(batch: PackedBatch) -> PackedBatch | SingleDocumentBatch:
+    """The batch without document ids, if each row contains one document from its start."""
+    is_single = (batch.document_ids == batch.document_ids[:, :1]).all() and bool((batch.positions[:, 0] == 0).all())
+    return SingleDocumentBatch(batch.ids, batch.labels) if is_single else batch
+
+
+class CausalLMObjective:
+    """Next-token cross-entropy. Attention does not cross documents; a convolution has no mask, and does.
+
+    Transformer-XL reads a row segment by segment and carries its cache from one to the next; with a `state`, also from
+    one batch to the next, whose rows continue those of the batch before.
+    """
+
+    def __init__(self, segment_length: int, *, use_cache: bool = True) -> None:
+        self.segment_length, self.use_cache, self.packed_loss = segment_length, use_cache, causal_lm()
+
+    def __call__(
+        self, model: nn.Module, batch: PackedBatch | SingleDocumentBatch, state: "SegmentState | None" = None
+    ) -> Loss:
+        module = getattr(model, "module", model)  # unwrap DDP
+        if isinstance(module, TransformerXL):
+            return self._by_segments(model, batch, state or SegmentState(self.segment_length))
+        if isinstance(batch, SingleDocumentBatch) or isinstance(module, ConvolutionalLM):
+            return cross_entropy_sum(model(batch.ids), batch.labels)
+        return self.packed_loss(model, batch)
+
+    def _by_segments(self, model: nn.Module, batch: PackedBatch | SingleDocumentBatch, state: "SegmentState") -> Loss:
+        losses = []
+        for start in range(0, batch.ids.shape[1], self.segment_length):
+            span = slice(start, start + self.segment_length)
+            state = state if self.use_cache else SegmentState(self.segment_length)
+            mask = None
+            if isinstance(batch, PackedBatch):
+                mask = masks.causal() & state.document_mask(batch.document_ids[:, span])
+            logits = model(batch.ids[:, span], mask=mask, cache=state.cache)
+            losses.append(cross_entropy_sum(logits, batch.labels[:, span]))
+        return Loss(sum(loss.total for loss in losses), sum(loss.count for loss in losses))  # pyright: ignore[reportArgumentType]
+
+
+class SegmentState:
+    """Transformer-XL's cache: the hidden states of the last segment, and the document of each."""
+
+    def __init__(self, length: int) -> None:
+        self.cache, self.document_ids = SegmentCache(length), torch.empty(0)
+
+    def document_mask(self, document_BT: Int[Tensor, "B T"]) -> masks.Mask:
+        """The keys, cached and of the next segment, that belong to the same document; then cache that segment's."""
+        key_BS = torch.cat([self.document_ids, document_BT], 1) if self.cache.held else document_BT
+        self.document_ids = key_BS[:, -self.cache.length :]
+        return masks.dense((document_BT[:, :, None] == key_BS[:, None, :])[:, None])
+
+
+def contiguous_lanes(stream: PackedStream) -> Iterator[PackedBatch]:
+    """One pass in which each row continues the same row of the batch before."""
+    end = len(stream.tokens.ids)
+    length = -(-end // (stream.context * stream.batch_size))
+    for number in range(length):
+        begins = [(lane * length + number) * stream.context for lane in range(stream.batch_size)]
+        yield stream.tokens.pack([min(begin, end) for begin in begins], stream.context)
+
+
+class PerplexityEvaluator:
+    """Loss and perplexity on validation text: on some of it during training, on all of it at the end.
+
+    A model with a cache keeps it across rows.
+    """
+
+    def __init__(self, stream: PackedStream, objective: CausalLMObjective, device: torch.device) -> None:
+        self.stream, self.objective, self.device = stream, objective, device
+        self.max_tokens = MAX_EVAL_TOKENS.get(device.type, 32_768)
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        count = max(self.max_tokens // (self.stream.context * self.stream.batch_size), 1)
+        loss, _ = self._loss(model, self.objective, count)
+        return {"loss": loss, "perplexity": math.exp(min(loss, 80.0))}
+
+    def evaluate_all(self, num_bytes: int, model: nn.Module) -> dict[str, Any]:
+        """Perplexity per token and bits per byte, on all of the text."""
+        loss, count = self._loss(model, self.objective)
+        scores = {"loss": loss, "perplexity": math.exp(min(loss, 80.0)), "tokens": count, "bytes": num_bytes}
+        scores["bits_per_byte"] = loss * count / max(num_bytes, 1) / math.log(2)
+        if isinstance(model, TransformerXL):
+            uncached = CausalLMObjective(self.objective.segment_length, use_cache=False)
+            scores["loss_without_cache"], _ = self._loss(model, uncached)
+        return {"validation": scores}
+
+    def _loss(
+        self, model: nn.Module, objective: CausalLMObjective, max_batches: int | None = None
+    ) -> tuple[float, int]:
+        total, count = 0.0, 0
+        for loss in islice(self._losses(model, objective), max_batches):
+            total += float(loss.total)
+            count += int(loss.count)
+        return total / max(count, 1), count
+
+    def _losses(self, model: nn.Module, objective: CausalLMObjective) -> Iterator[Loss]:
+        if isinstance(getattr(model, "module", model), TransformerXL):
+            state = SegmentState(objective.segment_length)
+            lanes = contiguous_lanes(self.stream)
+            return (objective(model, to_device(batch, self.device), state) for batch in lanes)
+        batches = self.stream.iter_in_order()
+        return (objective(model, to_device(simplify_batch(batch), self.device)) for batch in batches)
+
+
+def sample_completions(
+    valid: TokenizedDocuments, tokenizer: TextTokenizer, context: int, model: nn.Module
+) -> list[Sample]:
+    """A completion of the beginning of the validation text."""
+    prompt = [int(id) for id in valid.ids[: min(16, len(valid.ids) // 2, context // 2)]]
+    session = TransformerXLSession(model, context) if isinstance(model, TransformerXL) else create_session(model)
+    output = generate(
+        session,
+        [prompt],
+        sampler=Multinomial(SAMPLE_TEMPERATURE, seed=0),
+        eos_ids=tokenizer.eos_id,
+        max_new_tokens=min(200, context - len(prompt)),
+    )[0]
+    return [{"prompt": tokenizer.decode(prompt), "completion": tokenizer.decode(output.ids)}]

@@ -1,0 +1,263 @@
+"""Masked language models: BERT-style pretraining."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import nn
+
+from softlook.base.sequences import supported_token_types
+from softlook.data import Examples, TextExample, read_sentences
+from softlook.losses import IGNORE_INDEX
+from softlook.models import Bert, BertConfig, Deberta, ModernBert
+from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize
+from softlook.recipes.config.resolve import ConfigOverrides, explicit_overrides
+from softlook.recipes.config.schema import Files, MaskedLMConfig
+from softlook.recipes.text.corpus import Corpus, CorpusSplit, contiguous_texts, read_corpus
+from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained, replace_head
+from softlook.recipes.text.run import run_task
+from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
+from softlook.recipes.text.token_cache import TokenCache, chunk_by_size
+from softlook.tokens import TextTokenizer
+from softlook.tokens.template import template_from_tokenizer
+from softlook.tokens.tokenizer import MAX_TEXT_CHARS
+from softlook.train.batching.batch_tree import to_device
+from softlook.train.batching.batches import LengthBucketedBatches, SeededTransform
+from softlook.train.batching.collate import Ids, MaskedLMBatch
+from softlook.train.batching.masking import MaskingConfig, collate_masked_lm
+from softlook.train.batching.next_sentence import DocumentStore, SentencePairIndex, sample_sentence_pairs
+from softlook.train.batching.token_store import store_in_memory
+from softlook.train.events import Callback
+from softlook.train.objectives import masked_lm
+from softlook.train.rng import make_generator
+
+EVAL_BATCH_SIZE, MAX_EVAL_EXAMPLES = 64, 1000
+STARTS_DOCUMENT = 1
+"""Flag stored with the first sentence of a document."""
+FINE_TUNING_EPOCHS = 4
+
+
+def train_masked_lm(
+    config: MaskedLMConfig | ConfigOverrides[MaskedLMConfig], callbacks: Sequence[Callback] = ()
+) -> TrainResult:
+    """Train a masked language model: `softlook train mlm --data corpus.txt`.
+
+    >>> from pathlib import Path
+    >>> from softlook.recipes import MaskedLMConfig
+    >>> from softlook.train import TrainingConfig
+    >>> _ = Path("corpus.txt").write_text("".join(f"{n} green bottles\\n" for n in range(99)))
+    >>> config = MaskedLMConfig(data=(Path("corpus.txt"),), training=TrainingConfig(max_steps=2))
+    >>> sorted(train_masked_lm(config).scores)
+    ['accuracy', 'loss']
+    """
+    overrides = explicit_overrides(config) if isinstance(config, MaskedLMConfig) else config
+    return run_task(MaskedLMTask(), overrides, callbacks)
+
+
+class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
+    """Sentences with masked tokens, and an encoder with a masked-LM head."""
+
+    config = MaskedLMConfig
+
+    def load_corpus(self, overrides: ConfigOverrides[MaskedLMConfig]) -> Corpus[TextExample]:
+        read = partial(load_sentences, overrides)
+        return read_corpus(read, overrides.get("data"), overrides.get("valid"), columns=(overrides.get("text"),))
+
+    def autosize(
+        self, corpus: Corpus[TextExample], overrides: ConfigOverrides[MaskedLMConfig], budget: ComputeBudget
+    ) -> AutoSettings:
+        auto, _ = autosize(corpus.characters, overrides, budget, block_factor=12, max_dropout=0.1)
+        auto.values["batch.max_length"] = 128
+        if overrides.get("init_from"):
+            auto.values["optim.lr"] = fine_tuning_lr(overrides)
+        return auto
+
+    def build_plan(
+        self, corpus: Corpus[TextExample], config: MaskedLMConfig, tokenizer: TextTokenizer, device: torch.device
+    ) -> TrainingPlan:
+        max_length, max_tokens, seed = (
+            config.batch.max_length or 128,
+            config.batch.max_tokens or 2048,
+            config.training.seed,
+        )
+        collator = MaskedLMCollator(tokenizer, config)
+        cache, format = TokenCache(corpus, tokenizer, config.run_dir), f"sentences {max_length}"
+        train = DocumentStore(cache.train_store(encode_sentences(corpus.train, tokenizer, max_length), format, rows=2))
+        valid = DocumentStore(cache.valid_store(encode_sentences(corpus.valid, tokenizer, max_length), format, rows=2))
+        examples, lengths, collate = collator.examples(train)
+        # Tokens are masked when a batch is made, by a generator that depends on its position only.
+        buckets = LengthBucketedBatches(examples, lengths, list, max_tokens=max_tokens, seed=seed)
+        tokens = float(train.sentences.lengths().sum())
+        return TrainingPlan(
+            model=build_model(config, tokenizer),
+            batches=SeededTransform(buckets, collate, seed=seed),
+            objective=masked_lm,
+            evaluate=MaskedLMEvaluator(collator.examples(valid or train), device),
+            sample=partial(sample_predictions, valid or train, tokenizer, device),
+            epoch_tokens=tokens,
+            batch_tokens=max_tokens,
+            total_tokens=None if config.init_from is None else FINE_TUNING_EPOCHS * tokens,
+        )
+
+    def evaluate(
+        self,
+        config: MaskedLMConfig,
+        data: Files,
+        model: nn.Module,
+        tokenizer: TextTokenizer,
+        labels: Sequence[str],
+        device: torch.device,
+    ) -> dict[str, Any]:
+        split = CorpusSplit(load_sentences(explicit_overrides(config), data))
+        encoded = encode_sentences(split, tokenizer, config.batch.max_length or 128)
+        documents = DocumentStore(store_in_memory(encoded, vocab_size=tokenizer.vocab_size, rows=2))
+        return MaskedLMEvaluator(MaskedLMCollator(tokenizer, config).examples(documents), device)(model)
+
+
+def load_sentences(overrides: ConfigOverrides[Any], files: Files) -> Examples[TextExample]:
+    """Sentences from files."""
+    return read_sentences(
+        files,
+        text=overrides.get("text"),
+        max_bad_rows=int(overrides.get("max_bad_rows")),
+        max_line_chars=int(overrides.get("max_line_chars")),
+    )
+
+
+def build_model(config: MaskedLMConfig, tokenizer: TextTokenizer) -> nn.Module:
+    """A new or a pretrained encoder with a masked-LM head and, if configured, one for next-sentence prediction."""
+    head, vocab_size = "pretraining" if config.next_sentence else "masked_lm", tokenizer.vocab_size
+    if config.init_from is not None:
+        allowed = Bert if config.next_sentence else Bert | Deberta | ModernBert
+        encoder = load_pretrained(config.init_from, allowed, "predict masked tokens", vocab_size=vocab_size)
+        return apply_lora(replace_head(encoder, head=head), config.lora, pretrained=encoder)
+    size = config.model
+    assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None
+    return Bert(
+        BertConfig(
+            vocab_size=vocab_size,
+            context=config.batch.max_length or 128,
+            dim=size.dim,
+            depth=size.depth,
+            heads=size.heads,
+            hidden=size.hidden,
+            dropout=size.dropout,
+            head=head,
+        )
+    )
+
+
+def encode_sentences(
+    split: CorpusSplit[TextExample], tokenizer: TextTokenizer, max_length: int
+) -> Iterator[tuple[Ids, Ids]]:
+    """Ids of each sentence, with a flag if it starts a document; one that is too long is split."""
+    max_ids = max_length - template_from_tokenizer(tokenizer).num_special_pair
+    documents = (texts for texts, _, _ in contiguous_texts(split))
+    for chunk in chunk_by_size(documents, lambda texts: sum(len(text.text) for text in texts)):
+        parts = [[part for text in texts for part in split_text(text.text)] for texts in chunk]
+        encoded = iter(tokenizer.encode([part for document in parts for part in document]))
+        for document in parts:
+            rows = (
+                row[start : start + max_ids]
+                for row in islice(encoded, len(document))
+                for start in range(0, len(row), max_ids)
+            )
+            for number, row in enumerate(rows):
+                yield row, [] if number else [STARTS_DOCUMENT]
+
+
+def split_text(text: str) -> list[str]:
+    """A text in parts that the tokenizer accepts."""
+    return [text[start : start + MAX_TEXT_CHARS] for start in range(0, len(text), MAX_TEXT_CHARS)]
+
+
+MaskedLMExamples = tuple[Sequence[Any], torch.Tensor, Callable[[Any, torch.Generator], MaskedLMBatch]]
+"""Examples, their lengths, and a function that masks and collates some of them."""
+
+
+class MaskedLMCollator:
+    """Masks and collates sentences or, for next-sentence prediction, pairs of sentences."""
+
+    def __init__(self, tokenizer: TextTokenizer, config: MaskedLMConfig) -> None:
+        masking = MaskingConfig(
+            mask_id=tokenizer.mask_id,
+            vocab_size=tokenizer.vocab_size,
+            special_ids=tokenizer.special_ids,
+            mask_prob=config.mask_prob,
+        )
+        template = template_from_tokenizer(tokenizer)
+        max_ids = (config.batch.max_length or 128) - template.num_special_pair
+        self.next_sentence = config.next_sentence
+        self.collate = partial(
+            collate_masked_lm, masking=masking, join=template.apply, max_length=max_ids, pad_id=tokenizer.pad_id
+        )
+
+    def examples(self, documents: DocumentStore) -> MaskedLMExamples:
+        """Single sentences, or pairs of sentences."""
+        return self._pairs(documents) if self.next_sentence else self._single(documents)
+
+    def _single(self, documents: DocumentStore) -> MaskedLMExamples:
+        def collate(batch: Sequence[tuple[Ids, Ids]], generator: torch.Generator) -> MaskedLMBatch:
+            return self.collate([(row, [], IGNORE_INDEX) for row, _ in batch], generator)
+
+        return documents.sentences, documents.sentences.lengths(), collate
+
+    def _pairs(self, documents: DocumentStore) -> MaskedLMExamples:
+        pairs, candidates = SentencePairIndex(documents), range(len(documents))
+
+        def collate(batch: Sequence[tuple[int, int]], generator: torch.Generator) -> MaskedLMBatch:
+            return self.collate(sample_sentence_pairs(documents, batch, generator, candidates=candidates), generator)
+
+        return pairs, pairs.lengths(), collate
+
+
+class MaskedLMEvaluator:
+    """Validation loss and accuracy; the same tokens are masked in every evaluation."""
+
+    def __init__(self, examples: MaskedLMExamples, device: torch.device) -> None:
+        items, _, collate = examples
+        starts = range(0, min(len(items), MAX_EVAL_EXAMPLES), EVAL_BATCH_SIZE)
+        self.batches = [collate(items[start : start + EVAL_BATCH_SIZE], make_generator(0, start)) for start in starts]
+        self.device = device
+
+    def __call__(self, model: nn.Module) -> dict[str, float]:
+        total, count, correct = 0.0, 0, 0
+        next_correct: list[bool] = []
+        for batch in self.batches:
+            batch = to_device(batch, self.device)
+            loss = masked_lm(model, batch)
+            types = supported_token_types(model, batch.token_types)
+            logits: Any = model(batch.ids, padding_mask=batch.padding_mask, token_types=types)
+            token_logits = logits if isinstance(logits, torch.Tensor) else logits.masked_lm
+            correct += int((token_logits.argmax(-1) == batch.labels).sum())
+            if not isinstance(logits, torch.Tensor):
+                next_correct += (logits.next_sentence.argmax(-1) == batch.next_sentence_labels).tolist()
+            total, count = total + float(loss.total), count + int(loss.count)
+        scores = {"loss": total / max(count, 1), "accuracy": correct / max(count, 1)}
+        return scores | ({"next_sentence_accuracy": sum(next_correct) / len(next_correct)} if next_correct else {})
+
+
+def sample_predictions(
+    documents: DocumentStore, tokenizer: TextTokenizer, device: torch.device, model: nn.Module
+) -> list[Sample]:
+    """Predictions for the masked middle token of a few validation sentences."""
+    samples: list[Sample] = []
+    template = template_from_tokenizer(tokenizer)
+    for document in islice(documents, 3):
+        ids = template.apply(document[0]).ids
+        position = len(ids) // 2
+        label, ids[position] = ids[position], tokenizer.mask_id
+        logits: Any = model(torch.tensor([ids], device=device))
+        token_logits = logits if isinstance(logits, torch.Tensor) else logits.masked_lm
+        predicted = token_logits[0, position].topk(3).indices.tolist()
+        before, after = tokenizer.decode(ids[:position]), tokenizer.decode(ids[position + 1 :])
+        samples.append(
+            {
+                "text": f"{before} ___ {after}",
+                "prediction": ", ".join(tokenizer.decode([id]) for id in predicted),
+                "label": tokenizer.decode([label]),
+            }
+        )
+    return samples

@@ -1,0 +1,163 @@
+"""A training run from config to scores: load data, prepare, train, test."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from softlook.base.device import choose_device
+from softlook.blocks.lora import merge_lora
+from softlook.data.examples import Example
+from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig, TextConfigT, resolve_config, unflatten
+from softlook.recipes.loggers.registry import open_loggers, select_loggers
+from softlook.recipes.run_dir.layout import (
+    LABELS_FILE,
+    SCORES_FILE,
+    SETTINGS_FILE,
+    fixed_values,
+    load_previous_run,
+    run_dir_path,
+    write_settings,
+)
+from softlook.recipes.run_dir.writers import EvaluationCallback, RunWriter
+from softlook.recipes.text.corpus import Corpus
+from softlook.recipes.text.prepare import PreparedRun, prepare_run
+from softlook.recipes.text.pretrained import check_lora, export_adapters, load_auto
+from softlook.recipes.text.task import TextTask, TrainResult
+from softlook.tokens import TextTokenizer
+from softlook.train.checkpoint.run_dir import RunDir, write_json
+from softlook.train.distributed import is_rank_zero
+from softlook.train.distributed.world import World, process_group
+from softlook.train.events import Callback, EventLog, Finished, read_scores
+from softlook.train.trainer import fit
+from softlook.weights import read_tokenizer
+from softlook.weights.atomic_folder import atomic_write_text
+from softlook.weights.manifest import read_checksummed
+from softlook.weights.schema import read_json
+
+log = logging.getLogger("softlook.recipes")
+
+
+def run_task(
+    task: TextTask[TextConfigT, Example], overrides: ConfigOverrides[TextConfigT], callbacks: Sequence[Callback] = ()
+) -> TrainResult:
+    """Train, or resume, a run. Rank zero prepares it; the other ranks load what it wrote."""
+    corpus, folder = load_data(task, overrides), RunDir(run_dir_path(task.config.task, overrides))
+    training = resolve_config(overrides, {}).config.training
+    group = process_group(
+        choose_device(training.device),
+        is_sharded=training.parallel == "fsdp",
+        heartbeat_timeout=training.heartbeat_timeout,
+    )
+    with group as world, folder.lock():
+        run = start_run(task, overrides, corpus, folder) if world.is_rank_zero else None
+        world.barrier()
+        return train_and_test(folder, run or join_run(task, overrides, corpus, folder), callbacks, world)
+
+
+def dry_run(task: TextTask[TextConfigT, Example], overrides: ConfigOverrides[TextConfigT]) -> PreparedRun[TextConfigT]:
+    """Prepare a run without starting it."""
+    folder = RunDir(run_dir_path(task.config.task, overrides))
+    return restore_or_prepare(task, overrides, load_data(task, overrides), folder)
+
+
+def load_data(task: TextTask[TextConfigT, Example], overrides: ConfigOverrides[TextConfigT]) -> Corpus[Example]:
+    """Check the config, read the data and log what was found."""
+    config = resolve_config(overrides, {}).config
+    choose_device(config.training.device)
+    if is_rank_zero():
+        select_loggers(config.loggers)
+    check_lora(overrides)
+    corpus = task.load_corpus(overrides)
+    train, valid = corpus.counts
+    for message in (*corpus.messages, f"{train:,} training examples, {valid:,} validation examples."):
+        log.info(message[0].upper() + message[1:])
+    return corpus
+
+
+def restore_or_prepare(
+    task: TextTask[TextConfigT, Example],
+    overrides: ConfigOverrides[TextConfigT],
+    corpus: Corpus[Example],
+    folder: RunDir,
+) -> PreparedRun[TextConfigT]:
+    """Prepare a run. The automatic values and the tokenizer of an existing run are kept."""
+    previous = load_previous_run(folder, overrides)
+    tokenizer = TextTokenizer(read_tokenizer(folder.tokenizer)) if folder.exists() else None
+    run = prepare_run(task, overrides, corpus, previous=previous, tokenizer=tokenizer)
+    if previous is None:
+        log.info("\n".join((*run.messages, *run.resolved.lines())))
+    return run
+
+
+def start_run(
+    task: TextTask[TextConfigT, Example],
+    overrides: ConfigOverrides[TextConfigT],
+    corpus: Corpus[Example],
+    folder: RunDir,
+) -> PreparedRun[TextConfigT]:
+    """Prepare a run and write its tokenizer, labels and settings to the run directory."""
+    run = restore_or_prepare(task, overrides, corpus, folder)
+    is_resumed = folder.open({"task": task.config.task, **unflatten(fixed_values(run.resolved))}, corpus.digest)
+    if not folder.tokenizer.exists():
+        atomic_write_text(folder.tokenizer, run.tokenizer.tokenizer.to_str(pretty=True))
+    if run.plan.labels:
+        write_json(folder.path / LABELS_FILE, {"labels": run.plan.labels})
+    write_settings(folder, task.config.task, run.resolved)  # last: it contains digests of the others
+    log.info(f"{'Resuming' if is_resumed else 'Starting'} {folder.path}")
+    return run
+
+
+def join_run(
+    task: TextTask[TextConfigT, Example],
+    overrides: ConfigOverrides[TextConfigT],
+    corpus: Corpus[Example],
+    folder: RunDir,
+) -> PreparedRun[TextConfigT]:
+    """Load the run that rank zero has prepared."""
+    settings = read_checksummed(folder.path / SETTINGS_FILE)
+    config = overrides.schema.model_validate(unflatten(settings["values"]))
+    tokenizer = TextTokenizer(read_tokenizer(folder.tokenizer))
+    torch.manual_seed(config.training.seed)
+    device = choose_device(overrides.get("training.device"))
+    plan = task.build_plan(corpus, config, tokenizer, device)
+    return PreparedRun(ResolvedConfig(config, settings["origins"]), tokenizer, plan, [])
+
+
+def train_and_test(folder: RunDir, run: PreparedRun[Any], callbacks: Sequence[Callback], world: World) -> TrainResult:
+    """Train, then test the best model. The loggers are closed however the run ends."""
+    config, plan = run.resolved.config, run.plan
+    names = select_loggers(config.loggers) if world.is_rank_zero else ()
+    with open_loggers(names, folder.path, {name: value for name, value, _ in run.resolved.rows()}) as loggers:
+        writer = RunWriter(folder.path, run.resolved.rows())
+        own = [EventLog(folder.events), writer, loggers, *callbacks] if world.is_rank_zero else []
+        evaluation = EvaluationCallback(plan.evaluate, plan.sample, own)
+        progress = fit(
+            plan.model,
+            plan.batches,
+            plan.objective,
+            evaluate=evaluation.evaluate,
+            training=config.training,
+            optim=config.optim,
+            run_dir=folder.path,
+            tokenizer=folder.tokenizer,
+            callbacks=[evaluation],
+        )
+        if not world.is_sharded:
+            if world.is_rank_zero:
+                export_adapters(plan.model, folder.path, config.init_from)
+            merge_lora(plan.model)
+        finished = evaluation.finished or Finished(progress.step, "finished on rank zero", progress.seconds)
+        known = read_json(folder.path / SCORES_FILE) if (folder.path / SCORES_FILE).is_file() else {}
+        scores: dict[str, Any] = {**known, **read_scores(folder.events, progress.best_step)}
+        if world.is_rank_zero and finished.complete:
+            device = choose_device(config.training.device)
+            model = load_auto(folder.path).to(device) if world.is_sharded else plan.model
+            with torch.no_grad():
+                scores |= plan.test(model)
+            plan.finalize(folder.path, model)
+            write_json(folder.path / SCORES_FILE, scores)
+            writer.write_report(scores)
+            loggers.scores = scores
+        return TrainResult(folder.path, plan.model, run.tokenizer, progress, finished, scores, run.resolved)

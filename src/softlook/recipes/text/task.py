@@ -1,0 +1,114 @@
+"""`TextTask`: the interface of a text task, with its training plan and result."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic
+
+import torch
+from torch import nn
+
+from softlook.data.examples import Example
+from softlook.recipes.config.autosize import AutoSettings, ComputeBudget
+from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig, TextConfigT
+from softlook.recipes.config.schema import Files
+from softlook.recipes.text.corpus import Corpus
+from softlook.tokens import TextTokenizer, train_tokenizer
+from softlook.train.batching.batches import Batches
+from softlook.train.checkpoint.train_state import Progress
+from softlook.train.events import Finished
+from softlook.train.train_step import Objective
+from softlook.train.trainer import EvaluateFn
+from softlook.weights.assets import load_text_tokenizer
+
+MAX_TOKENIZER_TEXTS = 500_000
+"""Texts a tokenizer is trained on."""
+Sample = dict[str, str]
+
+
+@dataclass
+class TrainingPlan:
+    """Everything the trainer needs: model, batches, objective and evaluation."""
+
+    model: nn.Module
+    batches: Batches
+    objective: Objective
+    evaluate: EvaluateFn
+    sample: Callable[[nn.Module], list[Sample]]
+    """Outputs of the model on a few validation examples."""
+    epoch_tokens: float
+    batch_tokens: int
+    total_tokens: float | None = None
+    """Training tokens over all epochs; default: `max_training_tokens`."""
+    test: Callable[[nn.Module], dict[str, Any]] = lambda model: {}
+    """Scores of the trained model on test data."""
+    finalize: Callable[[Path, nn.Module], None] = lambda folder, model: None
+    """Writes additional files to the run directory at the end."""
+    messages: list[str] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """The result of a training run."""
+
+    run_dir: Path
+    model: nn.Module
+    tokenizer: TextTokenizer
+    progress: Progress
+    finished: Finished
+    scores: dict[str, Any]
+    """Of the best checkpoint: on validation data and, if given, on test data."""
+    resolved: ResolvedConfig[Any]
+
+
+class TextTask(ABC, Generic[TextConfigT, Example]):
+    """What differs from one text task to another. Its name, help and commands stand on the config."""
+
+    config: type[TextConfigT]
+
+    @abstractmethod
+    def load_corpus(self, overrides: ConfigOverrides[TextConfigT]) -> Corpus[Example]:
+        """Read the training and validation data."""
+
+    @abstractmethod
+    def autosize(
+        self, corpus: Corpus[Example], overrides: ConfigOverrides[TextConfigT], budget: ComputeBudget
+    ) -> AutoSettings:
+        """Automatic values for this corpus and budget."""
+
+    @abstractmethod
+    def build_plan(
+        self, corpus: Corpus[Example], config: TextConfigT, tokenizer: TextTokenizer, device: torch.device
+    ) -> TrainingPlan:
+        """Build the model, the batches, the objective and the evaluation."""
+
+    @abstractmethod
+    def evaluate(
+        self,
+        config: TextConfigT,
+        data: Files,
+        model: nn.Module,
+        tokenizer: TextTokenizer,
+        labels: Sequence[str],
+        device: torch.device,
+    ) -> dict[str, Any]:
+        """Scores of a trained model on other data."""
+
+    def tokenizer_texts(self, corpus: Corpus[Example]) -> Iterable[str]:
+        """The texts a tokenizer is trained on."""
+        for number, example in enumerate(corpus.train):
+            if number >= MAX_TOKENIZER_TEXTS:
+                break
+            yield from example.texts.values()
+
+    def build_tokenizer(self, corpus: Corpus[Example], config: TextConfigT) -> TextTokenizer:
+        """Load the given or the pretrained tokenizer, or train one."""
+        options = config.tokenizer
+        path = options.file or config.init_from
+        if path:
+            return load_text_tokenizer(path)
+        assert options.type is not None and options.vocab_size is not None
+        texts = self.tokenizer_texts(corpus)
+        return TextTokenizer(train_tokenizer(texts, model_type=options.type, vocab_size=options.vocab_size))

@@ -1,0 +1,1 @@
+"""Inference engine: queue, schedulers, batches and KV cache."""

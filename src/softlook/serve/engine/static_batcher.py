@@ -1,0 +1,200 @@
+"""Static batching of encoder-decoders, beam search and recurrent decoders.
+
+Requests that wait when a group starts are its members. They leave one by one; several groups run side by side.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import torch
+
+from softlook.decode import DecodingSession, Hypothesis, create_session, power_penalty
+from softlook.decode.alignment import cross_attention_maps
+from softlook.decode.beam.hypotheses import BeamSearchParams
+from softlook.decode.beam.loop import BeamSearch
+from softlook.decode.sessions import model_device
+from softlook.decode.token_tensors import pad_left, pad_right
+from softlook.serve.engine.request import ScheduledRequest
+from softlook.serve.engine.sampler import advance
+from softlook.serve.engine.scheduler import GroupScheduler, NonFiniteError, RequestGroup, group_by_length
+
+
+class DecodeGroup:
+    """Sequences that start together. The first step processes their prompts."""
+
+    def __init__(self, model: Any, requests: Sequence[ScheduledRequest]) -> None:
+        self.model, self.requests = model, list(requests)
+        self.session: DecodingSession | None = None
+        self.device = next(model.parameters()).device
+
+    def step(self) -> "list[DecodeGroup]":
+        """Generate one token for each sequence."""
+        if all(scheduled.cancelled for scheduled in self.requests):
+            return []
+        if self.session is None:
+            self.session = self._start_session()
+            logits = self.session.step(*pad_left([one.token_ids for one in self.requests], self.device))
+        else:
+            logits = self.session.step(torch.tensor([one.row.generated[-1:] for one in self.requests]).to(self.device))
+        running = advance(logits, self.requests)
+        if running and len(running) < len(self.requests):
+            self.session.reorder(torch.tensor(running, device=self.device))
+        self.requests = [self.requests[index] for index in running]
+        return [self] if running else []
+
+    def restart(self, requests: Sequence[ScheduledRequest]) -> "DecodeGroup":
+        return DecodeGroup(self.model, requests)
+
+    def release(self) -> None:
+        self.requests, self.session = [], None
+
+    def _start_session(self) -> DecodingSession:
+        sources = [scheduled.request.source for scheduled in self.requests if scheduled.request.source is not None]
+        return create_session(self.model, *pad_right(sources, self.device)) if sources else create_session(self.model)
+
+
+class BeamSearchGroup:
+    """Beam searches with equal settings that start together. A step extends all beams by one token."""
+
+    def __init__(self, model: Any, requests: Sequence[ScheduledRequest]) -> None:
+        self.model, self.requests, self.members = model, list(requests), list(requests)
+        self.beams: BeamSearch | None = None
+
+    def step(self) -> "list[BeamSearchGroup]":
+        """Extend all beams by one token, and complete the searches that are done."""
+        if all(scheduled.cancelled for scheduled in self.requests):
+            return []
+        self.beams = self._start_search() if self.beams is None else self.beams
+        self.beams.cancel([index for index, scheduled in enumerate(self.members) if scheduled.cancelled])
+        running = self.beams.active if self.beams.step() else []
+        self._complete({*range(len(self.members))} - {*running}, self.beams)
+        self.requests = [self.members[index] for index in running]
+        return [self] if running else []
+
+    def restart(self, requests: Sequence[ScheduledRequest]) -> "BeamSearchGroup":
+        """From the start: a search emits nothing before its end."""
+        return BeamSearchGroup(self.model, requests)
+
+    def release(self) -> None:
+        self.requests, self.members, self.beams = [], [], None
+
+    def _complete(self, indices: set[int], beams: BeamSearch) -> None:
+        done = [index for index in indices if not (self.members[index].finished or self.members[index].cancelled)]
+        hypotheses = beams.hypotheses() if done else []
+        for index in done:
+            if hypotheses[index] and all(map(_has_valid_score, hypotheses[index])):
+                self.members[index].complete_search(hypotheses[index])
+            else:
+                self.members[index].fail(NonFiniteError("logits"))
+
+    def _start_search(self) -> BeamSearch:
+        requests = [scheduled.request for scheduled in self.members]
+        first = requests[0]
+        assert first.beam_search is not None
+        sources = pad_right([request.source or () for request in requests], model_device(self.model))
+        session = create_session(self.model, *sources)
+        params = BeamSearchParams(
+            eos_ids=tuple(sorted(first.eos_ids)),
+            max_new_tokens=first.max_new_tokens,
+            min_new_tokens=0,
+            num_beams=first.beam_search.num_beams,
+            num_beam_groups=1,
+            diversity_penalty=0.0,
+            length_penalty=power_penalty(first.beam_search.length_penalty),
+            coverage_penalty=0.0,
+            early_stopping="never" if first.generation_config is None else first.generation_config.early_stopping,
+        )
+        start = torch.tensor([request.prompt for request in requests], device=session.device)
+        return BeamSearch(session, start, None, params, logits_processors=first.processors())
+
+
+class AlignmentGroup:
+    """Forward passes over finished translations that return their cross-attention weights."""
+
+    def __init__(self, model: Any, requests: Sequence[ScheduledRequest]) -> None:
+        self.model, self.requests = model, list(requests)
+
+    def step(self) -> "list[AlignmentGroup]":
+        pending = [scheduled for scheduled in self.requests if not scheduled.cancelled]
+        if not pending:
+            return []
+        sources, targets = [one.request.source or () for one in pending], [one.request.prompt for one in pending]
+        for scheduled, weights in zip(pending, cross_attention_maps(self.model, sources, targets), strict=True):
+            if weights.isfinite().all():
+                scheduled.complete(weights.clone())
+            else:
+                scheduled.fail(NonFiniteError("attention weights"))
+        return []
+
+    def restart(self, requests: Sequence[ScheduledRequest]) -> "AlignmentGroup":
+        return AlignmentGroup(self.model, requests)
+
+    def release(self) -> None:
+        self.requests = []
+
+
+class StaticBatcher(GroupScheduler):
+    """Static batching: several groups, each of which generates one token per step."""
+
+    batch_delay = 0.002
+
+    def __init__(self, model: Any, *, max_requests: int = 64, max_positions: int = 1 << 20) -> None:
+        super().__init__(max_requests, max_positions)
+        self.model = model
+
+    def can_admit(self, scheduled: ScheduledRequest, admitted: Sequence[ScheduledRequest]) -> bool:
+        """Beam searches have their own row limit and at most half of the cache; other requests can use the rest."""
+        is_search = scheduled.request.beam_search is not None
+        everyone = [*self.requests, *admitted]
+        others = [one for one in everyone if (one.request.beam_search is not None) is is_search]
+        rows = scheduled.request.num_beams + sum(one.request.num_beams for one in others)
+        positions = sum(map(_num_positions, others if is_search else everyone)) + _num_positions(scheduled)
+        budget = self.budget // 2 if is_search else self.budget
+        return not others or (rows <= self.max_requests and positions <= budget)
+
+    def add(self, requests: Sequence[ScheduledRequest]) -> None:
+        by_key: dict[Hashable, list[ScheduledRequest]] = {}
+        for scheduled in requests:
+            by_key.setdefault(_group_key(scheduled), []).append(scheduled)
+        groups: list[RequestGroup] = []
+        for members in by_key.values():
+            request = members[0].request
+            if request.attention_only:
+                group_class = AlignmentGroup
+            else:
+                group_class = DecodeGroup if request.beam_search is None else BeamSearchGroup
+            groups += [group_class(self.model, group) for group in group_by_length(members)]
+        self.groups += groups
+
+    def next_groups(self) -> Sequence[RequestGroup]:
+        """All of them."""
+        return self.groups
+
+    def used_positions(self) -> int:
+        return sum(map(_num_positions, self.requests))
+
+
+def _num_positions(scheduled: ScheduledRequest) -> int:
+    """Cache positions a request may occupy."""
+    request = scheduled.request
+    return request.num_beams * (request.max_length + len(request.source or ()))
+
+
+def _group_key(scheduled: ScheduledRequest) -> Hashable:
+    """Requests with equal keys run in one group: searches with equal settings, and all plain decoding.
+
+    Encoder-decoder requests of a group have equally many decoder tokens, because a recurrent decoder steps in lockstep.
+    """
+    request = scheduled.request
+    if request.beam_search is None:
+        is_plain = request.attention_only or request.source is None
+        return request.attention_only, None if is_plain else len(scheduled.token_ids)
+    config = request.generation_config
+    source = request.source if config is not None and config.uses_source else None
+    return request.beam_search, request.max_new_tokens, request.eos_ids, config, len(request.prompt), source
+
+
+def _has_valid_score(hypothesis: Hypothesis) -> bool:
+    """-inf is valid: the score of a forbidden token if nothing else was left."""
+    return not math.isnan(hypothesis.score) and hypothesis.score < math.inf

@@ -1,0 +1,1 @@
+"""HTTP protocol: request and response schemas, parsing, formatting."""

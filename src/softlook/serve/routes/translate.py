@@ -1,0 +1,190 @@
+"""POST /v1/translate."""
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from softlook.base.errors import DataError
+from softlook.decode import Hypothesis
+from softlook.decode.alignment import build_alignment
+from softlook.decode.generation_config import hypothesis_from_tokens
+from softlook.decode.sampling import GREEDY_TEMPERATURE, SamplingParams
+from softlook.serve.engine.request import BeamParams, EngineRequest, ScheduledRequest
+from softlook.serve.limits import ServerLimits
+from softlook.serve.loaded_model import LoadedModel
+from softlook.serve.metrics import Metrics
+from softlook.serve.protocol import responses
+from softlook.serve.protocol.openai_format import finite_logprob
+from softlook.serve.protocol.parsing import ParsingRoute
+from softlook.serve.protocol.preprocess import (
+    by_json_path,
+    check_total_tokens,
+    offload,
+    resolve_max_new_tokens,
+    tokenize_inputs,
+)
+from softlook.serve.protocol.requests import TranslationRequest
+from softlook.serve.registry import Deployment
+from softlook.serve.routes import MODEL_ERRORS, ServerContext, get_context, json_response
+
+try:
+    from fastapi import APIRouter, Request, Response
+except ImportError as error:
+    raise ImportError("serving requires extra packages: pip install softlook[serve]") from error
+
+router = APIRouter(route_class=ParsingRoute)
+WEIGHT_DIGITS = 4
+"""Decimals of an attention weight."""
+
+
+@router.post("/v1/translate", response_model=responses.TranslationList, responses=MODEL_ERRORS)
+async def translate(body: TranslationRequest, request: Request) -> Response:
+    """Translate texts."""
+    context = get_context(request)
+    deployment, limits = context.registry.get(body.model, "translate"), context.registry.limits
+    params = TranslationParams.resolve(body, deployment.loaded, limits)
+    texts = [str(text).strip() for text in by_json_path("text", body.text).values()]
+    filled = [index for index, text in enumerate(texts) if text]
+    requests = await _engine_requests({f"text[{index}]": texts[index] for index in filled}, params, limits)
+    finished = await context.submit(deployment, requests, request).wait() if requests else []
+    hypotheses = [params.best(scheduled) for scheduled in finished]
+    candidates = [await _candidate(one, deployment.loaded) for several in hypotheses for one in several]
+    if body.alignments:
+        await _add_alignments(candidates, list(_alignment_requests(finished, hypotheses)), context, deployment, request)
+    remaining = iter(candidates)
+    by_index = {index: list(islice(remaining, len(one))) for index, one in zip(filled, hypotheses, strict=True)}
+    data = [_item(index, by_index.get(index, [])) for index in range(len(texts))]
+    usage = _count_usage(finished, hypotheses, deployment.loaded, context.metrics)
+    return json_response(responses.TranslationList(model=body.model, data=data, usage=usage))
+
+
+@dataclass(frozen=True)
+class TranslationParams:
+    """Decoding parameters of a translation request, with all defaults resolved."""
+
+    loaded: LoadedModel
+    body: TranslationRequest
+    num_beams: int
+    length_penalty: float
+    seed: int
+
+    @staticmethod
+    def resolve(body: TranslationRequest, loaded: LoadedModel, limits: ServerLimits) -> "TranslationParams":
+        """Defaults come from the model's generation config."""
+        do_sample, config = body.temperature >= GREEDY_TEMPERATURE, loaded.generation_config
+        config.check_supported(beam_search=do_sample or body.num_beams is not None)
+        default = 1 if do_sample else max(min(config.num_beams, limits.max_batch_size), body.n_best)
+        num_beams = default if body.num_beams is None else body.num_beams
+        if do_sample and max(num_beams, body.n_best) > 1:
+            raise DataError(f"temperature {body.temperature} cannot be combined with beam search: remove one of them")
+        if body.n_best > num_beams:
+            raise DataError(f"n_best is {body.n_best}, but num_beams is only {num_beams}")
+        if num_beams > limits.max_batch_size:
+            raise DataError(f"num_beams is {num_beams}, the maximum is {limits.max_batch_size}")
+        length_penalty = config.length_penalty if body.length_penalty is None else body.length_penalty
+        seed = secrets.randbits(62) if body.seed is None else body.seed
+        return TranslationParams(loaded, body, num_beams, length_penalty, seed)
+
+    def engine_request(self, source: Sequence[int], limits: ServerLimits) -> EngineRequest:
+        """The request for one source text, given with its special tokens."""
+        loaded, config = self.loaded, self.loaded.generation_config
+        prefix, default = loaded.special_tokens.start, config.max_tokens_for(len(source))
+        return EngineRequest(
+            prefix,
+            tuple(source),
+            max_new_tokens=resolve_max_new_tokens(self.body.max_tokens, len(prefix), loaded, limits, default),
+            sampling=SamplingParams(temperature=self.body.temperature),
+            beam_search=BeamParams(self.num_beams, self.length_penalty) if self.num_beams > 1 else None,
+            generation_config=config if config.has_logits_processors or config.early_stopping != "never" else None,
+            seed=self.seed,
+            eos_ids=loaded.eos_ids,
+        )
+
+    def best(self, scheduled: ScheduledRequest) -> tuple[Hypothesis, ...]:
+        """The `n_best` hypotheses."""
+        row = scheduled.row
+        hypotheses = scheduled.hypotheses or (hypothesis_from_tokens(row.tokens, row.eos_token, self.length_penalty),)
+        return hypotheses[: self.body.n_best]
+
+
+async def _engine_requests(
+    texts: Mapping[str, str], params: TranslationParams, limits: ServerLimits
+) -> list[EngineRequest]:
+    special, body = params.loaded.special_tokens, params.body
+    check_total_tokens(len(texts), body.max_tokens or 1, params.num_beams - 1, limits)
+    encoded = await tokenize_inputs(params.loaded, texts, len(special.prefix) + len(special.suffix))
+    requests = [params.engine_request((*special.prefix, *ids, *special.suffix), limits) for ids in encoded]
+    longest = max((request.max_new_tokens for request in requests), default=1)
+    check_total_tokens(len(texts), longest, params.num_beams - 1, limits)
+    weights = sum(body.n_best * request.max_new_tokens * len(request.source or ()) for request in requests)
+    if body.alignments and weights > limits.max_request_tokens:
+        raise DataError(
+            f"alignments of these texts may have {weights:,} weights; the maximum is {limits.max_request_tokens:,}. "
+            "Send fewer texts, or lower max_tokens"
+        )
+    return requests
+
+
+def _alignment_requests(
+    finished: Sequence[ScheduledRequest], hypotheses: Sequence[Sequence[Hypothesis]]
+) -> Iterator[EngineRequest]:
+    for scheduled, several in zip(finished, hypotheses, strict=True):
+        for one in several:
+            target = (*scheduled.request.prompt, *one.ids)
+            yield EngineRequest(target, scheduled.request.source, attention_only=True)
+
+
+async def _add_alignments(
+    candidates: Sequence[responses.TranslationCandidate],
+    requests: Sequence[EngineRequest],
+    context: ServerContext,
+    deployment: Deployment,
+    request: Request,
+) -> None:
+    if not requests:
+        return
+    loaded = deployment.loaded
+    prefix_length = len(loaded.special_tokens.start)
+    maps = await context.submit(deployment, requests, request).tensors()
+    for candidate, engine_request, weights in zip(candidates, requests, maps, strict=True):
+        target, source = engine_request.prompt[prefix_length:], engine_request.source or ()
+        alignment = build_alignment(loaded.tokenizer, loaded.special_tokens, weights[: len(target)], source, target)
+        candidate.alignment = responses.TranslationAlignment(
+            source=alignment.source,
+            target=alignment.target,
+            words=alignment.word_pairs(),
+            tokens=alignment.token_pairs(),
+            weights=[[round(finite_logprob(one), WEIGHT_DIGITS) for one in row] for row in alignment.weights.tolist()],
+        )
+
+
+async def _candidate(hypothesis: Hypothesis, loaded: LoadedModel) -> responses.TranslationCandidate:
+    return responses.TranslationCandidate(
+        text=await offload(lambda: loaded.tokenizer.decode(hypothesis.ids), len(hypothesis.ids)),
+        finish_reason="length" if hypothesis.eos_id is None else "stop",
+        score=finite_logprob(hypothesis.score),
+        logprob=finite_logprob(hypothesis.logprob),
+    )
+
+
+def _item(index: int, candidates: list[responses.TranslationCandidate]) -> responses.TranslationItem:
+    """The best candidate, and all of them; an empty text has an empty translation."""
+    empty = responses.TranslationCandidate(text="", finish_reason="stop", score=0.0, logprob=0.0)
+    best = candidates[0] if candidates else empty
+    return responses.TranslationItem(index=index, **dict(best), candidates=candidates)
+
+
+def _count_usage(
+    finished: Sequence[ScheduledRequest],
+    hypotheses: Sequence[Sequence[Hypothesis]],
+    loaded: LoadedModel,
+    metrics: Metrics,
+) -> responses.Usage:
+    """Source tokens, and the tokens of all returned candidates."""
+    prompt_tokens = sum(len(scheduled.request.source or ()) for scheduled in finished)
+    generated = sum(len(one.logprobs) for several in hypotheses for one in several)
+    metrics.observe_tokens(loaded.name, prompt_tokens, generated)
+    metrics.observe_latency(loaded.name, finished)
+    total = prompt_tokens + generated
+    return responses.Usage(prompt_tokens=prompt_tokens, completion_tokens=generated, total_tokens=total)

@@ -1,0 +1,1 @@
+"""Table input: data frames, arrays, files and chunked sources."""

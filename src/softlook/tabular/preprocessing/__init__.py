@@ -1,0 +1,1 @@
+"""Preprocessing: columns to model inputs, and targets."""

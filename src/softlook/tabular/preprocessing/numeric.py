@@ -1,0 +1,143 @@
+"""Numeric and ordinal columns as floats."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from softlook.base.errors import ConfigError
+from softlook.tabular.formatting import describe_column, fraction, join_names
+from softlook.tabular.io.arrow import pc
+from softlook.tabular.io.column import Column
+from softlook.tabular.io.frames import from_python_values
+
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
+OFFSET_RATIO = 256
+"""A column this many times farther from zero than it is wide is centered, so that float32 resolves it."""
+HUGE, TINY = 1e30, 1e-30
+
+
+@dataclass(frozen=True)
+class NumericEncoder:
+    """Encoder of a numeric column: unchanged, unless float32 cannot represent or resolve it."""
+
+    name: str
+    offset: float = 0.0
+    unit: float = 1.0
+    missing: float = 0.0
+    """Fraction of missing cells."""
+    constant: float | None = None
+    """The value, if there is only one."""
+    note: str = ""
+    """How the type was inferred, if that is worth reporting."""
+
+    column_type: ClassVar[Literal["number"]] = "number"
+    cardinality: ClassVar[None] = None
+    features = ("",)
+
+    @classmethod
+    def fit(cls, column: Column, *, note: str = "") -> "NumericEncoder":
+        """Range and missing fraction of a column."""
+        floats = column.floats()
+        present = floats[~np.isnan(floats)]
+        missing = fraction(len(floats) - len(present), len(floats))
+        if not len(present):
+            return cls(column.name, missing=1.0, note=note)
+        lowest, highest = float(present.min()), float(present.max())
+        offset, unit = _offset_and_unit(lowest, highest)
+        return cls(column.name, offset, unit, missing, lowest if lowest == highest else None, note)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether float32 holds the numbers unchanged."""
+        return self.offset == 0.0 and self.unit == 1.0
+
+    def encode(self, column: Column) -> np.ndarray:
+        """(N, 1) float32, NaN for missing cells."""
+        if self.missing == 1.0 and column.value_type not in ("number", "boolean"):
+            return np.full((len(column), 1), np.nan, np.float32)  # nothing is known of the column, so nothing is wrong
+        return self.encode_floats(column.floats())[:, None]
+
+    def encode_floats(self, floats: np.ndarray) -> np.ndarray:
+        """float64 to float32."""
+        if not self.is_identity:
+            with np.errstate(over="ignore"):
+                floats = (floats - self.offset) / self.unit
+        return np.clip(floats, -MAX_FLOAT32, MAX_FLOAT32).astype(np.float32)
+
+    def describe(self) -> str:
+        """One line about the column."""
+        constant = "" if self.constant is None else f"always {self.constant:g}"
+        return describe_column(self.name, self.column_type, self.note, constant, missing=self.missing)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The arguments of `NumericEncoder(**to_dict())`."""
+        return vars(self).copy()
+
+
+def _offset_and_unit(lowest: float, highest: float) -> tuple[float, float]:
+    farthest, width = max(abs(lowest), abs(highest)), highest / 2 - lowest / 2
+    offset = lowest + width if width > 0 and farthest > OFFSET_RATIO * 2 * width else 0.0
+    largest = width if offset else farthest
+    return offset, largest if largest > HUGE or 0 < largest < TINY else 1.0
+
+
+@dataclass(frozen=True)
+class OrdinalEncoder:
+    """Encoder of an ordered categorical column: each value is its rank, 0, 1, 2, ..."""
+
+    name: str
+    values: tuple[str, ...]
+    missing: float = 0.0
+
+    column_type: ClassVar[Literal["ordinal"]] = "ordinal"
+    cardinality: ClassVar[None] = None
+    features = ("",)
+
+    @classmethod
+    def fit(cls, column: Column, order: Sequence[Any] | None) -> "OrdinalEncoder":
+        """With the given order, or the table's own."""
+        values = resolve_order(column, order)
+        strings = column.strings()
+        unknown = [value for value in strings.values.to_pylist() if value not in set(values)]
+        if unknown:
+            raise ConfigError(
+                f"ordinal_categories: {column.name!r} holds {join_names(unknown)}, which are not in its order: "
+                f"{join_names(values)}"
+            )
+        return cls(column.name, values, fraction(int((strings.codes < 0).sum()), len(column)))
+
+    def encode(self, column: Column) -> np.ndarray:
+        """(N, 1) float32 ranks, NaN for missing or unknown values."""
+        strings = column.strings()
+        ranks = pc.index_in(strings.values, value_set=pa.array(self.values, pa.large_string()))
+        table = np.append(ranks.cast(pa.float32()).to_numpy(zero_copy_only=False), np.float32(np.nan))
+        return table.astype(np.float32)[strings.codes][:, None]
+
+    def describe(self) -> str:
+        """One line about the column."""
+        order = " < ".join(self.values[:6]) + " < ..." * (len(self.values) > 6)
+        return describe_column(self.name, self.column_type, order, missing=self.missing)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The arguments of `OrdinalEncoder(**to_dict())`."""
+        return vars(self).copy()
+
+
+def resolve_order(column: Column, order: Sequence[Any] | None) -> tuple[str, ...]:
+    """The values of a column in order, as strings."""
+    if order is None and column.category_order is None:
+        raise ConfigError(
+            f"column_types: {column.name!r} is ordinal and has no order. "
+            f"Give it as ordinal_categories={{{column.name!r}: [low, ..., high]}}"
+        )
+    values = column.category_order if order is None else from_python_values(column.name, list(order))
+    strings = Column(column.name, values).strings()
+    listed = strings.values.take(pa.array(strings.codes[strings.codes >= 0])).to_pylist()
+    if len(set(listed)) < len(strings.codes) or not listed:
+        raise ConfigError(
+            f"ordinal_categories: the order of {column.name!r} is empty, or has a duplicate or missing value"
+        )
+    return tuple(listed)

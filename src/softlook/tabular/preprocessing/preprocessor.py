@@ -1,0 +1,125 @@
+"""Preprocessor: from a frame to model input tensors."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from softlook.tabular.preprocessing.one_hot import OneHotGroups
+from softlook.tabular.preprocessing.rows import TableTensors
+from softlook.tabular.preprocessing.scaling import NumericScaler
+from softlook.tabular.preprocessing.table_encoder import EncodedTable, TableEncoder
+from softlook.tabular.presets import Hyperparameters
+
+State = tuple[dict[str, Any], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class TablePreprocessor:
+    """Column encoders, one-hot groups and scaler, fitted on a table.
+
+    `missing_indicators`: for models without embeddings of missing numbers, missing numbers become 0 and each listed
+    numeric feature, which had missing values in training, gets a binary category. None: the model embeds them itself.
+    """
+
+    encoder: TableEncoder
+    one_hot: OneHotGroups
+    scaler: NumericScaler
+    missing_indicators: tuple[int, ...] | None
+
+    @staticmethod
+    def fit(
+        encoded: EncodedTable, encoder: TableEncoder, hparams: Hyperparameters, *, seed: int
+    ) -> "TablePreprocessor":
+        """Fit on an encoded table."""
+        n_numbers = encoded.numbers.shape[1]
+        one_hot = OneHotGroups.find(encoder, encoded) if hparams.collapse_one_hot else OneHotGroups((), n_numbers)
+        numbers = one_hot.collapse(encoded).numbers
+        scaler = NumericScaler.fit(numbers, method=hparams.scaling, seed=seed)
+        if hparams.model == "TableTransformer":
+            return TablePreprocessor(encoder, one_hot, scaler, None)
+        has_missing = tuple(np.flatnonzero(np.isnan(numbers).any(0)).tolist())
+        return TablePreprocessor(encoder, one_hot, scaler, has_missing)
+
+    @property
+    def n_numbers(self) -> int:
+        """Number of numeric features."""
+        return sum(index < self.one_hot.n_numbers for index in self._remaining)
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """Number of codes of each category: those of columns, then one-hot groups, then missing indicators."""
+        own = (
+            self.encoder.cardinalities[index - self.one_hot.n_numbers] for index in self._remaining[self.n_numbers :]
+        )
+        return (*own, *self.one_hot.cardinalities, *(2 for _ in self.missing_indicators or ()))
+
+    @property
+    def token_columns(self) -> np.ndarray:
+        """(tokens, columns): the fraction of a token that comes from each column; numbers, then as `cardinalities`."""
+        column_indices = {name: index for index, name in enumerate(self.encoder.names)}
+        feature_columns = [column_indices[feature.column] for feature in self.encoder.features]
+        remaining = [(index,) for index in self._remaining]
+        indicators = (remaining[index] for index in self.missing_indicators or ())
+        tokens = (*remaining, *self.one_hot.groups, *indicators)
+        weights = np.zeros((len(tokens), len(column_indices)))
+        for token, group in enumerate(tokens):
+            weights[token, [feature_columns[index] for index in group]] = 1 / len(group)
+        return weights
+
+    @property
+    def _remaining(self) -> list[int]:
+        return self.one_hot.remaining(len(self.encoder.features))
+
+    def describe(self) -> list[str]:
+        """One line about every column and every one-hot group."""
+        return [*self.encoder.describe(), *self.one_hot.describe(self.encoder.features)]
+
+    def transform(self, X: Any) -> TableTensors:
+        """The rows of a frame as tensors."""
+        return self.transform_encoded(self.encoder.encode(X))
+
+    def transform_encoded(self, encoded: EncodedTable) -> TableTensors:
+        """Encoded rows as tensors."""
+        encoded = self.one_hot.collapse(encoded)
+        numbers = torch.from_numpy(np.ascontiguousarray(self.scaler.transform(encoded.numbers), dtype=np.float32))
+        categories = torch.from_numpy(np.ascontiguousarray(encoded.categories, dtype=np.int64))
+        if self.missing_indicators is None:
+            return TableTensors(numbers, categories)
+        return TableTensors(*self._add_indicators(numbers, categories, self.missing_indicators))
+
+    def _add_indicators(self, numbers: Tensor, categories: Tensor, features: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        missing = numbers.isnan()
+        return numbers.masked_fill(missing, 0.0), torch.cat([categories, missing[:, list(features)].long()], 1)
+
+    def state(self) -> State:
+        """JSON values and arrays from which `from_state` restores the preprocessor."""
+        encoder_values, encoder_arrays = self.encoder.state()
+        scaler_values, scaler_arrays = self.scaler.state()
+        values = {
+            "encoder": encoder_values,
+            "scaler": scaler_values,
+            "missing_indicators": self.missing_indicators,
+            "one_hot": self.one_hot.groups,
+        }
+        arrays = {f"encoder.{name}": array for name, array in encoder_arrays.items()}
+        return values, arrays | {f"scaler.{name}": array for name, array in scaler_arrays.items()}
+
+    @staticmethod
+    def from_state(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> "TablePreprocessor":
+        """The preprocessor with this `state`."""
+        indicators = values["missing_indicators"]
+        encoder = TableEncoder.from_state(values["encoder"], _with_prefix("encoder.", arrays))
+        n_numbers = sum(feature.is_numeric for feature in encoder.features)
+        return TablePreprocessor(
+            encoder,
+            OneHotGroups(tuple(map(tuple, values["one_hot"])), n_numbers),
+            NumericScaler.from_state(values["scaler"], _with_prefix("scaler.", arrays)),
+            None if indicators is None else tuple(indicators),
+        )
+
+
+def _with_prefix(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,1 @@
+"""Training: model size, train step, evaluation, retrieval."""

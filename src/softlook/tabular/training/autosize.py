@@ -1,0 +1,174 @@
+"""Automatic model size, dropout, batch size and epochs."""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from softlook.tabular.presets import Hyperparameters
+from softlook.tabular.training.runtime import best_time
+
+DEFAULT_EPOCHS, MIN_STEPS, MAX_STEPS = 40, 300, 8_000
+"""Epochs of a cosine schedule, and bounds on its steps."""
+SMALL_TABLE_ROWS, LARGE_TABLE_ROWS = 10_000, 100_000
+"""Rows up to which a model is narrow, and from which on it is as large as the device allows."""
+LARGE_BATCH_ROWS = 50_000
+"""Rows from which on the default batch size is larger."""
+MACS_PER_ROW, MAX_MACS = 7.5e8, 1e13
+"""CPU budget of multiply-accumulate operations: per training row, and in total."""
+TRAINING_FACTOR = 3
+"""Cost of a training step in forward passes: forward, and backward to inputs and to weights."""
+CPU_EFFICIENCY = 0.4
+"""Fraction of a CPU's peak multiply-accumulate rate that training reaches."""
+MAX_STEP_BYTES = 4 << 30
+"""Memory of the activations of a step on a CPU."""
+MAX_STEP_MACS = 2e11
+"""Cost of a step on a CPU: some seconds, between which the clock is not checked."""
+TOKEN_COPIES, MAP_COPIES = 10, 4
+"""How often a block stores the tokens of a row, and its attention maps if dropout is applied to them, as measured.
+Without attention dropout maps are never materialized; in the last block of an FT-Transformer only [CLS] attends."""
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """Hyperparameters that may be chosen for the table."""
+
+    dim: int
+    depth: int
+    n_members: int
+    bins: int
+    attention_dropout: float
+    hidden_dropout: float
+
+
+@dataclass(frozen=True)
+class TrainingContext:
+    """What automatic choices depend on."""
+
+    rows: int
+    """Training rows."""
+    tokens: int
+    device: str
+    is_regression: bool = False
+    seconds: float | None = None
+    """Time limit."""
+
+    @property
+    def is_large(self) -> bool:
+        return self.rows >= LARGE_TABLE_ROWS
+
+    @property
+    def max_macs(self) -> float:
+        """CPU budget: what the table deserves, or what the time limit allows."""
+        budget = min(self.rows * MACS_PER_ROW, MAX_MACS)
+        return budget if self.seconds is None else min(budget, self.seconds * CPU_EFFICIENCY * macs_per_second())
+
+    def model_size(self) -> ModelSize:
+        """As measured (docs/log.md): large tables need no dropout, and regression suffers from much of it."""
+        attention, hidden = (0.0, 0.0) if self.is_large else (0.1, 0.0) if self.is_regression else (0.2, 0.1)
+        if self.is_large and self.device != "cpu":
+            return ModelSize(256, 3, 4, 256, attention, hidden)
+        dim, bins = (64, 96) if self.rows < SMALL_TABLE_ROWS else (96, 256)
+        return ModelSize(dim, 2, 8, bins, attention, hidden)
+
+
+def resolve_hyperparameters(hparams: Hyperparameters, context: TrainingContext) -> Hyperparameters:
+    """The hyperparameters with nothing left open. On a CPU, a compute budget determines the ensemble size.
+
+    It is the largest power of two within a budget of multiply-accumulate operations, which grows with the rows up to
+    some minutes of two cores. The budget does not depend on the CPU, unless time is limited: few members trained to the
+    end are better than many that were cut short.
+
+    >>> from softlook.tabular.presets import PRESETS
+    >>> default = PRESETS["table"]["default"]
+    >>> contexts = [TrainingContext(rows=13_209, tokens=9, device=device) for device in ("cuda", "cpu")]
+    >>> [resolve_hyperparameters(default, context).n_members for context in contexts]
+    [8, 4]
+    """
+    size = context.model_size()
+    if context.device == "cpu" and context.rows < SMALL_TABLE_ROWS:  # fast anyway, so it may as well be exact
+        hparams = replace(hparams, mixed_precision=False)
+    hparams = fill_sizes(hparams, replace(size, n_members=0) if context.device == "cpu" else size)
+    if hparams.n_members:
+        return hparams
+    steps = -(-context.rows // batch_size_for(hparams, context.rows))
+    epochs = hparams.epochs or scheduled_epochs(hparams, steps) or DEFAULT_EPOCHS
+    member_macs = TRAINING_FACTOR * context.rows * epochs * macs_per_row(hparams, context.tokens)
+    affordable = int(context.max_macs // member_macs)
+    return replace(hparams, n_members=min(size.n_members, 1 << max(0, affordable.bit_length() - 1)))
+
+
+def fill_sizes(hparams: Hyperparameters, size: ModelSize | Hyperparameters) -> Hyperparameters:
+    """The hyperparameters with these sizes where they are open."""
+    attention, hidden = hparams.attention_dropout, hparams.hidden_dropout
+    return replace(
+        hparams,
+        dim=hparams.dim or size.dim,
+        depth=hparams.depth or size.depth,
+        n_members=hparams.n_members or size.n_members,
+        bins=hparams.bins or size.bins,
+        attention_dropout=size.attention_dropout if attention is None else attention,
+        hidden_dropout=size.hidden_dropout if hidden is None else hidden,
+    )
+
+
+def limit_step_cost(hparams: Hyperparameters, context: TrainingContext, *, may_drop_dropout: bool) -> Hyperparameters:
+    """Limit memory and time of a step on a CPU for wide tables: attention maps grow with the square of the columns.
+
+    If they do not fit, attention dropout is disabled where the preset leaves it open. If that is not enough, the batch
+    size is reduced, unless it was given.
+
+    >>> from softlook.tabular.presets import PRESETS
+    >>> wide = TrainingContext(rows=1_000, tokens=3_001, device="cpu")
+    >>> hparams = resolve_hyperparameters(PRESETS["table"]["default"], wide)
+    >>> limited = limit_step_cost(hparams, wide, may_drop_dropout=True)
+    >>> limited.attention_dropout, limited.batch_size
+    (0.0, 52)
+    """
+    if context.device != "cpu":
+        return hparams
+    size = min(batch_size_for(hparams, context.rows), context.rows)
+    if may_drop_dropout and size * bytes_per_row(hparams, context.tokens) > MAX_STEP_BYTES:
+        return limit_step_cost(replace(hparams, attention_dropout=0.0), context, may_drop_dropout=False)
+    row_macs = TRAINING_FACTOR * hparams.n_members * macs_per_row(hparams, context.tokens)
+    affordable = int(min(MAX_STEP_BYTES // bytes_per_row(hparams, context.tokens), MAX_STEP_MACS // row_macs))
+    if hparams.batch_size or size <= max(1, affordable):
+        return hparams
+    return replace(hparams, batch_size=max(1, affordable))
+
+
+def macs_per_row(hparams: Hyperparameters, tokens: int) -> int:
+    """Approximate multiply-accumulate operations of one member's forward pass for a row."""
+    linear = (8 * hparams.depth - 6) * hparams.dim**2
+    attention = 2 * (hparams.depth - 1) * tokens * hparams.dim
+    return tokens * (linear + attention)
+
+
+def bytes_per_row(hparams: Hyperparameters, tokens: int) -> int:
+    """Bytes of activations per row of a training step, in single precision."""
+    blocks = hparams.depth if hparams.model == "TabTransformer" else hparams.depth - 1
+    maps = MAP_COPIES * blocks * hparams.heads * tokens if hparams.attention_dropout else 0
+    return 4 * hparams.n_members * tokens * (TOKEN_COPIES * hparams.depth * hparams.dim + maps)
+
+
+def batch_size_for(hparams: Hyperparameters, rows: int) -> int:
+    """Rows per step: 256 as in the paper, 1,024 for a large table."""
+    return hparams.batch_size or (256 if rows < LARGE_BATCH_ROWS else 1024)
+
+
+def scheduled_epochs(hparams: Hyperparameters, steps_per_epoch: int) -> int | None:
+    """Epochs of a cosine schedule: more if epochs are short, fewer if they are long; None if the rate is constant.
+
+    >>> from softlook.tabular.presets import PRESETS
+    >>> [scheduled_epochs(PRESETS["table"]["default"], steps) for steps in (1, 50, 5_000)]
+    [300, 40, 4]
+    """
+    if hparams.schedule == "constant":
+        return None
+    return max(min(DEFAULT_EPOCHS, MAX_STEPS // steps_per_epoch), -(-MIN_STEPS // steps_per_epoch), 4)
+
+
+def macs_per_second() -> float:
+    """The CPU's multiply-accumulate rate in matrix products of typical size, by a quick benchmark."""
+    rows, width = 4096, 128
+    left, right = torch.ones(rows, width), torch.ones(width, width)
+    return rows * width**2 / best_time(lambda: left @ right, repeats=5)

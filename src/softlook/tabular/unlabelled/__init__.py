@@ -1,1 +1,0 @@
-"""Rows without labels: what can be learned from them, and how few labels go on from there."""

@@ -1,0 +1,115 @@
+"""TextTokenizer: encode, decode, special token ids."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from tokenizers import Tokenizer
+
+from softlook.base.errors import DataError
+from softlook.tokens.loading import copy_tokenizer
+from softlook.tokens.special_tokens import ALTERNATIVES, BOS, CLS, EOS, MASK, PAD, SEP
+
+MAX_TEXT_CHARS = 1_000_000
+"""Characters of one text. Beyond this a tokenizer's time grows faster than its text."""
+
+
+class TextTokenizer:
+    """A tokenizer with the special token ids a model needs. An id that the tokenizer lacks raises an error on access.
+
+    >>> from softlook.tokens import train_tokenizer
+    >>> tokenizer = TextTokenizer(train_tokenizer(["she sells sea shells"], vocab_size=300))
+    >>> tokenizer.decode(tokenizer.encode(["she sells"])[0])
+    'she sells'
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.encode_special_tokens = True  # a special token written out in a text, as "</s>", is plain text
+
+    @property
+    def pad_id(self) -> int:
+        """The padding token."""
+        return self._id(PAD)
+
+    @property
+    def bos_id(self) -> int:
+        """The beginning-of-sequence token."""
+        return self._id(BOS)
+
+    @property
+    def eos_id(self) -> int:
+        """The end-of-sequence token."""
+        return self._id(EOS)
+
+    @property
+    def mask_id(self) -> int:
+        """The mask token of masked language models."""
+        return self._id(MASK)
+
+    @property
+    def cls_id(self) -> int:
+        """The class token, whose output stands for the whole text."""
+        return self._id(CLS)
+
+    @property
+    def sep_id(self) -> int:
+        """The separator between two texts."""
+        return self._id(SEP)
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """The ids of all special tokens."""
+        return tuple(sorted(id for id, token in self.tokenizer.get_added_tokens_decoder().items() if token.special))
+
+    def _id(self, name: str) -> int:
+        ids = (self.tokenizer.token_to_id(token) for token in (name, *ALTERNATIVES[name]))
+        found = next((id for id in ids if id is not None), None)
+        if found is None:
+            raise DataError(f"this tokenizer has no {name}. Train one that has: softlook tokenizer train")
+        return found
+
+    @property
+    def vocab_size(self) -> int:
+        return self.tokenizer.get_vocab_size()
+
+    def encode(self, texts: Sequence[str], *, parse_special: bool = False) -> list[list[int]]:
+        """Ids of each text. Special tokens written out in a text are plain text unless `parse_special`.
+
+        >>> from softlook.tokens import train_tokenizer
+        >>> tokenizer = TextTokenizer(train_tokenizer([], model_type="bytes"))
+        >>> tokenizer.encode(["</s>"], parse_special=True) == [[tokenizer.eos_id]]
+        True
+        >>> tokenizer.eos_id in tokenizer.encode(["</s>"])[0]
+        False
+        """
+        tokenizer = self._parsing_tokenizer if parse_special else self.tokenizer
+        valid = [_replace_surrogates(text) for text in texts]
+        try:
+            return [encoding.ids for encoding in tokenizer.encode_batch(valid, add_special_tokens=False)]
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # tokenizers panics, and a panic is no Exception
+            raise DataError(f"the tokenizer failed to encode this text: {str(error):.200}") from None
+
+    @cached_property
+    def _parsing_tokenizer(self) -> Tokenizer:
+        """A copy that parses special tokens; the original may be in use by other threads."""
+        return copy_tokenizer(self.tokenizer)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, without special tokens."""
+        try:
+            return self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # tokenizers panics, and a panic is no Exception
+            raise DataError(f"the tokenizer failed to decode these ids: {str(error):.200}") from None
+
+
+def _replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which cannot be encoded, by U+FFFD."""
+    if len(text) > MAX_TEXT_CHARS:
+        raise DataError(f"expected a text of at most {MAX_TEXT_CHARS:,} characters, got {len(text):,}")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,1 @@
+"""Batches: order, length buckets, collation, masking, prefetching."""

@@ -1,0 +1,122 @@
+"""Collation: lists of ids into padded batches."""
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from softlook.base.sequences import truncate_pair as truncate_pair
+from softlook.losses import IGNORE_INDEX
+
+Ids = Sequence[int]
+JoinFn = Callable[[Ids, Ids], tuple[list[int], list[int]]]
+"""Ids of a text and of a second one, possibly empty -> ids with special tokens, and token type ids."""
+
+
+@dataclass(frozen=True)
+class Seq2SeqBatch:
+    """Source and target sequences for an encoder-decoder (teacher forcing)."""
+
+    source: Int[Tensor, "B S"]
+    source_mask: Bool[Tensor, "B S"]
+    decoder_input: Int[Tensor, "B T"]
+    labels: Int[Tensor, "B T"]
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """Documents packed into rows for causal language modeling: ids, next-token labels, document and position ids."""
+
+    ids: Int[Tensor, "B T"]
+    labels: Int[Tensor, "B T"]
+    document_ids: Int[Tensor, "B T"]
+    positions: Int[Tensor, "B T"]
+
+
+@dataclass(frozen=True)
+class MaskedLMBatch:
+    """Masked texts with labels at the masked positions, and next-sentence labels (BERT)."""
+
+    ids: Int[Tensor, "B T"]
+    padding_mask: Bool[Tensor, "B T"]
+    token_types: Int[Tensor, "B T"]
+    labels: Int[Tensor, "B T"]
+    next_sentence_labels: Int[Tensor, " B"]
+
+
+@dataclass(frozen=True)
+class ClassificationBatch:
+    """Texts or text pairs with class labels."""
+
+    ids: Int[Tensor, "B T"]
+    padding_mask: Bool[Tensor, "B T"]
+    token_types: Int[Tensor, "B T"]
+    labels: Int[Tensor, " B"]
+
+
+def pad_sequences(rows: Sequence[Ids], pad_id: int = 0, *, pad_to_multiple_of: int = 1) -> Int[Tensor, "B T"]:
+    """Pad sequences on the right to the longest of them, rounded up to a multiple.
+
+    >>> pad_sequences([[1, 2], [3]], pad_id=9)
+    tensor([[1, 2],
+            [3, 9]])
+    """
+    length = _round_up(max(map(len, rows), default=0), pad_to_multiple_of)
+    if not length:
+        return torch.empty(len(rows), 0, dtype=torch.long)
+    flat = array("q", [pad_id]) * (len(rows) * length)  # three times as fast as torch.tensor on nested lists
+    for number, row in enumerate(rows):
+        flat[number * length : number * length + len(row)] = array("q", row)
+    return torch.frombuffer(flat, dtype=torch.long).view(len(rows), length)
+
+
+def make_padding_mask(rows: Sequence[Ids], *, pad_to_multiple_of: int = 1) -> Bool[Tensor, "B T"]:
+    """True at tokens, False at padding.
+
+    >>> make_padding_mask([[1, 2], [3]])
+    tensor([[ True,  True],
+            [ True, False]])
+    """
+    lengths = torch.tensor([len(row) for row in rows])
+    return torch.arange(_round_up(max(map(len, rows), default=0), pad_to_multiple_of)) < lengths[:, None]
+
+
+def _round_up(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple
+
+
+def collate_seq2seq(
+    examples: Sequence[tuple[Ids, Ids]], *, bos_id: int, eos_id: int, pad_id: int = 0, pad_to_multiple_of: int = 1
+) -> Seq2SeqBatch:
+    """Batch of (source, target) ids: sources end with EOS, decoder inputs start with BOS, labels end with EOS.
+
+    `pad_to_multiple_of` limits the number of different lengths: some GPU kernels are compiled once per length.
+
+    >>> collate_seq2seq([([5, 6], [7])], bos_id=1, eos_id=2).labels
+    tensor([[7, 2]])
+    """
+    sources = [[*source, eos_id] for source, _ in examples]
+    decoder_inputs = [[bos_id, *target] for _, target in examples]
+    labels = [[*target, eos_id] for _, target in examples]
+    pad = partial(pad_sequences, pad_to_multiple_of=pad_to_multiple_of)
+    source_mask = make_padding_mask(sources, pad_to_multiple_of=pad_to_multiple_of)
+    return Seq2SeqBatch(pad(sources, pad_id), source_mask, pad(decoder_inputs, pad_id), pad(labels, IGNORE_INDEX))
+
+
+def collate_classification(
+    examples: Sequence[tuple[Ids, Ids, int]], *, join: JoinFn, max_length: int, pad_id: int = 0
+) -> ClassificationBatch:
+    """Batch of (first text, second text, label); a row has at most `max_length` tokens besides the special ones.
+
+    >>> join = lambda first, second: ([3, *first, 4], [0] * (len(first) + 2))
+    >>> collate_classification([([5, 6], [], 1)], join=join, max_length=8).ids
+    tensor([[3, 5, 6, 4]])
+    """
+    joined = [join(*truncate_pair(first, second, max_length)) for first, second, _ in examples]
+    rows, token_types = [ids for ids, _ in joined], [types for _, types in joined]
+    labels = torch.tensor([label for *_, label in examples])
+    return ClassificationBatch(pad_sequences(rows, pad_id), make_padding_mask(rows), pad_sequences(token_types), labels)

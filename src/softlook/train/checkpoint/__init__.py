@@ -1,0 +1,1 @@
+"""Checkpoints of a run: training state, manager, run directory."""

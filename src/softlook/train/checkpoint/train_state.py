@@ -1,0 +1,158 @@
+"""Training state: weights, optimizer, EMA, RNG, progress.
+
+The weights of a checkpoint are always those of a plain model. With LoRA they are merged, and the adapters are stored
+separately as well: merging cannot be undone exactly.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from softlook.base.errors import WeightsError
+from softlook.blocks.lora import merged_tensors
+from softlook.train.batching.batches import DataCursor
+from softlook.train.checkpoint.adapters import ADAPTERS, loadable_tensors, lora_tensors, merged_shapes
+from softlook.train.distributed.fsdp import local_tensor, read_local, reshard
+from softlook.train.distributed.world import World
+from softlook.train.ema import EMA, trainable_tensors
+from softlook.train.optimizer import load_optimizer_state, optimizer_state
+from softlook.train.rng import get_rng_states, set_rng_states
+from softlook.weights.meta import check_tensors_match, unique_tensors
+from softlook.weights.shards import StoredTensor
+from softlook.weights.tensor_files import SINGLE_FILE
+
+OPTIMIZER, NON_EMA, RNG_STATE = "optimizer.safetensors", "model_non_ema.safetensors", "rng_state.safetensors"
+StoredFiles = dict[str, dict[str, StoredTensor]]
+"""Stored tensors by file and name."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: everything besides tensors that resuming needs."""
+
+    step: int = 0
+    cursor: DataCursor = field(default_factory=DataCursor)
+    seconds: float = 0.0
+    """Training time so far, over all starts of the run."""
+    best_loss: float | None = None
+    """The smallest held-out loss."""
+    best_step: int = 0
+    last_eval_step: int = 0
+    evals_since_best: int = 0
+    nonfinite_steps: int = 0
+    """Consecutive steps with NaN or infinity."""
+    micro_batches: int = 1
+    """Per batch, so that one fits into memory."""
+    loss_window: tuple[float, int] = (0.0, 0)
+    """The summed loss since the last log line, and the number of its targets."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(content: dict[str, Any]) -> "Progress":
+        window = tuple(content.get("loss_window", (0.0, 0)))
+        return Progress(**{**content, "cursor": DataCursor(**content["cursor"]), "loss_window": window})
+
+    def record_evaluation(self, loss: float) -> "Progress":
+        """The progress after an evaluation with this loss."""
+        if not math.isnan(loss) and (self.best_loss is None or loss < self.best_loss):
+            return replace(self, last_eval_step=self.step, best_loss=loss, best_step=self.step, evals_since_best=0)
+        return replace(self, last_eval_step=self.step, evals_since_best=self.evals_since_best + 1)
+
+
+@dataclass(frozen=True)
+class TrainState:
+    """A model and everything that changes while it trains."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    ema: EMA | None
+    device: torch.device
+    world: World
+
+    def inference_weights(self) -> dict[str, Tensor]:
+        """The weights to evaluate and to keep: averaged if there is an EMA."""
+        return unique_tensors(self.model) | (self.ema.shadow if self.ema is not None else {})
+
+    @contextmanager
+    def evaluation_mode(self) -> Iterator[None]:
+        """Inside, the model is in eval mode with its inference weights and without gradients."""
+        self.model.eval()
+        try:
+            with torch.no_grad(), nullcontext() if self.ema is None else self.ema.swap_in():
+                yield
+        finally:
+            reshard(self.model)
+            self.model.train()
+
+    def state_files(self) -> dict[str, dict[str, Tensor]]:
+        """All tensors of a checkpoint but the RNG states, by file and name: full, or this process's shards."""
+        weights, adapters = self.inference_weights(), lora_tensors(self.model)
+        files = {
+            SINGLE_FILE: merged_tensors(self.model, weights),
+            OPTIMIZER: optimizer_state(self.model, self.optimizer),
+        }
+        if adapters:
+            files[ADAPTERS] = {name: weights[name] for name in adapters}
+        if self.ema is not None:
+            files[NON_EMA] = trainable_tensors(self.model)
+        return files
+
+    def write_extra(self, folder: Path) -> None:
+        """Hook for subclasses: write further files into a checkpoint."""
+
+    def rng_states(self) -> dict[str, Tensor]:
+        """The RNG states of all ranks. A collective: all processes must call it."""
+        return {
+            f"{name}.{rank}": state
+            for name, own in get_rng_states(self.device).items()
+            for rank, state in enumerate(self.world.all_gather(own, self.device))
+        }
+
+    def required_files(self) -> list[str]:
+        """The files that `load_state` needs."""
+        optional = {ADAPTERS: bool(lora_tensors(self.model)), NON_EMA: self.ema is not None}
+        return [SINGLE_FILE, OPTIMIZER, RNG_STATE, *(file for file, is_needed in optional.items() if is_needed)]
+
+    def load_state(self, files: StoredFiles, folder: Path) -> None:
+        """Restore a checkpoint. Everything is checked before anything changes."""
+        adapters = files.get(ADAPTERS, {})
+        check_tensors_match(merged_shapes(self.model), _on_meta(files[SINGLE_FILE]), folder / SINGLE_FILE)
+        check_tensors_match(lora_tensors(self.model), _on_meta(adapters), folder / ADAPTERS)
+        if self.ema is not None:
+            check_tensors_match(self.ema.shadow, _on_meta(files[NON_EMA]), folder / NON_EMA)
+        try:
+            load_optimizer_state(self.model, self.optimizer, files[OPTIMIZER])
+        except WeightsError as error:
+            raise WeightsError(f"{folder / OPTIMIZER}: {error}") from None
+        weights = files[SINGLE_FILE] | adapters
+        self.load_weights(weights)
+        if self.ema is not None:
+            _copy(self.ema.shadow, weights)
+            _copy(trainable_tensors(self.model), files[NON_EMA])
+        own = {name: files[RNG_STATE].get(f"{name}.{self.world.rank}") for name in get_rng_states(self.device)}
+        if own["cpu"] is not None:  # a rank that the checkpoint does not have keeps its own state
+            set_rng_states({name: state.full() for name, state in own.items() if state is not None}, self.device)
+
+    def load_weights(self, weights: dict[str, Tensor] | dict[str, StoredTensor]) -> None:
+        """Copy weights into the model."""
+        _copy(loadable_tensors(self.model), weights)
+
+
+@torch.no_grad()
+def _copy(targets: dict[str, Tensor], tensors: dict[str, Tensor] | dict[str, StoredTensor]) -> None:
+    for name, target in targets.items():
+        new = tensors[name]
+        local_tensor(target).copy_(read_local(target, new) if isinstance(new, StoredTensor) else local_tensor(new))
+
+
+def _on_meta(tensors: dict[str, StoredTensor]) -> dict[str, Tensor]:
+    return {name: stored.meta() for name, stored in tensors.items()}

@@ -1,0 +1,86 @@
+"""Training and optimizer configuration.
+
+One closed schema: the same names in Python, on the command line and in a config file.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from softlook.train.lr_schedules import ScheduleName
+
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+Parallel = Literal["ddp", "fsdp"]
+HEARTBEAT_TIMEOUT = 30.0
+"""Seconds."""
+
+
+class BaseConfig(BaseModel):
+    """Base of all configs: frozen, and an unknown field is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*")
+    @classmethod
+    def _fits_64_bits(cls, value: Any) -> Any:
+        """Reject integers that neither torch nor a checkpoint can hold."""
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError(f"expected an integer of 64 bits, got one of {value.bit_length()} bits")
+        return value
+
+
+class OptimizerConfig(BaseConfig):
+    """AdamW and its learning-rate schedule."""
+
+    lr: float = Field(default=1e-3, gt=0, description="peak learning rate")
+    schedule: ScheduleName = Field(default="inverse_sqrt", description="learning-rate schedule")
+    warmup: int = Field(default=400, ge=0, description="steps of linear warmup")
+    weight_decay: float = Field(default=0.01, ge=0, description="AdamW's weight decay, on matrices only")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW's beta1")
+    beta2: float = Field(default=0.98, ge=0, lt=1, description="AdamW's beta2")
+    grad_clip: float = Field(default=1.0, gt=0, description="maximum gradient norm")
+
+
+class TrainingConfig(BaseConfig):
+    """Duration, precision, evaluation, checkpoints and logging of a run."""
+
+    max_steps: int = Field(default=4000, ge=1, description="optimizer steps")
+    max_minutes: float | None = Field(default=None, gt=0, description="time limit, whatever the step")
+    gradient_accumulation_steps: int = Field(default=1, ge=1, description="batches accumulated per optimizer step")
+    precision: Precision = Field(default="auto", description="compute dtype; auto: bfloat16 on a GPU")
+    device: str = Field(default="auto", description="auto: cuda, then mps, then cpu")
+    parallel: Parallel = Field(default="ddp", description="ddp: replicate the model; fsdp: shard it")
+    seed: int = Field(default=0, ge=0, description="random seed")
+    evaluate_every: int = Field(default=500, ge=1, description="steps between evaluations on held-out data")
+    save_every: int = Field(default=500, ge=1, description="steps between checkpoints")
+    keep_checkpoints: int = Field(default=2, ge=1, description="newest checkpoints to keep besides the best one")
+    patience: int | None = Field(default=None, ge=1, description="early stopping: evaluations without improvement")
+    ema_decay: float = Field(default=0.0, ge=0, lt=1, description="EMA decay of the weights; 0: no EMA")
+    prefetch: int = Field(default=2, ge=0, description="batches prepared in the background")
+    log_every: int = Field(default=20, ge=1, description="steps between log lines")
+    max_nonfinite_steps: int = Field(default=10, ge=0, description="consecutive NaN or infinite steps to skip")
+    heartbeat_timeout: float = Field(
+        default=HEARTBEAT_TIMEOUT, ge=0, description="seconds until a silent rank is given up; 0: never"
+    )
+
+
+MUTABLE_FIELDS = {
+    "max_steps",
+    "max_minutes",
+    "patience",
+    "device",
+    "parallel",
+    "save_every",
+    "keep_checkpoints",
+    "log_every",
+    "max_nonfinite_steps",
+    "prefetch",
+    "heartbeat_timeout",
+}
+"""Fields of TrainingConfig that may change when a run resumes."""
+
+
+def fixed_settings(training: TrainingConfig, optim: OptimizerConfig) -> dict[str, Any]:
+    """The settings that must stay the same when a run resumes."""
+    fixed = training.model_dump(mode="json", exclude=MUTABLE_FIELDS)
+    return {"training": fixed, "optim": optim.model_dump(mode="json")}

@@ -1,0 +1,311 @@
+"""Trainer: the training loop with evaluation and checkpoints."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from softlook.base.device import choose_device
+from softlook.base.errors import TrainingError
+from softlook.train.batching.batches import Batches, DataCursor, as_batches, resume_warning
+from softlook.train.batching.prefetch import prefetch
+from softlook.train.checkpoint.adapters import lora_fingerprint
+from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
+from softlook.train.checkpoint.run_dir import RunDir
+from softlook.train.checkpoint.train_state import Progress, TrainState
+from softlook.train.config import OptimizerConfig, TrainingConfig, fixed_settings
+from softlook.train.distributed.fsdp import shard_model
+from softlook.train.distributed.world import process_group
+from softlook.train.ema import EMA
+from softlook.train.events import (
+    BatchSplit,
+    Callback,
+    Evaluated,
+    Event,
+    Finished,
+    MetricWindow,
+    Saved,
+    Started,
+    StepSkipped,
+    Warned,
+)
+from softlook.train.lr_schedules import SCHEDULES
+from softlook.train.mixed_precision import choose_dtype
+from softlook.train.optimizer import build_optimizer
+from softlook.train.rng import derive_seed, preserve_rng_states
+from softlook.train.signals import GracefulStop, Interrupted
+from softlook.train.train_step import Objective, StepResult, TrainStep
+
+log = logging.getLogger("softlook.train")
+EvaluateFn = Callable[[nn.Module], dict[str, float]]
+"""Evaluation on held-out data: scores by name, the first of which is minimized."""
+
+
+class StopRequest(IntEnum):
+    """Why a rank asks to stop; the largest of all ranks decides."""
+
+    NONE = 0
+    TIME_LIMIT = 1
+    SIGNAL = 2
+
+
+def fit(
+    model: nn.Module,
+    batches: Batches | Iterable[Any],
+    objective: Objective,
+    *,
+    evaluate: EvaluateFn | None = None,
+    training: TrainingConfig | None = None,
+    optim: OptimizerConfig | None = None,
+    run_dir: Path | None = None,
+    tokenizer: Path | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Progress:
+    """Train a model and leave it with its best weights, which are also in `run_dir`.
+
+    The same call resumes from the newest checkpoint, bit for bit as if it had never stopped.
+
+    >>> from softlook.train import Loss
+    >>> def objective(model, batch):
+    ...     return Loss((model(batch) - 3 * batch).square().sum(), len(batch))
+    >>> model, optim = nn.Linear(1, 1), OptimizerConfig(lr=0.1, warmup=10)
+    >>> _ = fit(model, [torch.randn(8, 1)], objective, training=TrainingConfig(max_steps=300), optim=optim)
+    >>> round(model(torch.ones(1)).item(), 1)
+    3.0
+    """
+    training, optim = training or TrainingConfig(), optim or OptimizerConfig()
+    device = choose_device(training.device)
+    is_sharded = training.parallel == "fsdp"
+    with ExitStack() as stack:
+        world = stack.enter_context(
+            process_group(device, is_sharded=is_sharded, heartbeat_timeout=training.heartbeat_timeout)
+        )
+        if run_dir is not None:
+            stack.enter_context(RunDir(run_dir).lock())
+        torch.manual_seed(training.seed if world.is_rank_zero else derive_seed(training.seed, world.rank))
+        dtype = choose_dtype(training.precision, device)
+        model.to(device)
+        settings = fixed_settings(training, optim) | lora_fingerprint(model)
+        if world.is_sharded:
+            shard_model(model, device, world.size)
+        optimizer = build_optimizer(model, optim)
+        train_step = TrainStep(model, objective, optimizer, grad_clip=optim.grad_clip, dtype=dtype, world=world)
+        ema = EMA(model, training.ema_decay) if training.ema_decay else None
+        keep = training.keep_checkpoints
+        trainer = Trainer(
+            training,
+            optim,
+            state=TrainState(model, optimizer, train_step.scaler, ema, device, world),
+            train_step=train_step,
+            batches=as_batches(batches),
+            checkpoints=CheckpointManager(run_dir, keep_checkpoints=keep, settings=settings) if run_dir else None,
+            stop=stack.enter_context(GracefulStop(debounce=1.0 if world.size > 1 else 0.0).install()),
+            evaluate=evaluate,
+            tokenizer=tokenizer,
+            callbacks=callbacks if world.is_rank_zero else (),
+        )
+        return trainer.train()
+
+
+@dataclass
+class Trainer:
+    """The training loop. `fit` builds one."""
+
+    training: TrainingConfig
+    optim: OptimizerConfig
+    state: TrainState
+    train_step: TrainStep
+    batches: Batches
+    stop: GracefulStop
+    checkpoints: CheckpointManager | None = None
+    evaluate: EvaluateFn | None = None
+    tokenizer: Path | None = None
+    callbacks: Sequence[Callback] = ()
+
+    def train(self) -> Progress:
+        """Train from the start, or from the newest checkpoint, to the end."""
+        progress = self.maybe_evaluate(self.setup())
+        with closing(self.source):
+            while (reason := self.stop_reason(progress)) is None:
+                progress = self.step(progress)
+                progress = self.maybe_evaluate(progress)
+                self.maybe_save(progress)
+        return self.finish(progress, reason)
+
+    def setup(self) -> Progress:
+        """Restore the newest checkpoint, if any, and start the batches."""
+        progress = self.restore() or Progress()
+        self.schedule = SCHEDULES[self.optim.schedule](self.optim.warmup, self.training.max_steps)
+        # Batches that cannot seek may use the global RNG, as dropout does: they are not prefetched.
+        count = 0 if resume_warning(self.batches) else self.training.prefetch
+        self.source = prefetch(self.batches.iter_from(progress.cursor), count)
+        self.started_at, self.window = time.monotonic() - progress.seconds, MetricWindow(progress.loss_window)
+        self.is_exhausted, self.best_weights = False, dict[str, Tensor]()
+        self.train_step.micro_batches = progress.micro_batches
+        self.state.model.train()
+        count = sum(parameter.numel() for parameter in self.state.model.parameters())
+        dtype = str(self.train_step.dtype).removeprefix("torch.")
+        self.emit(Started(progress.step, self.training.max_steps, str(self.state.device), dtype, count))
+        if progress.step and (warning := resume_warning(self.batches)):
+            self.warn(warning)
+        return progress
+
+    def restore(self) -> Progress | None:
+        """Load the newest checkpoint. Rank 0 cleans the run directory up before the others read it."""
+        if self.checkpoints is None:
+            return None
+        world = self.state.world
+        if world.is_rank_zero:
+            self.checkpoints.remove_partial()
+        world.barrier()
+        return self.checkpoints.restore(self.state, self.warn if world.is_rank_zero else lambda message: None)
+
+    def step(self, progress: Progress) -> Progress:
+        """One optimizer step."""
+        group = list(islice(self.source, self.training.gradient_accumulation_steps))
+        if not group:
+            self.is_exhausted = True
+            return progress
+        lr = self.optim.lr * self.schedule(progress.step + 1)
+        result = self.train_step.step([batch for _, batch in group], lr)
+        after = replace(
+            progress,
+            step=progress.step + 1,
+            cursor=group[-1][0],
+            seconds=time.monotonic() - self.started_at,
+            nonfinite_steps=0 if result.applied else progress.nonfinite_steps + 1,
+            micro_batches=self.train_step.micro_batches,
+        )
+        if result.applied and self.state.ema is not None:
+            self.state.ema.update(after.step)
+        self.log_step(result, lr, progress, after)
+        return replace(after, loss_window=self.window.state)
+
+    def log_step(self, result: StepResult, lr: float, before: Progress, after: Progress) -> None:
+        """Emit the events of a step."""
+        if after.micro_batches != before.micro_batches:
+            self.emit(BatchSplit(after.step, after.micro_batches))
+        if result.applied:
+            self.window.add(result.loss, result.targets)
+        else:
+            self.handle_nonfinite(result, before.cursor, after)
+        if after.step % self.training.log_every == 0 or after.step >= self.training.max_steps:
+            self.emit(self.window.flush(after.step, lr=lr, grad_norm=result.grad_norm, seconds=after.seconds))
+
+    def handle_nonfinite(self, result: StepResult, cursor: DataCursor, progress: Progress) -> None:
+        """Report a step with NaN or infinity, which was skipped; raise after too many in a row."""
+        self.emit(StepSkipped(progress.step, result.loss, result.grad_norm, (cursor.epoch, cursor.offset)))
+        if progress.nonfinite_steps > self.training.max_nonfinite_steps:
+            newest = "" if self.checkpoints is None else f" {self.checkpoints.describe_newest()}"
+            raise TrainingError(
+                f"{progress.nonfinite_steps} steps in a row gave NaN or infinity, the last at step {progress.step} "
+                f"with batch {cursor.offset} of epoch {cursor.epoch}: loss {result.loss}, "
+                f"gradient norm {result.grad_norm}. The weights were not changed.{newest} "
+                "Try a smaller optim.lr or a longer optim.warmup."
+            )
+
+    def maybe_evaluate(self, progress: Progress) -> Progress:
+        """Evaluate every `evaluate_every` steps and after the last."""
+        due = progress.step % self.training.evaluate_every == 0 or progress.step >= self.training.max_steps
+        return self.evaluate_now(progress) if progress.step and due else progress
+
+    def evaluate_now(self, progress: Progress) -> Progress:
+        """Evaluate, unless done at this step. An interrupted evaluation is repeated when the run resumes."""
+        state = self.state
+        if self.evaluate is None or progress.last_eval_step == progress.step:
+            return progress
+        scores = self.compute_scores(self.evaluate)
+        if not state.world.broadcast(len(scores), state.device):
+            return progress
+        loss = state.world.broadcast(next(iter(scores.values()), 0.0), state.device)
+        progress = progress.record_evaluation(loss)
+        self.emit(Evaluated(progress.step, scores, progress.best_step == progress.step))
+        if self.checkpoints is None and progress.best_step == progress.step:
+            self.best_weights = {name: tensor.detach().clone() for name, tensor in state.inference_weights().items()}
+        return progress
+
+    def compute_scores(self, evaluate: EvaluateFn) -> dict[str, float]:
+        """Scores of the inference weights; empty if interrupted, or on ranks that do not evaluate."""
+        state, is_sharded = self.state, self.state.world.is_sharded
+        if not state.world.is_rank_zero and not is_sharded:
+            return {}
+        # With FSDP the forward is a collective: all ranks have to evaluate, and to the end.
+        interruptible = nullcontext() if is_sharded else self.stop.interruptible()
+        try:
+            with state.evaluation_mode(), preserve_rng_states(state.device), interruptible, self.train_step.autocast():
+                return evaluate(state.model)
+        except Interrupted:
+            return {}
+
+    def maybe_save(self, progress: Progress) -> None:
+        """Save a checkpoint every `save_every` steps, and whenever the model is the best so far."""
+        due = progress.step % self.training.save_every == 0 and not progress.nonfinite_steps
+        best = progress.best_loss is not None and progress.best_step == progress.step
+        if due or best:
+            self.save_checkpoint(progress)
+
+    def save_checkpoint(self, progress: Progress) -> None:
+        """Save a checkpoint, unless this step has one."""
+        if self.checkpoints is not None:
+            existed = self.checkpoints.path(progress.step).exists()
+            path = self.checkpoints.save(self.state, progress, self.tokenizer)
+            if not existed:
+                self.emit(Saved(progress.step, path.name))
+
+    def stop_reason(self, progress: Progress) -> str | None:
+        """Why the run stops now; None if it continues. All ranks decide alike."""
+        training = self.training
+        is_late = training.max_minutes is not None and progress.seconds >= 60 * training.max_minutes
+        request = StopRequest.TIME_LIMIT if is_late else StopRequest.NONE
+        request = request if self.stop.received is None else StopRequest.SIGNAL
+        self.request = StopRequest(self.state.world.all_reduce_max(request, self.state.device))
+        if self.request == StopRequest.SIGNAL:
+            return f"stopped by {self.stop.received or 'another process'}"
+        if progress.step >= training.max_steps:
+            return "max_steps reached"
+        if self.is_exhausted:
+            return "no more batches"
+        if self.request == StopRequest.TIME_LIMIT:
+            return "time limit reached"
+        if training.patience is not None and progress.evals_since_best >= training.patience:
+            return f"early stopping: no improvement in {progress.evals_since_best} evaluations"
+        return None
+
+    def finish(self, progress: Progress, reason: str) -> Progress:
+        """Evaluate, save, and load the best weights."""
+        is_complete = self.request != StopRequest.SIGNAL
+        if is_complete:
+            progress = self.evaluate_now(progress)
+        self.save_checkpoint(progress)
+        best = self.load_best()
+        self.emit(Finished(progress.step, reason, progress.seconds, is_complete, self.stop.received, best))
+        return progress
+
+    def load_best(self) -> str | None:
+        """Load the weights of the best checkpoint; returns its path."""
+        state, best = self.state, None
+        state.world.barrier()
+        if self.checkpoints is not None and (best := self.checkpoints.best()) is not None:
+            state.load_weights(self.checkpoints.weights(best, state))
+        else:
+            state.load_weights(self.best_weights or state.inference_weights())
+        state.model.eval()
+        return best and str(best)
+
+    def emit(self, event: Event) -> None:
+        """Pass an event to all callbacks."""
+        for callback in self.callbacks:
+            callback(event)
+
+    def warn(self, message: str) -> None:
+        """Log a warning and emit it."""
+        log.warning(message)
+        self.emit(Warned(0, message))

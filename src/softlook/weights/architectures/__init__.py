@@ -1,0 +1,53 @@
+"""Supported Hugging Face architectures, one file per family."""
+
+from softlook.weights.architectures import (
+    bart,
+    bert,
+    deberta,
+    distilbert,
+    electra,
+    gemma,
+    gpt2,
+    gpt_neox,
+    llama,
+    mbart,
+    modern_bert,
+    opt,
+    qwen,
+    roberta,
+    t5,
+    vit,
+)
+from softlook.weights.architectures.base import HFArchitecture
+
+ARCHITECTURES: tuple[HFArchitecture, ...] = (
+    bart.ARCHITECTURE,
+    bert.ARCHITECTURE,
+    gpt_neox.BLOOM,
+    deberta.ARCHITECTURE,
+    distilbert.ARCHITECTURE,
+    electra.ARCHITECTURE,
+    gemma.GEMMA2,
+    gemma.GEMMA3,
+    gpt2.ARCHITECTURE,
+    gpt_neox.ARCHITECTURE,
+    llama.ARCHITECTURE,
+    mbart.MARIAN,
+    mbart.MBART,
+    mbart.PEGASUS,
+    mbart.M2M100,
+    llama.MISTRAL,
+    modern_bert.ARCHITECTURE,
+    roberta.MPNET,
+    opt.ARCHITECTURE,
+    llama.PHI3,
+    qwen.QWEN2,
+    qwen.QWEN3,
+    roberta.ROBERTA,
+    roberta.XLM_ROBERTA,
+    roberta.CAMEMBERT,
+    t5.T5_ARCHITECTURE,
+    t5.MT5,
+    vit.ARCHITECTURE,
+)
+"""In this order: the first one that can export a model writes it."""

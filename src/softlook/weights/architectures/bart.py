@@ -1,0 +1,278 @@
+"""BART; shared code of mBART, Pegasus, M2M-100 and Marian."""
+
+import re
+from typing import Any, Literal
+
+import torch
+from pydantic import NonNegativeFloat, PositiveInt
+from torch import nn
+
+from softlook.base.errors import WeightsError
+from softlook.models.transformer import Transformer, TransformerConfig
+from softlook.ops.positions.absolute import sinusoidal
+from softlook.weights.architectures.base import (
+    EmbeddingNames,
+    HFArchitecture,
+    fill_shared,
+    from_hf_activation,
+    same_tensor,
+    to_hf_activation,
+)
+from softlook.weights.schema import HFConfigBase
+from softlook.weights.tensor_map import Copy, Rename, TensorRule, Tensors, Unsqueeze, rename_layer
+
+PREFIX = "model."
+EMBEDDINGS = EmbeddingNames(
+    "model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"
+)
+LOGITS_BIAS = "final_logits_bias"
+POSITION_TABLES = r"(model\.)?(encoder|decoder)\.embed_positions\.weights?"
+"""Sinusoidal positions, which some files hold although they are computed."""
+IGNORED = """
+    activation_dropout attention_dropout classif_dropout classifier_dropout decoder_layerdrop encoder_layerdrop
+    extra_pos_embeddings force_bos_token_to_be_generated init_std
+"""
+IGNORED_FIELDS = frozenset(IGNORED.split())
+
+
+class HFBartLikeConfig(HFConfigBase):
+    """Fields shared by BART, mBART, Pegasus, M2M-100 and Marian."""
+
+    vocab_size: PositiveInt
+    max_position_embeddings: PositiveInt = 1024
+    d_model: PositiveInt = 1024
+    encoder_layers: PositiveInt = 12
+    decoder_layers: PositiveInt = 12
+    num_hidden_layers: PositiveInt | None = None
+    encoder_attention_heads: PositiveInt = 16
+    decoder_attention_heads: PositiveInt = 16
+    encoder_ffn_dim: PositiveInt = 4096
+    decoder_ffn_dim: PositiveInt = 4096
+    activation_function: str = "gelu"
+    dropout: NonNegativeFloat = 0.1
+    scale_embedding: bool = False
+    tie_word_embeddings: bool = True
+    share_encoder_decoder_embeddings: bool = True
+    tie_encoder_decoder: bool = False
+    is_causal: Literal[True] = True
+    normalize_before: bool | None = None
+    add_final_layer_norm: bool | None = None
+    add_bias_logits: bool = False
+
+
+class HFBartConfig(HFBartLikeConfig):
+    """Hugging Face's BartConfig: the fields that affect the output."""
+
+    vocab_size: PositiveInt = 50265
+    normalize_embedding: bool = True
+    static_position_embeddings: bool = False
+
+
+def check_supported(hf_config: HFBartLikeConfig, norm: str) -> None:
+    """Raise WeightsError for configs that softlook's Transformer does not support."""
+    pairs = {
+        "attention_heads": (hf_config.encoder_attention_heads, hf_config.decoder_attention_heads),
+        "ffn_dim": (hf_config.encoder_ffn_dim, hf_config.decoder_ffn_dim),
+    }
+    for field, (encoder, decoder) in pairs.items():
+        if encoder != decoder:
+            raise WeightsError(f"encoder_{field} and decoder_{field} must be equal, got {encoder} and {decoder}")
+    if hf_config.num_hidden_layers not in (None, hf_config.encoder_layers):
+        raise WeightsError(
+            f"num_hidden_layers must equal encoder_layers {hf_config.encoder_layers}, got {hf_config.num_hidden_layers}"
+        )
+    is_pre_norm = norm == "pre"
+    fixed = {"tie_encoder_decoder": False, "add_bias_logits": False}
+    for field, value in (fixed | {"normalize_before": is_pre_norm, "add_final_layer_norm": is_pre_norm}).items():
+        given = getattr(hf_config, field)
+        if given not in (None, value):
+            raise WeightsError(
+                f"{field} must be {str(value).lower()}, as in Hugging Face's code for this architecture, "
+                f"got {str(given).lower()}"
+            )
+
+
+def transformer_config(hf_config: HFBartLikeConfig, **changes: Any) -> TransformerConfig:
+    """Convert a Hugging Face config to a TransformerConfig; `changes` override fields."""
+    check_supported(hf_config, changes.get("norm", "post"))
+    return TransformerConfig(
+        vocab_size=hf_config.vocab_size,
+        context=hf_config.max_position_embeddings,
+        dim=hf_config.d_model,
+        depth=hf_config.encoder_layers,
+        decoder_depth=hf_config.decoder_layers,
+        heads=hf_config.encoder_attention_heads,
+        hidden=hf_config.encoder_ffn_dim,
+        activation=from_hf_activation(hf_config.activation_function),
+        dropout=hf_config.dropout,
+        scale_embeddings=hf_config.scale_embedding,
+        tie_embeddings=hf_config.tie_word_embeddings,
+        **{"head_bias": True, **changes},
+    )
+
+
+def build(hf_config: HFBartConfig, head: str) -> Transformer:
+    if not hf_config.normalize_embedding or hf_config.static_position_embeddings:
+        raise WeightsError(
+            "normalize_embedding must be true and static_position_embeddings false, as in Hugging Face's code for BART"
+        )
+    target = None if hf_config.share_encoder_decoder_embeddings else hf_config.vocab_size
+    return Transformer(
+        transformer_config(
+            hf_config, target_vocab_size=target, positions="learned", position_offset=2, embedding_norm=True
+        )
+    )
+
+
+def detect_shared_tables(config: HFBartLikeConfig, tensors: Tensors) -> tuple[Any, Tensors, EmbeddingNames]:
+    """Detect which embeddings are tied, fill in their missing names, and add a zero logits bias if there is none."""
+    is_base = not any(name.startswith(PREFIX) for name in tensors)
+    tables = EMBEDDINGS.strip_prefix(PREFIX) if is_base else EMBEDDINGS
+    if config.tie_word_embeddings:
+        tensors = fill_shared(tensors, tables.shared, tables.target, tables.head)
+    if config.share_encoder_decoder_embeddings:
+        tensors = fill_shared(tensors, tables.shared, tables.source, tables.target)
+    shared, tied = same_tensor(tensors, tables.source, tables.target), same_tensor(tensors, tables.target, tables.head)
+    if tables.target in tensors:
+        tensors = {LOGITS_BIAS: tensors[tables.target].new_zeros(1, *tensors[tables.target].shape[:1])} | tensors
+    fields = {"share_encoder_decoder_embeddings": shared, "tie_word_embeddings": tied}
+    return config.model_copy(update=fields), tensors, tables
+
+
+def resolve_tying(config: HFBartLikeConfig, tensors: Tensors) -> tuple[Any, Tensors]:
+    config, tensors, tables = detect_shared_tables(config, tensors)
+    if config.share_encoder_decoder_embeddings and config.tie_word_embeddings:
+        return config, merge_tables(tensors, tables)
+    return config, fill_shared(drop(tensors, tables.shared), tables.source, tables.shared)
+
+
+def merge_tables(tensors: Tensors, tables: EmbeddingNames) -> Tensors:
+    """Keep only the shared embedding, under its own name."""
+    rest = drop(tensors, tables.source, tables.target, tables.head)
+    return rest | {tables.shared: tensors[tables.source]}
+
+
+def drop(tensors: Tensors, *names: str) -> Tensors:
+    return {name: tensor for name, tensor in tensors.items() if name not in names}
+
+
+def embedding_rules(model: Transformer) -> dict[str, TensorRule]:
+    """Hugging Face name -> rule, for the embeddings and the LM head."""
+    source = "encoder.embedding.token_embedding.weight"
+    target = source if model.config.target_vocab_size is None else "decoder.embedding.token_embedding.weight"
+    head = target if model.config.tie_embeddings else "lm_head.weight"
+    if source == head:
+        return {EMBEDDINGS.shared: Rename(source, EMBEDDINGS.shared)}
+    names = {EMBEDDINGS.shared: source, EMBEDDINGS.source: source, EMBEDDINGS.target: target, EMBEDDINGS.head: head}
+    return {hf_name: Copy(name, hf_name) for hf_name, name in names.items()}
+
+
+def shared_rules(model: Transformer) -> list[TensorRule]:
+    """Tensor rules of the blocks, the final norms and the logits bias."""
+    found: list[TensorRule] = [Unsqueeze("lm_head.bias", LOGITS_BIAS)] if model.config.head_bias else []
+    for stack, blocks in (("encoder", model.encoder.blocks), ("decoder", model.decoder.blocks)):
+        if model.config.norm == "pre":
+            found += rename_layer(f"{stack}.final_norm", f"{PREFIX}{stack}.layer_norm")
+        for i in range(len(blocks)):
+            target, source = f"{stack}.blocks.{i}", f"{PREFIX}{stack}.layers.{i}"
+            found += [
+                *attention_rules(f"{target}.attn", f"{source}.self_attn"),
+                *rename_layer(f"{target}.attn_norm", f"{source}.self_attn_layer_norm"),
+                *rename_layer(f"{target}.ffn.to_up", f"{source}.fc1"),
+                *rename_layer(f"{target}.ffn.to_out", f"{source}.fc2"),
+                *rename_layer(f"{target}.ffn_norm", f"{source}.final_layer_norm"),
+            ]
+            if stack == "decoder":
+                found += attention_rules(f"{target}.cross_attn", f"{source}.encoder_attn")
+                found += rename_layer(f"{target}.cross_attn_norm", f"{source}.encoder_attn_layer_norm")
+    return found
+
+
+def attention_rules(target: str, source: str) -> list[TensorRule]:
+    names = {"to_query": "q_proj", "to_key": "k_proj", "to_value": "v_proj", "to_out": "out_proj"}
+    return [rule for name, hf_name in names.items() for rule in rename_layer(f"{target}.{name}", f"{source}.{hf_name}")]
+
+
+def tensor_map(model: Transformer) -> list[TensorRule]:
+    return [*embedding_rules(model).values(), *shared_rules(model), *position_rules()]
+
+
+def position_rules() -> list[TensorRule]:
+    """Tensor rules of learned positions and the embedding norm."""
+    found: list[TensorRule] = []
+    for stack in ("encoder", "decoder"):
+        found += rename_layer(f"{stack}.embedding.position_embedding", f"{PREFIX}{stack}.embed_positions", "weight")
+        found += rename_layer(f"{stack}.embedding.norm", f"{PREFIX}{stack}.layernorm_embedding")
+    return found
+
+
+def shared_fields(model: Transformer) -> dict[str, Any]:
+    """Shared fields of config.json."""
+    c = model.config
+    hidden = 4 * c.dim if c.hidden is None else c.hidden
+    return {
+        "vocab_size": c.vocab_size,
+        "max_position_embeddings": c.context,
+        "d_model": c.dim,
+        "encoder_layers": len(model.encoder.blocks),
+        "decoder_layers": len(model.decoder.blocks),
+        "encoder_attention_heads": c.heads,
+        "decoder_attention_heads": c.heads,
+        "encoder_ffn_dim": hidden,
+        "decoder_ffn_dim": hidden,
+        "activation_function": to_hf_activation(c.activation),
+        "dropout": c.dropout,
+        "attention_dropout": c.dropout,
+        "scale_embedding": c.scale_embeddings,
+        "is_encoder_decoder": True,
+    }
+
+
+def to_config(model: Transformer) -> dict[str, Any]:
+    return {
+        "architectures": ["BartForConditionalGeneration"],
+        **shared_fields(model),
+        "tie_word_embeddings": len(embedding_rules(model)) == 1,
+    }
+
+
+def is_seq2seq(model: nn.Module, norm: str = "post") -> bool:
+    """Whether a model is a Transformer with pre- or post-norm and without class labels."""
+    return isinstance(model, Transformer) and model.config.norm == norm and not model.config.num_class_labels
+
+
+def check_sinusoidal_positions(model_width: int, tensors: Tensors) -> None:
+    """Raise WeightsError if sinusoidal positions in the file differ from the computed ones."""
+    for name, table in tensors.items():
+        if re.fullmatch(POSITION_TABLES, name) and table.ndim == 2:
+            expected = sinusoidal(len(table), model_width, layout="half")
+            if table.shape != expected.shape or not torch.allclose(table.float(), expected, atol=1e-2):
+                raise WeightsError(f"{name} differs from the sinusoidal positions of this architecture")
+
+
+def can_export(model: nn.Module) -> bool:
+    if not isinstance(model, Transformer) or not is_seq2seq(model):
+        return False
+    c = model.config
+    return (
+        c.positions == "learned"
+        and c.position_offset == 2
+        and c.embedding_norm
+        and c.target_vocab_size in (None, c.vocab_size)
+    )
+
+
+ARCHITECTURE = HFArchitecture(
+    name="BART",
+    model_type="bart",
+    config_class=HFBartConfig,
+    ignored_fields=IGNORED_FIELDS,
+    head_by_class={"BartForConditionalGeneration": "seq2seq_lm", "BartModel": "seq2seq_lm"},
+    base_model_prefix=PREFIX,
+    resolve_tying=resolve_tying,
+    build=build,
+    tensor_map=tensor_map,
+    ignored_tensors=lambda model: (r"(model\.)?(encoder|decoder)\.version",),
+    can_export=can_export,
+    to_config=to_config,
+)

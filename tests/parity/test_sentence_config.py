@@ -1,0 +1,127 @@
+"""Folders of sentence-transformers: limits, lowercase, prompts and shorter vectors are those of the library itself."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from starlette.testclient import TestClient
+
+from softlook.base.errors import ConfigError, WeightsError
+from softlook.cli import main
+from softlook.recipes.inference import embed, load_pipeline
+from softlook.serve.app import create_app
+from softlook.serve.loaded_model import load_model, to_device
+from softlook.serve.registry import ModelRegistry
+from softlook.weights.sentence_transformers import SentenceConfig, read_sentence_config
+from tests.parity.comparison import close
+from tests.parity.text_folders import encoder_folder
+
+LONG = "this is a soft look at every word " * 5
+TEXTS = ["a soft look", "this is A look at Every word", LONG]
+PROMPTS = {"query": "query: ", "document": "this is "}
+LIMITS = "sentence_bert_config.json"
+KINDS = ["BertModel", "RobertaModel", "DistilBertModel"]
+SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "nothing": ({}, {}),
+    "a limit": ({"max_seq_length": 16}, {}),
+    "lowercase": ({"do_lower_case": True}, {}),
+    "a default prompt": ({}, {"prompts": PROMPTS, "default_prompt_name": "query"}),
+    "prompts, none by default": ({}, {"prompts": PROMPTS}),
+    "shorter vectors": ({}, {"truncate_dim": 7}),
+    "everything": (
+        {"max_seq_length": 9, "do_lower_case": True},
+        {"prompts": PROMPTS, "default_prompt_name": "document", "truncate_dim": 5, "similarity_fn_name": "dot"},
+    ),
+}
+
+
+def sentence_folder(folder: Path, settings: str, kind: str = "BertModel", *, length_one: bool = True) -> Path:
+    limits, config = SETTINGS[settings]
+    bare = encoder_folder(kind, folder.with_name("bare"), positions=48)
+    parts: list[Any] = [Transformer(str(bare)), Pooling(24, "mean")]
+    SentenceTransformer(modules=[*parts, Normalize()] if length_one else parts, device="cpu").save(
+        str(folder), create_model_card=False
+    )
+    for name, more in ((LIMITS, limits), ("config_sentence_transformers.json", config)):
+        path = folder / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    return folder
+
+
+def reference(folder: Path) -> SentenceTransformer:
+    return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_embeddings_match_sentence_transformers(kind: str, settings: str, tmp_path: Path) -> None:
+    folder = sentence_folder(tmp_path / "hf", settings, kind, length_one=kind != "BertModel")
+    run, library = load_pipeline(folder, device="cpu"), reference(folder)
+    close(embed(run, TEXTS), library.encode(TEXTS, convert_to_tensor=True))
+    unit = library.encode(TEXTS, convert_to_tensor=True, normalize_embeddings=True)
+    close(embed(run, TEXTS, unit=True), unit)
+    for name in run.sentence.prompts:
+        close(embed(run, TEXTS, prompt=name), library.encode(TEXTS, prompt_name=name, convert_to_tensor=True))
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_the_server_gives_the_same_vectors_and_refuses_texts_beyond_the_limit(settings: str, tmp_path: Path) -> None:
+    folder = sentence_folder(tmp_path / "hf", settings)
+    registry = ModelRegistry([to_device(load_model(folder, "m"), "cpu")])
+    limit = read_sentence_config(folder).max_seq_length or 48
+    with TestClient(create_app(registry), base_url="http://localhost") as client:
+        found = client.post("/v1/embeddings", json={"model": "m", "input": TEXTS[0]}).json()["data"][0]["embedding"]
+        long = client.post("/v1/embeddings", json={"model": "m", "input": LONG})
+    registry.close()
+    close(torch.tensor([found]), reference(folder).encode(TEXTS[:1], convert_to_tensor=True))
+    assert (long.status_code == 200) == (limit >= len(LONG.split()) + 2 + 2 * ("prompt" in settings))
+
+
+def test_what_is_imported_and_exported_again_gives_the_same_vectors(tmp_path: Path) -> None:
+    folder = sentence_folder(tmp_path / "hf", "everything")
+    kept, written = tmp_path / "kept", tmp_path / "written"
+    for words in (("import", folder, "--to", kept), ("export", "hf", kept, "--to", written)):
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, words)])
+        assert ended.value.code == 0
+    assert read_sentence_config(kept) == read_sentence_config(folder)
+    assert read_sentence_config(kept).similarity == "dot"
+    expected = reference(folder).encode(TEXTS, convert_to_tensor=True)
+    close(embed(load_pipeline(kept, device="cpu"), TEXTS), expected)
+    close(reference(written).encode(TEXTS, convert_to_tensor=True), expected)
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "an unknown default": ("config_sentence_transformers.json", {"default_prompt_name": "q"}, "default prompt 'q'"),
+    "no limit at all": (LIMITS, {"max_seq_length": 0}, "max_seq_length: Input should be greater than 0"),
+    "other ways to read": (
+        LIMITS,
+        {"processing_kwargs": {"text": {"max_length": 3}}},
+        "processing_kwargs is not supported",
+    ),
+    "shorter than nothing": (
+        "config_sentence_transformers.json",
+        {"truncate_dim": -1},
+        "truncate_dim: Input should be",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_settings_that_cannot_be_followed_are_refused(what: str, tmp_path: Path) -> None:
+    name, content, message = REFUSED[what]
+    (tmp_path / "modules.json").write_text("[]")
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(WeightsError, match=message):
+        read_sentence_config(tmp_path)
+
+
+def test_a_prompt_that_is_unknown_or_left_out_of_the_pooling_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown prompt 'passage'; this model has query"):
+        SentenceConfig(prompts={"query": "q: "}).prompt("passage")
+    with pytest.raises(ConfigError, match="include_prompt: false"):
+        SentenceConfig(prompts={"query": "q: "}, include_prompt=False).prompt("query")

@@ -1,0 +1,70 @@
+"""Memory estimates."""
+
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from softlook.recipes.profiling.memory import MemoryEstimate, estimate_memory, format_bytes, size_in_memory
+from softlook.recipes.profiling.step_benchmark import StepProfile
+from softlook.train.batching.token_store import TokenStore, store_in_memory, write_store
+
+NUMBERS = list(range(1000, 11_000))
+
+
+@dataclass
+class Holder:
+    held: Any
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda x: x, lambda x: [x, x], lambda x: Holder(x), lambda x: {"a": (x,)}], ids=range(4)
+)
+def test_nested_tensors_are_counted(wrap: Any) -> None:
+    assert 40_000 <= size_in_memory([wrap(torch.zeros(10_000))]) < 41_000
+
+
+def test_views_of_one_buffer_count_once() -> None:
+    numbers = array("i", NUMBERS)
+    view, tensor = memoryview(numbers), torch.frombuffer(numbers, dtype=torch.int32)
+    assert size_in_memory([numbers, view, view[10:], tensor, tensor[5:]]) == 40_000
+
+
+def test_modules_are_not_counted() -> None:
+    assert size_in_memory([SimpleNamespace(model=nn.Linear(1000, 1000))]) < 1000
+
+
+def test_long_lists_are_extrapolated() -> None:
+    lists = [[number * 1000 + each for each in range(10)] for number in range(5000)]
+    whole = sum(each.__sizeof__() for row in lists for each in (row, *row))
+    assert 0.8 * whole < size_in_memory([lists]) < 1.4 * whole
+
+
+def test_a_token_store_counts_as_its_ids(tmp_path: Path) -> None:
+    examples = [(list(range(10)),)] * 100
+    kept = store_in_memory(examples, vocab_size=20)
+    assert 2 * 1000 + 8 * 101 <= size_in_memory([kept]) < 2 * 1000 + 8 * 101 + 1000
+    write_store(examples, tmp_path / "store", vocab_size=20)
+    assert size_in_memory([TokenStore.open(tmp_path / "store")]) >= 2 * 1000 + 8 * 101
+
+
+def test_data_on_disk_needs_no_memory() -> None:
+    profile = StepProfile(seconds=0.1, weights=100, gradients=100, optimizer=200, activations=50)
+    inside = estimate_memory(profile, 7, has_ema=True, is_on_disk=False)
+    beside = estimate_memory(profile, 7, has_ema=False, is_on_disk=True)
+    assert (inside.total, beside.total) == (557, 450)
+    assert beside.to_json()["data_on_disk"] == 7
+    assert "data 1 kB" in str(inside)
+    assert "stay on disk" in str(beside)
+    assert "EMA" not in str(beside)
+
+
+def test_memory_is_formatted_with_units() -> None:
+    text = str(MemoryEstimate(4_000_000, 4_000_000, 8_000_000, 0, 2_000_000_000, 3_000))
+    assert text.startswith("about 2.0 GB besides Python and torch (weights 4.0 MB, gradients 4.0 MB")
+    assert [format_bytes(size) for size in (0, 5e5, 5e6)] == ["1 kB", "500 kB", "5.0 MB"]

@@ -1,0 +1,160 @@
+"""Training runs: files, resuming, changed settings."""
+
+import csv
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from softlook.base.errors import DataError, TrainingError
+from softlook.recipes import TranslationConfig, train_causal_lm, train_translation
+from softlook.recipes.config.resolve import explicit_overrides
+from softlook.recipes.config.schema import TranslationModelConfig
+from softlook.recipes.text.run import dry_run
+from softlook.recipes.text.task import TrainResult
+from softlook.recipes.text.translation import TranslationTask
+from softlook.train.config import OptimizerConfig
+from softlook.train.events import Event, Sampled, Started, StepLogged
+from tests.recipes.small import causal_lm_config, digits, events_of, training_config, translation_config
+
+
+def run_until(config: TranslationConfig, step: int) -> TrainResult:
+    """A run interrupted by Ctrl-C."""
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, StepLogged) and event.step == step:
+            signal.raise_signal(signal.SIGINT)
+
+    return train_translation(config, [interrupt])
+
+
+def weights(trained: TrainResult) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in trained.model.state_dict().items()}
+
+
+def test_the_run_directory_is_complete(tmp_path: Path) -> None:
+    events: list[Event] = []
+    trained = train_translation(translation_config(tmp_path, steps=4), [events.append])
+    names = {path.name for path in trained.run_dir.iterdir()}
+    assert names >= {
+        "config.json", "settings.json", "metadata.json", "events.jsonl", "metrics.csv", "samples.jsonl", "scores.json",
+        "loss.svg", "report.html", "checkpoints", "best.json", "tokenizer.json",
+    }  # fmt: skip
+    with (trained.run_dir / "metrics.csv").open(encoding="utf-8") as file:
+        assert [row["step"] for row in csv.DictReader(file)] == ["1", "2", "3", "4"]
+    settings = json.loads((trained.run_dir / "settings.json").read_text(encoding="utf-8"))
+    assert settings["task"] == "translate"
+    assert settings["origins"]["model.dim"] == "argument"
+    assert settings["origins"]["batch.max_tokens"] == "auto"
+    assert events_of(events, Sampled)[0].samples[0].keys() == {"source", "prediction", "reference"}
+
+
+def test_an_interrupted_run_resumes_exactly(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    whole = train_translation(translation_config(tmp_path / "a", steps=6))
+    config = translation_config(tmp_path / "b", steps=6)
+    broken = run_until(config, 3)
+    assert not broken.finished.complete
+    assert not (broken.run_dir / "scores.json").exists()
+    events: list[Event] = []
+    again = train_translation(config, [events.append])
+    assert events_of(events, Started)[0].step == 3
+    for name, tensor in weights(whole).items():
+        assert torch.equal(tensor, weights(again)[name]), name
+
+
+def test_resuming_with_a_changed_setting_is_an_error(tmp_path: Path) -> None:
+    train_translation(translation_config(tmp_path))
+    expected = r"was started with different settings:\n  optim\.lr: was 0\.005, now 0\.1\n"
+    with pytest.raises(TrainingError, match=expected):
+        train_translation(translation_config(tmp_path, optim=OptimizerConfig(lr=0.1)))
+
+
+def test_resuming_without_an_explicit_setting_is_an_error(tmp_path: Path) -> None:
+    train_translation(translation_config(tmp_path, optim=OptimizerConfig(lr=0.005, beta1=0.5)))
+    with pytest.raises(TrainingError, match=r"optim\.beta1: was 0\.5, now 0\.9"):
+        train_translation(translation_config(tmp_path))
+
+
+def test_resuming_with_changed_data_is_an_error(tmp_path: Path) -> None:
+    config = translation_config(tmp_path)
+    train_translation(config)
+    digits(tmp_path / "digits.tsv", 401)
+    with pytest.raises(TrainingError, match="the data have changed"):
+        train_translation(config)
+
+
+def test_a_run_can_be_extended(tmp_path: Path) -> None:
+    train_translation(translation_config(tmp_path, steps=3, train={"evaluate_every": 3}))
+    longer = train_translation(translation_config(tmp_path, steps=6, train={"evaluate_every": 3}))
+    assert longer.progress.step == 6
+
+
+def test_automatic_values_are_kept_when_a_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A faster measurement would select another size, and the run could not resume."""
+    config = translation_config(tmp_path, steps=6).model_copy(update={"model": TranslationModelConfig()})
+    config = TranslationConfig.model_validate({**config.model_dump(exclude_unset=True)})
+    first = run_until(config, 2)
+    monkeypatch.setattr("softlook.recipes.config.autosize._measure_flops", lambda device, dtype: 1e15)
+    again = train_translation(config)
+    assert again.resolved.config.model == first.resolved.config.model
+    assert again.progress.step == 6
+
+
+def test_fresh_starts_a_new_run_next_to_the_old_one(tmp_path: Path) -> None:
+    first = train_translation(translation_config(tmp_path))
+    second = train_translation(translation_config(tmp_path, fresh=True))
+    third = train_translation(translation_config(tmp_path, fresh=True))
+    assert [run.run_dir.name for run in (first, second, third)] == ["run", "run-2", "run-3"]
+
+
+def test_the_default_run_directory_is_named_after_task_and_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = causal_lm_config(tmp_path, steps=2).model_copy(update={"run_dir": None})
+    assert train_causal_lm(config).run_dir == Path("runs/lm-words")
+
+
+def test_a_dry_run_resolves_everything_and_starts_nothing(tmp_path: Path) -> None:
+    resolved = dry_run(TranslationTask(), explicit_overrides(translation_config(tmp_path))).resolved
+    assert resolved.config.batch.max_tokens
+    assert not (tmp_path / "run").exists()
+
+
+def test_max_minutes_limits_a_run(tmp_path: Path) -> None:
+    config = translation_config(tmp_path, steps=1_000_000, train={"max_minutes": 0.02, "evaluate_every": 1_000_000})
+    ended = train_translation(config)
+    assert ended.finished.reason == "time limit reached"
+    assert ended.progress.seconds < 10
+
+
+@pytest.mark.parametrize("data", [(), (Path("no/such/file.tsv"),)], ids=str)
+def test_missing_data_is_an_error_before_the_run_directory_is_created(data: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"got no data|there is no such file"):
+        train_translation(TranslationConfig(data=data, run_dir=tmp_path / "run", training=training_config(1)))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_given_tokenizer_is_used(tmp_path: Path) -> None:
+    first = train_translation(translation_config(tmp_path))
+    second = train_translation(
+        translation_config(tmp_path, run_dir=tmp_path / "other", tokenizer={"file": first.run_dir / "tokenizer.json"})
+    )
+    assert second.tokenizer.vocab_size == first.tokenizer.vocab_size
+
+
+def test_a_run_can_be_initialized_from_another(tmp_path: Path) -> None:
+    first = train_translation(translation_config(tmp_path, steps=30))
+    second = train_translation(
+        translation_config(tmp_path, steps=1, run_dir=tmp_path / "other", init_from=first.run_dir)
+    )
+    assert second.scores["loss"] == pytest.approx(first.scores["loss"], abs=0.3)
+    assert (
+        second.scores["loss"]
+        < train_translation(translation_config(tmp_path, steps=1, run_dir=tmp_path / "new")).scores["loss"] - 0.3
+    )

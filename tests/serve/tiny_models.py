@@ -1,0 +1,115 @@
+"""Small models to serve: one of each kind, with words of their own."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from softlook.decode import stream
+from softlook.models import (
+    GPT,
+    T5,
+    Bert,
+    BertConfig,
+    GPTConfig,
+    Llama,
+    LlamaConfig,
+    RNNSearch,
+    RNNSearchConfig,
+    T5Config,
+    Transformer,
+    TransformerConfig,
+)
+from softlook.serve.engine.request import EngineRequest
+from softlook.serve.engine.sampler import sampler_for
+from softlook.serve.loaded_model import LoadedModel
+from softlook.serve.protocol.chat_template import ChatTemplate
+from softlook.tokens import TextTokenizer, train_tokenizer
+from softlook.weights.assets import SpecialTokens
+
+TEXTS = ["she sells sea shells by the sea shore", "naïve façade, déjà vu — 日本語 🎉 ok", "and so on, and so forth"] * 3
+TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
+CONTEXT = 64
+
+
+def words() -> TextTokenizer:
+    return TextTokenizer(train_tokenizer(TEXTS, model_type="bytes"))
+
+
+def lively(make: Callable[[], nn.Module]) -> Any:
+    """Always the same weights, so large that no two words are about as likely: rounding must not decide."""
+    torch.manual_seed(1)
+    model = make().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+def decoder(kind: str = "gpt", vocab: int | None = None) -> Any:
+    """A small decoder-only model."""
+    vocab = words().vocab_size if vocab is None else vocab
+    sizes: dict[str, Any] = {"vocab_size": vocab, "context": CONTEXT, "dim": 32, "depth": 2, "heads": 4}
+    makers = {
+        "gpt": lambda: GPT(GPTConfig(**sizes)),
+        "llama": lambda: Llama(LlamaConfig(**sizes, kv_heads=2)),
+        "windowed": lambda: Llama(LlamaConfig(**sizes, sliding_window=5, windowed_layers=(0,))),
+    }
+    return lively(makers[kind])
+
+
+def translator(kind: str = "transformer") -> Any:
+    vocab = words().vocab_size
+    sizes: dict[str, Any] = {"vocab_size": vocab, "dim": 32, "depth": 2, "heads": 4}
+    makers = {
+        "transformer": lambda: Transformer(TransformerConfig(**sizes)),
+        "t5": lambda: T5(T5Config(**sizes, hidden=64)),
+        "rnn": lambda: RNNSearch(
+            RNNSearchConfig(source_vocab_size=vocab, target_vocab_size=vocab, dim=16, hidden=32, readout=16)
+        ),
+    }
+    return lively(makers[kind])
+
+
+def encoder(head: Any = "classification") -> Any:
+    sizes: dict[str, Any] = {"vocab_size": words().vocab_size, "context": CONTEXT, "dim": 32, "depth": 2, "heads": 4}
+    return lively(lambda: Bert(BertConfig(**sizes, head=head, classes=3, pooling="mean")))
+
+
+def loaded_model(name: str, model: Any, **changes: Any) -> LoadedModel:
+    own = words()
+    translates = getattr(model, "mode", "") == "encoder-decoder"
+    special = SpecialTokens(() if translates else (own.bos_id,), (own.eos_id,), (own.bos_id,), (own.eos_id,))
+    options: dict[str, Any] = {"special_tokens": special} | changes
+    return LoadedModel(name, model, own, **options)
+
+
+def everything() -> list[LoadedModel]:
+    """One model for each page."""
+    return [
+        loaded_model("gpt", decoder()),
+        loaded_model("chat", decoder("llama"), chat_template=ChatTemplate(TEMPLATE)),
+        loaded_model("translate", translator()),
+        loaded_model("classify", encoder(), labels=["bad", "fair", "good"]),
+        loaded_model("embed", encoder("embedding")),
+    ]
+
+
+def alone(model: Any, request: EngineRequest) -> list[int]:
+    """What is said where nobody else is there."""
+    told = stream(
+        model,
+        request.prompt,
+        source=request.source,
+        sampler=sampler_for(request.sampling, request.seed),
+        logits_processors=request.sampling.processors(),
+        eos_ids=request.eos_ids,
+        max_new_tokens=request.max_new_tokens,
+        index=request.sample_index,
+    )
+    return [token.id for token in told]
+
+
+def prompt(rng: Any, longest: int, vocab: int = 200) -> Sequence[int]:
+    return tuple(rng.randrange(3, vocab) for _ in range(rng.randint(1, longest)))

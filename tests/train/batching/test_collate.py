@@ -1,0 +1,71 @@
+"""Lists of ids become batches: nothing is lost, nothing is asked where nothing is."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from softlook.base.sequences import truncate_pair
+from softlook.losses import IGNORE_INDEX
+from softlook.train.batching.collate import (
+    Ids,
+    collate_classification,
+    collate_seq2seq,
+    make_padding_mask,
+    pad_sequences,
+)
+
+ids = st.lists(st.integers(5, 30), max_size=8)
+
+
+@given(st.lists(ids, min_size=1, max_size=5))
+def test_padding_mask_marks_the_tokens(rows: list[list[int]]) -> None:
+    full, mark = pad_sequences(rows, 9), make_padding_mask(rows)
+    assert full.shape == mark.shape == (len(rows), max(map(len, rows)))
+    for row, filled, present in zip(rows, full, mark, strict=True):
+        assert filled[present].tolist() == row
+        assert (filled[~present] == 9).all()
+
+
+@given(st.lists(st.tuples(ids, ids), min_size=1, max_size=4))
+def test_labels_are_decoder_inputs_shifted_by_one(examples: list[tuple[list[int], list[int]]]) -> None:
+    batch = collate_seq2seq(examples, bos_id=1, eos_id=2)
+    for i, (source, target) in enumerate(examples):
+        assert batch.source[i][batch.source_mask[i]].tolist() == [*source, 2]
+        assert batch.decoder_input[i][: len(target) + 1].tolist() == [1, *target]
+        assert batch.labels[i][: len(target) + 1].tolist() == [*target, 2]
+        assert (batch.labels[i][len(target) + 1 :] == IGNORE_INDEX).all()
+
+
+@given(ids, ids, st.integers(0, 20))
+def test_truncate_pair_uses_the_whole_max_length(one: list[int], other: list[int], room: int) -> None:
+    a, b = truncate_pair(one, other, room)
+    assert (list(a), list(b)) == (one[: len(a)], other[: len(b)])
+    assert len(a) + len(b) == min(room, len(one) + len(other))
+    if len(a) < len(one) and len(b) < len(other):
+        assert abs(len(a) - len(b)) <= 1
+
+
+def joined(one: Ids, other: Ids) -> tuple[list[int], list[int]]:
+    """`[CLS] a [SEP] b [SEP]`, with 3 and 4 for the special tokens."""
+    behind = [*other, 4] if other else []
+    return [3, *one, 4, *behind], [0] * (len(one) + 2) + [1] * len(behind)
+
+
+def test_token_types_distinguish_the_texts_of_a_pair() -> None:
+    batch = collate_classification([([5, 6], [7], 1), ([8], [], 0)], join=joined, max_length=9)
+    assert batch.ids.tolist() == [[3, 5, 6, 4, 7, 4], [3, 8, 4, 0, 0, 0]]
+    assert batch.token_types.tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 0, 0]]
+    assert batch.padding_mask.tolist() == [[True] * 6, [True] * 3 + [False] * 3]
+    assert torch.equal(batch.labels, torch.tensor([1, 0]))
+
+
+def test_pad_to_multiple_of_adds_only_padding() -> None:
+    examples = [([5, 6, 7], [8]), ([9], [8, 7, 6, 5])]
+    plain, filled = (collate_seq2seq(examples, bos_id=1, eos_id=2, pad_to_multiple_of=multiple) for multiple in (1, 8))
+    assert filled.source.shape == filled.decoder_input.shape == filled.labels.shape == (2, 8)
+    for name in ("source", "source_mask", "decoder_input", "labels"):
+        one, other = getattr(plain, name), getattr(filled, name)
+        assert_close(other[:, : one.shape[1]], one)
+    assert not filled.source_mask[:, plain.source.shape[1] :].any()
+    assert bool((filled.labels[:, plain.labels.shape[1] :] == IGNORE_INDEX).all())

@@ -1,0 +1,40 @@
+"""An order that is worked out: each number once, and shuffled."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softlook.train.batching.packed_stream import LazyPermutation
+
+
+def order(size: int, *keys: int) -> list[int]:
+    made = LazyPermutation(size, *keys)
+    return [made[place] for place in range(size)]
+
+
+@given(st.integers(1, 700), st.integers(0, 2**40))
+def test_every_index_occurs_once(size: int, key: int) -> None:
+    assert sorted(order(size, key)) == list(range(size))
+
+
+def test_each_key_gives_another_order() -> None:
+    orders = {tuple(order(50, seed, epoch)) for seed in range(5) for epoch in range(5)}
+    assert len(orders) == 25
+
+
+def test_the_order_looks_random() -> None:
+    shuffled = order(4096, 0)
+    assert sum(number == place for place, number in enumerate(shuffled)) < 10
+    assert sum(abs(a - b) == 1 for a, b in pairwise(shuffled)) < 20
+    early = shuffled[:2048]
+    assert 900 < sum(number < 2048 for number in early) < 1150
+
+
+def test_a_trillion_items_take_no_memory() -> None:
+    made = LazyPermutation(10**12, 1)
+    assert len({made[place] for place in range(1000)}) == 1000
+    assert all(0 <= made[10**12 - 1 - place] < 10**12 for place in range(100))
+    with pytest.raises(IndexError):
+        made[10**12]

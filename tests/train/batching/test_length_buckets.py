@@ -1,0 +1,45 @@
+"""Batches worked out with arrays are those that a plain loop over lists makes, example by example."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softlook.train.batching import length_buckets as module
+from softlook.train.batching.length_buckets import LengthBucketing, bucket_by_length
+from softlook.train.rng import make_generator
+
+
+def plainly(lengths: Sequence[int], max_tokens: int, *, seed: int, epoch: int) -> list[list[int]]:
+    """The same, written down so that nobody can doubt it."""
+    generator = make_generator(seed, epoch)
+    order = torch.randperm(len(lengths), generator=generator).tolist()
+    made: list[list[int]] = [[]]
+    for number in sorted(order, key=lambda number: lengths[number]):
+        if made[-1] and (len(made[-1]) + 1) * lengths[number] > max_tokens:
+            made.append([])
+        made[-1].append(number)
+    return [made[i] for i in torch.randperm(len(made), generator=generator).tolist()]
+
+
+@given(
+    st.lists(st.integers(0, 12) | st.integers(0, 100_000), min_size=1, max_size=40),
+    st.integers(0, 50) | st.integers(0, 200_000),
+    st.integers(0, 2**32),
+    st.sampled_from([1, 5, 1 << 20]),
+)
+def test_buckets_match_a_reference_loop(lengths: list[int], max_tokens: int, seed: int, chunk: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHUNK", chunk)
+        for epoch in (0, 3):
+            expected = plainly(lengths, max_tokens, seed=seed, epoch=epoch)
+            assert list(bucket_by_length(lengths, max_tokens, seed=seed, epoch=epoch)) == expected
+            assert list(bucket_by_length(torch.tensor(lengths), max_tokens, seed=seed, epoch=epoch)) == expected
+
+
+def test_an_order_takes_four_bytes_per_example() -> None:
+    made = LengthBucketing(torch.randint(2, 60, (300_000,), dtype=torch.int32), max_tokens=4096).epoch(seed=0, number=0)
+    assert made.order.untyped_storage().nbytes() == 4 * 300_000
+    assert made.boundaries.nbytes + made.batch_order.nbytes < 300_000

@@ -1,0 +1,130 @@
+"""The disk fails, or the process dies, at every single call of a save: the last good checkpoint always survives."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from softlook.base.errors import WeightsError
+from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
+from softlook.train.checkpoint.train_state import Progress
+from softlook.weights import tensor_files
+from softlook.weights.manifest import verify_manifest
+from tests.train.checkpoint.test_checkpoint_manager import make_state
+
+CALLS = (
+    *((os, name) for name in ("mkdir", "open", "fsync", "rename", "replace", "unlink", "rmdir")),
+    (Path, "open"),
+    (tensor_files, "save_file"),
+    (shutil, "copyfile"),
+)
+"""Everything that a save asks of the disk."""
+
+
+class Killed(BaseException):
+    """What a hard kill looks like from inside: nothing more happens, not even tidying up."""
+
+
+@contextmanager
+def failing(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> Iterator[list[str]]:
+    """The disk fails at its so-manieth call; after a kill nothing works any more. The calls are counted."""
+    made: list[str] = []
+
+    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **more: Any) -> Any:
+            made.append(name)
+            if len(made) == at + 1 or (len(made) > at and isinstance(error, Killed)):
+                raise error
+            return real(*args, **more)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for owner, name in CALLS:
+            patch.setattr(owner, name, counted(name, getattr(owner, name)))
+        yield made
+
+
+def saved(run: Path, step: int) -> None:
+    CheckpointManager(run, keep_checkpoints=1).save(make_state(), Progress(step=step), run.parent / "words.json")
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt(), Killed()], ids=repr)
+def test_an_error_at_any_call_of_a_save_leaves_a_checkpoint(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes: list[int] = []
+    (tmp_path / "words.json").touch()
+    for at in count():
+        run = tmp_path / str(at)
+        saved(run, 1)
+        with failing(monkeypatch, at, error) as made:
+            try:
+                saved(run, 2)
+            except (WeightsError, KeyboardInterrupt, Killed):
+                told = True
+            else:
+                told = False
+        if len(made) <= at:
+            assert set(made) >= {"mkdir", "open", "fsync", "rename", "replace", "save_file", "copyfile"}
+            break
+        outcomes.append(check(run, told=told, killed=isinstance(error, Killed)))
+    assert len(outcomes) > 25, "a save asks more of a disk than this"
+    assert set(outcomes) == {1, 2}
+
+
+def check(run: Path, *, told: bool, killed: bool) -> int:
+    """Whatever is named as a checkpoint is one, the best is there, and a run can go on. From which step?"""
+    manager = CheckpointManager(run, keep_checkpoints=1)
+    for path in manager.list_checkpoints():
+        verify_manifest(path)
+    best = manager.best()
+    assert best is not None
+    verify_manifest(best)
+    if not killed:
+        assert not list(manager.folder.glob(".step-000000002*")), "a save that fails leaves nothing behind"
+    manager.remove_partial()
+    assert not list(run.rglob(".*"))
+    progress = manager.restore(make_state(), pytest.fail)
+    assert progress is not None
+    assert told or progress.step == 2
+    return progress.step
+
+
+def test_files_are_synced_before_the_rename_and_folders_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, str]] = []
+    opened: dict[int, Path] = {}
+    real = {name: getattr(os, name) for name in ("open", "fsync", "rename", "replace")}
+
+    def open_(path: Any, *args: Any, **more: Any) -> int:
+        handle = real["open"](path, *args, **more)
+        opened[handle] = Path(path)
+        return handle
+
+    def sync(handle: int) -> None:
+        told.append(("sync", opened[handle].name))
+        real["fsync"](handle)
+
+    (tmp_path / "words.json").touch()
+    saved(tmp_path / "run", 1)
+    monkeypatch.setattr(os, "open", open_)
+    monkeypatch.setattr(os, "fsync", sync)
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, lambda a, b, name=name: (told.append((name, Path(b).name)), real[name](a, b)))
+    saved(tmp_path / "run", 2)
+    order = told[: told.index(("rename", ".step-000000001.partial"))]  # what comes after is the end of the old one
+    commit = order.index(("rename", "step-000000002"))
+    written = {path.name for path in CheckpointManager(tmp_path / "run").path(2).iterdir()}
+    assert {("sync", name) for name in written} <= set(order[:commit])
+    assert order[commit + 1 :] == [
+        ("sync", "checkpoints"),
+        ("sync", ".best.json.partial"),
+        ("replace", "best.json"),
+        ("sync", "run"),
+    ]

@@ -1,0 +1,56 @@
+"""Laws that every schedule keeps: up to the peak, then never up again, with no jump, and never below nought."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softlook.train.lr_schedules import SCHEDULES, ScheduleName
+
+names = pytest.mark.parametrize("name", SCHEDULES)
+warmups, lengths = st.integers(0, 60), st.integers(1, 300)
+
+
+@names
+@given(warmup=warmups, steps=lengths)
+def test_schedules_rise_in_warmup_and_never_after(name: ScheduleName, warmup: int, steps: int) -> None:
+    share = SCHEDULES[name](warmup, steps)
+    rates = [share(step) for step in range(1, steps + 1)]
+    top = min(max(warmup, 1), steps)
+    if name != "wsd":
+        assert rates[:top] == sorted(rates[:top])
+        assert rates[top - 1 :] == sorted(rates[top - 1 :], reverse=True)
+    peak = rates.index(max(rates))
+    assert rates[: peak + 1] == sorted(rates[: peak + 1])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert all(0 <= rate <= 1 for rate in rates)
+
+
+@names
+@pytest.mark.parametrize("warmup", [1, 20, 100])
+def test_schedules_peak_at_the_end_of_warmup(name: ScheduleName, warmup: int) -> None:
+    share = SCHEDULES[name](warmup, 1000)
+    assert share(warmup) == pytest.approx(1.0)
+    assert share(warmup + 1) > 0.7
+    assert share(1) == pytest.approx(1 / warmup)
+
+
+@names
+def test_schedules_are_continuous(name: ScheduleName) -> None:
+    share = SCHEDULES[name](50, 1000)
+    jumps = [abs(share(step + 1) - share(step)) for step in range(1, 1000)]
+    assert max(jumps) <= 1 / 50 + 1e-12
+
+
+def test_final_learning_rates() -> None:
+    ends = {name: SCHEDULES[name](100, 400)(400) for name in SCHEDULES}
+    assert ends == pytest.approx({"inverse_sqrt": 0.5, "cosine": 0.1, "constant": 1.0, "wsd": 0.0})
+
+
+def test_inverse_sqrt_matches_the_paper() -> None:
+    """dim^-0.5 * min(step^-0.5, step * warmup^-1.5), but for its peak."""
+    share, warmup = SCHEDULES["inverse_sqrt"](4000, 100_000), 4000
+    for step in (1, 777, 4000, 4001, 90_000):
+        paper = min(step**-0.5, step * warmup**-1.5)
+        assert share(step) == pytest.approx(paper * math.sqrt(warmup))

@@ -1,0 +1,390 @@
+"""GGUF files: written small, read, and broken in every way that came to mind."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Kind
+from gguf import GGUFWriter
+from torch import Tensor
+
+from softlook.base.errors import WeightsError
+from softlook.models import Llama, LlamaConfig, RopeScaling
+from softlook.ops.positions import llama3
+from softlook.weights.formats.gguf import LAYER_NAMES, from_gguf, tokenizer_from_gguf
+from softlook.weights.schema import ConfigWarning
+
+IDS = torch.tensor([[5, 3, 8, 1, 9, 2, 7, 7, 0]])
+SIZES: dict[str, Any] = {
+    "vocab_size": 11,
+    "context": 64,
+    "dim": 64,
+    "depth": 2,
+    "heads": 4,
+    "kv_heads": 2,
+    "hidden": 96,
+}
+
+
+def small(**changes: Any) -> Llama:
+    model = Llama(LlamaConfig(**{**SIZES, **changes})).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def neighbours(weight: Tensor, heads: int) -> Tensor:
+    """Rows of a projection in the order in which llama.cpp's converter puts them."""
+    return weight.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+
+
+def tensors_of(model: Llama, architecture: str) -> dict[str, Tensor]:
+    """The tensors of a model of ours, named and ordered as llama.cpp does."""
+    c, own = model.config, model.state_dict()
+    found = {"token_embd.weight": own["token_embedding.weight"], "output_norm.weight": own["final_norm.weight"]}
+    if not c.tie_embeddings:
+        found["output.weight"] = own["lm_head.weight"]
+    for i in range(c.depth):
+        for actual, reference in LAYER_NAMES.items():
+            for what in ("weight", "bias"):
+                if f"blocks.{i}.{actual}.{what}" in own:
+                    found[f"blk.{i}.{reference}.{what}"] = own[f"blocks.{i}.{actual}.{what}"]
+        if architecture == "llama":
+            for name, heads in (("attn_q", c.heads), ("attn_k", c.kv_heads or c.heads)):
+                found[f"blk.{i}.{name}.weight"] = neighbours(found[f"blk.{i}.{name}.weight"], heads)
+    return found
+
+
+def metadata_of(model: Llama) -> dict[str, Any]:
+    c = model.config
+    return {
+        "block_count": c.depth,
+        "context_length": c.context,
+        "embedding_length": c.dim,
+        "feed_forward_length": c.hidden,
+        "attention.head_count": c.heads,
+        "attention.head_count_kv": c.kv_heads,
+        "attention.layer_norm_rms_epsilon": c.eps,
+        "rope.freq_base": c.rope_theta,
+        "rope.dimension_count": model.head_dim,
+    }
+
+
+ADDERS: dict[type, Callable[..., None]] = {
+    int: GGUFWriter.add_uint32,
+    float: GGUFWriter.add_float64,
+    str: GGUFWriter.add_string,
+    bool: GGUFWriter.add_bool,
+    list: GGUFWriter.add_array,
+}
+
+
+def write(path: Path, fields: dict[str, Any], tensors: dict[str, Tensor], kind: Kind, architecture: str) -> Path:
+    writer = GGUFWriter(path, architecture)
+    for name, value in fields.items():
+        if value is not None:
+            ADDERS[type(value)](writer, name, value)
+    for name, tensor in tensors.items():
+        own = kind if tensor.ndim == 2 else Kind.F32  # as llama.cpp: matrices alone are quantised
+        writer.add_tensor(name, gguf.quantize(tensor.float().numpy(), own), raw_dtype=own)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def written(
+    model: Llama,
+    path: Path,
+    *,
+    architecture: str = "llama",
+    kind: Kind = Kind.F32,
+    fields: dict[str, Any] | None = None,
+    tensors: dict[str, Tensor] | None = None,
+) -> Path:
+    """A model of ours as a GGUF file; `fields` and `tensors` are changed or added, or with None left out."""
+    output = {f"{architecture}.{name}": value for name, value in metadata_of(model).items()} | (fields or {})
+    kept = tensors_of(model, architecture) | (tensors or {})
+    return write(path, output, {name: t for name, t in kept.items() if t is not None}, kind, architecture)
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "tie_embeddings": {},
+    "untied": {"tie_embeddings": False},
+    "wide heads": {"head_dim": 24},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_gguf_file_gives_the_logits_of_the_exported_model(variant: str, tmp_path: Path) -> None:
+    model = small(**VARIANTS[variant])
+    width = {"llama.attention.key_length": model.head_dim, "llama.attention.value_length": model.head_dim}
+    again = from_gguf(written(model, tmp_path / "m.gguf", fields=width))
+    assert again.config.tie_embeddings == model.config.tie_embeddings and not again.training
+    torch.testing.assert_close(again(IDS), model(IDS), rtol=0, atol=1e-6)
+
+
+def test_a_qwen2_has_biases_and_its_rows_in_order(tmp_path: Path) -> None:
+    model = small(qkv_bias=True)
+    again = from_gguf(written(model, tmp_path / "m.gguf", architecture="qwen2"))
+    torch.testing.assert_close(again(IDS), model(IDS), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [Kind.F16, Kind.BF16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.Q5_1])
+def test_quantised_weights_come_out_as_the_package_reads_them(kind: Kind, tmp_path: Path) -> None:
+    model = small()
+    again = from_gguf(written(model, tmp_path / "m.gguf", kind=kind))
+    weight, found = (one.state_dict()["blocks.1.ffn.to_up.weight"] for one in (model, again))
+    expected = gguf.dequantize(gguf.quantize(weight.numpy(), kind), kind)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=0, atol=0)
+    assert not torch.equal(found, weight)
+
+
+ROPE_SCALINGS: dict[str, tuple[dict[str, Any], RopeScaling | None]] = {
+    "none, whatever the factor": ({"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 4.0}, None),
+    "not said": ({"llama.rope.scaling.factor": 4.0}, RopeScaling(rope_type="linear", factor=4.0)),
+    "linear": (
+        {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0},
+        RopeScaling(rope_type="linear", factor=4.0),
+    ),
+    "linear, in old files": ({"llama.rope.scale_linear": 4.0}, RopeScaling(rope_type="linear", factor=4.0)),
+    "yarn": (
+        {
+            "llama.rope.scaling.type": "yarn",
+            "llama.rope.scaling.factor": 4.0,
+            "llama.rope.scaling.original_context_length": 16,
+        },
+        RopeScaling(rope_type="yarn", factor=4.0, original_context=16),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROPE_SCALINGS)
+def test_rope_scaling_is_read_from_the_metadata(name: str, tmp_path: Path) -> None:
+    fields, stretch = ROPE_SCALINGS[name]
+    model = small(rope_scaling=stretch, rope_theta=100.0)
+    again = from_gguf(written(model, tmp_path / "m.gguf", fields=fields))
+    assert again.config.rope_scaling == stretch
+    torch.testing.assert_close(again(IDS), model(IDS), rtol=0, atol=1e-6)
+
+
+def slowed(factor: float, context: int, width: int, base: float) -> Tensor:
+    frequencies = base ** -(torch.arange(0, width, 2) / width)
+    return frequencies / llama3(factor, context=context).scale_frequencies(frequencies, base)
+
+
+@pytest.mark.parametrize(
+    ("factor", "context", "base"), [(8.0, 8192, 500_000.0), (32.0, 8192, 500_000.0), (4.0, 48, 50.0)]
+)
+def test_llama_3_rope_scaling_is_recovered_from_its_divisors(
+    factor: float, context: int, base: float, tmp_path: Path
+) -> None:
+    stretch = RopeScaling(rope_type="llama3", factor=factor, original_context=context)
+    model = small(rope_scaling=stretch, rope_theta=base, head_dim=64)
+    turns = {"rope_freqs.weight": slowed(factor, context, 64, base)}
+    again = from_gguf(written(model, tmp_path / "m.gguf", tensors=turns, fields={"llama.attention.key_length": 64}))
+    assert again.config.rope_scaling == stretch
+    torch.testing.assert_close(again(IDS), model(IDS), rtol=0, atol=1e-6)
+
+
+def test_factors_of_one_mean_no_rope_scaling(tmp_path: Path) -> None:
+    path = written(small(), tmp_path / "m.gguf", tensors={"rope_freqs.weight": torch.ones(8)})
+    assert from_gguf(path).config.rope_scaling is None
+
+
+def test_a_bidirectional_model_is_imported_as_such(tmp_path: Path) -> None:
+    model = small(causal=False)
+    again = from_gguf(written(model, tmp_path / "m.gguf", fields={"llama.attention.causal": False}))
+    assert not again.config.causal
+    torch.testing.assert_close(again(IDS), model(IDS), rtol=0, atol=1e-6)
+
+
+def test_a_window_is_read(tmp_path: Path) -> None:
+    model = small(sliding_window=3)
+    again = from_gguf(written(model, tmp_path / "m.gguf", fields={"llama.attention.sliding_window": 3}))
+    torch.testing.assert_close(again(IDS), model(IDS), rtol=0, atol=1e-6)
+
+
+def test_unknown_metadata_are_ignored_with_a_warning(tmp_path: Path) -> None:
+    path = written(small(), tmp_path / "m.gguf", fields={"llama.brand_new": 3})
+    with pytest.warns(ConfigWarning, match="brand_new"):
+        from_gguf(path)
+
+
+NO_NUMBER = torch.full((64,), float("nan"))
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a size is missing": ({"fields": {"llama.block_count": None}}, "block_count: Field required"),
+    "a size is a word": ({"fields": {"llama.block_count": "two"}}, "block_count: Input should be a valid integer"),
+    "a size is a list": (
+        {"fields": {"llama.attention.head_count_kv": [2, 2]}},
+        "attention_head_count_kv: Input should",
+    ),
+    "a size is zero": ({"fields": {"llama.attention.head_count": 0}}, "greater than 0, got 0"),
+    "layers without end": ({"fields": {"llama.block_count": 4_000_000_000}}, "the maximum is"),
+    "another depth": (
+        {"fields": {"llama.block_count": 1}},
+        "holds 'blk.1.attn_k.weight'.*unknown to this architecture",
+    ),
+    "another width": (
+        {"fields": {"llama.embedding_length": 32, "llama.rope.dimension_count": None}},
+        r"'token_embd.weight' must have shape \(11, 32\) by the config, got \(11, 64\)",
+    ),
+    "heads that do not fit": (
+        {"fields": {"llama.attention.head_count_kv": 3}},
+        "heads must be a multiple of kv_heads",
+    ),
+    "another vocabulary": ({"fields": {"llama.vocab_size": 12}}, r"'token_embd.weight' must have shape \(12, 64\)"),
+    "a missing tensor": ({"tensors": {"blk.0.attn_k.weight": None}}, "lacks 'blk.0.attn_k.weight'"),
+    "no words": ({"tensors": {"token_embd.weight": None}}, "lacks 'token_embd.weight'"),
+    "one tensor more": ({"tensors": {"blk.0.attn_q.bias": torch.ones(64)}}, "holds 'blk.0.attn_q.bias'"),
+    "no numbers": ({"tensors": {"output_norm.weight": NO_NUMBER}}, "contains NaN or infinity"),
+    "experts": ({"fields": {"llama.expert_count": 8}}, "experts"),
+    "a part of each head": ({"fields": {"llama.rope.dimension_count": 8}}, "must be equal"),
+    "another stretch": ({"fields": {"llama.rope.scaling.type": "longrope"}}, "has RoPE scaling 'longrope'"),
+    "factors of no Llama 3": (
+        {"tensors": {"rope_freqs.weight": torch.linspace(1, 3, 8)}},
+        "does not match Llama 3",
+    ),
+    "stretched twice": (
+        {"fields": {"llama.rope.scaling.factor": 4.0}, "tensors": {"rope_freqs.weight": torch.ones(8)}},
+        "has RoPE scaling twice",
+    ),
+    "a part of a model": ({"fields": {"split.count": 3}}, "is one of several splits"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_does_not_go_together_is_refused(what: str, tmp_path: Path) -> None:
+    changes, message = WRONG[what]
+    with pytest.raises(WeightsError, match=message):
+        from_gguf(written(small(), tmp_path / "m.gguf", **changes))
+
+
+def test_an_unknown_architecture_gets_the_list_of_known_ones(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.gguf", {}, {}, Kind.F32, "mamba")
+    with pytest.raises(WeightsError, match="has architecture 'mamba'; supported: llama, qwen2"):
+        from_gguf(path)
+
+
+def test_an_unknown_kind_of_numbers_gets_the_list_of_known_ones(tmp_path: Path) -> None:
+    model = small()
+    writer = GGUFWriter(tmp_path / "m.gguf", "llama")
+    for name, value in metadata_of(model).items():
+        ADDERS[type(value)](writer, f"llama.{name}", value)
+    writer.add_tensor("token_embd.weight", np.zeros((11, 64), np.int8))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(WeightsError, match="'token_embd.weight' has type I8; supported: F32, F16, BF16, Q4_0"):
+        from_gguf(tmp_path / "m.gguf")
+
+
+def test_a_path_to_nothing_a_folder_an_empty_file_and_a_text_are_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.gguf", tmp_path):
+        with pytest.raises(WeightsError, match="is not a file. Expected a GGUF file"):
+            from_gguf(path)
+    for content in (b"", b"GGUF", b"A letter to a friend, long enough to hold a header."):
+        (tmp_path / "m.gguf").write_bytes(content)
+        with pytest.raises(WeightsError, match="is damaged or not a GGUF file"):
+            from_gguf(tmp_path / "m.gguf")
+
+
+def test_a_file_that_ends_too_early_is_refused_wherever_it_ends(tmp_path: Path) -> None:
+    content = written(small(depth=1), tmp_path / "m.gguf").read_bytes()
+    for length in [*range(1, 2400, 37), *range(2400, len(content), len(content) // 20), len(content) - 1]:
+        (tmp_path / "cut.gguf").write_bytes(content[:length])
+        with pytest.raises(WeightsError, match="is damaged or not a GGUF file"):
+            from_gguf(tmp_path / "cut.gguf")
+
+
+def test_a_flipped_bit_is_refused_or_harmless_and_never_anything_else(tmp_path: Path) -> None:
+    fields = {"tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.token_type": [1, 1]}
+    content = written(small(depth=1), tmp_path / "m.gguf", fields=fields).read_bytes()
+    refused = 0
+    for place in range(0, 1800, 5):
+        changed = bytearray(content)
+        changed[place] ^= 1 << (place % 8)
+        (tmp_path / "flipped.gguf").write_bytes(changed)
+        try:
+            from_gguf(tmp_path / "flipped.gguf")
+        except WeightsError:
+            refused += 1
+        except ConfigWarning:
+            pass
+    assert refused > 100
+
+
+@pytest.mark.parametrize("length", [1 << 40, (1 << 64) - 1])
+def test_a_list_that_claims_to_have_no_end_is_not_walked_to_its_end(length: int, tmp_path: Path) -> None:
+    path = write(tmp_path / "m.gguf", {"llama.of_bytes": [True, False, True]}, {}, Kind.F32, "llama")
+    content = path.read_bytes()
+    start = content.index(b"of_bytes") + len("of_bytes") + 8  # behind its name: the kinds of the field and of its parts
+    path.write_bytes(content[:start] + length.to_bytes(8, "little") + content[start + 8 :])
+    with pytest.raises(WeightsError, match="unexpected end of file"):
+        from_gguf(path)
+
+
+WORDS: dict[str, Any] = {
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.tokens": ["<end>", "a", "b", "ab", "1", "2", "12"],
+    "tokenizer.ggml.merges": ["a b", "1 2"],
+    "tokenizer.ggml.token_type": [3, 1, 1, 1, 1, 1, 1],
+    "tokenizer.ggml.bos_token_id": 0,
+}
+
+
+def words(path: Path, **changes: Any) -> Path:
+    fields = WORDS | {f"tokenizer.ggml.{name}": value for name, value in changes.items()}
+    return write(path, fields, {}, Kind.F32, "llama")
+
+
+@pytest.mark.parametrize(
+    ("changes", "ids"),
+    [
+        ({}, [3, 6, 0]),
+        ({"pre": "smollm"}, [3, 4, 5, 0]),
+        ({"pre": "smollm", "add_bos_token": True}, [0, 3, 4, 5, 0]),
+        ({"pre": "llama-bpe"}, [0, 3, 6, 0]),  # which begins every text so, whether or not it is said
+        ({"pre": "llama-bpe", "add_bos_token": False}, [3, 6, 0]),
+        ({"token_type": None}, [3, 6]),
+    ],
+    ids=str,
+)
+def test_the_tokenizer_comes_along(changes: dict[str, Any], ids: list[int], tmp_path: Path) -> None:
+    assert tokenizer_from_gguf(words(tmp_path / "m.gguf", **changes)).encode("ab12<end>").ids == ids
+
+
+BAD_WORDS: dict[str, tuple[dict[str, Any], str]] = {
+    "another kind": ({"model": "llama"}, "tokenizer model 'llama'; supported: 'gpt2'"),
+    "none at all": ({"model": None}, "tokenizer model None"),
+    "no list": ({"tokens": "abc"}, "tokens, merges and token_type of the tokenizer must be lists"),
+    "numbers for words": ({"tokens": [1, 2, 3], "token_type": None}, "cannot be built"),
+    "another cut": ({"pre": "tea"}, "pre-tokenizer 'tea' is not supported; supported: default"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_WORDS)
+def test_a_tokenizer_that_is_not_one_is_refused(what: str, tmp_path: Path) -> None:
+    changes, message = BAD_WORDS[what]
+    with pytest.raises(WeightsError, match=message):
+        tokenizer_from_gguf(words(tmp_path / "m.gguf", **changes))
+
+
+def test_optional_packages_are_imported_lazily() -> None:
+    code = (
+        "import sys; sys.modules['gguf'] = None; import softlook.weights\n"
+        "try: import softlook.weights.formats.gguf\n"
+        "except ImportError as fault: print(fault)"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "pip install softlook[gguf]" in output

@@ -1,0 +1,86 @@
+"""A model without numbers costs nothing, and one that is filled is filled as a whole."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from softlook.base.errors import WeightsError
+from softlook.models import GPT, GPTConfig
+from softlook.weights import save
+from softlook.weights.meta import build_on_meta, fill_computed_buffers, load_checked, unique_tensors
+from tests.models.tiny import TINY
+
+HERE = Path("here")
+HUGE = GPTConfig(vocab_size=10**9, context=10**6, dim=2**20, depth=2, heads=2)
+
+
+def test_a_model_far_too_large_for_any_memory_can_still_be_compared() -> None:
+    model = build_on_meta(lambda: GPT(HUGE), HERE)
+    assert model.token_embedding.weight.shape == (10**9, 2**20)
+    assert all(tensor.is_meta for tensor in unique_tensors(model).values())
+
+
+def test_a_model_that_lives_is_filled_where_it_stands() -> None:
+    """Whoever holds its parameters, an optimizer for one, goes on holding them."""
+    model, other = TINY["GPT"].build(seed=0), TINY["GPT"].build(seed=1)
+    before = {name: id(parameter) for name, parameter in model.named_parameters()}
+    load_checked(model, unique_tensors(other), HERE)
+    assert {name: id(parameter) for name, parameter in model.named_parameters()} == before
+    torch.testing.assert_close(TINY["GPT"].ask(model), TINY["GPT"].ask(other), rtol=0, atol=0)
+
+
+def test_what_is_filled_in_is_a_copy() -> None:
+    model, other = TINY["GPT"].build(seed=0), TINY["GPT"].build(seed=1)
+    load_checked(model, unique_tensors(other), HERE)
+    with torch.no_grad():
+        other.final_norm.weight.zero_()
+    assert model.final_norm.weight.abs().max() > 0
+
+
+@pytest.mark.parametrize("spoil", ["missing", "extra", "shape", "number"])
+def test_a_model_is_untouched_where_only_the_last_tensor_does_not_fit(spoil: str) -> None:
+    model, other = TINY["GPT"].build(seed=0), TINY["GPT"].build(seed=1)
+    before = {name: tensor.clone() for name, tensor in unique_tensors(model).items()}
+    tensors = {name: tensor.detach().clone() for name, tensor in unique_tensors(other).items()}
+    last = list(tensors)[-1]
+    if spoil == "missing":
+        del tensors[last]
+    elif spoil == "extra":
+        tensors["zzz"] = torch.ones(1)
+    elif spoil == "shape":
+        tensors[last] = torch.ones(1, 1, 1)
+    else:
+        tensors[last].fill_(torch.inf)
+    with pytest.raises(WeightsError, match=r"^here"):
+        load_checked(model, tensors, HERE)
+    for name, tensor in unique_tensors(model).items():
+        torch.testing.assert_close(tensor, before[name], rtol=0, atol=0)
+
+
+class Table(nn.Module):
+    """Works out a buffer for itself, which no file holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+        self.register_buffer("steps", torch.arange(3.0), persistent=False)
+
+
+def test_what_a_model_works_out_for_itself_is_there_after_it_was_filled() -> None:
+    model = build_on_meta(Table, HERE)
+    load_checked(model, {"scale": torch.tensor([1.0, 2.0, 3.0])}, HERE)
+    fill_computed_buffers(model, Table)
+    assert model.get_buffer("steps").tolist() == [0, 1, 2]
+    assert model.scale.tolist() == [1, 2, 3]
+
+
+def test_a_model_is_made_and_loaded_without_torchs_compiler(tmp_path: Path) -> None:
+    """Which takes more than half a second to come, and draws no numbers where there are none."""
+    save(TINY["GPT"].build(seed=0), tmp_path / "small")
+    batch = "import sys; from softlook.weights import load; load(sys.argv[1]); print('torch._dynamo' in sys.modules)"
+    line = [sys.executable, "-c", batch, str(tmp_path / "small")]
+    assert subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip() == "False"
