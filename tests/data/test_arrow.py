@@ -1,4 +1,4 @@
-"""Parquet files are read row by row, and a damaged one is an error that says so."""
+"""Parquet files are read in small batches of rows, and a damaged file raises an error that names it."""
 
 import gzip
 import random
@@ -71,7 +71,7 @@ def test_struct_fields_are_columns(path: Path) -> None:
     write(path, {"id": [1, 2], "translation": [{"en": "yes", "de": "ja"}, None]})
     examples = data.read_pairs(path)
     assert [(pair.source, pair.target) for pair in examples] == [("yes", "ja")]
-    assert examples.notes == ("source is 'translation.en' and target is 'translation.de', by name; left out: 'id'",)
+    assert examples.notes == ("source is 'translation.en' and target is 'translation.de', by name; unused: 'id'",)
 
 
 def test_unsupported_columns_are_skipped_and_named(path: Path) -> None:
@@ -88,20 +88,23 @@ def test_an_empty_table_raises(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
-    [("a\0b", "row 2: 'text' holds a NUL character"), ("x" * 60, "row 2: 'text' has 60 characters; at most 50")],
+    ("value", "message"),
+    [
+        ("a\0b", "row 2: 'text' has a NUL character"),
+        ("x" * 60, "row 2: expected at most 50 characters in 'text', got 60"),
+    ],
 )
-def test_an_invalid_text_costs_one_row(value: str, words: str, path: Path) -> None:
+def test_an_invalid_text_costs_one_row(value: str, message: str, path: Path) -> None:
     write(path, {"text": ["good", value, "fine"], "label": ["x", "y", "x"]})
-    with pytest.raises(DataError, match=words) as caught:
-        labels(path, longest=50)
+    with pytest.raises(DataError, match=message) as caught:
+        labels(path, max_line_chars=50)
     assert caught.value.location == f"{path}:2"
-    assert len(labels(path, longest=50, bad_rows=1)) == 2
+    assert len(labels(path, max_line_chars=50, max_bad_rows=1)) == 2
 
 
 def test_bytes_that_are_not_utf8_cost_one_row(path: Path) -> None:
-    spoiled = pa.Array.from_buffers(pa.string(), 3, pa.array([b"good", b"\xff", b"fine"]).buffers())
-    write(path, {"text": spoiled, "label": ["x", "y", "x"]})
+    corrupted = pa.Array.from_buffers(pa.string(), 3, pa.array([b"good", b"\xff", b"fine"]).buffers())
+    write(path, {"text": corrupted, "label": ["x", "y", "x"]})
     with pytest.raises(DataError, match="row 2 has bytes that are not UTF-8") as caught:
         labels(path)
     assert caught.value.location == f"{path}:2"
@@ -109,17 +112,17 @@ def test_bytes_that_are_not_utf8_cost_one_row(path: Path) -> None:
 
 
 CUTS: dict[str, Callable[[bytes], bytes]] = {
-    "nothing": lambda whole: b"",
-    "the head only": lambda whole: whole[:4],
+    "no bytes": lambda whole: b"",
+    "only the magic bytes": lambda whole: whole[:4],
     "without the last byte": lambda whole: whole[:-1],
     "without the footer": lambda whole: whole[: len(whole) // 2],
     "without the first bytes": lambda whole: whole[4:],
     "a footer too long": lambda whole: whole[:-8] + b"\xff\xff\xff\x7fPAR1",
-    "a footer of no length": lambda whole: whole[:-8] + bytes(4) + b"PAR1",
+    "a footer of length zero": lambda whole: whole[:-8] + bytes(4) + b"PAR1",
     "a footer of zeros": lambda whole: whole[:-200] + bytes(192) + whole[-8:],
     "text": lambda whole: b"text,label\ngood,1\n",
     "gzip": lambda whole: gzip.compress(whole),
-    "marks only": lambda whole: b"PAR1" * 3,
+    "magic bytes only": lambda whole: b"PAR1" * 3,
 }
 
 
@@ -141,11 +144,11 @@ def test_damaged_pages_raise_if_the_file_has_checksums(path: Path) -> None:
 
 
 def test_flipped_bits_give_rows_or_a_data_error(path: Path) -> None:
-    whole, dice = write(path, ROWS).read_bytes(), random.Random(0)
+    whole, rng = write(path, ROWS).read_bytes(), random.Random(0)
     for _ in range(150):
-        spoiled = bytearray(whole)
-        spoiled[dice.randrange(len(spoiled))] ^= 1 << dice.randrange(8)
-        path.write_bytes(spoiled)
+        corrupted = bytearray(whole)
+        corrupted[rng.randrange(len(corrupted))] ^= 1 << rng.randrange(8)
+        path.write_bytes(corrupted)
         try:
             labels(path, max_bad_rows=100)
         except DataError as error:

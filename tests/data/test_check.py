@@ -1,4 +1,4 @@
-"""What `check` counts is there, and what it finds is worth finding."""
+"""`check_data` reports correct statistics, and its findings point at real problems."""
 
 import json
 from collections import Counter
@@ -18,24 +18,24 @@ def pairs(folder: Path, *rows: tuple[str, str], name: str = "a.tsv", fill: int =
     return data.read_pairs(folder / name, header=False)
 
 
-def labelled(folder: Path, rows: list[tuple[str, str]], name: str = "a.tsv") -> data.Examples[data.LabeledText]:
+def labeled(folder: Path, rows: list[tuple[str, str]], name: str = "a.tsv") -> data.Examples[data.LabeledText]:
     (folder / name).write_text("text\tlabel\n" + "".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
     return data.read_labeled(folder / name)
 
 
-def told(facts: data.DataReport) -> str:
-    return "\n".join(map(str, facts.findings))
+def findings_text(report: data.DataReport) -> str:
+    return "\n".join(map(str, report.findings))
 
 
 def test_good_data_give_no_findings(tmp_path: Path) -> None:
-    facts = data.check_data(pairs(tmp_path))
-    assert facts.findings == ()
-    assert (facts.examples, facts.duplicates, facts.empty, facts.bad_rows) == (200, 0, 0, 0)
+    report = data.check_data(pairs(tmp_path))
+    assert report.findings == ()
+    assert (report.examples, report.duplicates, report.empty, report.bad_rows) == (200, 0, 0, 0)
 
 
 def test_length_stats_per_column(tmp_path: Path) -> None:
-    facts = data.check_data(pairs(tmp_path, fill=10))
-    source = facts.texts["source"]
+    report = data.check_data(pairs(tmp_path, fill=10))
+    source = report.texts["source"]
     assert source.words.median == 5 and source.words.total == 50
     assert source.characters.min == source.characters.max == len("this is sentence number 1")
     assert source.scripts == {"Latin": 10}
@@ -50,27 +50,29 @@ def test_length_stats_match_sorted_lengths(sizes: list[int]) -> None:
 
 
 def test_the_report_is_json_serializable(tmp_path: Path) -> None:
-    facts = data.check_data(pairs(tmp_path, ("same", "same")))
-    again = json.loads(json.dumps(facts.to_json()))
+    report = data.check_data(pairs(tmp_path, ("same", "same")))
+    again = json.loads(json.dumps(report.to_json()))
     assert again["examples"] == 201 and again["findings"][0]["severity"] == "note"
     assert again["files"][0]["encoding"] == "UTF-8"
 
 
 def test_duplicates_are_counted_and_located(tmp_path: Path) -> None:
-    facts = data.check_data(pairs(tmp_path, ("one", "eins"), ("one", "eins"), ("one", "ein")))
-    assert facts.duplicates == 1
-    assert "a.tsv:202)" in told(facts)
+    report = data.check_data(pairs(tmp_path, ("one", "eins"), ("one", "eins"), ("one", "ein")))
+    assert report.duplicates == 1
+    assert "a.tsv:202)" in findings_text(report)
 
 
 def test_leakage_from_held_out_data_is_found(tmp_path: Path) -> None:
     other = pairs(tmp_path, ("THIS is sentence  number 7", "anders"), ("new", "neu"), name="b.tsv", fill=0)
-    facts = data.check_data(pairs(tmp_path), {"validation": other})
-    assert facts.leaks == {"validation": 1}
-    assert "validation data that are also in the training data: 1" in told(facts) and "b.tsv:1)" in told(facts)
+    report = data.check_data(pairs(tmp_path), {"validation": other})
+    assert report.leaks == {"validation": 1}
+    assert "validation data that are also in the training data: 1" in findings_text(
+        report
+    ) and "b.tsv:1)" in findings_text(report)
 
 
 @pytest.mark.parametrize(
-    ("row", "words"),
+    ("row", "message"),
     [
         (("left as it is", "left as it is"), "the target equals the source"),
         (("short", "viel zu lang " * 9), "over 3 times longer or shorter"),
@@ -79,60 +81,60 @@ def test_leakage_from_held_out_data_is_found(tmp_path: Path) -> None:
         (("long " * 900, "lang " * 900), "the longest text has 4,499 characters"),
     ],
 )
-def test_one_bad_pair_is_found_and_located(row: tuple[str, str], words: str, tmp_path: Path) -> None:
-    facts = data.check_data(pairs(tmp_path, row))
-    assert words in told(facts)
-    assert "a.tsv:201)" in told(facts)
-    assert all(line.isprintable() for line in told(facts).split("\n"))
+def test_one_bad_pair_is_found_and_located(row: tuple[str, str], message: str, tmp_path: Path) -> None:
+    report = data.check_data(pairs(tmp_path, row))
+    assert message in findings_text(report)
+    assert "a.tsv:201)" in findings_text(report)
+    assert all(line.isprintable() for line in findings_text(report).split("\n"))
 
 
 def test_several_scripts_in_one_column_are_reported(tmp_path: Path) -> None:
-    facts = data.check_data(pairs(tmp_path, *[("yes " + str(n), "да " + str(n)) for n in range(50)]))
-    assert "the target texts are in several scripts: Latin 80 %, Cyrillic 20 %" in told(facts)
-    assert "source" not in told(facts)
+    report = data.check_data(pairs(tmp_path, *[("yes " + str(n), "да " + str(n)) for n in range(50)]))
+    assert "the target texts are in several scripts: Latin 80 %, Cyrillic 20 %" in findings_text(report)
+    assert "source" not in findings_text(report)
 
 
 def test_empty_and_bad_rows_are_reported(tmp_path: Path) -> None:
     examples = pairs(tmp_path, ("", "leer"), ("eins", "zwei\tdrei"))
     examples.max_bad_rows = 5
-    facts = data.check_data(examples)
-    assert (facts.empty, facts.bad_rows) == (1, 1)
-    assert "1 of 201 examples have an empty text" in told(
-        facts
-    ) and "a.tsv:202: expected 2 cells as in the first row, got 3" in told(facts)
+    report = data.check_data(examples)
+    assert (report.empty, report.bad_rows) == (1, 1)
+    assert "1 of 201 examples have an empty text" in findings_text(
+        report
+    ) and "a.tsv:202: expected 2 cells as in the first row, got 3" in findings_text(report)
 
 
 def test_labels_are_counted_most_common_first(tmp_path: Path) -> None:
     rows = [(f"text {n}", "yes" if n % 3 else "no") for n in range(120)]
-    facts = data.check_data(labelled(tmp_path, rows))
-    assert list(facts.labels.items()) == [("yes", 80), ("no", 40)]
-    assert facts.findings == ()
+    report = data.check_data(labeled(tmp_path, rows))
+    assert list(report.labels.items()) == [("yes", 80), ("no", 40)]
+    assert report.findings == ()
 
 
 @pytest.mark.parametrize(
-    ("labels", "severity", "words"),
+    ("labels", "severity", "message"),
     [
         (["same"] * 120, "error", "all labels are 'same'"),
         ([str(n) for n in range(120)], "error", "120 different labels"),
         (["often"] * 118 + ["seldom"] * 2, "warning", "118 of 120 labels are 'often', and 2 'seldom'"),
     ],
 )
-def test_useless_labels_are_found(labels: list[str], severity: str, words: str, tmp_path: Path) -> None:
-    facts = data.check_data(labelled(tmp_path, [(f"text {n}", label) for n, label in enumerate(labels)]))
-    assert facts.findings[0].severity == severity
-    assert words in facts.findings[0].what
+def test_useless_labels_are_found(labels: list[str], severity: str, message: str, tmp_path: Path) -> None:
+    report = data.check_data(labeled(tmp_path, [(f"text {n}", label) for n, label in enumerate(labels)]))
+    assert report.findings[0].severity == severity
+    assert message in report.findings[0].what
 
 
 def test_conflicting_labels_are_found(tmp_path: Path) -> None:
     rows = [(f"text {n}", str(n % 2)) for n in range(120)]
-    facts = data.check_data(labelled(tmp_path, [*rows, ("Text 0", "1")]))
-    assert "1 texts have different labels in different rows (first in" in told(facts)
+    report = data.check_data(labeled(tmp_path, [*rows, ("Text 0", "1")]))
+    assert "1 texts have different labels in different rows (first in" in findings_text(report)
 
 
 def test_few_examples_warn_and_none_raise(tmp_path: Path) -> None:
-    assert "3 examples are few" in told(data.check_data(pairs(tmp_path, fill=3)))
+    assert "3 examples are few" in findings_text(data.check_data(pairs(tmp_path, fill=3)))
     with pytest.raises(DataError, match="there are no examples"):
-        data.check_data(labelled(tmp_path, []))
+        data.check_data(labeled(tmp_path, []))
 
 
 def test_one_long_document_is_enough(tmp_path: Path) -> None:
@@ -142,15 +144,15 @@ def test_one_long_document_is_enough(tmp_path: Path) -> None:
 
 def test_an_unusual_encoding_is_noted(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("words\n", encoding="utf-16")
-    assert "encoded in UTF-16LE" in told(data.check_data(data.read_sentences(tmp_path / "a.txt")))
+    assert "encoded in UTF-16LE" in findings_text(data.check_data(data.read_sentences(tmp_path / "a.txt")))
 
 
 def test_findings_are_sorted_by_severity(tmp_path: Path) -> None:
-    order = [f.severity for f in data.check_data(labelled(tmp_path, [("<br>", "a"), ("<br>", "a")])).findings]
+    order = [f.severity for f in data.check_data(labeled(tmp_path, [("<br>", "a"), ("<br>", "a")])).findings]
     assert order == sorted(order, key=["error", "warning", "note"].index) and order[0] == "error"
 
 
 def test_duplicate_tracking_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (check, data_report):
         monkeypatch.setattr(module, "MAX_TRACKED", 50)
-    assert "among the first 50 examples only" in told(data.check_data(pairs(tmp_path)))
+    assert "among the first 50 examples only" in findings_text(data.check_data(pairs(tmp_path)))

@@ -1,4 +1,4 @@
-"""Columns are found by name, by place or by what they hold; and it is said how."""
+"""Columns are found by name, position or content, and the note says by which."""
 
 from pathlib import Path
 
@@ -27,13 +27,13 @@ def table(**columns: list[object]) -> TableSample:
     return TableSample(PATH, names, sample)
 
 
-def headed(*names: str) -> TableSample:
+def header_only(*names: str) -> TableSample:
     return TableSample(PATH, names)
 
 
 SENTENCES: list[object] = [f"a sentence number {n}, long enough" for n in range(40)]
 OTHERS: list[object] = [f"ein Satz Nummer {n}" for n in range(40)]
-FEW: list[object] = ["good", "bad"] * 20
+CATEGORIES: list[object] = ["good", "bad"] * 20
 NUMBERS: list[object] = list(range(1000, 1040))
 
 
@@ -51,7 +51,7 @@ NUMBERS: list[object] = list(range(1000, 1040))
     ],
 )
 def test_pair_columns_are_found_by_name(names: tuple[str, ...], source: str, target: str) -> None:
-    found = infer_pair_columns(headed(*names))
+    found = infer_pair_columns(header_only(*names))
     assert found.roles == {"source": source, "target": target}
     assert ", by name" in str(found)
 
@@ -65,12 +65,12 @@ def test_requested_columns_are_used_and_the_rest_inferred() -> None:
     found = infer_pair_columns(table(a=SENTENCES, b=OTHERS), source="b")
     assert found.roles == {"source": "b", "target": "a"}
     assert str(found) == "source is 'b' (as requested) and target is 'a' (by position)"
-    assert "as requested" in str(infer_pair_columns(headed("x", "y"), source="y", target="x"))
+    assert "as requested" in str(infer_pair_columns(header_only("x", "y"), source="y", target="x"))
 
 
 def test_text_is_found_by_name_or_length() -> None:
-    assert infer_text_column(headed("url", "Content", "title"))["text"] == "Content"
-    found = infer_text_column(table(a=FEW, b=SENTENCES, c=NUMBERS))
+    assert infer_text_column(header_only("url", "Content", "title"))["text"] == "Content"
+    found = infer_text_column(table(a=CATEGORIES, b=SENTENCES, c=NUMBERS))
     assert str(found) == "text is 'b', longest texts; unused: 'a', 'c'"
 
 
@@ -89,17 +89,17 @@ def test_text_is_found_by_name_or_length() -> None:
     ],
 )
 def test_labeled_columns_are_found_by_name(names: tuple[str, ...], roles: dict[str, str]) -> None:
-    assert infer_labeled_columns(headed(*names)).roles == roles
+    assert infer_labeled_columns(header_only(*names)).roles == roles
 
 
 def test_a_label_column_has_few_values() -> None:
-    found = infer_labeled_columns(table(key=NUMBERS, a=SENTENCES, b=FEW))
+    found = infer_labeled_columns(table(key=NUMBERS, a=SENTENCES, b=CATEGORIES))
     assert found.roles == {"text": "a", "label": "b"}
     assert "few values" in str(found)
 
 
 def test_a_column_named_text_is_not_a_label() -> None:
-    assert infer_labeled_columns(table(text=FEW, kind=list(map(str, FEW[::-1])))).roles == {
+    assert infer_labeled_columns(table(text=CATEGORIES, kind=list(map(str, CATEGORIES[::-1])))).roles == {
         "text": "text",
         "label": "kind",
     }
@@ -112,12 +112,12 @@ def test_numbered_columns_are_a_pair() -> None:
 
 @pytest.mark.parametrize("name", ["stars", "STARS", "2"])
 def test_columns_are_resolved_ignoring_case_or_by_number(name: str) -> None:
-    assert resolve_column(headed("review", "Stars"), name) == "Stars"
+    assert resolve_column(header_only("review", "Stars"), name) == "Stars"
 
 
 def test_an_unknown_column_suggests_a_similar_one() -> None:
     with pytest.raises(DataError, match="there is no column 'reveiw'") as caught:
-        infer_labeled_columns(table(review=SENTENCES, stars=FEW), text="reveiw")
+        infer_labeled_columns(table(review=SENTENCES, stars=CATEGORIES), text="reveiw")
     assert "did you mean 'review'?" in str(caught.value)
     assert "'stars' (such as 'good')" in str(caught.value)
 
@@ -129,27 +129,27 @@ def test_unsupported_columns_are_listed_with_their_type() -> None:
 
 def test_one_column_cannot_have_two_roles() -> None:
     with pytest.raises(DataError, match="two roles"):
-        infer_pair_columns(headed("a", "b"), source="a", target="1")
+        infer_pair_columns(header_only("a", "b"), source="a", target="1")
 
 
 @pytest.mark.parametrize(
-    ("guess", "given", "words"),
+    ("infer", "sample", "message"),
     [
         (infer_pair_columns, table(a=NUMBERS, b=NUMBERS), "two columns of text"),
         (infer_pair_columns, table(a=SENTENCES), "put a tab"),
         (infer_text_column, table(a=NUMBERS, b=NUMBERS), "a column of text"),
         (infer_labeled_columns, table(a=SENTENCES, b=OTHERS), "a column of labels"),
-        (infer_labeled_columns, table(label=FEW, b=NUMBERS), "a column of text"),
-        (infer_text_column, headed(), "columns: none"),
+        (infer_labeled_columns, table(label=CATEGORIES, b=NUMBERS), "a column of text"),
+        (infer_text_column, header_only(), "columns: none"),
     ],
 )
-def test_columns_that_cannot_be_inferred_raise_and_list_columns(guess, given: TableSample, words: str) -> None:
-    with pytest.raises(DataError, match=words):
-        guess(given)
+def test_columns_that_cannot_be_inferred_raise_and_list_columns(infer, sample: TableSample, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        infer(sample)
 
 
 def test_long_column_lists_are_truncated() -> None:
-    many = headed(*(f"column{n}" for n in range(100)))
+    many = header_only(*(f"column{n}" for n in range(100)))
     with pytest.raises(DataError, match="and 80 more") as caught:
         resolve_column(many, "nothing like it")
     assert len(str(caught.value)) < 1000

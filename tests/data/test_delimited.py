@@ -1,4 +1,4 @@
-"""CSV is read as Python's own reader reads it, and a bad row costs only itself."""
+"""CSV is parsed as Python's csv module parses it, and a bad row loses no other row."""
 
 import csv
 import io

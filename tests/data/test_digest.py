@@ -1,4 +1,4 @@
-"""Digests say what files and examples hold, the same everywhere and always."""
+"""Digests identify the content of files and examples, and are stable across machines and releases."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from softlook.data.digest import content_digest, exact_digest
 
 
 def test_digests_are_stable_across_releases() -> None:
-    # A split made by one release must be the split of the next, or what was held out is learnt from.
+    # The split depends on these digests: if they changed, held-out examples would be trained on.
     assert content_digest("Hello  World") == content_digest("hello world") == EXPECTED
     assert exact_digest("hello world") == EXPECTED != exact_digest("Hello world")
 

@@ -1,4 +1,4 @@
-"""Lines are what a person sees as lines, wherever a block ends, and no line fills the memory."""
+"""Lines end at line feeds only, do not depend on the block size, and are bounded in memory."""
 
 from pathlib import Path
 
@@ -12,12 +12,12 @@ from softlook.data.lines import MAX_LINE_CHARS, Line, read_lines
 from softlook.data.streams import detect_encoding
 
 WORDS = st.text(st.characters(exclude_characters="\n\r\0", exclude_categories=("Cs",)))
-FITTING = st.lists(WORDS, min_size=1).map("\n".join)
+VALID_TEXT = st.lists(WORDS, min_size=1).map("\n".join)
 
 
-def lines_of(path: Path, content: bytes, longest: int = MAX_LINE_CHARS) -> list[Line]:
+def lines_of(path: Path, content: bytes, max_chars: int = MAX_LINE_CHARS) -> list[Line]:
     path.write_bytes(content)
-    return list(read_lines(path, max_chars=longest))
+    return list(read_lines(path, max_chars=max_chars))
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "BLOCK", 7)
 
 
-@given(text=FITTING, block=st.integers(4, 40), encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]))
+@given(text=VALID_TEXT, block=st.integers(4, 40), encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]))
 def test_lines_do_not_depend_on_block_size(path: Path, text: str, block: int, encoding: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams, "BLOCK", block)
@@ -42,21 +42,21 @@ def test_lines_do_not_depend_on_block_size(path: Path, text: str, block: int, en
     assert [line.number for line in found] == list(range(1, len(expected) + 1))
 
 
-@given(text=FITTING, longest=st.integers(1, 20))
-def test_long_lines_are_split_without_loss(path: Path, text: str, longest: int) -> None:
+@given(text=VALID_TEXT, max_chars=st.integers(1, 20))
+def test_long_lines_are_split_without_loss(path: Path, text: str, max_chars: int) -> None:
     path.write_bytes(text.encode())
     text = text.removeprefix("\ufeff")
-    parts = list(read_lines(path, max_chars=longest, split_long=True))
+    parts = list(read_lines(path, max_chars=max_chars, split_long=True))
     assert "".join(part.text + "\n" * part.ends_line for part in parts) == text
-    assert all(len(part.text) <= longest for part in parts)
+    assert all(len(part.text) <= max_chars for part in parts)
     rows = text.split("\n")
     assert all(rows[part.number - 1][part.column - 1 :].startswith(part.text) for part in parts)
 
 
 @given(st.binary(max_size=200), st.integers(1, 9))
-def test_any_bytes_give_lines_or_errors_with_line_numbers(path: Path, content: bytes, longest: int) -> None:
+def test_any_bytes_give_lines_or_errors_with_line_numbers(path: Path, content: bytes, max_chars: int) -> None:
     content = b"a\nb\n" + content.replace(b"\r", b"").replace(b"\0", b"\xff")
-    found = lines_of(path, content, longest=longest)
+    found = lines_of(path, content, max_chars=max_chars)
     rows = content.split(b"\n")
     assert [line.number for line in found] == list(range(1, len(rows) + (rows[-1] != b"")))
     for line in found:
@@ -83,11 +83,11 @@ def test_byte_offsets_do_not_depend_on_block_size(path: Path) -> None:
 
 
 def test_a_windows_line_end_does_not_count_as_a_character(path: Path) -> None:
-    assert lines_of(path, b"x" * 10 + b"\r\n", longest=10) == [Line(1, "x" * 10)]
+    assert lines_of(path, b"x" * 10 + b"\r\n", max_chars=10) == [Line(1, "x" * 10)]
 
 
 def test_a_long_line_costs_only_itself(path: Path) -> None:
-    found = lines_of(path, b"one\n" + b"x" * 50 + b"\nthree\n", longest=10)
+    found = lines_of(path, b"one\n" + b"x" * 50 + b"\nthree\n", max_chars=10)
     assert [(line.number, line.text, line.error is None) for line in found] == [
         (1, "one", True),
         (2, "", False),
@@ -105,7 +105,7 @@ def test_a_long_line_is_never_held_in_memory(path: Path, monkeypatch: pytest.Mon
         return real(block)
 
     monkeypatch.setattr(module, "decode_block", spy)
-    found = lines_of(path, b"one\n" + b"x" * 100_000 + b"\ntwo\n", longest=10)
+    found = lines_of(path, b"one\n" + b"x" * 100_000 + b"\ntwo\n", max_chars=10)
     assert [line.number for line in found] == [1, 2, 3]
     assert max(held) < 100
 

@@ -1,4 +1,4 @@
-"""However a file is broken, softlook says where and why in words, or makes something sensible of it."""
+"""A malformed file raises an error with its location and reason, or is read to the expected examples."""
 
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,13 @@ from tests.data.malformed_files import FILES, MalformedFile
 from tests.data.malformed_tables import TABLES
 
 CASES = [*FILES, *TABLES]
-BROKEN = [case for case in CASES if case.result is None]
-SENSIBLE = [case for case in CASES if case.result is not None]
+INVALID = [case for case in CASES if case.result is None]
+VALID = [case for case in CASES if case.result is not None]
 TASKS = {
     "sentences": data.read_sentences,
     "documents": data.read_documents,
     "pairs": data.read_pairs,
-    "labelled": data.read_labeled,
+    "labeled": data.read_labeled,
 }
 
 
@@ -40,23 +40,23 @@ def test_there_are_150_different_malformed_files() -> None:
     assert len({(case.name, case.content, case.task) for case in CASES}) == len(CASES) >= 150
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=str)
+@pytest.mark.parametrize("case", INVALID, ids=str)
 def test_a_malformed_file_raises_with_its_location(case: MalformedFile, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         read(case, tmp_path)
-    said = str(caught.value)
-    assert said.startswith(f"{tmp_path / case.name}{case.place}"), said
-    assert case.words in said
-    assert all(line.isprintable() for line in said.split("\n")), "no character of the file may act on the terminal"
-    assert max(map(len, said.split("\n"))) < 1000
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / case.name}{case.location}"), message
+    assert case.message in message
+    assert all(line.isprintable() for line in message.split("\n")), "no character of the file may act on the terminal"
+    assert max(map(len, message.split("\n"))) < 1000
 
 
-@pytest.mark.parametrize("case", SENSIBLE, ids=str)
+@pytest.mark.parametrize("case", VALID, ids=str)
 def test_an_unusual_file_gives_the_expected_examples(case: MalformedFile, tmp_path: Path) -> None:
     assert read(case, tmp_path) == case.result
 
 
-@pytest.mark.parametrize("case", BROKEN, ids=str)
+@pytest.mark.parametrize("case", INVALID, ids=str)
 def test_skipping_bad_rows_keeps_the_good_ones(case: MalformedFile, tmp_path: Path) -> None:
     if case.kept is None:
         with pytest.raises(DataError):

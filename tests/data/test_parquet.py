@@ -1,4 +1,4 @@
-"""Parquet files that decode to far more than they are cost neither memory nor time."""
+"""Parquet files that decompress to far more than their size raise before memory is allocated."""
 
 import tracemalloc
 from pathlib import Path
@@ -14,7 +14,7 @@ from softlook.tabular.io.files import read_table
 
 
 def repeated(path: Path, text: str, rows: int) -> Path:
-    """One text in every row, which takes up almost nothing on disk."""
+    """Write one text in every row, which takes almost no space on disk."""
     indices, labels = pa.array([0] * rows, pa.int32()), pa.array(["x"] * rows)
     table = pa.table({"text": pa.DictionaryArray.from_arrays(indices, pa.array([text])), "label": labels})
     pq.write_table(table, path, compression="zstd", store_schema=False)

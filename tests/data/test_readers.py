@@ -1,4 +1,4 @@
-"""Records become examples: what is empty is dropped and counted, what is read can be pointed at."""
+"""Records become examples: empty ones are skipped and counted, and each example has its origin."""
 
 import gzip
 import pickle
@@ -12,7 +12,7 @@ from softlook import data
 from softlook.base.errors import DataError
 from softlook.data import streams
 
-FITTING = st.text(st.characters(exclude_characters="\0\r", exclude_categories=("Cs",)))
+VALID_TEXT = st.text(st.characters(exclude_characters="\0\r", exclude_categories=("Cs",)))
 
 
 @pytest.fixture(scope="module")
@@ -20,17 +20,17 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tasks") / "a.txt"
 
 
-@given(text=FITTING, piece=st.integers(4, 50), block=st.integers(4, 50))
-def test_document_chunks_concatenate_to_the_file(path: Path, text: str, piece: int, block: int) -> None:
+@given(text=VALID_TEXT, chunk=st.integers(4, 50), block=st.integers(4, 50))
+def test_document_chunks_concatenate_to_the_file(path: Path, text: str, chunk: int, block: int) -> None:
     text = "x" + text + "x"
     path.write_bytes(text.encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams, "BLOCK", block)
-        pieces = list(data.read_documents(path, chunk_chars=piece))
-    whole = "".join(part.text for part in pieces)
+        chunks = list(data.read_documents(path, chunk_chars=chunk))
+    whole = "".join(part.text for part in chunks)
     blank = len(text) - len(whole)
     assert whole == text or (blank and "".join(whole.split()) == "".join(text.split()))
-    assert {part.document for part in pieces} == {0}
+    assert {part.document for part in chunks} == {0}
 
 
 def test_each_file_and_each_row_of_a_table_is_a_document(tmp_path: Path) -> None:
@@ -124,4 +124,4 @@ def test_max_line_chars_may_be_raised(tmp_path: Path) -> None:
 def test_reading_can_stop_early(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("line\n" * 1000)
     for _ in zip(range(3), data.read_sentences(tmp_path / "a.txt"), strict=False):
-        pass  # an open file that is left behind would be a warning, and a warning is an error here
+        pass  # a file left open would give a ResourceWarning, and warnings are errors here

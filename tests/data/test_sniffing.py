@@ -1,4 +1,4 @@
-"""The name and the beginning of a file say how it is laid out."""
+"""The layout of a file (format, delimiter, header, columns) is detected by its name and first rows."""
 
 from pathlib import Path
 

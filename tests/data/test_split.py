@@ -1,4 +1,4 @@
-"""The held-out part depends on what examples say and on nothing else, and nothing is on both sides."""
+"""The validation split depends only on the content of the examples, and the two sides are disjoint."""
 
 import pytest
 from hypothesis import given
@@ -14,24 +14,26 @@ def numbers(count: int) -> list[TextExample]:
 
 
 @given(TEXTS, st.randoms())
-def test_the_split_does_not_depend_on_the_order(texts: list[TextExample], dice) -> None:
-    mixed = dice.sample(texts, len(texts))
+def test_the_split_does_not_depend_on_the_order(texts: list[TextExample], rng) -> None:
+    mixed = rng.sample(texts, len(texts))
     assert make_split(texts) == make_split(mixed)
 
 
 @given(TEXTS, st.floats(0, 1), st.integers(0, 5), st.integers(1, 9))
 def test_every_example_is_on_one_side_and_one_is_left_to_train_on(
-    texts: list[TextExample], share: float, least: int, most: int
+    texts: list[TextExample], fraction: float, min_held_out: int, max_held_out: int
 ) -> None:
-    split = make_split(texts, fraction=share, min_held_out=least, max_held_out=most)
+    split = make_split(texts, fraction=fraction, min_held_out=min_held_out, max_held_out=max_held_out)
     train, held = list(split.train(texts)), list(split.validation(texts))
-    assert not {_said(text) for text in train} & {_said(text) for text in held}
-    assert {_said(text) for text in train} | {_said(text) for text in held} == {_said(text) for text in texts}
-    assert len(held) == split.held_out <= most
+    assert not {_normalized(text) for text in train} & {_normalized(text) for text in held}
+    assert {_normalized(text) for text in train} | {_normalized(text) for text in held} == {
+        _normalized(text) for text in texts
+    }
+    assert len(held) == split.held_out <= max_held_out
     assert train or not texts
 
 
-def _said(text: TextExample) -> str:
+def _normalized(text: TextExample) -> str:
     return " ".join(text.text.casefold().split())
 
 
@@ -56,8 +58,8 @@ def test_equal_inputs_are_on_the_same_side() -> None:
     train, held = list(split.train(pairs)), list(split.validation(pairs))
     assert not {pair.source for pair in train} & {pair.source for pair in held}
     assert len({pair.source for pair in held}) == len(held) == split.held_out > 0
-    labelled = [LabeledText(f"text {n % 500}", None, str(n % 2)) for n in range(1000)]
-    assert make_split(labelled).held_out == len(list(make_split(labelled).validation(labelled)))
+    labeled = [LabeledText(f"text {n % 500}", None, str(n % 2)) for n in range(1000)]
+    assert make_split(labeled).held_out == len(list(make_split(labeled).validation(labeled)))
 
 
 def test_case_and_whitespace_are_ignored() -> None:

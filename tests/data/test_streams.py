@@ -1,4 +1,4 @@
-"""Files are read a block at a time, and what is wrong with one is told with its name."""
+"""Files are read in blocks, and an error names the file."""
 
 import gzip
 import sys
@@ -14,10 +14,10 @@ from tests.data.malformed_files import zstd
 CONTENT = b"".join(b"line %d\n" % n for n in range(300_000))
 
 
-@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".gz", gzip.compress), (".zst", zstd)])
-def test_a_stream_gives_the_file_in_blocks(ending: str, pack: type[bytes], tmp_path: Path) -> None:
-    path = tmp_path / f"a.txt{ending}"
-    path.write_bytes(pack(CONTENT))
+@pytest.mark.parametrize(("suffix", "compress"), [("", bytes), (".gz", gzip.compress), (".zst", zstd)])
+def test_a_stream_gives_the_file_in_blocks(suffix: str, compress: type[bytes], tmp_path: Path) -> None:
+    path = tmp_path / f"a.txt{suffix}"
+    path.write_bytes(compress(CONTENT))
     blocks = list(open_stream(path))
     assert b"".join(blocks) == CONTENT
     assert len(blocks) > 2 and max(map(len, blocks)) <= streams.BLOCK
@@ -27,18 +27,18 @@ def test_a_decompression_bomb_raises(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(streams, "SAFE_BYTES", 1 << 21)
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(b"words and more words\n" * 300_000))
-    given = open_stream(path)
-    assert len(next(given)) == streams.BLOCK
+    blocks = open_stream(path)
+    assert len(next(blocks)) == streams.BLOCK
     with pytest.raises(DataError, match="decompress to"):
-        list(given)
+        list(blocks)
 
 
 @pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(5, "Input/output error")])
 def test_disk_errors_name_the_file(error: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def deny(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "open", deny)
     with pytest.raises(DataError, match=str(error.strerror)) as caught:
         list(open_stream(tmp_path / "a.txt"))
     assert caught.value.location == str(tmp_path / "a.txt")

@@ -1,4 +1,4 @@
-"""Odd characters are found, ordinary ones are left in peace."""
+"""Unusual characters are reported, ordinary text is not."""
 
 import pytest
 
@@ -18,15 +18,15 @@ SAMPLES = {
 }
 
 
-@pytest.mark.parametrize("kind", QUALITY_ISSUES, ids=lambda kind: kind.name)
-def test_each_issue_is_found(kind) -> None:
-    assert kind.name in quality_issues(SAMPLES[kind.name])
+@pytest.mark.parametrize("issue", QUALITY_ISSUES, ids=lambda issue: issue.name)
+def test_each_issue_is_found(issue) -> None:
+    assert issue.name in quality_issues(SAMPLES[issue.name])
 
 
-@pytest.mark.parametrize("kind", QUALITY_ISSUES, ids=lambda kind: kind.name)
-def test_the_fast_check_misses_nothing(kind) -> None:
-    for text in (SAMPLES[kind.name], " \t" + SAMPLES[kind.name] if kind.name != "CSV quotes in a TSV" else '""""'):
-        assert (kind.name in quality_issues(text)) is (kind.pattern.search(text) is not None)
+@pytest.mark.parametrize("issue", QUALITY_ISSUES, ids=lambda issue: issue.name)
+def test_the_fast_check_misses_nothing(issue) -> None:
+    for text in (SAMPLES[issue.name], " \t" + SAMPLES[issue.name] if issue.name != "CSV quotes in a TSV" else '""""'):
+        assert (issue.name in quality_issues(text)) is (issue.pattern.search(text) is not None)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""BPE dropout cuts texts otherwise each time, and always into the same texts."""
+"""BPE dropout segments a text differently in each epoch, and every segmentation decodes to the text."""
 
 import random
 
@@ -22,26 +22,26 @@ def test_zero_dropout_equals_the_tokenizer(tokenizer: TextTokenizer) -> None:
 
 
 def test_every_segmentation_decodes_to_the_text(tokenizer: TextTokenizer) -> None:
-    varied = BPEDropout(tokenizer, TEXTS, dropout=0.3, seed=0)
+    bpe_dropout = BPEDropout(tokenizer, TEXTS, dropout=0.3, seed=0)
     for epoch in range(5):
-        assert [tokenizer.decode(ids) for ids in varied.epoch(epoch)] == TEXTS
+        assert [tokenizer.decode(ids) for ids in bpe_dropout.epoch(epoch)] == TEXTS
 
 
 def test_more_dropout_gives_more_tokens(tokenizer: TextTokenizer) -> None:
     counts = [
-        sum(map(len, BPEDropout(tokenizer, TEXTS * 10, dropout=share, seed=0).epoch(0)))
-        for share in (0.0, 0.1, 0.5, 0.99)
+        sum(map(len, BPEDropout(tokenizer, TEXTS * 10, dropout=dropout, seed=0).epoch(0)))
+        for dropout in (0.0, 0.1, 0.5, 0.99)
     ]
     assert counts == sorted(set(counts))
 
 
 def test_segmentation_depends_on_seed_and_epoch_alone(tokenizer: TextTokenizer) -> None:
-    def cut(seed: int, epoch: int) -> list[list[int]]:
+    def segmentations(seed: int, epoch: int) -> list[list[int]]:
         return list(BPEDropout(tokenizer, TEXTS, dropout=0.3, seed=seed).epoch(epoch))
 
-    assert cut(0, 1) == cut(0, 1)
-    assert cut(0, 1) != cut(0, 2)
-    assert cut(0, 1) != cut(1, 1)
+    assert segmentations(0, 1) == segmentations(0, 1)
+    assert segmentations(0, 1) != segmentations(0, 2)
+    assert segmentations(0, 1) != segmentations(1, 1)
 
 
 @pytest.mark.parametrize("kind", ["characters", "bytes", "words"])
@@ -52,15 +52,21 @@ def test_a_tokenizer_without_merges_raises(kind: str) -> None:
 
 
 def test_vectorized_draws_match_sequential_ones(tokenizer: TextTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that goes on, on whatever machine, meets the pieces that it would have met."""
+    """A resumed run gets the segmentations that it would have got without the interruption, on any machine."""
     monkeypatch.setattr(module, "CHUNK", 5)
-    varied = BPEDropout(tokenizer, [*TEXTS, "", "sea"], dropout=0.3, seed=7)
+    bpe_dropout = BPEDropout(tokenizer, [*TEXTS, "", "sea"], dropout=0.3, seed=7)
     for epoch in (0, 4):
-        roll = random.Random(f"7 {epoch}").random
-        wanted = [
-            [id for word in words for id in varied.segmentations[word * SEGMENTATIONS + int(roll() * SEGMENTATIONS)]]
-            for words in (varied.words[a:b] for a, b in zip(varied.offsets, varied.offsets[1:], strict=False))
+        uniform = random.Random(f"7 {epoch}").random
+        expected = [
+            [
+                id
+                for word in words
+                for id in bpe_dropout.segmentations[word * SEGMENTATIONS + int(uniform() * SEGMENTATIONS)]
+            ]
+            for words in (
+                bpe_dropout.words[a:b] for a, b in zip(bpe_dropout.offsets, bpe_dropout.offsets[1:], strict=False)
+            )
         ]
-        assert list(varied.epoch(epoch)) == wanted
-        assert varied.epoch(epoch).lengths().tolist() == [len(ids) for ids in wanted]
+        assert list(bpe_dropout.epoch(epoch)) == expected
+        assert bpe_dropout.epoch(epoch).lengths().tolist() == [len(ids) for ids in expected]
     assert list(BPEDropout(tokenizer, [], dropout=0.3, seed=7).epoch(0).lengths()) == []

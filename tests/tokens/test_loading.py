@@ -27,22 +27,22 @@ PLAIN: dict[str, Any] = {
     "decoder": None,
     "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
 }
-BOOK = "a" * 1_000_000
+LONG = "a" * 1_000_000
 
 
-def padded(**changes: Any) -> dict[str, Any]:
+def padding(**changes: Any) -> dict[str, Any]:
     usual = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0}
     return {"padding": {**usual, "pad_type_id": 0, "pad_token": "a"} | changes}
 
 
-def replaced(pattern: dict[str, str], content: str, times: int = 1, *, named: bool = True) -> dict[str, Any]:
+def replacing(pattern: dict[str, str], content: str, times: int = 1, *, named: bool = True) -> dict[str, Any]:
     one: dict[str, Any] = {"pattern": pattern, "content": content}
     one = {"type": "Replace", **one} if named else one
     many = {"normalizers": [one] * times}
     return {"normalizer": {"type": "Sequence", **many} if named else many}
 
 
-def around(single: list[Any], pair: list[Any], ids: int = 1) -> dict[str, Any]:
+def template(single: list[Any], pair: list[Any], ids: int = 1) -> dict[str, Any]:
     special = {"a": {"id": "a", "ids": [0] * ids, "tokens": ["a"] * ids}}
     return {"post_processor": {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}}
 
@@ -51,34 +51,40 @@ def charsmap(longest: int) -> str:
     return base64.b64encode((4).to_bytes(4, "little") + b"\0\0\0\0" + b"x" * longest + b"\0").decode()
 
 
-SIGN = {"SpecialToken": {"id": "a", "type_id": 0}}
+SPECIAL = {"SpecialToken": {"id": "a", "type_id": 0}}
 TEXT_A, TEXT_B = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
 BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": False}
 HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
-    "padded without end": (padded(strategy={"Fixed": 100_000_000_000}), "padding.strategy.Fixed: expected at most"),
-    "padded far": (padded(strategy={"Fixed": 100_000_000}), "padding.strategy.Fixed"),
-    "padded to a multiple": (padded(pad_to_multiple_of=1_000_000_000), "padding.pad_to_multiple_of"),
-    "padded with a book": (padded(pad_token=BOOK), "padding.pad_token: expected a string of at most 256 characters"),
-    "overlapping": (
+    "padding far beyond memory": (
+        padding(strategy={"Fixed": 100_000_000_000}),
+        "padding.strategy.Fixed: expected at most",
+    ),
+    "padding to a huge length": (padding(strategy={"Fixed": 100_000_000}), "padding.strategy.Fixed"),
+    "padding to a huge multiple": (padding(pad_to_multiple_of=1_000_000_000), "padding.pad_to_multiple_of"),
+    "a long padding token": (padding(pad_token=LONG), "padding.pad_token: expected a string of at most 256 characters"),
+    "a stride close to max_length": (
         {"truncation": {"max_length": 1000, "stride": 999, "strategy": "LongestFirst", "direction": "Right"}},
         "truncation.stride: expected at most 875, got 999",
     ),
-    "a book before": ({"normalizer": {"type": "Prepend", "prepend": BOOK}}, "prepend: expected a string of at most 16"),
-    "a book before, of no type": ({"normalizer": {"prepend": BOOK}}, "prepend"),
-    "a book for a letter": (replaced({"String": "a"}, BOOK), "growth of a text: expected at most 32"),
-    "many for one, often": (replaced({"String": "a"}, "aaaa", 20), "growth of a text"),
-    "many for one, of no type": (replaced({"String": "a"}, "aaaa", 20, named=False), "growth of a text"),
-    "between letters": (replaced({"String": ""}, "a", 20), "growth of a text"),
-    "between letters, by regex": (replaced({"Regex": "q*"}, "a", 20), "growth of a text"),
-    "bytes of bytes": (
+    "a long prepend": (
+        {"normalizer": {"type": "Prepend", "prepend": LONG}},
+        "prepend: expected a string of at most 16",
+    ),
+    "a long prepend, without a type": ({"normalizer": {"prepend": LONG}}, "prepend"),
+    "a long replacement for a letter": (replacing({"String": "a"}, LONG), "growth of a text: expected at most 32"),
+    "repeated replacements": (replacing({"String": "a"}, "aaaa", 20), "growth of a text"),
+    "repeated replacements, without a type": (replacing({"String": "a"}, "aaaa", 20, named=False), "growth of a text"),
+    "insertions between letters": (replacing({"String": ""}, "a", 20), "growth of a text"),
+    "insertions between letters, by regex": (replacing({"Regex": "q*"}, "a", 20), "growth of a text"),
+    "repeated byte-level pre-tokenization": (
         {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [BYTES] * 20}},
         "growth of a text: expected at most 32, got 1,048,576",
     ),
-    "bytes of bytes, normalized": (
+    "repeated byte-level normalization": (
         {"normalizer": {"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 20}},
         "growth of a text",
     ),
-    "a map to books": (
+    "a charsmap with long replacements": (
         {"normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap(100_000)}},
         "precompiled_charsmap, bytes for a character: expected at most 64, got 100,000",
     ),
@@ -86,37 +92,43 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
         {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 100_000}},
         "normalizer: components: expected at most 256",
     ),
-    "a text many times": (
-        around([TEXT_A] * 900, [TEXT_A, TEXT_B]),
+    "a template that repeats the text": (
+        template([TEXT_A] * 900, [TEXT_A, TEXT_B]),
         "post_processor.single: texts: expected at most 1",
     ),
-    "a pair many times": (around([TEXT_A], [TEXT_A, TEXT_B] * 500), "post_processor.pair: texts: expected at most 2"),
-    "many signs": (around([TEXT_A, *[SIGN] * 500], [TEXT_A, TEXT_B]), "post_processor.single: special tokens"),
-    "signs of many ids": (
-        around([TEXT_A, *[SIGN] * 100], [TEXT_A, TEXT_B], 1000),
+    "a template that repeats the pair": (
+        template([TEXT_A], [TEXT_A, TEXT_B] * 500),
+        "post_processor.pair: texts: expected at most 2",
+    ),
+    "many special tokens": (
+        template([TEXT_A, *[SPECIAL] * 500], [TEXT_A, TEXT_B]),
+        "post_processor.single: special tokens",
+    ),
+    "special tokens of many ids": (
+        template([TEXT_A, *[SPECIAL] * 100], [TEXT_A, TEXT_B], 1000),
         "post_processor.single: special tokens: expected at most 256, got 100,000",
     ),
-    "read as books": (
-        {"decoder": {"type": "Replace", "pattern": {"String": "a"}, "content": BOOK}},
+    "a long replacement in the decoder": (
+        {"decoder": {"type": "Replace", "pattern": {"String": "a"}, "content": LONG}},
         "decoder: growth of a text",
     ),
-    "stripped far": ({"decoder": {"type": "Strip", "content": "a", "start": 10**12, "stop": 0}}, "decoder: start"),
-    "a suffix like a book": ({"model": {**PLAIN["model"], "end_of_word_suffix": BOOK}}, "model.end_of_word_suffix"),
-    "a prefix like a book": ({"model": {**PLAIN["model"], "continuing_subword_prefix": BOOK}}, "model.continuing_sub"),
-    "words like books": (
+    "a huge strip": ({"decoder": {"type": "Strip", "content": "a", "start": 10**12, "stop": 0}}, "decoder: start"),
+    "a long suffix": ({"model": {**PLAIN["model"], "end_of_word_suffix": LONG}}, "model.end_of_word_suffix"),
+    "a long prefix": ({"model": {**PLAIN["model"], "continuing_subword_prefix": LONG}}, "model.continuing_sub"),
+    "long words": (
         {"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "a", "max_input_chars_per_word": 10**12}},
         "model.max_input_chars_per_word: expected at most 200",
     ),
-    "a token like a book": ({"model": {**PLAIN["model"], "vocab": {BOOK: 0}}}, "model.vocab: a token's length"),
-    "a piece like a book": (
-        {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0], [BOOK, -1.0]]}},
+    "a long token": ({"model": {**PLAIN["model"], "vocab": {LONG: 0}}}, "model.vocab: a token's length"),
+    "a long Unigram piece": (
+        {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0], [LONG, -1.0]]}},
         "model.vocab: a piece's length",
     ),
-    "added books": (
-        {"added_tokens": [{"id": n, "content": BOOK + str(n), "special": True} for n in range(5)]},
+    "long added tokens": (
+        {"added_tokens": [{"id": n, "content": LONG + str(n), "special": True} for n in range(5)]},
         "added_tokens: total characters",
     ),
-    "an id beyond all": ({"model": {**PLAIN["model"], "vocab": {"a": 2**32 - 1}}}, "model.vocab: an id"),
+    "a huge id": ({"model": {**PLAIN["model"], "vocab": {"a": 2**32 - 1}}}, "model.vocab: an id"),
 }
 
 
@@ -151,13 +163,13 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
         sys.exit(f"{path} is accepted")
 """
     if not Path("/proc/self/statm").exists():
-        pytest.skip("this system does not say how much memory a process has")
-    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 0, (ended.stdout[-200:], ended.stderr[-2000:])
+        pytest.skip("this system does not report the memory of a process")
+    result = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, (result.stdout[-200:], result.stderr[-2000:])
 
 
-FINE: dict[str, dict[str, Any]] = {
-    "padded": padded(strategy={"Fixed": 512}, pad_to_multiple_of=8),
+VALID: dict[str, dict[str, Any]] = {
+    "padding": padding(strategy={"Fixed": 512}, pad_to_multiple_of=8),
     "truncated": {"truncation": {"max_length": 384, "stride": 128, "strategy": "LongestFirst", "direction": "Right"}},
     "llama": {
         "normalizer": {
@@ -177,16 +189,17 @@ FINE: dict[str, dict[str, Any]] = {
             ],
         },
     },
-    "albert": replaced({"String": "``"}, '"') | around([SIGN, TEXT_A, SIGN], [SIGN, TEXT_A, SIGN, TEXT_B, SIGN]),
-    "xlm-r": replaced({"Regex": " {2,}"}, " ", 2)
+    "albert": replacing({"String": "``"}, '"')
+    | template([SPECIAL, TEXT_A, SPECIAL], [SPECIAL, TEXT_A, SPECIAL, TEXT_B, SPECIAL]),
+    "xlm-r": replacing({"Regex": " {2,}"}, " ", 2)
     | {"pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}},
     "gpt-2": {"pre_tokenizer": BYTES, "decoder": BYTES, "post_processor": BYTES},
 }
 
 
-@pytest.mark.parametrize("name", FINE)
+@pytest.mark.parametrize("name", VALID)
 def test_common_tokenizers_are_loaded(name: str) -> None:
-    assert load_tokenizer(content(FINE[name])).encode("a b") is not None
+    assert load_tokenizer(content(VALID[name])).encode("a b") is not None
 
 
 @pytest.mark.parametrize("kind", ["bpe", "characters", "bytes", "words"])
@@ -208,10 +221,12 @@ def test_a_panic_becomes_an_error() -> None:
 
 
 def test_tokenizers_are_loaded_in_one_place_only() -> None:
-    """Nothing else in the package hands a file's content to the tokenizers library."""
-    doors = re.compile(r"\bTokenizer\.from_(?:file|str|buffer|pretrained)\b")
+    """All other modules load tokenizers through tokens/loading.py, which checks their bounds."""
+    constructors = re.compile(r"\bTokenizer\.from_(?:file|str|buffer|pretrained)\b")
     found = {
-        path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if doors.search(path.read_text("utf-8"))
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if constructors.search(path.read_text("utf-8"))
     }
     assert found == {"tokens/loading.py"}
 

@@ -32,7 +32,7 @@ SPECIAL = [("[CLS]", 0), ("[SEP]", 1)]
 TEMPLATES: dict[str, Any] = {
     "BERT": TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=SPECIAL),
     "RoBERTa": RobertaProcessing(("[SEP]", 1), ("[CLS]", 0)),
-    "BERT's own": BertProcessing(("[SEP]", 1), ("[CLS]", 0)),
+    "BERT's default_tokenizer": BertProcessing(("[SEP]", 1), ("[CLS]", 0)),
     "XLM-R": TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] [SEP] $B [SEP]", special_tokens=SPECIAL),
     "only an end": TemplateProcessing(single="$A [SEP]", pair="$A [SEP] $B [SEP]", special_tokens=SPECIAL),
 }
@@ -46,7 +46,7 @@ def tokenizer_with(template: Any) -> TextTokenizer:
     return TextTokenizer(words)
 
 
-def own() -> TextTokenizer:
+def default_tokenizer() -> TextTokenizer:
     return TextTokenizer(train_tokenizer([], model_type="bytes"))
 
 
@@ -61,16 +61,16 @@ def test_the_template_matches_the_tokenizers_post_processor(name: str) -> None:
     tokenizer = tokenizer_with(TEMPLATES[name])
     template = template_from_tokenizer(tokenizer)
     for one, other in TEXTS:
-        coded = tokenizer.tokenizer.encode(one, other or None)
+        encoding = tokenizer.tokenizer.encode(one, other or None)
         row = template.apply(*tokenizer.encode([one, other]))
-        assert (row.ids, row.token_types) == (coded.ids, coded.type_ids)
+        assert (row.ids, row.token_types) == (encoding.ids, encoding.type_ids)
         assert len(row.ids) == len("".join((one, other)).replace(" ", "")) + (
             template.num_special_pair if other else template.num_special_single
         )
 
 
 def test_the_default_template_is_cls_sep() -> None:
-    tokenizer = own()
+    tokenizer = default_tokenizer()
     first, separator = tokenizer.cls_id, tokenizer.sep_id
     assert template_from_tokenizer(tokenizer).apply([9, 8]) == ([first, 9, 8, separator], [0] * 4)
     assert template_from_tokenizer(tokenizer).apply([9], [8, 7]) == (
@@ -81,7 +81,7 @@ def test_the_default_template_is_cls_sep() -> None:
 
 @pytest.mark.parametrize("template", [None, *TEMPLATES])
 def test_training_inference_and_serving_use_the_same_template(template: str | None) -> None:
-    tokenizer = own() if template is None else tokenizer_with(TEMPLATES[template])
+    tokenizer = default_tokenizer() if template is None else tokenizer_with(TEMPLATES[template])
     model = encoder(tokenizer)
     pipeline = Pipeline("m", model, tokenizer, SpecialTokens(), ["no", "yes"], torch.device("cpu"))
     loaded_model = LoadedModel("m", model, tokenizer, labels=["no", "yes"])
@@ -97,7 +97,7 @@ def test_training_inference_and_serving_use_the_same_template(template: str | No
 
 @pytest.mark.parametrize("next_sentence", [False, True])
 def test_masked_lm_training_uses_the_template(next_sentence: bool, tmp_path: Path) -> None:
-    tokenizer = own()
+    tokenizer = default_tokenizer()
     corpus = [["ab cd", "ef gh", "ij"], ["kl mn", "op"]]
     documents: Any = _documents(corpus, tokenizer)
     config = MaskedLMConfig(data=(tmp_path,), next_sentence=next_sentence)
@@ -122,6 +122,6 @@ def _key(row: Any) -> Any:
 def _documents(corpus: list[list[str]], tokenizer: TextTokenizer) -> Any:
     rows: list[Any] = []
     for document in corpus:
-        coded = tokenizer.encode(document)
-        rows += [(ids, [] if number else [1]) for number, ids in enumerate(coded)]
+        encoding = tokenizer.encode(document)
+        rows += [(ids, [] if number else [1]) for number, ids in enumerate(encoding)]
     return DocumentStore(store_in_memory(rows, vocab_size=tokenizer.vocab_size, rows=2))

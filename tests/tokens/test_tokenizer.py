@@ -1,4 +1,4 @@
-"""Tokenizers of every kind, and other people's."""
+"""Tokenizers of every model type, and tokenizers with other names for the special tokens."""
 
 import pytest
 from tokenizers import Tokenizer
@@ -38,21 +38,21 @@ def test_special_token_ids_are_the_same_in_all_tokenizers() -> None:
 
 def renamed(*pairs: tuple[str, str]) -> TextTokenizer:
     text = train_tokenizer(TEXTS, vocab_size=300).to_str()
-    for ours, theirs in pairs:
-        text = text.replace(ours, theirs)
+    for old, new in pairs:
+        text = text.replace(old, new)
     return TextTokenizer(Tokenizer.from_str(text))
 
 
 def test_bert_special_tokens_are_recognized() -> None:
-    theirs = renamed(
+    tokenizer = renamed(
         ("<cls>", "[CLS]"), ("<sep>", "[SEP]"), ("<pad>", "[PAD]"), ("<mask>", "[MASK]"), ("<s>", "x"), ("</s>", "y")
     )
-    assert (theirs.cls_id, theirs.sep_id, theirs.pad_id, theirs.mask_id) == (5, 6, 0, 4)
-    assert (theirs.bos_id, theirs.eos_id) == (5, 6)
+    assert (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id) == (5, 6, 0, 4)
+    assert (tokenizer.bos_id, tokenizer.eos_id) == (5, 6)
 
 
 def test_a_missing_special_token_raises_on_access() -> None:
-    theirs = renamed(("<mask>", "z"))
-    assert theirs.pad_id == 0
+    tokenizer = renamed(("<mask>", "z"))
+    assert tokenizer.pad_id == 0
     with pytest.raises(DataError, match="this tokenizer has no <mask>"):
-        assert theirs.mask_id
+        assert tokenizer.mask_id

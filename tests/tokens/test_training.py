@@ -1,4 +1,4 @@
-"""Tokenizers made from one's own text."""
+"""Tokenizers trained on the user's own text."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from softlook.tokens import TextTokenizer, train_tokenizer
 from softlook.tokens.special_tokens import SPECIAL_TOKENS
 
 TEXTS = ["she sells sea shells by the sea shore", "Überraschung: 3 € für 你好", "  two  spaces\nand a line end\t"]
-WHOLE = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +26,8 @@ def test_known_text_round_trips(kind: str, tokenizers: dict[str, TextTokenizer])
     assert [tokenizer.decode(ids) for ids in tokenizer.encode(TEXTS)] == TEXTS
 
 
-@given(text=WHOLE)
-@example(text="a sign that is written out, <unk> or </s>, is text")
+@given(text=ANY_TEXT)
+@example(text="a special token written out, <unk> or </s>, is text")
 def test_byte_tokenizers_encode_any_text(text: str) -> None:
     tokenizer = TextTokenizer(train_tokenizer([], model_type="bytes"))
     assert tokenizer.decode(tokenizer.encode([text])[0]) == text
