@@ -1,4 +1,4 @@
-"""Small estimators and tables that the tests of this folder share."""
+"""Small estimators and tables shared by the tests of `softlook.tabular`."""
 
 from pathlib import Path
 from typing import Any
@@ -17,23 +17,23 @@ REGRESSORS = (TableTransformerRegressor, TabTransformerRegressor)
 ALL = (*CLASSIFIERS, *REGRESSORS)
 
 
-def small(kind: Any, **params: Any) -> Any:
-    """A small model that trains quickly and deterministically."""
-    preset = {"preset": "improved"} if kind.family == "tab" else {}
-    return kind(**({"dim": 16, "depth": 2, "heads": 2, "epochs": 3, "random_state": 0} | preset | params))
+def small(estimator_class: Any, **params: Any) -> Any:
+    """A small estimator that trains quickly and deterministically."""
+    preset = {"preset": "improved"} if estimator_class.family == "tab" else {}
+    return estimator_class(**({"dim": 16, "depth": 2, "heads": 2, "epochs": 3, "random_state": 0} | preset | params))
 
 
-def spoil(path: Path) -> None:
-    """Change one bit in the middle of a file."""
+def flip_bit(path: Path) -> None:
+    """Flip one bit in the middle of a file."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
-def mixed(rows: int = 80, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A table of two numbers and a category as objects, and labels that depend on one of each."""
-    dice = np.random.RandomState(seed)
-    numbers, words = dice.randn(rows, 2), dice.choice(["red", "green", "blue"], rows)
+def mixed_table(rows: int = 80, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """An object array of two numeric columns and a category, and labels that depend on one of each."""
+    rng = np.random.RandomState(seed)
+    numbers, colors = rng.randn(rows, 2), rng.choice(["red", "green", "blue"], rows)
     X = np.empty((rows, 3), dtype=object)
-    X[:, :2], X[:, 2] = numbers, words
-    return X, (numbers[:, 0] > 0) ^ (words == "red")
+    X[:, :2], X[:, 2] = numbers, colors
+    return X, (numbers[:, 0] > 0) ^ (colors == "red")

@@ -1,4 +1,4 @@
-"""The same table in every form that there is."""
+"""One table in every supported format."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,43 +38,42 @@ def as_pyarrow(table: Table) -> pa.Table:
     return pa.table(table)
 
 
-def as_pieces(table: Table) -> pa.Table:
-    """In chunks."""
+def as_chunked_pyarrow(table: Table) -> pa.Table:
     whole = pa.table(table)
     return pa.concat_tables([whole.slice(0, 1), whole.slice(1)])
 
 
 def as_objects(table: Table) -> np.ndarray:
-    found = np.empty((len(next(iter(table.values()))), len(table)), dtype=object)
-    for place, values in enumerate(table.values()):
-        found[:, place] = values
-    return found
+    array = np.empty((len(next(iter(table.values()))), len(table)), dtype=object)
+    for index, values in enumerate(table.values()):
+        array[:, index] = values
+    return array
 
 
 def as_rows(table: Table) -> list[list[Any]]:
     return [list(row) for row in zip(*table.values(), strict=True)]
 
 
-ENCODERS: dict[str, Callable[[Table], Any]] = {
+TABLE_FORMATS: dict[str, Callable[[Table], Any]] = {
     "pandas": as_pandas,
-    "pandas of objects": as_pandas_objects,
-    "pandas of nullable types": as_pandas_nullable,
-    "pandas of arrow types": as_pandas_arrow,
+    "pandas object columns": as_pandas_objects,
+    "pandas nullable types": as_pandas_nullable,
+    "pandas arrow types": as_pandas_arrow,
     "polars": as_polars,
     "pyarrow": as_pyarrow,
-    "pyarrow in chunks": as_pieces,
-    "numpy of objects": as_objects,
-    "a list of rows": as_rows,
+    "pyarrow in chunks": as_chunked_pyarrow,
+    "numpy object array": as_objects,
+    "list of rows": as_rows,
 }
 
 
-def same(one: EncodedTable, other: EncodedTable) -> bool:
-    """To the bit, NaN included."""
+def bitwise_equal(one: EncodedTable, other: EncodedTable) -> bool:
+    """Whether two encoded tables are equal bit for bit, NaN included."""
     return one.numbers.tobytes() == other.numbers.tobytes() and one.categories.tobytes() == other.categories.tobytes()
 
 
-def without_names(columns: TableEncoder) -> list[Any]:
-    """What was learned, apart from what the columns are called."""
-    facts, arrays = columns.state()
-    plain = [{key: value for key, value in column.items() if key != "name"} for column in facts["columns"]]
-    return [plain, {name: array.tobytes() for name, array in arrays.items()}]
+def state_without_names(encoder: TableEncoder) -> list[Any]:
+    """The fitted state of an encoder apart from the column names."""
+    values, arrays = encoder.state()
+    columns = [{key: value for key, value in column.items() if key != "name"} for column in values["columns"]]
+    return [columns, {name: array.tobytes() for name, array in arrays.items()}]

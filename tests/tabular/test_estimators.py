@@ -26,9 +26,9 @@ from softlook.tabular import (
 from softlook.tabular.presets import PRESETS
 from softlook.tabular.training.loop import Epoch, TimeBudget
 from softlook.tabular.training.trainer import TableTrainer
-from tests.tabular.estimators import ALL, CLASSIFIERS, REGRESSORS, mixed, small
+from tests.tabular.estimators import ALL, CLASSIFIERS, REGRESSORS, mixed_table, small
 
-X, Y = mixed()
+X, Y = mixed_table()
 TABLE = pd.DataFrame({"a": X[:, 0].astype(float), "b": X[:, 1].astype(float), "colour": X[:, 2].astype(str)})
 
 
@@ -77,8 +77,8 @@ def test_several_targets_have_a_column_each(kind: type) -> None:
 
 @pytest.mark.parametrize("kind", [TableTransformerClassifier, TabTransformerClassifier])
 def test_it_learns_what_depends_on_a_number_and_a_word(kind: type) -> None:
-    model = kind(dim=16, heads=2, depth=2, lr=5e-3, patience=10, random_state=0).fit(*mixed(400))
-    assert model.score(*mixed(200, seed=1)) > 0.9
+    model = kind(dim=16, heads=2, depth=2, lr=5e-3, patience=10, random_state=0).fit(*mixed_table(400))
+    assert model.score(*mixed_table(200, seed=1)) > 0.9
 
 
 def test_a_class_that_weighs_more_is_said_more_often() -> None:
@@ -107,7 +107,7 @@ def test_a_row_that_weighs_nothing_is_as_if_it_were_not_there() -> None:
 
 
 def test_rows_to_stop_by_can_be_given() -> None:
-    given = small(TableTransformerRegressor).fit(X, Y, eval_set=mixed(30, seed=1))
+    given = small(TableTransformerRegressor).fit(X, Y, eval_set=mixed_table(30, seed=1))
     assert "val_loss" in given.history_[-1]
     with pytest.raises(ValueError, match="features"):
         small(TableTransformerRegressor).fit(X, Y, eval_set=(X[:, :2], Y))

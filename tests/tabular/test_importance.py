@@ -21,9 +21,9 @@ from softlook.tabular import (
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.importance import estimate_importances, permutation_losses, rank_correlation
 from softlook.tabular.preprocessing.rows import TableTensors
-from tests.tabular.estimators import mixed, small
+from tests.tabular.estimators import mixed_table, small
 
-X, Y = mixed()
+X, Y = mixed_table()
 DATES = pd.DataFrame(
     {
         "word": X[:, 2].astype(str),

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from softlook.tabular import TableTransformerClassifier, TableTransformerRegressor
-from tests.tabular.estimators import ALL, CLASSIFIERS, REGRESSORS, mixed, small
+from tests.tabular.estimators import ALL, CLASSIFIERS, REGRESSORS, mixed_table, small
 
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": "rows are drawn into batches and held out one by one, so a row "
@@ -57,7 +57,7 @@ def test_it_is_one_with_its_defaults_too(estimator: Any, check: Any) -> None:
 @pytest.mark.parametrize("kind", ALL)
 def test_a_clone_has_the_same_parameters_and_has_learned_nothing(kind: type) -> None:
     model = small(kind, column_types={"x0": "number"})
-    copied: Any = clone(model.fit(*mixed()))
+    copied: Any = clone(model.fit(*mixed_table()))
     assert copied.get_params() == model.get_params()
     assert not hasattr(copied, "model_")
 
@@ -70,7 +70,7 @@ def test_it_stands_at_the_end_of_a_pipeline() -> None:
 
 @pytest.mark.parametrize("kind", [CLASSIFIERS[0], REGRESSORS[1]])
 def test_a_grid_search_tries_its_parameters(kind: type) -> None:
-    X, y = mixed()
+    X, y = mixed_table()
     search = GridSearchCV(small(kind, epochs=1), {"depth": [1, 2]}, cv=2).fit(X, y)
     assert set(search.cv_results_["param_depth"]) == {1, 2}
     assert len(search.predict(X)) == len(X)
@@ -78,7 +78,7 @@ def test_a_grid_search_tries_its_parameters(kind: type) -> None:
 
 @pytest.mark.slow
 def test_folds_in_processes_give_what_folds_one_after_the_other_give() -> None:
-    X, y = mixed()
+    X, y = mixed_table()
     alone = cross_validate(small(TableTransformerClassifier), X, y, cv=2)
     concat_rows = cross_validate(small(TableTransformerClassifier), X, y, cv=2, n_jobs=2)
     np.testing.assert_array_equal(alone["test_score"], concat_rows["test_score"])
@@ -87,7 +87,7 @@ def test_folds_in_processes_give_what_folds_one_after_the_other_give() -> None:
 def test_folds_in_threads_give_what_folds_one_after_the_other_give() -> None:
     from joblib import parallel_backend  # noqa: PLC0415  (scikit-learn brings it)
 
-    X, y = mixed()
+    X, y = mixed_table()
     alone = cross_validate(small(TableTransformerClassifier), X, y, cv=2, return_estimator=True)
     with parallel_backend("threading"):
         concat_rows = cross_validate(small(TableTransformerClassifier), X, y, cv=2, n_jobs=2, return_estimator=True)
@@ -96,7 +96,7 @@ def test_folds_in_threads_give_what_folds_one_after_the_other_give() -> None:
 
 
 def test_it_can_be_calibrated() -> None:
-    X, y = mixed()
+    X, y = mixed_table()
     model = CalibratedClassifierCV(small(TableTransformerClassifier), cv=2).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X).sum(1), 1)
 
@@ -111,6 +111,6 @@ def test_scikit_learn_can_shuffle_its_columns() -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 def test_it_shows_itself_as_a_page_and_as_text(kind: type) -> None:
-    model = small(kind).fit(*mixed())
+    model = small(kind).fit(*mixed_table())
     assert kind.__name__ in model._repr_html_()
     assert "dim=16" in repr(model)

@@ -20,9 +20,9 @@ from softlook.tabular import (
     TabTransformerClassifier,
     load,
 )
-from tests.tabular.estimators import ALL, mixed, small, spoil
+from tests.tabular.estimators import ALL, flip_bit, mixed_table, small
 
-X, Y = mixed()
+X, Y = mixed_table()
 TABLE = pd.DataFrame(
     {
         "number": np.where(np.arange(len(X)) % 7, X[:, 0].astype(float), np.nan),
@@ -108,7 +108,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ["estimator.json", "columns.safetensors", "model.safetensors"])
 def test_a_changed_byte_is_noticed(file: str, tmp_path: Path) -> None:
-    spoil(small(TableTransformerClassifier).fit(X, Y).save(tmp_path / "one") / file)
+    flip_bit(small(TableTransformerClassifier).fit(X, Y).save(tmp_path / "one") / file)
     with pytest.raises(WeightsError, match=f"{file} is not what was saved"):
         load(tmp_path / "one")
 

@@ -25,7 +25,7 @@ from softlook.tabular.search_spaces import (
 )
 from softlook.tabular.training.autosize import TrainingContext, resolve_hyperparameters
 from softlook.tabular.tuning import HyperparameterSearch, TrialResult, tune
-from tests.tabular.estimators import mixed, small
+from tests.tabular.estimators import mixed_table, small
 
 SPACE = {"lr": FloatRange(1e-4, 1e-2, log=True), "depth": IntRange(1, 2)}
 
@@ -35,7 +35,7 @@ def estimator(**told: Any) -> Any:
 
 
 def tried_by(search: HyperparameterSearch, trials: int = 4, max_minutes: float | None = None) -> list[TrialResult]:
-    return list(search.run(*mixed(80), trials=trials, max_minutes=max_minutes))
+    return list(search.run(*mixed_table(80), trials=trials, max_minutes=max_minutes))
 
 
 def lowest(model: Any) -> float:
@@ -43,7 +43,7 @@ def lowest(model: Any) -> float:
 
 
 def test_the_best_on_held_out_rows_is_returned_and_the_one_that_came_is_as_it_was() -> None:
-    X, y = mixed(80)
+    X, y = mixed_table(80)
     came, heard = estimator(), list[TrialResult]()
     best = tune(came, X, y, trials=4, space=SPACE, tell=heard.append)
     assert not hasattr(came, "model_") and came.lr is None
@@ -56,7 +56,7 @@ def test_the_best_on_held_out_rows_is_returned_and_the_one_that_came_is_as_it_wa
 
 def test_what_was_told_stays_and_the_recipe_comes_first() -> None:
     heard = list[TrialResult]()
-    tune(estimator(weight_decay=0.5), *mixed(80), trials=2, tell=heard.append)
+    tune(estimator(weight_decay=0.5), *mixed_table(80), trials=2, tell=heard.append)
     first = heard[0].params
     ours = PRESETS["table"]["default"]
     assert {"dim", "heads", "epochs", "weight_decay"}.isdisjoint(first) and heard[0].number == 0
@@ -66,51 +66,51 @@ def test_what_was_told_stays_and_the_recipe_comes_first() -> None:
     assert heard[1].params != first
 
 
-ROWS: dict[str, Any] = {"eval_set": mixed(60, seed=1)}
+ROWS: dict[str, Any] = {"eval_set": mixed_table(60, seed=1)}
 
 
 def begun(kind: type = TableTransformerClassifier, **told: Any) -> Any:
-    return small(kind, **({"dim": 8, "n_members": None} | told)).pretrain(mixed(120)[0], epochs=1)
+    return small(kind, **({"dim": 8, "n_members": None} | told)).pretrain(mixed_table(120)[0], epochs=1)
 
 
 def begun_tab(**told: Any) -> Any:
-    return small(TabTransformerClassifier, **({"dim": 8} | told)).pretrain(mixed(120)[0], epochs=1)
+    return small(TabTransformerClassifier, **({"dim": 8} | told)).pretrain(mixed_table(120)[0], epochs=1)
 
 
 @pytest.mark.parametrize("make", [begun, begun_tab])
 def test_a_search_begins_with_what_was_learned_without_labels(make: Any) -> None:
     came, heard = make(), list[TrialResult]()
-    best = tune(came, *mixed(80), **ROWS, trials=3, tell=heard.append)
+    best = tune(came, *mixed_table(80), **ROWS, trials=3, tell=heard.append)
     assert best.pretrained_ is came.pretrained_ and not hasattr(came, "model_")
     assert not {"depth", "dim", "hidden", "number_tokens", "scaling"} & {name for one in heard for name in one.params}
     assert all(tried.params["lr"] <= 5e-4 for tried in heard), "it goes on slowly"
-    again = make().set_params(**{name: getattr(best, name) for name in heard[0].params}).fit(*mixed(80), **ROWS)
-    X, _ = mixed(80)
+    again = make().set_params(**{name: getattr(best, name) for name in heard[0].params}).fit(*mixed_table(80), **ROWS)
+    X, _ = mixed_table(80)
     np.testing.assert_array_equal(again.predict_proba(X), best.predict_proba(X))
 
 
 @pytest.mark.parametrize("make", [begun, begun_tab])
 def test_the_first_trial_after_pretrain_is_what_fit_would_do(make: Any) -> None:
-    X, y = mixed(80)
+    X, y = mixed_table(80)
     best = tune(make(), X, y, **ROWS, trials=1)
     np.testing.assert_array_equal(best.predict_proba(X), make().fit(X, y, **ROWS).predict_proba(X))
 
 
 def test_a_trial_that_only_forgets_is_worth_what_it_began_with() -> None:
     heard = list[TrialResult]()
-    lines = tune(begun(), *mixed(80), **ROWS, trials=1, space={"lr": FloatRange(1e-12, 1e-11)}, tell=heard.append)
-    tune(begun(), *mixed(80), **ROWS, trials=1, space={"lr": FloatRange(0.5, 1.0)}, tell=heard.append)
+    lines = tune(begun(), *mixed_table(80), **ROWS, trials=1, space={"lr": FloatRange(1e-12, 1e-11)}, tell=heard.append)
+    tune(begun(), *mixed_table(80), **ROWS, trials=1, space={"lr": FloatRange(0.5, 1.0)}, tell=heard.append)
     assert heard[0].value == heard[1].value == -lowest(lines)
 
 
 def test_sizes_other_than_those_of_pretrain_are_refused() -> None:
     with pytest.raises(ConfigError, match="depth was 2 in pretrain, and is 1 now"):
-        tune(begun(depth=None), *mixed(80), **ROWS, trials=4, space={"depth": IntRange(1, 1)})
+        tune(begun(depth=None), *mixed_table(80), **ROWS, trials=4, space={"depth": IntRange(1, 1)})
 
 
 def test_with_few_labels_after_pretrain_it_is_said_that_nothing_is_held_out() -> None:
     with pytest.raises(ConfigError, match=r"nothing is held out .* \(after pretrain, 1,000 or more\)"):
-        tune(begun(epochs=None), *mixed(80), trials=1)
+        tune(begun(epochs=None), *mixed_table(80), trials=1)
 
 
 def test_a_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert [one.number for one in search.results()] == [0, 1, 2, 3]
     assert tried_by(HyperparameterSearch(estimator(), SPACE, path)) == []
     again = HyperparameterSearch(estimator(), SPACE, path)
-    best = again.best_estimator(*mixed(80))
+    best = again.best_estimator(*mixed_table(80))
     assert lowest(best) == -max(one.value for one in whole if one.value)
 
 
@@ -158,7 +158,7 @@ def test_what_falls_behind_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> Non
     search = HyperparameterSearch(estimator(epochs=10, preset=quick, batch_size=16), space)
     search.study.enqueue_trial({"lr": 1e-2})
     search.study.enqueue_trial({"lr": 1e-12})
-    X, _ = mixed(80)
+    X, _ = mixed_table(80)
     found = list(search.run(X, X[:, 0].astype(float) > 0, trials=2))
     broken = [one for one in found if one.state == "broken off"]
     assert broken and all(one.params["lr"] == 1e-12 and one.epochs < 10 and one.value is None for one in broken)
@@ -177,7 +177,7 @@ def test_a_trial_that_fails_is_told_of_and_the_search_goes_on() -> None:
 
 def test_where_nothing_can_be_chosen_it_is_said() -> None:
     with pytest.raises(ConfigError, match="nothing is held out to choose by"):
-        tune(estimator(), *mixed(30), trials=1)
+        tune(estimator(), *mixed_table(30), trials=1)
     with pytest.raises(ConfigError, match="every setting is told already"):
         HyperparameterSearch(estimator(lr=0.1), {"lr": FloatRange(0, 1)})
     with pytest.raises(TrainingError, match="not one trial came to an end"):
@@ -193,7 +193,7 @@ def test_where_nothing_can_be_chosen_it_is_said() -> None:
 @pytest.mark.parametrize("preset", ["ours", "paper"])
 def test_every_space_holds_its_recipe_and_gives_models_that_can_be_made(family: Any, preset: str) -> None:
     column_types = {"ft": TableTransformerRegressor, "tab": TabTransformerClassifier}
-    X, y = mixed(60)
+    X, y = mixed_table(60)
     made = column_types[family](preset=preset, random_state=0, epochs=1)
     own = resolve_hyperparameters(PRESETS[family][preset], TrainingContext(rows=80, tokens=1, device="any"))
     space = restrict_space(SPACES[family][preset], {}, own)
@@ -221,7 +221,7 @@ def test_without_optuna_the_extra_is_named() -> None:
 
 
 def test_pieces_can_be_searched_over(tmp_path: Path) -> None:
-    X, y = mixed(80)
+    X, y = mixed_table(80)
     rows = "".join(f"{a},{b},{c},{d}\n" for (a, b, c), d in zip(X, y, strict=True))
     (tmp_path / "a.csv").write_text(f"a,b,c,d\n{rows}")
     best = tune(estimator(), tmp_path / "a.csv", "d", trials=2, space=SPACE)

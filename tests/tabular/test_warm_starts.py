@@ -6,9 +6,9 @@ import pytest
 
 from softlook.base.errors import ConfigError
 from softlook.tabular import TableTransformerClassifier
-from tests.tabular.estimators import ALL, mixed, small
+from tests.tabular.estimators import ALL, mixed_table, small
 
-X, Y = mixed()
+X, Y = mixed_table()
 
 WRONG: dict[str, tuple[Any, str]] = {
     "dim": (32, "with dim=16; dim=32 came"),

@@ -46,7 +46,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
     except ModuleNotFoundError as error:
-        if error.name in ("sklearn", "narwhals"):
+        if (error.name or "").partition(".")[0] in ("sklearn", "narwhals"):
             raise ImportError(
                 "softlook.tabular requires scikit-learn and narwhals: pip install softlook[tables]"
             ) from error

@@ -9,7 +9,7 @@ from softlook.base.errors import DataError
 from softlook.tabular.io.frames import to_frame
 from softlook.tabular.preprocessing.reservoir import Reservoir
 from softlook.tabular.preprocessing.table_encoder import TableEncoder
-from tests.tabular.tables import as_pyarrow, without_names
+from tests.tabular.tables import as_pyarrow, state_without_names
 
 
 def table() -> pd.DataFrame:
@@ -35,7 +35,7 @@ def test_types_may_differ_from_piece_to_piece() -> None:
     pieces = [{"a": [1, 2], "b": [None, None]}, {"a": [2.5, None], "b": ["x", "y"]}]
     whole = {"a": [1, 2, 2.5, None], "b": [None, None, "x", "y"]}
     found = TableEncoder.fit_chunks(map(as_pyarrow, pieces))
-    assert without_names(found) == without_names(TableEncoder.fit(as_pyarrow(whole)))
+    assert state_without_names(found) == state_without_names(TableEncoder.fit(as_pyarrow(whole)))
     mixed = TableEncoder.fit_chunks([pa.table({"a": [1.5, None]}), pa.table({"a": ["word", "1.5"]})])
     assert mixed.column_types == {"a": "category"}
 

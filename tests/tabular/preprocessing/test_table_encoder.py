@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from softlook.base.errors import DataError
 from softlook.tabular.preprocessing.table_encoder import Feature, TableEncoder
-from tests.tabular.tables import same
+from tests.tabular.tables import bitwise_equal
 
 REVIEWS = [f"a {'very good' if number % 2 else 'rather bad'} thing, number {number}" for number in range(60)]
 
@@ -76,7 +76,7 @@ def test_what_was_kept_encodes_the_same_to_the_bit() -> None:
     again = TableEncoder.from_state(json.loads(json.dumps(facts, allow_nan=False)), arrays)
     assert again.describe() == columns.describe()
     assert again.features == columns.features
-    assert same(again.encode(mixed()), columns.encode(mixed()))
+    assert bitwise_equal(again.encode(mixed()), columns.encode(mixed()))
 
 
 def test_rows_are_encoded_one_by_one() -> None:
@@ -91,7 +91,7 @@ def test_rows_are_encoded_one_by_one() -> None:
 def test_the_order_of_rows_does_not_matter_to_what_is_learned() -> None:
     frame = mixed()
     shuffled = frame.sample(frac=1.0, random_state=0)
-    assert same(
+    assert bitwise_equal(
         TableEncoder.fit(shuffled, ordinal_categories=ORDER).encode(frame),
         TableEncoder.fit(frame, ordinal_categories=ORDER).encode(frame),
     )

@@ -22,7 +22,7 @@ from softlook.tabular.preprocessing.rows import TableTensors
 from softlook.tabular.pretraining.linear_probe import contextual_cells, embed_cells
 from softlook.tabular.pretraining.pretext_tasks import MaskedCells, cells_differ, sample_corruption
 from softlook.weights.manifest import write_manifest
-from tests.tabular.estimators import ALL, CLASSIFIERS, small, spoil
+from tests.tabular.estimators import ALL, CLASSIFIERS, flip_bit, small
 
 
 def alike(rows: int = 300, seed: int = 0) -> pd.DataFrame:
@@ -281,7 +281,7 @@ def test_a_changed_setting_is_refused_after_a_night_on_disk_too(tmp_path: Path) 
 def test_a_byte_that_changed_overnight_is_noticed(file: str, tmp_path: Path) -> None:
     path = begun(epochs=1).save(tmp_path / "one") / file
     assert {one.suffix for one in path.parent.iterdir()} == {".json", ".safetensors"}, "nothing is pickled"
-    spoil(path)
+    flip_bit(path)
     with pytest.raises(WeightsError, match=f"{file} is not what was saved"):
         load(tmp_path / "one")
 
