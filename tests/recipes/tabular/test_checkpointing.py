@@ -1,4 +1,4 @@
-"""A table's learner in the folder of a run."""
+"""The training loop of a table run."""
 
 import pytest
 import torch
@@ -8,11 +8,11 @@ from softlook.tabular import Hyperparameters
 
 
 @pytest.mark.parametrize(
-    ("half", "has_units", "wanted"),
+    ("mixed_precision", "has_bf16", "expected"),
     [(True, True, "bfloat16"), (True, False, "float32"), (False, True, "float32")],
 )
-def test_the_precision_of_products_on_a_cpu_is_told_as_it_is(
-    half: bool, has_units: bool, wanted: str, monkeypatch: pytest.MonkeyPatch
+def test_the_training_dtype_on_a_cpu_is_the_one_that_is_used(
+    mixed_precision: bool, has_bf16: bool, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("softlook.recipes.tabular.checkpointing.cpu_has_units", lambda: has_units)
-    assert training_dtype(Hyperparameters(half=half), torch.device("cpu")) == wanted
+    monkeypatch.setattr("softlook.recipes.tabular.checkpointing.cpu_has_bf16", lambda: has_bf16)
+    assert training_dtype(Hyperparameters(mixed_precision=mixed_precision), torch.device("cpu")) == expected

@@ -1,4 +1,4 @@
-"""What a table's run says it is worth, and at which price."""
+"""The scores of a table run, and the time that they took."""
 
 import logging
 import signal
@@ -11,34 +11,34 @@ from softlook.train.events import Evaluated, Event
 from tests.recipes.small import tabular_config
 
 
-def test_ours_is_told_with_all_the_time_it_took_and_with_what_is_remembered(
+def test_the_model_is_compared_with_its_total_time_and_its_retrieval_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("softlook.tabular.training.retrieval.FEW_JUDGES", 20)
+    monkeypatch.setattr("softlook.tabular.training.retrieval.MIN_VALIDATION_ROWS", 20)
     caplog.set_level(logging.INFO, "softlook")
-    fitted = train_table(tabular_config(tmp_path, epochs=3, no_baseline=False))
-    assert fitted.estimator is not None and (memory := fitted.estimator.retrieval_) is not None
-    ours = fitted.scores["compared"][0]
-    assert ours["model"] == "softlook" and ours["seconds"] == fitted.finished.seconds
-    assert ours["seconds"] > fitted.estimator.history_[-1]["seconds"]  # remembering rows comes after the last epoch
-    said = f"192 rows are remembered; those nearest to a row make up {100 * memory.share:.0f} % of its answer."
-    assert said in caplog.text
+    result = train_table(tabular_config(tmp_path, epochs=3, no_baseline=False))
+    assert result.estimator is not None and (retrieval := result.estimator.retrieval_) is not None
+    own = result.scores["compared"][0]
+    assert own["model"] == "softlook" and own["seconds"] == result.finished.seconds
+    assert own["seconds"] > result.estimator.history_[-1]["seconds"]  # retrieval is prepared after the last epoch
+    contribution = f"contribute {100 * retrieval.mix:.0f} % of a prediction"
+    assert f"Retrieval: 192 training rows; the nearest ones {contribution}" in caplog.text
 
 
-def test_where_nothing_is_remembered_nothing_is_said_of_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_retrieval_none_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "softlook")
     train_table(tabular_config(tmp_path, epochs=1))
-    assert "On the 48 held-out rows" in caplog.text and "remembered" not in caplog.text
+    assert "Scores on 48 validation rows" in caplog.text and "Retrieval" not in caplog.text
 
 
-def test_who_asks_for_the_end_in_the_last_epoch_need_not_wait_for_other_models(tmp_path: Path) -> None:
-    settings = tabular_config(tmp_path, epochs=2)
+def test_a_signal_in_the_last_epoch_stops_before_the_scores_and_resuming_computes_them(tmp_path: Path) -> None:
+    config = tabular_config(tmp_path, epochs=2)
 
-    def impatient(event: Event) -> None:
+    def interrupt_at_the_end(event: Event) -> None:
         if isinstance(event, Evaluated) and event.step == 12:
             signal.raise_signal(signal.SIGINT)
 
-    stopped = train_table(settings, [impatient])
+    stopped = train_table(config, [interrupt_at_the_end])
     assert not stopped.finished.complete and stopped.finished.signal == "SIGINT" and not stopped.scores
-    again = train_table(settings)
-    assert again.finished.complete and again.finished.step == stopped.finished.step == 12 and again.scores
+    resumed = train_table(config)
+    assert resumed.finished.complete and resumed.finished.step == stopped.finished.step == 12 and resumed.scores

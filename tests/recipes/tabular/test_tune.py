@@ -1,4 +1,4 @@
-"""A search in a folder: it goes on, and leaves settings that a run takes."""
+"""A hyperparameter search can be resumed, and its best config is one that a run accepts."""
 
 import json
 import tomllib
@@ -17,76 +17,73 @@ from tests.recipes.small import people
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     people(tmp_path / "people.csv")
 
 
-def asked(**told: Any) -> TuneConfig:
+def tune_config(**more: Any) -> TuneConfig:
     small = TabularModelConfig(dim=8, depth=1, heads=2, n_members=1)
     short = TabularTrainingConfig(epochs=2, device="cpu", seed=3)
-    given = {"data": (Path("people.csv"),), "target": ("buys",), "ignore": ("id", "spent"), "trials": 2}
-    return TuneConfig(**({"model": small, "training": short} | given | told))  # pyright: ignore[reportArgumentType]
+    values = {"data": (Path("people.csv"),), "target": ("buys",), "ignore": ("id", "spent"), "trials": 2}
+    return TuneConfig(**({"model": small, "training": short} | values | more))  # pyright: ignore[reportArgumentType]
 
 
-def test_a_run_with_the_best_settings_is_the_best_trial() -> None:
-    found = tune(asked())
-    best = next(one for one in found.profile_table_step if one.is_best)
-    told = load_overrides(TabularConfig(no_baseline=True), config=found.best)
-    assert told.values["size.dim"] == 8 and told.values["optim.lr"] == best.settings["lr"]
-    run = train_table(told)
+def test_a_run_with_the_best_config_reproduces_the_best_trial() -> None:
+    result = tune(tune_config())
+    best = next(trial for trial in result.trials if trial.is_best)
+    overrides = load_overrides(TabularConfig(no_baseline=True), config=result.best)
+    assert overrides.values["model.dim"] == 8 and overrides.values["optim.lr"] == best.params["lr"]
+    run = train_table(overrides)
     assert run.estimator is not None and run.finished.complete
     losses = [epoch["val_loss"] for epoch in run.estimator.history_ if "val_loss" in epoch]
     assert min(losses) == best.loss
 
 
-def test_the_same_words_go_on_and_others_are_refused() -> None:
-    first = tune(asked())
-    heard: list[Any] = []
-    later = tune(asked(trials=3), heard.append)
-    assert len(later.profile_table_step) == 3 and [one.number for one in heard] == [2]
-    assert [one.settings for one in later.profile_table_step[:2]] == [one.settings for one in first.profile_table_step]
-    lines = [json.loads(line) for line in (later.folder / "trials.jsonl").read_text().splitlines()]
+def test_the_same_config_resumes_a_search_and_another_is_rejected() -> None:
+    first = tune(tune_config())
+    new_trials: list[Any] = []
+    resumed = tune(tune_config(trials=3), new_trials.append)
+    assert len(resumed.trials) == 3 and [trial.number for trial in new_trials] == [2]
+    assert [trial.params for trial in resumed.trials[:2]] == [trial.params for trial in first.trials]
+    lines = [json.loads(line) for line in (resumed.folder / "trials.jsonl").read_text().splitlines()]
     assert [line["number"] for line in lines] == [0, 1, 2] and sum(line["is_best"] for line in lines) == 1
-    assert lines[0]["settings"] == first.profile_table_step[0].settings
-    with pytest.raises(TrainingError, match=r"recipe: 'ours' then, 'paper' now"):
-        tune(asked(preset="paper", size=TabularModelConfig(dim=8, depth=1, heads=2)))
+    assert lines[0]["params"] == first.trials[0].params
+    with pytest.raises(TrainingError, match=r"estimator: was 'table', now 'ft'"):
+        tune(tune_config(estimator="ft", model=TabularModelConfig(dim=8, depth=1, heads=2)))
 
 
-def test_a_search_is_listed_and_the_run_after_it_has_the_name_of_its_data() -> None:
-    found = tune(asked())
-    best = next(one for one in found.profile_table_step if one.is_best)
+def test_a_search_is_listed_and_the_run_after_it_is_named_after_its_data() -> None:
+    result = tune(tune_config())
+    best = next(trial for trial in result.trials if trial.is_best)
     (listed,) = list_runs(Path("runs"))
     assert (listed.task, listed.step, listed.best) == ("tune", 2, best.loss) and "best.toml" in listed.state
-    assert run_dir_path("table", load_overrides(TabularConfig(), config=found.best)) == Path("runs/table-people")
-    named = tune(asked(data=(people(Path("train.csv")),)))
-    assert (
-        run_dir_path("table", load_overrides(TabularConfig(), config=named.best)).name
-        == f"table-{Path.cwd().name}-train"
-    )
+    assert run_dir_path("table", load_overrides(TabularConfig(), config=result.best)) == Path("runs/table-people")
+    generic = tune(tune_config(data=(people(Path("train.csv")),)))
+    name = run_dir_path("table", load_overrides(TabularConfig(), config=generic.best)).name
+    assert name == f"table-{Path.cwd().name}-train"
 
 
-def test_rows_for_a_test_are_not_looked_at() -> None:
-    found = tune(asked(test=(Path("not-there-yet.csv"),)))
-    content = tomllib.loads(found.best.read_text())
-    assert content["test"] == ["../../not-there-yet.csv"] and content["data"] == ["../../people.csv"]
-    assert not {"trials", "minutes", "run", "fresh"} & content.keys()
+def test_a_search_does_not_read_test_rows() -> None:
+    result = tune(tune_config(test=(Path("does-not-exist.csv"),)))
+    content = tomllib.loads(result.best.read_text())
+    assert content["test"] == ["../../does-not-exist.csv"] and content["data"] == ["../../people.csv"]
+    assert not {"trials", "max_minutes", "run_dir", "fresh", "loggers"} & content.keys()
 
 
-def test_numbers_can_be_searched_for_too() -> None:
-    found = tune(
-        asked(target=("spent",), ignore=("id", "buys"), estimator="tab", size=TabularModelConfig(dim=8, heads=2))
-    )
-    assert found.settings.keys() == {"size.depth", "size.dropout", "optim.lr", "optim.weight_decay"}
-    assert tomllib.loads(found.best.read_text())["answers"] == "numbers"
+def test_a_search_works_for_regression() -> None:
+    sizes = TabularModelConfig(dim=8, heads=2)
+    result = tune(tune_config(target=("spent",), ignore=("id", "buys"), estimator="tab", model=sizes))
+    assert result.params.keys() == {"model.depth", "model.dropout", "optim.lr", "optim.weight_decay"}
+    assert tomllib.loads(result.best.read_text())["problem"] == "regression"
 
 
-def test_what_cannot_be_read_is_said_before_anything_is_written() -> None:
-    with pytest.raises(ConfigError, match="which column is to be predicted"):
-        tune(asked(target=()))
+def test_a_config_error_is_raised_before_anything_is_written() -> None:
+    with pytest.raises(ConfigError, match="no target column is given"):
+        tune(tune_config(target=()))
     assert not Path("runs").exists()
 
 
-def test_settings_survive_as_toml() -> None:
+def test_a_config_survives_a_round_trip_through_toml() -> None:
     values = {"data": ['a "b"\\c\x7f\n.csv'], "model": {"dim": 8, "dropout": 1e-05}, "fresh": False}
     assert tomllib.loads(to_toml(values)) == values
