@@ -8,39 +8,39 @@ from torch import Tensor
 
 from softlook.decode import generate
 
-END = 0
+EOS = 0
 
 
 class RandomLogitsSession:
-    """Scores of the next word, a random row for each beginning of each sequence."""
+    """Random logits of the next token, one row for each prefix of each sequence."""
 
-    def __init__(self, vocab: int, longest: int, sequences: int = 1, seed: int = 0, sharpness: float = 2.0) -> None:
+    def __init__(self, vocab: int, max_length: int, sequences: int = 1, seed: int = 0, sharpness: float = 2.0) -> None:
         generator = torch.Generator().manual_seed(seed)
-        prefixes = [words for length in range(longest + 1) for words in product(range(vocab), repeat=length)]
+        every = [tokens for length in range(max_length + 1) for tokens in product(range(vocab), repeat=length)]
         self.rows = [
-            dict(zip(prefixes, sharpness * torch.randn(len(prefixes), vocab, generator=generator), strict=True))
+            dict(zip(every, sharpness * torch.randn(len(every), vocab, generator=generator), strict=True))
             for _ in range(sequences)
         ]
-        self.heard: list[tuple[int, tuple[int, ...]]] = [(number, ()) for number in range(sequences)]
+        self.prefixes: list[tuple[int, tuple[int, ...]]] = [(number, ()) for number in range(sequences)]
         self.calls = 0
         self.device, self.max_length = torch.device("cpu"), None
 
     def step(self, ids: Tensor, lengths: Tensor | None = None) -> Tensor:
         assert lengths is None
         self.calls += 1
-        if self.calls > 1:  # the first ids are a start that stands for no word
-            self.heard = [
-                (n, (*generated, word)) for (n, generated), (word,) in zip(self.heard, ids.tolist(), strict=True)
+        if self.calls > 1:  # the first ids are the start token, which belongs to no prefix
+            self.prefixes = [
+                (n, (*generated, token)) for (n, generated), (token,) in zip(self.prefixes, ids.tolist(), strict=True)
             ]
-        assert len(ids) == len(self.heard)
-        return torch.stack([self.rows[n][generated] for n, generated in self.heard])
+        assert len(ids) == len(self.prefixes)
+        return torch.stack([self.rows[n][generated] for n, generated in self.prefixes])
 
     def reorder(self, rows: Tensor) -> None:
-        self.heard = [self.heard[row] for row in rows.tolist()]
+        self.prefixes = [self.prefixes[row] for row in rows.tolist()]
 
-    def logprob(self, number: int, words: tuple[int, ...]) -> float:
-        """Of saying exactly these words, their end included where there is one."""
-        return sum(self.rows[number][words[:i]].log_softmax(-1)[word].item() for i, word in enumerate(words))
+    def logprob(self, number: int, tokens: tuple[int, ...]) -> float:
+        """Of exactly these tokens, including the end of sequence if they have one."""
+        return sum(self.rows[number][tokens[:i]].log_softmax(-1)[token].item() for i, token in enumerate(tokens))
 
 
 def greedy_ids(session: Any, prompts: Tensor, *, eos_ids: int, max_new_tokens: int) -> list[list[int]]:
@@ -54,8 +54,8 @@ def start_ids(sequences: int = 1) -> Tensor:
     return torch.zeros(sequences, 1, dtype=torch.long)
 
 
-def all_sequences(vocab: int, longest: int) -> list[tuple[int, ...]]:
-    """All that can be said: words up to an end, or `longest` words."""
-    others = [word for word in range(vocab) if word != END]
-    ended = [(*words, END) for length in range(longest) for words in product(others, repeat=length)]
-    return ended + list(product(others, repeat=longest))
+def all_sequences(vocab: int, max_length: int) -> list[tuple[int, ...]]:
+    """All possible outputs: tokens up to an end of sequence, or `max_length` tokens."""
+    others = [token for token in range(vocab) if token != EOS]
+    ended = [(*tokens, EOS) for length in range(max_length) for tokens in product(others, repeat=length)]
+    return ended + list(product(others, repeat=max_length))

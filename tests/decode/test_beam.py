@@ -13,7 +13,7 @@ from softlook.decode.beam.hypotheses import FinishedHypotheses, gnmt_penalty
 from softlook.decode.beam.trace import BeamStep
 from softlook.models import GPT, GPTConfig, Transformer, TransformerConfig
 from tests.decode.reference_beam import reference_beam_search
-from tests.decode.sessions import END, RandomLogitsSession, all_sequences, greedy_ids, start_ids
+from tests.decode.sessions import EOS, RandomLogitsSession, all_sequences, greedy_ids, start_ids
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4), st.integers(1, 4), st.sampled_from([0.0, 0.6, 1.0, 1.5]))
@@ -21,28 +21,28 @@ def test_wide_beam_search_equals_exhaustive_search(seed: int, vocab: int, max_le
     session = RandomLogitsSession(vocab, max_length, seed=seed)
     everything = all_sequences(vocab, max_length)
     found = beam_search(
-        session, start_ids(), eos_ids=END, max_new_tokens=max_length, num_beams=len(everything), length_penalty=penalty
+        session, start_ids(), eos_ids=EOS, max_new_tokens=max_length, num_beams=len(everything), length_penalty=penalty
     )[0]
 
-    def score(words: tuple[int, ...]) -> float:
-        return session.logprob(0, words) / len(words) ** penalty
+    def score(tokens: tuple[int, ...]) -> float:
+        return session.logprob(0, tokens) / len(tokens) ** penalty
 
     best = max(everything, key=score)
-    assert found[0].ids == [word for word in best if word != END]
+    assert found[0].ids == [token for token in best if token != EOS]
     assert found[0].score == pytest.approx(score(best), abs=1e-4)
     assert [hypothesis.score for hypothesis in found] == sorted((h.score for h in found), reverse=True)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4))
 def test_sequences_of_a_batch_are_independent(seed: int, beams: int) -> None:
-    together = beam_search(
-        RandomLogitsSession(4, 4, sequences=3, seed=seed), start_ids(3), eos_ids=END, max_new_tokens=4, num_beams=beams
+    batched = beam_search(
+        RandomLogitsSession(4, 4, sequences=3, seed=seed), start_ids(3), eos_ids=EOS, max_new_tokens=4, num_beams=beams
     )
     for number in range(3):
         alone = RandomLogitsSession(4, 4, sequences=3, seed=seed)
         alone.reorder(torch.tensor([number]))
-        found = beam_search(alone, start_ids(), eos_ids=END, max_new_tokens=4, num_beams=beams)[0]
-        assert [one.ids for one in found] == [one.ids for one in together[number]]
+        found = beam_search(alone, start_ids(), eos_ids=EOS, max_new_tokens=4, num_beams=beams)[0]
+        assert [one.ids for one in found] == [one.ids for one in batched[number]]
 
 
 @given(st.integers(0, 10_000))
@@ -50,21 +50,21 @@ def test_one_beam_equals_greedy_decoding(seed: int) -> None:
     one = beam_search(
         RandomLogitsSession(5, 4, seed=seed),
         start_ids(),
-        eos_ids=END,
+        eos_ids=EOS,
         max_new_tokens=4,
         num_beams=1,
         length_penalty=0.0,
     )[0][0].ids
-    assert one == greedy_ids(RandomLogitsSession(5, 4, seed=seed), start_ids(), eos_ids=END, max_new_tokens=4)[0]
+    assert one == greedy_ids(RandomLogitsSession(5, 4, seed=seed), start_ids(), eos_ids=EOS, max_new_tokens=4)[0]
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.5, 1.0, 2.0]), st.integers(1, 3))
 def test_early_exit_does_not_change_the_result(seed: int, penalty: float, beams: int) -> None:
     early, late = (RandomLogitsSession(4, 5, seed=seed) for _ in range(2))
-    found = beam_search(early, start_ids(), eos_ids=END, max_new_tokens=5, num_beams=beams, length_penalty=penalty)
+    found = beam_search(early, start_ids(), eos_ids=EOS, max_new_tokens=5, num_beams=beams, length_penalty=penalty)
     with mock.patch.object(FinishedHypotheses, "is_done", lambda self, best, length: False):
         assert (
-            beam_search(late, start_ids(), eos_ids=END, max_new_tokens=5, num_beams=beams, length_penalty=penalty)
+            beam_search(late, start_ids(), eos_ids=EOS, max_new_tokens=5, num_beams=beams, length_penalty=penalty)
             == found
         )
     assert early.calls <= late.calls == 5
@@ -72,8 +72,8 @@ def test_early_exit_does_not_change_the_result(seed: int, penalty: float, beams:
 
 def test_score_is_length_normalized_logprob() -> None:
     session = RandomLogitsSession(4, 4, seed=3)
-    for found in beam_search(session, start_ids(), eos_ids=END, max_new_tokens=4, num_beams=3, length_penalty=0.7)[0]:
-        generated = (*found.ids, END) if len(found.ids) < 4 else tuple(found.ids)
+    for found in beam_search(session, start_ids(), eos_ids=EOS, max_new_tokens=4, num_beams=3, length_penalty=0.7)[0]:
+        generated = (*found.ids, EOS) if len(found.ids) < 4 else tuple(found.ids)
         assert found.logprob == pytest.approx(session.logprob(0, generated), abs=1e-4)
         assert found.score == pytest.approx(found.logprob / len(generated) ** 0.7)
 
@@ -85,9 +85,9 @@ def test_cached_decoding_equals_uncached_decoding() -> None:
         parameter.data.add_(torch.randn_like(parameter) * 0.3)
     ids = torch.tensor([[3, 1, 4]])
     generated = greedy_ids(CausalLMSession(model), ids, eos_ids=0, max_new_tokens=6)[0]
-    for word in generated:
-        assert model(ids)[0, -1].argmax().item() == word
-        ids = torch.cat([ids, torch.tensor([[word]])], 1)
+    for token in generated:
+        assert model(ids)[0, -1].argmax().item() == token
+        ids = torch.cat([ids, torch.tensor([[token]])], 1)
 
 
 def test_source_padding_does_not_change_translations() -> None:
@@ -100,10 +100,10 @@ def test_source_padding_does_not_change_translations() -> None:
         torch.tensor([[True] * 4, [True, True, False, False]]),
     )
     begin = torch.full((2, 1), 1)
-    together = beam_search(Seq2SeqSession(model, source, source_mask), begin, eos_ids=2, max_new_tokens=6, num_beams=3)
+    batched = beam_search(Seq2SeqSession(model, source, source_mask), begin, eos_ids=2, max_new_tokens=6, num_beams=3)
     alone = beam_search(Seq2SeqSession(model, source[1:, :2]), begin[1:], eos_ids=2, max_new_tokens=6, num_beams=3)[0]
-    assert [one.ids for one in together[1]] == [one.ids for one in alone]
-    assert [one.score for one in together[1]] == pytest.approx([one.score for one in alone], abs=1e-4)
+    assert [one.ids for one in batched[1]] == [one.ids for one in alone]
+    assert [one.score for one in batched[1]] == pytest.approx([one.score for one in alone], abs=1e-4)
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.6, 1.5]), st.integers(1, 5))
@@ -113,7 +113,7 @@ def test_gnmt_length_penalty_formula(seed: int, exponent: float, max_length: int
     found = beam_search(
         session,
         start_ids(),
-        eos_ids=END,
+        eos_ids=EOS,
         max_new_tokens=max_length,
         num_beams=len(everything),
         length_penalty=gnmt_penalty(exponent),
@@ -125,20 +125,20 @@ def test_gnmt_length_penalty_formula(seed: int, exponent: float, max_length: int
 @given(
     seed=st.integers(0, 10_000),
     groups=st.integers(1, 3),
-    each=st.integers(1, 3),
+    group_size=st.integers(1, 3),
     diversity=st.sampled_from([0.0, 0.5, 3.0]),
     min_length=st.integers(0, 4),
     penalty=st.sampled_from([0.0, 1.0, -0.5]),
 )
 def test_groups_and_penalties_equal_reference_beam_search(
-    seed: int, groups: int, each: int, diversity: float, min_length: int, penalty: float
+    seed: int, groups: int, group_size: int, diversity: float, min_length: int, penalty: float
 ) -> None:
     found = beam_search(
-        RandomLogitsSession(5, 4, seed=seed), start_ids(), eos_ids=END, max_new_tokens=4, num_beams=groups * each,
+        RandomLogitsSession(5, 4, seed=seed), start_ids(), eos_ids=EOS, max_new_tokens=4, num_beams=groups * group_size,
         num_beam_groups=groups, diversity_penalty=diversity, min_new_tokens=min_length, length_penalty=penalty,
     )[0]  # fmt: skip
     expected = reference_beam_search(
-        RandomLogitsSession(5, 4, seed=seed), max_length=4, each=each, groups=groups, diversity=diversity,
+        RandomLogitsSession(5, 4, seed=seed), max_length=4, group_size=group_size, groups=groups, diversity=diversity,
         min_length=min_length, penalty=penalty,
     )  # fmt: skip
     assert [one.ids for one in found] == [ids for _, ids in expected]
@@ -148,7 +148,7 @@ def test_groups_and_penalties_equal_reference_beam_search(
 @given(st.integers(0, 10_000), st.integers(1, 3), st.sampled_from([0.0, 1.0]))
 def test_hypotheses_are_sorted_and_unique(seed: int, groups: int, diversity: float) -> None:
     for found in beam_search(
-        RandomLogitsSession(4, 4, sequences=2, seed=seed), start_ids(2), eos_ids=END, max_new_tokens=4,
+        RandomLogitsSession(4, 4, sequences=2, seed=seed), start_ids(2), eos_ids=EOS, max_new_tokens=4,
         num_beams=2 * groups, num_beam_groups=groups, diversity_penalty=diversity,
     ):  # fmt: skip
         assert found == sorted(found, reverse=True)
@@ -156,28 +156,28 @@ def test_hypotheses_are_sorted_and_unique(seed: int, groups: int, diversity: flo
 
 
 def test_large_diversity_penalty_separates_groups() -> None:
-    alike = beam_search(
-        RandomLogitsSession(6, 3, seed=2), start_ids(), eos_ids=END, max_new_tokens=3, num_beams=3, num_beam_groups=3
+    equal = beam_search(
+        RandomLogitsSession(6, 3, seed=2), start_ids(), eos_ids=EOS, max_new_tokens=3, num_beams=3, num_beam_groups=3
     )[0]
-    apart = beam_search(
+    diverse = beam_search(
         RandomLogitsSession(6, 3, seed=2),
         start_ids(),
-        eos_ids=END,
+        eos_ids=EOS,
         max_new_tokens=3,
         num_beams=3,
         num_beam_groups=3,
         diversity_penalty=50.0,
     )[0]
-    assert len(alike) == 1  # without it every group finds the same
-    assert len({tuple(one.ids[:1]) for one in apart}) == 3
+    assert len(equal) == 1  # without a penalty every group finds the same hypothesis
+    assert len({tuple(one.ids[:1]) for one in diverse}) == 3
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4))
 def test_hypotheses_have_logprobs_of_each_token(seed: int, beams: int) -> None:
     session = RandomLogitsSession(4, 4, seed=seed)
-    for found in beam_search(session, start_ids(), eos_ids=END, max_new_tokens=4, num_beams=beams)[0]:
-        words = (*found.ids, *([] if found.eos_id is None else [found.eos_id]))
-        expected = [session.logprob(0, words[: i + 1]) - session.logprob(0, words[:i]) for i in range(len(words))]
+    for found in beam_search(session, start_ids(), eos_ids=EOS, max_new_tokens=4, num_beams=beams)[0]:
+        tokens = (*found.ids, *([] if found.eos_id is None else [found.eos_id]))
+        expected = [session.logprob(0, tokens[: i + 1]) - session.logprob(0, tokens[:i]) for i in range(len(tokens))]
         assert found.logprobs == pytest.approx(expected, abs=1e-4)
         assert found.logprob == pytest.approx(sum(found.logprobs))
 
@@ -187,7 +187,7 @@ def test_logits_processors_apply_to_all_hypotheses(seed: int) -> None:
     found = beam_search(
         RandomLogitsSession(5, 4, seed=seed),
         start_ids(),
-        eos_ids=END,
+        eos_ids=EOS,
         max_new_tokens=4,
         num_beams=4,
         logits_processors=[bad_words([[2], [1, 1]])],
@@ -212,7 +212,7 @@ def test_trace_contains_every_candidate(seed: int, groups: int) -> None:
     found = beam_search(
         RandomLogitsSession(5, 4, sequences=2, seed=seed),
         start_ids(2),
-        eos_ids=END,
+        eos_ids=EOS,
         max_new_tokens=4,
         num_beams=4,
         num_beam_groups=groups,
@@ -224,12 +224,12 @@ def test_trace_contains_every_candidate(seed: int, groups: int) -> None:
         for step in (step for step in steps if step.sequence == number):
             new = {}
             for one in step.candidates:
-                words = [*generated[one.parent], one.token]
+                tokens = [*generated[one.parent], one.token]
                 assert (one.beam is not None) == (one.status == "kept")
                 if one.status == "kept":
-                    new[one.beam] = words
+                    new[one.beam] = tokens
                 elif one.status == "finished":
-                    finished.append([word for word in words if word != END])
+                    finished.append([token for token in tokens if token != EOS])
             generated = new
         assert all(one.ids in finished for one in found[number])
 
@@ -237,25 +237,25 @@ def test_trace_contains_every_candidate(seed: int, groups: int) -> None:
 def test_invalid_parameters_raise_errors() -> None:
     session = RandomLogitsSession(4, 4)
     with pytest.raises(ConfigError, match="num_beams must be a multiple of num_beam_groups, got 4 and 3"):
-        beam_search(session, start_ids(), eos_ids=END, max_new_tokens=4, num_beam_groups=3)
+        beam_search(session, start_ids(), eos_ids=EOS, max_new_tokens=4, num_beam_groups=3)
     with pytest.raises(ConfigError, match="max_new_tokens >= 1 and min_new_tokens <= max_new_tokens"):
-        beam_search(session, start_ids(), eos_ids=END, max_new_tokens=4, min_new_tokens=5)
+        beam_search(session, start_ids(), eos_ids=EOS, max_new_tokens=4, min_new_tokens=5)
     with pytest.raises(ConfigError, match="diversity_penalty and coverage_penalty must be >= 0"):
-        beam_search(session, start_ids(), eos_ids=END, max_new_tokens=4, num_beam_groups=2, diversity_penalty=-1.0)
+        beam_search(session, start_ids(), eos_ids=EOS, max_new_tokens=4, num_beam_groups=2, diversity_penalty=-1.0)
     with pytest.raises(ConfigError, match="> 0 for every length"):
-        beam_search(session, start_ids(), eos_ids=END, max_new_tokens=4, length_penalty=lambda length: length - 2.0)
+        beam_search(session, start_ids(), eos_ids=EOS, max_new_tokens=4, length_penalty=lambda length: length - 2.0)
     with pytest.raises(ConfigError, match="has no cross-attention to record"):
-        beam_search(session, start_ids(), eos_ids=END, max_new_tokens=4, return_alignment=True)
+        beam_search(session, start_ids(), eos_ids=EOS, max_new_tokens=4, return_alignment=True)
     with pytest.raises(ConfigError, match="every prompt must have at least one id"):
-        beam_search(session, [[]], eos_ids=END, max_new_tokens=4)
+        beam_search(session, [[]], eos_ids=EOS, max_new_tokens=4)
 
 
 def test_nan_logits_raise_an_error() -> None:
     session = RandomLogitsSession(4, 4)
     session.rows[0][()] = torch.full((4,), torch.nan)
     with pytest.raises(WeightsError, match="NaN or infinite in row 0"):
-        beam_search(session, start_ids(), eos_ids=END, max_new_tokens=4)
+        beam_search(session, start_ids(), eos_ids=EOS, max_new_tokens=4)
 
 
 def test_empty_batch() -> None:
-    assert beam_search(RandomLogitsSession(4, 4, sequences=1), start_ids(0), eos_ids=END, max_new_tokens=4) == []
+    assert beam_search(RandomLogitsSession(4, 4, sequences=1), start_ids(0), eos_ids=EOS, max_new_tokens=4) == []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from softlook.base.errors import ConfigError
 from softlook.decode import bad_words, beam_search
 from softlook.decode.beam.constraints import PhraseConstraint, allocate_beams, matched_prefix
-from tests.decode.sessions import END, RandomLogitsSession, all_sequences, start_ids
+from tests.decode.sessions import EOS, RandomLogitsSession, all_sequences, start_ids
 
 WORDS = st.lists(st.integers(1, 3), min_size=1, max_size=2)
 
@@ -23,7 +23,7 @@ def test_all_hypotheses_contain_the_forced_phrases(seed: int, phrases: list[list
     found = beam_search(
         RandomLogitsSession(4, 4, seed=seed),
         start_ids(),
-        eos_ids=END,
+        eos_ids=EOS,
         max_new_tokens=4,
         num_beams=beams,
         force_words=[phrases],
@@ -38,60 +38,60 @@ def test_all_hypotheses_contain_the_forced_phrases(seed: int, phrases: list[list
 @given(st.integers(0, 10_000), st.lists(WORDS, max_size=2), st.sampled_from([0.0, 1.0]))
 def test_wide_constrained_search_equals_exhaustive_search(seed: int, phrases: list[list[int]], penalty: float) -> None:
     session = RandomLogitsSession(4, 4, seed=seed)
-    able = [words for words in all_sequences(4, 4) if all(contains(words, phrase) for phrase in phrases)]
+    valid = [words for words in all_sequences(4, 4) if all(contains(words, phrase) for phrase in phrases)]
     found = beam_search(
         session,
         start_ids(),
-        eos_ids=END,
+        eos_ids=EOS,
         max_new_tokens=4,
         num_beams=400,
         length_penalty=penalty,
         force_words=[phrases],
     )[0]
-    scores = sorted((session.logprob(0, w) / len(w) ** penalty for w in able), reverse=True)
+    scores = sorted((session.logprob(0, w) / len(w) ** penalty for w in valid), reverse=True)
     assert [one.score for one in found] == pytest.approx(scores, abs=1e-4)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4))
 def test_empty_constraints_equal_plain_beam_search(seed: int, beams: int) -> None:
     plain = beam_search(
-        RandomLogitsSession(4, 4, seed=seed), start_ids(), eos_ids=END, max_new_tokens=4, num_beams=beams
+        RandomLogitsSession(4, 4, seed=seed), start_ids(), eos_ids=EOS, max_new_tokens=4, num_beams=beams
     )
-    led = beam_search(
+    constrained = beam_search(
         RandomLogitsSession(4, 4, seed=seed),
         start_ids(),
-        eos_ids=END,
+        eos_ids=EOS,
         max_new_tokens=4,
         num_beams=beams,
         force_words=[[]],
     )
-    assert [one.ids for one in led[0]] == [one.ids for one in plain[0]]
-    assert [one.score for one in led[0]] == pytest.approx([one.score for one in plain[0]], abs=1e-5)
+    assert [one.ids for one in constrained[0]] == [one.ids for one in plain[0]]
+    assert [one.score for one in constrained[0]] == pytest.approx([one.score for one in plain[0]], abs=1e-5)
 
 
 @given(st.integers(0, 10_000))
 def test_each_sequence_has_its_own_phrases(seed: int) -> None:
     phrases = [[[1, 2]], [], [[3]]]
-    together = beam_search(
+    batched = beam_search(
         RandomLogitsSession(4, 4, sequences=3, seed=seed),
         start_ids(3),
-        eos_ids=END,
+        eos_ids=EOS,
         max_new_tokens=4,
         num_beams=3,
         force_words=phrases,
     )
     for number, own in enumerate(phrases):
         alone = RandomLogitsSession(4, 4, sequences=3, seed=seed)
-        alone.heard = [(number, ())]
-        found = beam_search(alone, start_ids(), eos_ids=END, max_new_tokens=4, num_beams=3, force_words=[own])[0]
-        assert [one.ids for one in found] == [one.ids for one in together[number]]
+        alone.prefixes = [(number, ())]
+        found = beam_search(alone, start_ids(), eos_ids=EOS, max_new_tokens=4, num_beams=3, force_words=[own])[0]
+        assert [one.ids for one in found] == [one.ids for one in batched[number]]
 
 
 def test_masked_phrases_yield_no_hypotheses() -> None:
     assert beam_search(
         RandomLogitsSession(4, 4),
         start_ids(),
-        eos_ids=END,
+        eos_ids=EOS,
         max_new_tokens=4,
         logits_processors=[bad_words([[2]])],
         force_words=[[[2]]],
@@ -101,7 +101,7 @@ def test_masked_phrases_yield_no_hypotheses() -> None:
 def test_num_missing_counts_partial_matches() -> None:
     phrases = PhraseConstraint([[1, 1, 2], [3], [3]])
     assert phrases.num_missing([]) == 4
-    assert phrases.num_missing([1, 1, 1]) == 2  # the last two go on
+    assert phrases.num_missing([1, 1, 1]) == 2  # the last two are a partial match
     assert phrases.next_tokens([1, 1]) == {1, 2, 3}
     assert phrases.num_missing([1, 1, 2, 3]) == 0
     assert matched_prefix([1, 2], [1, 2]) == 0
@@ -118,7 +118,7 @@ def test_impossible_phrases_raise_errors() -> None:
         beam_search(
             RandomLogitsSession(4, 4),
             start_ids(),
-            eos_ids=END,
+            eos_ids=EOS,
             max_new_tokens=2,
             force_words=phrases,
             num_beam_groups=groups,
@@ -127,7 +127,7 @@ def test_impossible_phrases_raise_errors() -> None:
     with pytest.raises(ConfigError, match="need 3 tokens, but max_new_tokens is 2"):
         search([[[1, 2, 3]]])
     with pytest.raises(ConfigError, match="must not contain an end-of-sequence token"):
-        search([[[1, END]]])
+        search([[[1, EOS]]])
     with pytest.raises(ConfigError, match="at least one token"):
         search([[[]]])
     with pytest.raises(ConfigError, match="for each of 1 prompts, got 2"):

@@ -11,7 +11,7 @@ from softlook.base.errors import ConfigError
 from softlook.blocks import KVCache
 from softlook.decode import CausalLMSession, Seq2SeqSession, beam_search
 from softlook.decode.cpu import Int8Linear, PrepackedLinear, prepack_for_cpu, quantize_dynamic_int8
-from tests.decode.test_beam_session import PRESENT, SOURCE, decoders, translators
+from tests.decode.test_beam_session import SOURCE, SOURCE_MASK, decoders, translators
 
 TARGET = torch.tensor([[1, 4, 8], [1, 3, 3], [1, 6, 2]])
 
@@ -21,15 +21,17 @@ TARGET = torch.tensor([[1, 4, 8], [1, 3, 3], [1, 6, 2]])
 def test_prepacked_translator_equals_the_model(name: str) -> None:
     model = translators()[name]
     copy = prepack_for_cpu(model)
-    assert_close(copy(SOURCE, TARGET, source_padding_mask=PRESENT), model(SOURCE, TARGET, source_padding_mask=PRESENT))
+    assert_close(
+        copy(SOURCE, TARGET, source_padding_mask=SOURCE_MASK), model(SOURCE, TARGET, source_padding_mask=SOURCE_MASK)
+    )
 
 
 @pytest.mark.parametrize("name", ["GPT", "Llama", "windowed"])
 @torch.no_grad()
 def test_prepacked_decoder_equals_the_model_with_a_cache(name: str) -> None:
-    model, memory = decoders()[name], KVCache()
+    model, cache = decoders()[name], KVCache()
     copy = prepack_for_cpu(model)
-    steps = [copy(TARGET[:, t : t + 1], cache=memory) for t in range(3)]
+    steps = [copy(TARGET[:, t : t + 1], cache=cache) for t in range(3)]
     assert_close(torch.cat(steps, 1), model(TARGET))
 
 
@@ -37,12 +39,12 @@ def test_prepacked_decoder_equals_the_model_with_a_cache(name: str) -> None:
 def test_the_model_is_not_changed() -> None:
     model = translators()["post"]
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    kinds = [type(part) for part in model.modules()]
+    types = [type(part) for part in model.modules()]
     copy = quantize_dynamic_int8(model)
-    assert [type(part) for part in model.modules()] == kinds
+    assert [type(part) for part in model.modules()] == types
     for name, tensor in model.state_dict().items():
         assert tensor.equal(before[name])
-    assert isinstance(copy.get_submodule("head"), Int8Linear)
+    assert isinstance(copy.get_submodule("lm_head"), Int8Linear)
     assert not any(type(part) is nn.Linear for part in copy.modules())
 
 
@@ -69,9 +71,9 @@ def test_int8_linear_error_is_bounded_by_the_quantization_step(engine: str) -> N
     weight, bias, x = torch.randn(96, 64), torch.randn(96), torch.randn(5, 64)
     got = Int8Linear(weight, bias, engine)(x)  # pyright: ignore[reportArgumentType]
     assert torch.backends.quantized.engine == before
-    step = (x.max() - x.min().clamp(max=0)) / 127  # twice that of full bytes: some processors have one bit less
-    most = (x.abs() @ (weight.abs().amax(1, keepdim=True) / 254).expand(-1, 64).T) + step * weight.abs().sum(1)
-    assert ((got - (x @ weight.T + bias)).abs() <= most).all()
+    step = (x.max() - x.min().clamp(max=0)) / 127  # twice the step of 8 bits: some processors use only 7
+    bound = (x.abs() @ (weight.abs().amax(1, keepdim=True) / 254).expand(-1, 64).T) + step * weight.abs().sum(1)
+    assert ((got - (x @ weight.T + bias)).abs() <= bound).all()
 
 
 @torch.no_grad()
@@ -106,19 +108,19 @@ def test_int8_beam_search_equals_float32() -> None:
 def test_model_trains_after_its_copy_was_used() -> None:
     model = translators()["post"]
     beam_search(
-        Seq2SeqSession(prepack_for_cpu(model), SOURCE, PRESENT), [[1]] * 3, eos_ids=2, max_new_tokens=4, num_beams=2
+        Seq2SeqSession(prepack_for_cpu(model), SOURCE, SOURCE_MASK), [[1]] * 3, eos_ids=2, max_new_tokens=4, num_beams=2
     )
-    model.train()(SOURCE, TARGET, source_padding_mask=PRESENT).sum().backward()
-    assert model.get_parameter("head.weight").grad is not None
+    model.train()(SOURCE, TARGET, source_padding_mask=SOURCE_MASK).sum().backward()
+    assert model.get_parameter("lm_head.weight").grad is not None
 
 
 def test_large_batch_translations_equal_single_ones() -> None:
     model = prepack_for_cpu(translators()["pre"])
     source = torch.randint(3, 9, (20, 4), generator=torch.Generator().manual_seed(0))
-    together = beam_search(Seq2SeqSession(model, source), [[1]] * 20, eos_ids=2, max_new_tokens=6, num_beams=3)
-    for row, found in zip(source, together, strict=True):
-        alone = beam_search(Seq2SeqSession(model, row[None]), [[1]], eos_ids=2, max_new_tokens=6, num_beams=3)[0]
-        assert [one.ids for one in found] == [one.ids for one in alone]
+    batched = beam_search(Seq2SeqSession(model, source), [[1]] * 20, eos_ids=2, max_new_tokens=6, num_beams=3)
+    for row, found in zip(source, batched, strict=True):
+        single = beam_search(Seq2SeqSession(model, row[None]), [[1]], eos_ids=2, max_new_tokens=6, num_beams=3)[0]
+        assert [one.ids for one in found] == [one.ids for one in single]
 
 
 def test_unsupported_models_raise_errors() -> None:

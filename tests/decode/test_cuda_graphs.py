@@ -19,9 +19,9 @@ from softlook.decode import (
     beam_search,
     explain,
     generate,
+    repetition_penalty,
     stream,
 )
-from softlook.decode import repetition_penalty as repetition
 from softlook.decode.cuda_graphs.cache import graph_cache_for
 from softlook.decode.cuda_graphs.session import COLUMN_MULTIPLE, CudaGraphSession, model_unsupported_reason
 from softlook.tokens import TextTokenizer, train_tokenizer
@@ -32,35 +32,35 @@ SUPPORTED = [tiny for tiny in TINY.values() if tiny.name in ("GPT", "GPT untied"
 SUPPORTED += [TINY["Transformer pre-norm"]]
 PROMPTS = [[3, 1, 4], [1], [5, 9, 2, 6, 5], [3, 5, 8, 9]]
 SOURCES = [[2, 7, 1, 8], [2], [8, 1, 8, 2, 8, 4], [5, 9]]
-SELECTORS: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "greedy": {},
-    "told": {"num_logprobs": 3},
+    "logprobs": {"num_logprobs": 3},
     "sampled": {"sampler": Multinomial(temperature=1.5, top_p=0.95, seed=3)},
-    "ruled": {"logits_processors": [repetition(1.3)]},
+    "processors": {"logits_processors": [repetition_penalty(1.3)]},
 }
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 
 
 @pytest.fixture
 def captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """A machine on which all steps are captured that can be, graph or not."""
+    """Use the step of the CUDA graphs for every supported model, without a graph where there is no GPU."""
     for module in (STREAM, BEAM):
-        monkeypatch.setattr(module, "graph_unsupported_reason", lambda speaker: model_unsupported_reason(speaker))
+        monkeypatch.setattr(module, "graph_unsupported_reason", lambda session: model_unsupported_reason(session))
         monkeypatch.setattr(module, "MIN_TOKENS_TO_CAPTURE", 1)
     yield monkeypatch
 
 
 def without_graphs(captures: pytest.MonkeyPatch) -> None:
-    """From now on nothing is captured."""
+    """Decode eagerly from now on."""
     for module in (STREAM, BEAM):
-        captures.setattr(module, "graph_unsupported_reason", lambda speaker: "not now")
+        captures.setattr(module, "graph_unsupported_reason", lambda session: "disabled")
 
 
-def asked(tiny: Tiny) -> dict[str, Any]:
+def sources_of(tiny: Tiny) -> dict[str, Any]:
     return {} if tiny.mode == "decoder-only" else {"sources": SOURCES}
 
 
-def speaker(tiny: Tiny, model: nn.Module, device: str = "cpu") -> CausalLMSession | Seq2SeqSession:
+def create_session(tiny: Tiny, model: nn.Module, device: str = "cpu") -> CausalLMSession | Seq2SeqSession:
     if tiny.mode == "decoder-only":
         return CausalLMSession(model)
     source_mask = torch.arange(6) < torch.tensor([6, 4, 1, 3])[:, None]
@@ -68,13 +68,16 @@ def speaker(tiny: Tiny, model: nn.Module, device: str = "cpu") -> CausalLMSessio
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("end", [(), (0, 7)], ids=["to the limit", "with ends"])
-@pytest.mark.parametrize("way", SELECTORS)
+@pytest.mark.parametrize("eos_ids", [(), (0, 7)], ids=["without eos", "with eos"])
+@pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("tiny", SUPPORTED, ids=str)
 def test_graph_generation_equals_eager(
-    tiny: Tiny, way: str, end: tuple[int, ...], device: str, captures: pytest.MonkeyPatch
+    tiny: Tiny, options: str, eos_ids: tuple[int, ...], device: str, captures: pytest.MonkeyPatch
 ) -> None:
-    model, common = tiny.build().to(device), {**asked(tiny), **SELECTORS[way], "eos_ids": end, "max_new_tokens": 9}
+    model, common = (
+        tiny.build().to(device),
+        {**sources_of(tiny), **OPTIONS[options], "eos_ids": eos_ids, "max_new_tokens": 9},
+    )
     fast = generate(model, PROMPTS, **common)
     without_graphs(captures)
     for output, expected in zip(fast, generate(model, PROMPTS, **common), strict=True):
@@ -87,7 +90,7 @@ def test_graph_generation_equals_eager(
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
-    "how",
+    "params",
     [
         {},
         {"num_beams": 1},
@@ -95,19 +98,21 @@ def test_graph_generation_equals_eager(
         {"num_beams": 5, "length_penalty": 2.0},
         {"eos_ids": (0, 7)},
     ],
-    ids=["as ever", "one", "at least", "long", "two ends"],
+    ids=["default", "one beam", "min_new_tokens", "five beams", "two eos ids"],
 )
 @pytest.mark.parametrize("tiny", SUPPORTED, ids=str)
 def test_graph_beam_search_equals_eager(
-    tiny: Tiny, how: dict[str, Any], device: str, captures: pytest.MonkeyPatch
+    tiny: Tiny, params: dict[str, Any], device: str, captures: pytest.MonkeyPatch
 ) -> None:
-    model, how = tiny.build().to(device), {"eos_ids": 0, "max_new_tokens": 10, "num_beams": 4, **how}
-    fast = beam_search(speaker(tiny, model, device), PROMPTS, **how)
+    model, params = tiny.build().to(device), {"eos_ids": 0, "max_new_tokens": 10, "num_beams": 4, **params}
+    fast = beam_search(create_session(tiny, model, device), PROMPTS, **params)
     without_graphs(captures)
-    for several, expected in zip(fast, beam_search(speaker(tiny, model, device), PROMPTS, **how), strict=True):
-        assert [(one.ids, one.eos_id) for one in several] == [(one.ids, one.eos_id) for one in expected]
-        assert [one.score for one in several] == pytest.approx([one.score for one in expected], abs=1e-4)
-        for one, other in zip(several, expected, strict=True):
+    for hypotheses, expected in zip(
+        fast, beam_search(create_session(tiny, model, device), PROMPTS, **params), strict=True
+    ):
+        assert [(one.ids, one.eos_id) for one in hypotheses] == [(one.ids, one.eos_id) for one in expected]
+        assert [one.score for one in hypotheses] == pytest.approx([one.score for one in expected], abs=1e-4)
+        for one, other in zip(hypotheses, expected, strict=True):
             assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
 
 
@@ -127,7 +132,7 @@ def test_full_buffers_grow(device: str) -> None:
 def test_reordered_rows_continue_correctly(device: str) -> None:
     model, rows = TINY["Transformer"].build().to(device), torch.tensor([2, 0, 0], device=device)
     tiny, ids = TINY["Transformer"], torch.tensor([[1], [2], [3], [4]], device=device)
-    plain, fast = speaker(tiny, model, device), CudaGraphSession(speaker(tiny, model, device))
+    plain, fast = create_session(tiny, model, device), CudaGraphSession(create_session(tiny, model, device))
     with torch.no_grad():
         for one in (plain, fast):
             one.step(ids)
@@ -139,11 +144,11 @@ def test_reordered_rows_continue_correctly(device: str) -> None:
 def test_stop_strings_end_asynchronous_decoding(captures: pytest.MonkeyPatch) -> None:
     tokenizer, model = TextTokenizer(train_tokenizer(["abcdefg"], model_type="characters")), TINY["GPT"].build()
     fast, expected = [], []
-    for kept in (fast, expected):
-        kept += generate(model, PROMPTS, max_new_tokens=10, stop_strings=StopStrings(tokenizer, ("c", "ab")))
+    for outputs in (fast, expected):
+        outputs += generate(model, PROMPTS, max_new_tokens=10, stop_strings=StopStrings(tokenizer, ("c", "ab")))
         without_graphs(captures)
-    assert [(output.ids, output.reason, output.text) for output in fast] == [
-        (output.ids, output.reason, output.text) for output in expected
+    assert [(output.ids, output.finish_reason, output.text) for output in fast] == [
+        (output.ids, output.finish_reason, output.text) for output in expected
     ]
 
 
@@ -189,7 +194,7 @@ def test_several_tokens_per_step_raise_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("speaker", "reason"),
+    ("session", "reason"),
     [
         (lambda: CausalLMSession(TINY["Llama through windows"].build()), "sliding-window attention"),
         (lambda: CausalLMSession(TINY["GPT"].build(), KVCache(QuantizedCache)), "KV cache is of another type"),
@@ -199,15 +204,15 @@ def test_several_tokens_per_step_raise_an_error() -> None:
             "conditioned on a class label",
         ),
     ],
-    ids=["window", "memory", "double", "label"],
+    ids=["window", "cache", "float64", "class label"],
 )
-def test_unsupported_sessions_have_a_reason(speaker: Any, reason: str) -> None:
-    assert reason in str(model_unsupported_reason(speaker()))
+def test_unsupported_sessions_have_a_reason(session: Any, reason: str) -> None:
+    assert reason in str(model_unsupported_reason(session()))
 
 
 def test_hooks_are_unsupported() -> None:
     model = TINY["GPT"].build()
-    handle = model.blocks[0].register_forward_hook(lambda *seen: None)
+    handle = model.blocks[0].register_forward_hook(lambda *_: None)
     assert "blocks.0 has hooks" in str(model_unsupported_reason(CausalLMSession(model)))
     handle.remove()
     assert model_unsupported_reason(CausalLMSession(model)) is None
@@ -220,23 +225,27 @@ def test_explain_on_a_cpu() -> None:
 @pytest.mark.cuda
 def test_explain_on_a_gpu() -> None:
     model = TINY["GPT"].build().cuda()
-    assert explain(model).startswith("captured: ")
-    assert explain(model, logits_processors=[repetition(1.3)]).startswith("captured, but chosen by Python: ")
-    assert explain(TINY["T5"].build().cuda(), has_source=True).startswith("word by word: a T5 is neither")
+    assert explain(model).startswith("CUDA graph per step, tokens selected on the device")
+    assert explain(model, logits_processors=[repetition_penalty(1.3)]).startswith(
+        "CUDA graph per step, tokens selected in Python: "
+    )
+    assert explain(TINY["T5"].build().cuda(), has_source=True).startswith(
+        "eager: T5 is not a GPT, Llama or Transformer"
+    )
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("rows", [1, 3, 40], ids=lambda rows: f"{rows} rows")
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("tiny", SUPPORTED, ids=str)
-def test_triton_ops_equal_torch_ops(tiny: Tiny, kind: torch.dtype, rows: int) -> None:
-    model, ids = tiny.build().to("cuda", kind), torch.randint(0, VOCAB, (rows, 5)).cuda()
+def test_triton_ops_equal_torch_ops(tiny: Tiny, dtype: torch.dtype, rows: int) -> None:
+    model, ids = tiny.build().to("cuda", dtype), torch.randint(0, VOCAB, (rows, 5)).cuda()
     source = torch.randint(0, VOCAB, (rows, 4)).cuda()
-    made = []
+    logits = []
     for make in (lambda one: one, CudaGraphSession):
         inner = CausalLMSession(model) if tiny.mode == "decoder-only" else Seq2SeqSession(model, source)
         with torch.no_grad():
             one = make(inner)
-            made.append(torch.stack([one.step(ids[:, at : at + 1]).clone() for at in range(5)]))
-    off, share = (1e-4, 1e-4) if kind == torch.float32 else (0.2, 0.05)
-    torch.testing.assert_close(made[1], made[0], atol=off, rtol=share)
+            logits.append(torch.stack([one.step(ids[:, t : t + 1]).clone() for t in range(5)]))
+    atol, rtol = (1e-4, 1e-4) if dtype == torch.float32 else (0.2, 0.05)
+    torch.testing.assert_close(logits[1], logits[0], atol=atol, rtol=rtol)

@@ -32,8 +32,8 @@ NAMES = ["Transformer", "GPT"]
 
 @pytest.fixture
 def captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """A machine on which all searches are captured, graph or not, and whoever is over leaves early."""
-    monkeypatch.setattr(BEAM, "graph_unsupported_reason", lambda speaker: model_unsupported_reason(speaker))
+    """Use the graph implementation for logits_per_step search, and shrink the batch as soon as a sequence is done."""
+    monkeypatch.setattr(BEAM, "graph_unsupported_reason", lambda session: model_unsupported_reason(session))
     monkeypatch.setattr(BEAM, "MIN_TOKENS_TO_CAPTURE", 1)
     monkeypatch.setattr(captured_beams, "MIN_ROWS_TO_SHRINK", 0)
     monkeypatch.setattr(captured_beams, "MIN_STEPS_TO_CAPTURE", 0)
@@ -41,21 +41,21 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     yield monkeypatch
 
 
-def run_search(model: Any, rows: int, seed: int, **how: Any) -> list[Any]:
-    """So many searches of the same kind, about other things with every seed."""
-    dice = torch.Generator().manual_seed(seed)
+def run_search(model: Any, rows: int, seed: int, **params: Any) -> list[Any]:
+    """Beam searches of one dtype, with prompts or sources that depend on the seed."""
+    generator = torch.Generator().manual_seed(seed)
     device = next(model.parameters()).device
     if type(model).__name__ == "GPT":
-        speaker, words = CausalLMSession(model), torch.randint(1, VOCAB, (rows, 2 + seed % 2), generator=dice)
+        session, ids = CausalLMSession(model), torch.randint(1, VOCAB, (rows, 2 + seed % 2), generator=generator)
     else:
-        lengths = torch.randint(1, 7, (rows,), generator=dice)
-        source = torch.randint(1, VOCAB, (rows, int(lengths.max())), generator=dice)
+        lengths = torch.randint(1, 7, (rows,), generator=generator)
+        source = torch.randint(1, VOCAB, (rows, int(lengths.max())), generator=generator)
         source_mask = torch.arange(source.shape[1]) < lengths[:, None]
-        speaker, words = Seq2SeqSession(model, source.to(device), source_mask.to(device)), torch.full((rows, 1), 1)
-    return beam_search(speaker, words.to(device), **{"eos_ids": (0, 3), "max_new_tokens": 10, "num_beams": 3, **how})
+        session, ids = Seq2SeqSession(model, source.to(device), source_mask.to(device)), torch.full((rows, 1), 1)
+    return beam_search(session, ids.to(device), **{"eos_ids": (0, 3), "max_new_tokens": 10, "num_beams": 3, **params})
 
 
-def same(found: list[Any], expected: list[Any]) -> None:
+def assert_same(found: list[Any], expected: list[Any]) -> None:
     for several, others in zip(found, expected, strict=True):
         assert [(one.ids, one.eos_id) for one in several] == [(one.ids, one.eos_id) for one in others]
         assert [one.score for one in several] == pytest.approx([one.score for one in others], abs=1e-4)
@@ -68,31 +68,31 @@ def same(found: list[Any], expected: list[Any]) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_reused_workspaces_do_not_affect_results(name: str, device: str, captures: pytest.MonkeyPatch) -> None:
     model = TINY[name].build().to(device)
-    asked: list[dict[str, Any]] = [
+    searches: list[dict[str, Any]] = [
         {"rows": 7, "seed": 1},
         {"rows": 4, "seed": 2, "length_penalty": 0.0},
         {"rows": 7, "seed": 3, "min_new_tokens": 3, "max_new_tokens": 9},
         {"rows": 5, "seed": 5, "eos_ids": (5, 1)},
         {"rows": 7, "seed": 1},
     ]
-    found = [run_search(model, **one) for one in asked]
+    found = [run_search(model, **one) for one in searches]
     assert len(graph_cache_for(model).workspaces) == 1
-    captures.setattr(BEAM, "graph_unsupported_reason", lambda speaker: "not now")
-    for one, several in zip(asked, found, strict=True):
-        same(several, run_search(model, **one))
+    captures.setattr(BEAM, "graph_unsupported_reason", lambda session: "disabled")
+    for one, several in zip(searches, found, strict=True):
+        assert_same(several, run_search(model, **one))
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("name", "end"), [("Transformer", (0, 3)), ("GPT", (8,))], ids=NAMES)
+@pytest.mark.parametrize(("name", "eos_ids"), [("Transformer", (0, 3)), ("GPT", (8,))], ids=NAMES)
 def test_shrinking_the_batch_keeps_results(
-    name: str, end: tuple[int, ...], device: str, captures: pytest.MonkeyPatch
+    name: str, eos_ids: tuple[int, ...], device: str, captures: pytest.MonkeyPatch
 ) -> None:
     model = TINY[name].build().to(device)
-    how: dict[str, Any] = {"eos_ids": end, "max_new_tokens": 14, "length_penalty": 0.5, "num_beams": 2}
-    found = run_search(model, 40, 4, **how)
-    assert len(graph_cache_for(model).workspaces[0].graphs) > 1, "nobody left"
-    captures.setattr(BEAM, "graph_unsupported_reason", lambda speaker: "not now")
-    same(found, run_search(model, 40, 4, **how))
+    params: dict[str, Any] = {"eos_ids": eos_ids, "max_new_tokens": 14, "length_penalty": 0.5, "num_beams": 2}
+    found = run_search(model, 40, 4, **params)
+    assert len(graph_cache_for(model).workspaces[0].graphs) > 1, "the batch did not shrink"
+    captures.setattr(BEAM, "graph_unsupported_reason", lambda session: "disabled")
+    assert_same(found, run_search(model, 40, 4, **params))
 
 
 def test_search_beyond_the_context_is_not_captured(captures: pytest.MonkeyPatch) -> None:
@@ -124,10 +124,10 @@ def test_graphs_are_captured_once(captures: pytest.MonkeyPatch) -> None:
 def test_cached_workspaces_do_not_keep_the_model_alive(captures: pytest.MonkeyPatch) -> None:
     model = TINY["Transformer"].build()
     run_search(model, 3, 1)
-    gone = weakref.ref(model)
+    reference = weakref.ref(model)
     del model
     gc.collect()
-    assert gone() is None
+    assert reference() is None
 
 
 def test_workspaces_of_inference_mode_are_reusable(
@@ -136,7 +136,7 @@ def test_workspaces_of_inference_mode_are_reusable(
     model = TINY["Transformer"].build()
     with torch.inference_mode():
         found = run_search(model, 3, 1)
-    same(found, run_search(model, 3, 1))
+    assert_same(found, run_search(model, 3, 1))
 
 
 def test_least_recently_used_workspaces_are_freed(captures: pytest.MonkeyPatch) -> None:
@@ -145,8 +145,8 @@ def test_least_recently_used_workspaces_are_freed(captures: pytest.MonkeyPatch) 
     captures.setattr(CACHE, "MAX_STATE_BYTES", 3 * graph_cache_for(model).workspaces[0].bytes)
     run_search(model, 4, 1, num_beams=2)
     run_search(model, 4, 1, num_beams=1)
-    ways = [workspace.size.num_beams for workspace in graph_cache_for(model).workspaces]
-    assert ways == [3, 2, 1]
+    beams = [workspace.size.num_beams for workspace in graph_cache_for(model).workspaces]
+    assert beams == [3, 2, 1]
     run_search(model, 4, 1, num_beams=4)
     assert [workspace.size.num_beams for workspace in graph_cache_for(model).workspaces][-1] == 4
     assert sum(workspace.bytes for workspace in graph_cache_for(model).workspaces) <= CACHE.MAX_STATE_BYTES
@@ -159,100 +159,104 @@ def test_round_up_count_wastes_little(count: int) -> None:
 
 
 @given(st.integers(1, 300), st.integers(1, 6), st.integers(1, 90), st.one_of(st.none(), st.integers(1, 90)))
-def test_workspace_fits_its_own_size_only(sequences: int, ways: int, columns: int, source: int | None) -> None:
-    size = WorkspaceSize(sequences, ways, columns, source, 1).rounded_up()
+def test_workspace_fits_its_own_size_only(sequences: int, beams: int, columns: int, source: int | None) -> None:
+    size = WorkspaceSize(sequences, beams, columns, source, 1).rounded_up()
     assert size.fits(size)
     assert size.rounded_up() == size
     for larger in (replace(size, sequences=size.sequences + 1), replace(size, columns=size.columns + 1)):
         assert not size.fits(larger)
         assert larger.fits(size) == (larger.cells <= MAX_OVERSIZE * size.cells)
-    assert not size.fits(replace(size, num_eos=2)) and not size.fits(replace(size, num_beams=ways + 1))
+    assert not size.fits(replace(size, num_eos=2)) and not size.fits(replace(size, num_beams=beams + 1))
 
 
-def search_params(beams: int, ends: tuple[int, ...], max_length: int, min_length: int) -> BeamSearchParams:
-    return BeamSearchParams(ends, max_length, min_length, beams)
+def search_params(beams: int, eos_ids: tuple[int, ...], max_length: int, min_length: int) -> BeamSearchParams:
+    return BeamSearchParams(eos_ids, max_length, min_length, beams)
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("vocab", [7, 300, 5000, 32000], ids=lambda vocab: f"{vocab} words")
-def test_triton_top_tokens_equal_full_topk(vocab: int, kind: torch.dtype) -> None:
-    scores = (torch.randn(70, vocab) * 3).to("cuda", kind)
-    probabilities, words = ops_for(scores.device).top_tokens(scores, 9)
-    expected, _ = TorchOps().top_tokens(scores, 9)
-    torch.testing.assert_close(probabilities, expected, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(probabilities, scores.float().log_softmax(-1).gather(1, words), atol=1e-4, rtol=1e-4)
-    assert all(len(set(row)) == len(row) for row in words.tolist())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("vocab", [7, 300, 5000, 32000], ids=lambda vocab: f"{vocab} tokens")
+def test_triton_top_tokens_equal_full_topk(vocab: int, dtype: torch.dtype) -> None:
+    logits = (torch.randn(70, vocab) * 3).to("cuda", dtype)
+    logprobs, ids = ops_for(logits.device).top_tokens(logits, 9)
+    expected, _ = TorchOps().top_tokens(logits, 9)
+    torch.testing.assert_close(logprobs, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(logprobs, logits.float().log_softmax(-1).gather(1, ids), atol=1e-4, rtol=1e-4)
+    assert all(len(set(row)) == len(row) for row in ids.tolist())
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize(
-    ("beams", "ends", "vocab", "min_length"),
+    ("beams", "eos_ids", "vocab", "min_length"),
     [(4, (0,), 40, 0), (1, (0,), 40, 0), (4, (0, 7), 40, 2), (5, (3,), 4, 0), (3, (1,), 2, 0), (8, (0,), 40, 9)],
-    ids=["four", "one", "two ends", "few words", "two words", "at least"],
+    ids=["four", "one", "two eos ids", "small vocabulary", "two tokens", "min_length"],
 )
-def test_triton_advance_beams_equals_torch(beams: int, ends: tuple[int, ...], vocab: int, min_length: int) -> None:
+def test_triton_advance_beams_equals_torch(beams: int, eos_ids: tuple[int, ...], vocab: int, min_length: int) -> None:
     N, K, L, device = 6, beams, 9, torch.device("cuda")
-    expected, made = search_params(beams, ends, L, min_length), []
-    every = [torch.randn(N if not t else N * K, vocab, device=device) * 2 for t in range(L)]
-    for parts in (ops_for(device), TorchOps()):
-        aims, ways = SearchLimits.allocate(16, len(ends), device), BeamState.allocate(N, K, 16, device)
-        aims.write(expected)
-        ways.reset(N - 1)
+    params, results = search_params(beams, eos_ids, L, min_length), []
+    logits_per_step = [torch.randn(N if not t else N * K, vocab, device=device) * 2 for t in range(L)]
+    for ops in (ops_for(device), TorchOps()):
+        limits, state = SearchLimits.allocate(16, len(eos_ids), device), BeamState.allocate(N, K, 16, device)
+        limits.write(params)
+        state.reset(N - 1)
         ids, step = torch.zeros(N * K, dtype=torch.long, device=device), torch.ones(1, dtype=torch.long, device=device)
-        paths = torch.arange(N * K, dtype=torch.int32, device=device)[:, None].repeat(1, 70)
-        seen = []
-        for t, scores in enumerate(every):
-            found = TorchOps().top_tokens(scores, expected.num_candidates + len(ends))
-            totals = ways.scores if t else torch.zeros(N, 1, device=device)
-            parts.advance_beams(found, totals, ways, aims, ids=ids, owners=paths if t else None, length=step)
-            paths[:, t] = torch.arange(N * K, dtype=torch.int32, device=device)
+        owners = torch.arange(N * K, dtype=torch.int32, device=device)[:, None].repeat(1, 70)
+        states = []
+        for t, logits in enumerate(logits_per_step):
+            found = TorchOps().top_tokens(logits, params.num_candidates + len(eos_ids))
+            totals = state.scores if t else torch.zeros(N, 1, device=device)
+            ops.advance_beams(found, totals, state, limits, ids=ids, owners=owners if t else None, length=step)
+            owners[:, t] = torch.arange(N * K, dtype=torch.int32, device=device)
             step.add_(1)
-            alive = ways.scores > -torch.inf
-            lives = alive.flatten()
-            seen += [ways.scores.clone(), ways.done.clone(), ways.finished.clone(), ids[lives], paths[lives]]
-        whole = ways.finished[[0, 2, 4]] > -torch.inf
-        made.append(
-            [*seen, *(part[whole] for part in parts.backtrace(ways, torch.tensor([0, 2, 4], device=device), L))]
+            alive = state.scores > -torch.inf
+            alive_rows = alive.flatten()
+            states += [
+                state.scores.clone(),
+                state.done.clone(),
+                state.finished.clone(),
+                ids[alive_rows],
+                owners[alive_rows],
+            ]
+        is_finished = state.finished[[0, 2, 4]] > -torch.inf
+        results.append(
+            [*states, *(part[is_finished] for part in ops.backtrace(state, torch.tensor([0, 2, 4], device=device), L))]
         )
-    for one, other in zip(*made, strict=True):
+    for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "width", "source", "ways"),
+    ("heads", "kv_heads", "head_dim", "source", "beams"),
     [(8, 8, 64, 40, 4), (4, 2, 8, 70, 4), (2, 2, 8, 3, 5), (8, 8, 64, 130, 16)],
-    ids=["as ever", "grouped", "narrow", "long"],
+    ids=["default", "grouped", "narrow", "long"],
 )
 def test_triton_shared_cross_attention_equals_torch(
-    heads: int, kv_heads: int, width: int, source: int, ways: int, kind: torch.dtype
+    heads: int, kv_heads: int, head_dim: int, source: int, beams: int, dtype: torch.dtype
 ) -> None:
-    nothing = LinearWeights(torch.zeros(1), None)
-    look = AttentionWeights(nothing, nothing, heads, kv_heads, width, width**-0.5)
-    other = [torch.randn(5, kv_heads, source + 8, width, device="cuda", dtype=kind)[:3] for _ in range(2)]
+    unused = LinearWeights(torch.zeros(1), None)
+    attn = AttentionWeights(unused, unused, heads, kv_heads, head_dim, head_dim**-0.5)
+    encoder_kv = [torch.randn(5, kv_heads, source + 8, head_dim, device="cuda", dtype=dtype)[:3] for _ in range(2)]
     query, lengths = (
-        torch.randn(3 * ways, heads * width, device="cuda", dtype=kind),
+        torch.randn(3 * beams, heads * head_dim, device="cuda", dtype=dtype),
         torch.tensor([source, 1, 2]).cuda(),
     )
-    kept = StaticKV(other[0], other[1], (other[0], other[1]))
-    made, expected = (
-        parts.cross_attention(query, look, kept, lengths) for parts in (ops_for(query.device), TorchOps())
-    )
-    off = 1e-4 if kind == torch.float32 else 0.02
-    torch.testing.assert_close(made, expected, atol=off, rtol=off)
+    kv = StaticKV(encoder_kv[0], encoder_kv[1], (encoder_kv[0], encoder_kv[1]))
+    made, expected = (ops.cross_attention(query, attn, kv, lengths) for ops in (ops_for(query.device), TorchOps()))
+    tolerance = 1e-4 if dtype == torch.float32 else 0.02
+    torch.testing.assert_close(made, expected, atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_triton_linear_norm_equals_torch(kind: torch.dtype) -> None:
-    kwargs: dict[str, Any] = {"device": "cuda", "dtype": kind}
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_triton_linear_norm_equals_torch(dtype: torch.dtype) -> None:
+    kwargs: dict[str, Any] = {"device": "cuda", "dtype": dtype}
     x, residual = torch.randn(300, 64, **kwargs), torch.randn(300, 48, **kwargs)
     layer, norm = (
         LinearWeights(torch.randn(48, 64, **kwargs), torch.randn(48, **kwargs)),
         NormWeights(*torch.randn(2, 48, **kwargs), eps=1e-5),
     )
-    made, expected = (parts.linear_norm(x, layer, norm, residual) for parts in (ops_for(x.device), TorchOps()))
-    off = 1e-4 if kind == torch.float32 else 0.05
-    torch.testing.assert_close(made, expected, atol=off, rtol=off)
+    made, expected = (ops.linear_norm(x, layer, norm, residual) for ops in (ops_for(x.device), TorchOps()))
+    tolerance = 1e-4 if dtype == torch.float32 else 0.05
+    torch.testing.assert_close(made, expected, atol=tolerance, rtol=tolerance)

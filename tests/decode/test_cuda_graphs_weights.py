@@ -23,26 +23,26 @@ WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "data.copy_": lambda weight, new: weight.data.copy_(new),
     "data.add_": lambda weight, new: weight.data.add_(new),
     "in place": lambda weight, new: weight.add_(new),
-    "data itself": lambda weight, new: setattr(weight, "data", new.clone()),
+    "new data": lambda weight, new: setattr(weight, "data", new.clone()),
 }
 
 
 @pytest.fixture
 def captures(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for module in (STREAM, BEAM):
-        monkeypatch.setattr(module, "graph_unsupported_reason", lambda speaker: model_unsupported_reason(speaker))
+        monkeypatch.setattr(module, "graph_unsupported_reason", lambda session: model_unsupported_reason(session))
         monkeypatch.setattr(module, "MIN_TOKENS_TO_CAPTURE", 1)
     return monkeypatch
 
 
 def outputs_of(tiny: Tiny, model: nn.Module, device: str) -> list[Any]:
-    """What is said word by word and what a search finds."""
+    """The ids of greedy decoding and of beam search."""
     sources: dict[str, Any] = {} if tiny.mode == "decoder-only" else {"sources": SOURCES}
     generated = generate(model, PROMPTS, max_new_tokens=6, **sources)
     source = torch.tensor(SOURCES, device=device)
-    speaker = CausalLMSession(model) if tiny.mode == "decoder-only" else Seq2SeqSession(model, source)
-    found = beam_search(speaker, PROMPTS, eos_ids=0, max_new_tokens=5, num_beams=2)
-    return [[answer.ids for answer in generated], [[one.ids for one in several] for several in found]]
+    session = CausalLMSession(model) if tiny.mode == "decoder-only" else Seq2SeqSession(model, source)
+    found = beam_search(session, PROMPTS, eos_ids=0, max_new_tokens=5, num_beams=2)
+    return [[output.ids for output in generated], [[one.ids for one in hypotheses] for hypotheses in found]]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -51,14 +51,14 @@ def outputs_of(tiny: Tiny, model: nn.Module, device: str) -> list[Any]:
 def test_written_weights_take_effect_at_the_next_call(
     tiny: Tiny, write: Callable[[Tensor, Tensor], Any], device: str, captures: pytest.MonkeyPatch
 ) -> None:
-    model, made = tiny.build().to(device), torch.Generator().manual_seed(3)
+    model, generator = tiny.build().to(device), torch.Generator().manual_seed(3)
     before = outputs_of(tiny, model, device)
     with torch.no_grad():
         for weight in model.parameters():
-            write(weight, torch.randn(weight.shape, generator=made).to(device))
+            write(weight, torch.randn(weight.shape, generator=generator).to(device))
     fast = outputs_of(tiny, model, device)
     for module in (STREAM, BEAM):
-        captures.setattr(module, "graph_unsupported_reason", lambda speaker: "not now")
+        captures.setattr(module, "graph_unsupported_reason", lambda session: "disabled")
     assert fast == outputs_of(tiny, model, device) != before
 
 
@@ -69,12 +69,12 @@ def test_decoder_weights_take_no_memory(tiny: Tiny) -> None:
     graph_cache_for(model)
     gc.collect()
     own = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-    plan = shared_weights(model)
-    sums = [
-        plan.lm_head,
-        *(one for layer in plan.layers for one in (layer.attn.qkv, layer.attn.out, layer.mlp.up)),
+    weights = shared_weights(model)
+    linears = [
+        weights.lm_head,
+        *(one for layer in weights.layers for one in (layer.attn.qkv, layer.attn.out, layer.mlp.up)),
     ]
-    assert all(one.weight.untyped_storage().data_ptr() in own for one in sums)
+    assert all(one.weight.untyped_storage().data_ptr() in own for one in linears)
     kept = {weight.untyped_storage().data_ptr(): weight.untyped_storage().nbytes() for weight in model.parameters()}
     assert sum(kept.values()) == sum(weight.nbytes for weight in model.parameters())
     for name, weight in model.named_parameters():
@@ -117,8 +117,8 @@ def test_changed_settings_invalidate_the_cache() -> None:
 def test_adjacent_weights_are_not_moved() -> None:
     layers = [nn.Linear(4, size) for size in (3, 2, 5)]
     weights = [layer.weight for layer in layers]
-    whole = concat_views(*weights)
-    assert are_adjacent(*weights) and concat_views(*weights).data_ptr() == whole.data_ptr()
+    joined = concat_views(*weights)
+    assert are_adjacent(*weights) and concat_views(*weights).data_ptr() == joined.data_ptr()
     assert not are_adjacent(*reversed(weights))
 
 

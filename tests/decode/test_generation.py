@@ -29,53 +29,53 @@ from softlook.decode import (
     stream,
 )
 from softlook.models import GPT, GPTConfig
-from tests.decode.sessions import END, RandomLogitsSession, greedy_ids, start_ids
+from tests.decode.sessions import EOS, RandomLogitsSession, greedy_ids, start_ids
 from tests.decode.tokenizers import TOKENIZERS
 from tests.models.tiny import CONTEXT, TINY, VOCAB, Tiny
 
 DECODERS = [tiny for tiny in TINY.values() if tiny.mode in ("decoder-only", "encoder-decoder")]
-READERS = [tiny for tiny in DECODERS if tiny.mode == "decoder-only"]
+DECODER_ONLY = [tiny for tiny in DECODERS if tiny.mode == "decoder-only"]
 PROMPTS = [[3, 1, 4], [1], [5, 9, 2, 6, 5], [3, 5, 8, 9]]
 SOURCES = [[2, 7, 1, 8], [2], [8, 1, 8, 2, 8, 4], [5, 9]]
-LAST, WORDS = (0, 7), [id for id in range(VOCAB) if id not in (0, 7)]
-LEAVE = [3, 2, 99, 1]
-"""After how many words each of them leaves."""
+EOS_IDS, TOKENS = (0, 7), [id for id in range(VOCAB) if id not in (0, 7)]
+LENGTHS = [3, 2, 99, 1]
+"""The number of tokens after which each sequence ends."""
 SAMPLERS = {"greedy": Greedy(), "sample": Multinomial(temperature=1.5, top_p=0.95, seed=3)}
 
 
-def asked(tiny: Tiny) -> tuple[list[list[int]], dict[str, Any]]:
-    """Prompts and sources that fit a model; a recurrent decoder begins all its answers with as many words."""
+def prompts_and_sources(tiny: Tiny) -> tuple[list[list[int]], dict[str, Any]]:
+    """Prompts and sources for a model; a recurrent decoder needs prompts of equal length."""
     if tiny.mode == "decoder-only":
         return PROMPTS, {}
     return [[1]] * 4 if "RNN" in tiny.name else PROMPTS, {"sources": SOURCES}
 
 
-@pytest.mark.parametrize("pick", SAMPLERS)
+@pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("tiny", DECODERS, ids=str)
-def test_batched_generation_equals_streams(tiny: Tiny, pick: str) -> None:
-    model, (prompts, sources) = tiny.build(), asked(tiny)
+def test_batched_generation_equals_streams(tiny: Tiny, sampler: str) -> None:
+    model, (prompts, sources) = tiny.build(), prompts_and_sources(tiny)
     processors = [
         repetition_penalty(1.3),
-        prefix_allowed_tokens(lambda said: LAST if len(said.generated) == LEAVE[said.index] else WORDS),
+        prefix_allowed_tokens(lambda view: EOS_IDS if len(view.generated) == LENGTHS[view.index] else TOKENS),
     ]
     common: dict[str, Any] = {
-        "sampler": SAMPLERS[pick],
+        "sampler": SAMPLERS[sampler],
         "logits_processors": processors,
-        "eos_ids": LAST,
+        "eos_ids": EOS_IDS,
         "max_new_tokens": 5,
         "num_logprobs": 3,
     }
-    together = generate(model, prompts, **sources, **common)
-    assert [output.finish_reason for output in together] == ["eos", "eos", "length", "eos"]
-    for number, (prompt, output) in enumerate(zip(prompts, together, strict=True)):
+    batched = generate(model, prompts, **sources, **common)
+    assert [output.finish_reason for output in batched] == ["eos", "eos", "length", "eos"]
+    for number, (prompt, output) in enumerate(zip(prompts, batched, strict=True)):
         source = sources["sources"][number] if sources else None
-        alone = list(stream(model, prompt, source=source, index=number, **common))
-        same(output, alone)
+        streamed = list(stream(model, prompt, source=source, index=number, **common))
+        assert_same(output, streamed)
 
 
-def same(output: GenerationOutput, alone: list[Any]) -> None:
-    assert output.ids == [token.id for token in alone]
-    for one, other in zip(output.tokens, alone, strict=True):
+def assert_same(output: GenerationOutput, streamed: list[Any]) -> None:
+    assert output.ids == [token.id for token in streamed]
+    for one, other in zip(output.tokens, streamed, strict=True):
         assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
         assert one.rank == other.rank
         assert [id for id, _ in one.top_logprobs] == [id for id, _ in other.top_logprobs]
@@ -83,7 +83,7 @@ def same(output: GenerationOutput, alone: list[Any]) -> None:
 
 @pytest.mark.parametrize("tiny", DECODERS, ids=str)
 def test_logprobs_equal_a_full_forward_pass(tiny: Tiny) -> None:
-    model, (prompts, sources) = tiny.build(), asked(tiny)
+    model, (prompts, sources) = tiny.build(), prompts_and_sources(tiny)
     output = generate(model, prompts, **sources, sampler=SAMPLERS["sample"], max_new_tokens=5, num_logprobs=2)[2]
     ids = [*prompts[2], *output.ids]
     kwargs = (
@@ -91,8 +91,8 @@ def test_logprobs_equal_a_full_forward_pass(tiny: Tiny) -> None:
         if sources
         else {"ids": torch.tensor([ids])}
     )
-    scores = model(**kwargs)[0, len(prompts[2]) - 1 : -1].log_softmax(-1)
-    for row, token in zip(scores, output.tokens, strict=True):
+    logits = model(**kwargs)[0, len(prompts[2]) - 1 : -1].log_softmax(-1)
+    for row, token in zip(logits, output.tokens, strict=True):
         assert token.logprob == pytest.approx(row[token.id].item(), abs=1e-4)
         assert token.rank == 1 + int((row > row[token.id] + 1e-5).sum())
         assert token.top_logprobs == tuple(
@@ -103,36 +103,36 @@ def test_logprobs_equal_a_full_forward_pass(tiny: Tiny) -> None:
 @settings(max_examples=50)
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 4))
 def test_greedy_decoding_selects_the_most_likely_tokens(seed: int, sequences: int, max_length: int) -> None:
-    outputs_of = generate(
+    outputs = generate(
         RandomLogitsSession(4, max_length, sequences, seed),
         start_ids(sequences).tolist(),
-        eos_ids=END,
+        eos_ids=EOS,
         max_new_tokens=max_length,
     )
     session = RandomLogitsSession(4, max_length, sequences, seed)
-    for number, output in enumerate(outputs_of):
-        said: tuple[int, ...] = ()
-        while len(said) < max_length and (word := int(session.rows[number][said].argmax())) != END:
-            said = (*said, word)
-        ended = (END,) if output.finish_reason == "eos" else ()
-        assert tuple(output.ids) == said
-        assert output.finish_reason == ("length" if len(said) == max_length else "eos")
-        assert output.logprob == pytest.approx(session.logprob(number, said + ended), abs=1e-4)
+    for number, output in enumerate(outputs):
+        greedy: tuple[int, ...] = ()
+        while len(greedy) < max_length and (token := int(session.rows[number][greedy].argmax())) != EOS:
+            greedy = (*greedy, token)
+        ended = (EOS,) if output.finish_reason == "eos" else ()
+        assert tuple(output.ids) == greedy
+        assert output.finish_reason == ("length" if len(greedy) == max_length else "eos")
+        assert output.logprob == pytest.approx(session.logprob(number, greedy + ended), abs=1e-4)
     assert greedy_ids(
         RandomLogitsSession(4, max_length, sequences, seed),
         start_ids(sequences),
-        eos_ids=END,
+        eos_ids=EOS,
         max_new_tokens=max_length,
-    ) == [a.ids for a in outputs_of]
+    ) == [a.ids for a in outputs]
 
 
 @settings(max_examples=10)
 @given(st.integers(0, 1000), st.permutations(range(4)))
 def test_samples_depend_on_the_index_not_on_the_batch(seed: int, order: list[int]) -> None:
     model = TINY["GPT"].build()
-    together = generate(model, PROMPTS, sampler=Multinomial(seed=seed), eos_ids=0, max_new_tokens=6)
+    batched = generate(model, PROMPTS, sampler=Multinomial(seed=seed), eos_ids=0, max_new_tokens=6)
     number = order[0]
-    assert together[number].ids == [
+    assert batched[number].ids == [
         token.id
         for token in stream(
             model, PROMPTS[number], sampler=Multinomial(seed=seed), eos_ids=0, max_new_tokens=6, index=number
@@ -142,10 +142,10 @@ def test_samples_depend_on_the_index_not_on_the_batch(seed: int, order: list[int
 
 def test_stream_returns_the_finish_reason() -> None:
     def reason(**more: Any) -> str:
-        said = stream(TINY["GPT"].build(), [3], **more)
+        tokens = stream(TINY["GPT"].build(), [3], **more)
         while True:
             try:
-                next(said)
+                next(tokens)
             except StopIteration as ended:
                 return ended.value
 
@@ -164,11 +164,11 @@ def test_eos_token_is_not_among_the_tokens() -> None:
 def test_stop_strings_end_a_sequence_and_are_removed() -> None:
     tokenizer = TOKENIZERS["bytes"]
     words = [tokenizer.encode([text])[0] for text in ("yes. no", "€!\n.x")]
-    processor = prefix_allowed_tokens(lambda said: [words[said.index][len(said.generated)]])
+    processor = prefix_allowed_tokens(lambda view: [words[view.index][len(view.generated)]])
     model = GPT(GPTConfig(vocab_size=tokenizer.vocab_size, context=16, dim=8, depth=1, heads=1)).eval()
     stop = StopStrings(tokenizer, (". ", "\n."))
-    outputs_of = generate(model, [[8], [9, 9]], logits_processors=[processor], max_new_tokens=7, stop_strings=stop)
-    assert [(output.text, output.finish_reason, len(output.ids)) for output in outputs_of] == [
+    outputs = generate(model, [[8], [9, 9]], logits_processors=[processor], max_new_tokens=7, stop_strings=stop)
+    assert [(output.text, output.finish_reason, len(output.ids)) for output in outputs] == [
         ("yes", "stop", 5),
         ("€!", "stop", 6),
     ]
@@ -181,7 +181,7 @@ def test_partial_stop_string_is_kept_at_the_length_limit() -> None:
     tokenizer = TOKENIZERS["bytes"]
     words = tokenizer.encode(["yes."])[0]
     model = GPT(GPTConfig(vocab_size=tokenizer.vocab_size, context=16, dim=8, depth=1, heads=1)).eval()
-    processor = prefix_allowed_tokens(lambda said: [words[len(said.generated)]])
+    processor = prefix_allowed_tokens(lambda view: [words[len(view.generated)]])
     output = generate(
         model, [[8]], logits_processors=[processor], max_new_tokens=4, stop_strings=StopStrings(tokenizer, (". ",))
     )[0]
@@ -189,30 +189,30 @@ def test_partial_stop_string_is_kept_at_the_length_limit() -> None:
 
 
 def test_closing_a_stream_frees_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = list[weakref.ref[DecodingSession]]()
+    sessions = list[weakref.ref[DecodingSession]]()
 
-    def watched(model: Any) -> DecodingSession:
+    def recording(model: Any) -> DecodingSession:
         session = create_session(model)
-        made.append(weakref.ref(session))
+        sessions.append(weakref.ref(session))
         return session
 
-    monkeypatch.setitem(generate.__globals__, "create_session", watched)
-    said = stream(TINY["GPT"].build(), [3, 1], max_new_tokens=9)
-    next(said)
-    assert made[0]() is not None
-    said.close()
+    monkeypatch.setitem(generate.__globals__, "create_session", recording)
+    tokens = stream(TINY["GPT"].build(), [3, 1], max_new_tokens=9)
+    next(tokens)
+    assert sessions[0]() is not None
+    tokens.close()
     gc.collect()
-    assert made[0]() is None
+    assert sessions[0]() is None
 
 
 def test_generation_records_no_gradients() -> None:
-    memory = KVCache()
-    for _ in stream(CausalLMSession(TINY["GPT"].build(), memory), [3, 1], max_new_tokens=2):
+    cache = KVCache()
+    for _ in stream(CausalLMSession(TINY["GPT"].build(), cache), [3, 1], max_new_tokens=2):
         assert torch.is_grad_enabled()
-    assert memory.length == 3 and not any(layer.own[0].requires_grad for layer in memory.layers)  # pyright: ignore
+    assert cache.length == 3 and not any(layer.kv[0].requires_grad for layer in cache.layers)  # pyright: ignore
 
 
-@pytest.mark.parametrize("tiny", READERS, ids=str)
+@pytest.mark.parametrize("tiny", DECODER_ONLY, ids=str)
 def test_custom_caches_give_the_same_tokens(tiny: Tiny) -> None:
     model = tiny.build()
     assert generate(model, PROMPTS, max_new_tokens=4) == generate(create_session(model), PROMPTS, max_new_tokens=4)
@@ -221,40 +221,40 @@ def test_custom_caches_give_the_same_tokens(tiny: Tiny) -> None:
 def test_class_labels_condition_generation() -> None:
     model = TINY["GPT with labels"].build()
     labels = torch.tensor([0, 1, 2, 0])
-    together = generate(CausalLMSession(model, class_label=labels), PROMPTS, eos_ids=0, max_new_tokens=6)
-    for number, (prompt, output) in enumerate(zip(PROMPTS, together, strict=True)):
-        alone = list(
+    batched = generate(CausalLMSession(model, class_label=labels), PROMPTS, eos_ids=0, max_new_tokens=6)
+    for number, (prompt, output) in enumerate(zip(PROMPTS, batched, strict=True)):
+        streamed = list(
             stream(CausalLMSession(model, class_label=labels[number : number + 1]), prompt, eos_ids=0, max_new_tokens=6)
         )
-        same(output, alone)
-    assert [output.ids for output in together] != [
+        assert_same(output, streamed)
+    assert [output.ids for output in batched] != [
         output.ids for output in generate(model, PROMPTS, eos_ids=0, max_new_tokens=6)
     ]
 
 
 def test_short_transformer_xl_memory() -> None:
-    model, ids, memory = TINY["TransformerXL"].build(), [3, 1, 4], SegmentCache(2)
-    outputs_of = generate(TransformerXLSession(model, 2), [ids, [1]], max_new_tokens=7, sampler=SAMPLERS["sample"])
+    model, ids, cache = TINY["TransformerXL"].build(), [3, 1, 4], SegmentCache(2)
+    outputs = generate(TransformerXLSession(model, 2), [ids, [1]], max_new_tokens=7, sampler=SAMPLERS["sample"])
     with torch.no_grad():
-        scores = [model(torch.tensor([ids]), cache=memory)[0, -1]]
-        scores += [model(torch.tensor([[id]]), cache=memory)[0, -1] for id in outputs_of[0].ids[:-1]]
-    for row, token in zip(scores, outputs_of[0].tokens, strict=True):
+        logits = [model(torch.tensor([ids]), cache=cache)[0, -1]]
+        logits += [model(torch.tensor([[id]]), cache=cache)[0, -1] for id in outputs[0].ids[:-1]]
+    for row, token in zip(logits, outputs[0].tokens, strict=True):
         assert token.logprob == pytest.approx(row.log_softmax(-1)[token.id].item(), abs=1e-4)
 
 
 def test_default_length_fills_the_context() -> None:
-    outputs_of = generate(TINY["GPT"].build(), [[3, 1, 4], [1]])
-    assert [len(output.ids) for output in outputs_of] == [CONTEXT - 3, CONTEXT - 1]
+    outputs = generate(TINY["GPT"].build(), [[3, 1, 4], [1]])
+    assert [len(output.ids) for output in outputs] == [CONTEXT - 3, CONTEXT - 1]
 
 
-def nan() -> Any:
+def nan_model() -> Any:
     model = TINY["GPT"].build()
     model.final_norm.weight.data.fill_(torch.nan)
     return model
 
 
 @pytest.mark.parametrize(
-    ("ask", "kind", "message"),
+    ("call", "error", "message"),
     [
         (
             lambda gpt: stream(gpt, [3] * 10, max_new_tokens=7),
@@ -300,7 +300,7 @@ def nan() -> Any:
             ConfigError,
             r"mask every token at new token 1 of sequence 0, after \[3\]",
         ),
-        (lambda gpt: generate(nan(), [[3]]), WeightsError, "the model's logits are NaN or infinite in row 0"),
+        (lambda gpt: generate(nan_model(), [[3]]), WeightsError, "the model's logits are NaN or infinite in row 0"),
         (
             lambda gpt: generate(TINY["RNNSearch"].build(), [[3], [3, 1]], sources=[[1], [2]], max_new_tokens=2),
             ShapeError,
@@ -309,9 +309,9 @@ def nan() -> Any:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_invalid_arguments_raise_errors(ask: Any, kind: type[Exception], message: str) -> None:
-    with pytest.raises(kind, match=message):
-        ask(TINY["GPT"].build())
+def test_invalid_arguments_raise_errors(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(TINY["GPT"].build())
 
 
 def test_no_prompts() -> None:
@@ -321,15 +321,15 @@ def test_no_prompts() -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize("tiny", DECODERS, ids=str)
 def test_gpu_generation_equals_cpu(tiny: Tiny) -> None:
-    model, (prompts, sources) = tiny.build(), asked(tiny)
+    model, (prompts, sources) = tiny.build(), prompts_and_sources(tiny)
     processors = [
         repetition_penalty(1.3),
-        prefix_allowed_tokens(lambda said: LAST if len(said.generated) == LEAVE[said.index] else WORDS),
+        prefix_allowed_tokens(lambda view: EOS_IDS if len(view.generated) == LENGTHS[view.index] else TOKENS),
     ]
     common: dict[str, Any] = {
         "sampler": SAMPLERS["sample"],
         "logits_processors": processors,
-        "eos_ids": LAST,
+        "eos_ids": EOS_IDS,
         "max_new_tokens": 5,
         "num_logprobs": 2,
     }

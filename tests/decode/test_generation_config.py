@@ -30,7 +30,7 @@ VALUES: dict[str, Any] = {
     "no_repeat_ngram_size": 3, "num_beams": 6, "renormalize_logits": True, "repetition_penalty": 1.2,
     "suppress_tokens": [7],
 }  # fmt: skip
-"""A value of each supported field; ids of special tokens are read with the tokenizer."""
+"""A value for each supported field; the ids of special tokens are read with the tokenizer."""
 IDS = {"bos_token_id", "decoder_start_token_id", "eos_token_id"}
 
 
@@ -52,12 +52,14 @@ def test_supported_fields_change_the_config(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in VALUES if name != "renormalize_logits"])
-@pytest.mark.parametrize("odd", ["4", -1, 1e30, {"a": 1}, [[-1]], [None]], ids=repr)
-def test_invalid_values_are_unsupported(name: str, odd: Any) -> None:
-    if (name, odd) in [("length_penalty", -1), ("length_penalty", 1e30)] or (name.endswith("penalty") and odd == 1e30):
-        pytest.skip("a number like any other")
+@pytest.mark.parametrize("invalid", ["4", -1, 1e30, {"a": 1}, [[-1]], [None]], ids=repr)
+def test_invalid_values_are_unsupported(name: str, invalid: Any) -> None:
+    if (name, invalid) in [("length_penalty", -1), ("length_penalty", 1e30)] or (
+        name.endswith("penalty") and invalid == 1e30
+    ):
+        pytest.skip("a valid number")
     with pytest.raises(ConfigError, match=f"sets unsupported fields: {name}: "):
-        parse_generation_config({name: odd}).check_supported()
+        parse_generation_config({name: invalid}).check_supported()
 
 
 @pytest.mark.parametrize("name", sorted(UNSUPPORTED_FIELDS))
@@ -96,9 +98,9 @@ def test_max_new_tokens_takes_precedence_over_max_length() -> None:
 
 
 def test_truncated_without_eos_or_with_forced_eos() -> None:
-    whole, cut = Hypothesis(0.0, [1, 2], 0.0, eos_id=5), Hypothesis(0.0, [1, 2, 3], 0.0)
-    assert [GenerationConfig().is_truncated(one, 3) for one in (whole, cut)] == [False, True]
-    assert GenerationConfig(forced_eos_token_ids=(5,)).is_truncated(whole, 3)
+    complete, truncated = Hypothesis(0.0, [1, 2], 0.0, eos_id=5), Hypothesis(0.0, [1, 2, 3], 0.0)
+    assert [GenerationConfig().is_truncated(one, 3) for one in (complete, truncated)] == [False, True]
+    assert GenerationConfig(forced_eos_token_ids=(5,)).is_truncated(complete, 3)
 
 
 def test_run_directory_config(tmp_path: Path) -> None:

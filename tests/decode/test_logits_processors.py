@@ -28,56 +28,56 @@ from softlook.decode import (
 
 VOCAB = 5
 IDS = st.lists(st.integers(0, VOCAB - 1), max_size=8)
-RULES: dict[str, LogitsProcessor] = {
+PROCESSORS: dict[str, LogitsProcessor] = {
     "repetition": repetition_penalty(1.7),
     "presence": presence_penalty(0.4),
     "frequency": frequency_penalty(0.3),
     "bias": logit_bias({1: 2.5, 3: -100.0}),
     "no repeats": no_repeat_ngram(2),
-    "forbid": bad_words([[1], [2, 3]]),
-    "allow": prefix_allowed_tokens(lambda said: {said.ids[-1], len(said.generated) % VOCAB}),
+    "bad words": bad_words([[1], [2, 3]]),
+    "allowed tokens": prefix_allowed_tokens(lambda view: {view.ids[-1], len(view.generated) % VOCAB}),
     "prefix": forced_prefix([3, 1]),
-    "least": min_new_tokens(3, eos_ids=[0, 4]),
-    "end": forced_eos(4, eos_ids=0),
-    "together": compose(presence_penalty(1.0), no_repeat_ngram(1)),
+    "min_new_tokens": min_new_tokens(3, eos_ids=[0, 4]),
+    "forced_eos": forced_eos(4, eos_ids=0),
+    "composed": compose(presence_penalty(1.0), no_repeat_ngram(1)),
 }
 
 
-def drawn(seed: int, rows: int) -> Tensor:
+def random_logits(seed: int, rows: int) -> Tensor:
     return torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", PROCESSORS)
 @settings(max_examples=30)
 @given(seed=st.integers(0, 1000), rows=st.lists(st.tuples(IDS.filter(bool), IDS), min_size=1, max_size=4))
 def test_processors_are_row_wise_and_not_in_place(
     name: str, seed: int, rows: list[tuple[list[int], list[int]]]
 ) -> None:
-    said = [SequenceView(prompt, new, number) for number, (prompt, new) in enumerate(rows)]
-    scores = drawn(seed, len(rows))
-    before = scores.clone()
-    ruled = RULES[name](scores, said)
-    assert scores.equal(before)
-    for row, one in enumerate(said):
-        assert RULES[name](scores[row : row + 1], [one]).equal(ruled[row : row + 1])
+    views = [SequenceView(prompt, new, number) for number, (prompt, new) in enumerate(rows)]
+    logits = random_logits(seed, len(rows))
+    before = logits.clone()
+    processed = PROCESSORS[name](logits, views)
+    assert logits.equal(before)
+    for row, one in enumerate(views):
+        assert PROCESSORS[name](logits[row : row + 1], [one]).equal(processed[row : row + 1])
 
 
 @given(IDS, IDS, st.floats(-2, 2), st.floats(-2, 2))
 def test_presence_and_frequency_penalties(prompt: list[int], new: list[int], presence: float, frequency: float) -> None:
-    scores, counts = drawn(0, 1), Counter(new)
-    ruled = compose(presence_penalty(presence), frequency_penalty(frequency))(scores, [SequenceView(prompt, new)])
-    expected = [scores[0, id].item() - counts[id] * frequency - (counts[id] > 0) * presence for id in range(VOCAB)]
-    torch.testing.assert_close(ruled[0], torch.tensor(expected), atol=1e-5, rtol=1e-5)
+    logits, counts = random_logits(0, 1), Counter(new)
+    processed = compose(presence_penalty(presence), frequency_penalty(frequency))(logits, [SequenceView(prompt, new)])
+    expected = [logits[0, id].item() - counts[id] * frequency - (counts[id] > 0) * presence for id in range(VOCAB)]
+    torch.testing.assert_close(processed[0], torch.tensor(expected), atol=1e-5, rtol=1e-5)
 
 
 @given(IDS.filter(bool), st.integers(1, 3), st.integers(0, 100))
 def test_no_repeat_ngram_prevents_repetition(prompt: list[int], length: int, seed: int) -> None:
     processor, new, before = no_repeat_ngram(length), list[int](), ngrams(prompt, length)
     for step in range(6):
-        scores = processor(drawn(seed + step, 1), [SequenceView(prompt, new)])
-        if not scores.isfinite().any():
+        logits = processor(random_logits(seed + step, 1), [SequenceView(prompt, new)])
+        if not logits.isfinite().any():
             break
-        new.append(int(scores.argmax()))
+        new.append(int(logits.argmax()))
     whole = ngrams([*prompt, *new], length)
     assert len(whole) - len(set(whole)) == len(before) - len(set(before))
 
@@ -115,10 +115,10 @@ def test_min_new_tokens_and_forced_eos() -> None:
 
 
 def test_ids_outside_the_vocabulary_are_ignored() -> None:
-    scores, said = drawn(0, 1), [SequenceView([99, 1], [77])]
-    assert repetition_penalty(2.0)(scores, said).ne(scores).sum() == 1
-    assert frequency_penalty(2.0)(scores, said).equal(scores)
-    assert logit_bias({99: 5.0, 1: 2.0})(scores, said).sub(scores).tolist()[0] == pytest.approx([0, 2, 0, 0, 0])
+    logits, views = random_logits(0, 1), [SequenceView([99, 1], [77])]
+    assert repetition_penalty(2.0)(logits, views).ne(logits).sum() == 1
+    assert frequency_penalty(2.0)(logits, views).equal(logits)
+    assert logit_bias({99: 5.0, 1: 2.0})(logits, views).sub(logits).tolist()[0] == pytest.approx([0, 2, 0, 0, 0])
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_ids_outside_the_vocabulary_are_ignored() -> None:
         (lambda: bad_words([[]]), "a bad word must have at least one id"),
         (lambda: forced_eos(0, eos_ids=0), "forced_eos needs max_new_tokens >= 1, got 0"),
     ],
-    ids=["repetition", "presence", "frequency", "bias", "no repeats", "forbid", "end"],
+    ids=["repetition", "presence", "frequency", "bias", "no repeats", "bad words", "forced_eos"],
 )
 def test_invalid_processor_arguments_raise_errors(make: Callable[[], LogitsProcessor], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -26,23 +26,26 @@ SAMPLERS = {"greedy": Greedy(), "sample": Multinomial(temperature=0.7, seed=5)}
 IDS = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6)
 
 
-def said(model: Any, prompt: list[int], **more: Any) -> list[int]:
+def generated_ids(model: Any, prompt: list[int], **more: Any) -> list[int]:
     return [token.id for token in stream(model, prompt, **more)]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @settings(max_examples=10)
 @given(
-    seed=st.integers(0, 10_000), prompt=IDS, ahead=st.integers(1, 5), how=st.sampled_from(["look up", "other", "same"])
+    seed=st.integers(0, 10_000),
+    prompt=IDS,
+    num_tokens=st.integers(1, 5),
+    kind=st.sampled_from(["prompt lookup", "other", "same"]),
 )
 def test_speculative_output_equals_plain_output(
-    sampler: str, seed: int, prompt: list[int], ahead: int, how: str
+    sampler: str, seed: int, prompt: list[int], num_tokens: int, kind: str
 ) -> None:
     model = TINY["GPT"].build(seed)
     draft = (
-        prompt_lookup(num_tokens=ahead)
-        if how == "look up"
-        else DraftModel(TINY["GPT"].build(seed + (how == "other")), ahead)
+        prompt_lookup(num_tokens=num_tokens)
+        if kind == "prompt lookup"
+        else DraftModel(TINY["GPT"].build(seed + (kind == "other")), num_tokens)
     )
     common: dict[str, Any] = {
         "sampler": SAMPLERS[sampler],
@@ -50,7 +53,7 @@ def test_speculative_output_equals_plain_output(
         "eos_ids": 0,
         "max_new_tokens": 10,
     }
-    assert said(model, prompt, draft=draft, **common) == said(model, prompt, **common)
+    assert generated_ids(model, prompt, draft=draft, **common) == generated_ids(model, prompt, **common)
 
 
 @pytest.mark.parametrize("name", ["Llama", "Llama through windows", "ConvolutionalLM", "T5", "Transformer"])
@@ -58,47 +61,49 @@ def test_rewindable_models_support_drafts(name: str) -> None:
     source = [2, 7, 1, 8] if TINY[name].mode == "encoder-decoder" else None
     for seed in range(4):
         model = TINY[name].build(seed)
-        guessed = list(
+        tokens = list(
             stream(model, [3, 1], source=source, max_new_tokens=12, draft=prompt_lookup(max_ngram=2, num_tokens=3))
         )
-        assert [token.id for token in guessed] == said(model, [3, 1], source=source, max_new_tokens=12)
+        assert [token.id for token in tokens] == generated_ids(model, [3, 1], source=source, max_new_tokens=12)
 
 
 def test_encoder_decoder_draft() -> None:
     source, model, smaller = [2, 7, 1, 8], TINY["Transformer"].build(1), TINY["T5"].build(2)
     draft = DraftModel(create_session(smaller, torch.tensor([source])), num_tokens=3)
-    assert said(model, [3], source=source, max_new_tokens=9, draft=draft) == said(
+    assert generated_ids(model, [3], source=source, max_new_tokens=9, draft=draft) == generated_ids(
         model, [3], source=source, max_new_tokens=9
     )
 
 
 def test_perfect_draft_is_always_accepted() -> None:
     model = TINY["GPT"].build()
-    looks = counted(model)
+    forward_lengths = record_forward_lengths(model)
     tokens = list(stream(model, [3, 1], max_new_tokens=10, draft=DraftModel(TINY["GPT"].build(), num_tokens=4)))
     assert [token.from_draft for token in tokens] == [True, True, True, True, False] * 2
-    assert len(looks) == 2
+    assert len(forward_lengths) == 2
 
 
-def counted(model: Any) -> list[int]:
-    looks: list[int] = []
-    model.register_forward_hook(lambda module, args, output: looks.append(output.shape[1]))
-    return looks
+def record_forward_lengths(model: Any) -> list[int]:
+    forward_lengths: list[int] = []
+    model.register_forward_hook(lambda module, args, output: forward_lengths.append(output.shape[1]))
+    return forward_lengths
 
 
 def test_wrong_draft_changes_nothing() -> None:
     model = TINY["GPT"].build()
-    right = said(model, [3, 1], max_new_tokens=8)
-    looks = counted(model)
+    right = generated_ids(model, [3, 1], max_new_tokens=8)
+    forward_lengths = record_forward_lengths(model)
     tokens = list(stream(model, [3, 1], max_new_tokens=8, draft=lambda ids: [(right[len(ids) - 2] + 1) % VOCAB] * 3))
     assert [token.id for token in tokens] == right and not any(token.from_draft for token in tokens)
-    assert len(looks) == 8
+    assert len(forward_lengths) == 8
 
 
 def test_rejected_tokens_do_not_affect_processors() -> None:
-    processor = prefix_allowed_tokens(lambda said: [5] if 7 not in said.generated else [])
+    processor = prefix_allowed_tokens(lambda view: [5] if 7 not in view.generated else [])
     assert (
-        said(TINY["GPT"].build(), [3], max_new_tokens=4, logits_processors=[processor], draft=lambda ids: [7, 7])
+        generated_ids(
+            TINY["GPT"].build(), [3], max_new_tokens=4, logits_processors=[processor], draft=lambda ids: [7, 7]
+        )
         == [5] * 4
     )
 
@@ -113,7 +118,10 @@ def test_draft_stops_at_its_context() -> None:
     draft = DraftModel(short, num_tokens=3)
     assert [len(draft([1] * length)) for length in (1, 2, 3, 4, 9)] == [3, 2, 1, 0, 0]
     model = TINY["GPT"].build()
-    assert said(model, [3], draft=draft) == said(model, [3]) and len(said(model, [3])) == CONTEXT - 1
+    assert (
+        generated_ids(model, [3], draft=draft) == generated_ids(model, [3])
+        and len(generated_ids(model, [3])) == CONTEXT - 1
+    )
 
 
 def test_prompt_lookup_uses_the_longest_latest_match() -> None:
@@ -123,17 +131,17 @@ def test_prompt_lookup_uses_the_longest_latest_match() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "message"),
+    ("create", "message"),
     [
         (lambda: prompt_lookup(max_ngram=0), "max_ngram >= 1 and num_tokens >= 1, got 0 and 8"),
         (lambda: DraftModel(TINY["GPT"].build(), num_tokens=0), "a draft model needs num_tokens >= 1"),
         (lambda: DraftModel(TINY["TransformerXL"].build()), "TransformerXLSession does not support"),
     ],
-    ids=["look up", "ahead", "memory"],
+    ids=["max_ngram", "num_tokens", "session"],
 )
-def test_invalid_drafts_raise_errors(ask: Any, message: str) -> None:
+def test_invalid_drafts_raise_errors(create: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        ask()
+        create()
 
 
 def test_crop_restores_the_earlier_state() -> None:

@@ -16,18 +16,20 @@ from softlook.models import GPT, GPTConfig
 from tests.decode.tokenizers import TOKENIZERS
 
 TOKENIZER = TOKENIZERS["bpe"]
-LONGEST = 400
+MAX_NEW_TOKENS = 400
 
 
 def model(tokenizer: Any = TOKENIZER, more: int = 0) -> GPT:
     torch.manual_seed(0)
-    return GPT(GPTConfig(vocab_size=tokenizer.vocab_size + more, context=LONGEST + 8, dim=8, depth=1, heads=1)).eval()
+    return GPT(
+        GPTConfig(vocab_size=tokenizer.vocab_size + more, context=MAX_NEW_TOKENS + 8, dim=8, depth=1, heads=1)
+    ).eval()
 
 
 LEAVES: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.just({"type": "boolean"}),
     st.just({"type": "null"}),
-    st.integers(0, 9).map(lambda most: {"type": "string", "maxLength": most}),
+    st.integers(0, 9).map(lambda length: {"type": "string", "maxLength": length}),
     st.tuples(st.integers(-99, 0), st.integers(1, 999)).map(
         lambda ends: {"type": "integer", "minimum": ends[0], "maximum": ends[1]}
     ),
@@ -51,19 +53,19 @@ def object_schema(properties: dict[str, Any]) -> st.SearchStrategy[dict[str, Any
 SCHEMAS = st.recursive(LEAVES, nested_schema, max_leaves=5)
 
 
-def fits(value: Any, schema: dict[str, Any]) -> bool:
-    """Is it as the schema says? Only what the schemas above say."""
+def conforms(value: Any, schema: dict[str, Any]) -> bool:
+    """Whether a value conforms to a schema of the types above."""
     if "enum" in schema:
         return value in schema["enum"]
     kind = schema["type"]
     if kind == "object":
         named = isinstance(value, dict) and set(schema["required"]) <= set(value) <= set(schema["properties"])
-        return named and all(fits(value[name], schema["properties"][name]) for name in value)
+        return named and all(conforms(value[name], schema["properties"][name]) for name in value)
     if kind == "array":
         return (
             isinstance(value, list)
             and len(value) <= schema["maxItems"]
-            and all(fits(v, schema["items"]) for v in value)
+            and all(conforms(v, schema["items"]) for v in value)
         )
     if kind == "integer":
         return type(value) is int and schema["minimum"] <= value <= schema["maximum"]
@@ -77,17 +79,17 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
 def test_output_conforms_to_the_json_schema(schema: dict[str, Any], seed: int) -> None:
     pytest.importorskip("llguidance")
     processor, session = json_schema(TOKENIZER, schema), model()
-    outputs_of = generate(
+    outputs = generate(
         session,
         [[5], [6, 7]],
         logits_processors=[processor],
         sampler=Multinomial(seed=seed),
         eos_ids=TOKENIZER.eos_id,
-        max_new_tokens=LONGEST,
+        max_new_tokens=MAX_NEW_TOKENS,
     )
-    for output in outputs_of:
+    for output in outputs:
         assert output.finish_reason == "eos"
-        assert fits(json.loads(TOKENIZER.decode(output.ids)), schema)
+        assert conforms(json.loads(TOKENIZER.decode(output.ids)), schema)
 
 
 @pytest.mark.parametrize("pattern", [r"[0-9]{4}-[0-9]{2}", r"(yes|no|naïve)", r"(ab){2,5}€?"])
@@ -112,14 +114,15 @@ def test_output_matches_the_regular_expression(name: str, pattern: str) -> None:
 
 def test_rows_may_be_reordered() -> None:
     pytest.importorskip("llguidance")
-    words = TOKENIZERS["bytes"]
-    processor = regex(words, "[ab]c|d")
-    a, d = (words.encode([text])[0] for text in "ad")
+    tokenizer = TOKENIZERS["bytes"]
+    processor = regex(tokenizer, "[ab]c|d")
+    a, d = (tokenizer.encode([text])[0] for text in "ad")
 
     def allowed(*new: list[int]) -> list[str]:
-        ruled = processor(torch.zeros(len(new), words.vocab_size), [SequenceView([0], ids) for ids in new])
+        logits = processor(torch.zeros(len(new), tokenizer.vocab_size), [SequenceView([0], ids) for ids in new])
         return [
-            words.tokenizer.decode(row.isfinite().nonzero()[:, 0].tolist(), skip_special_tokens=False) for row in ruled
+            tokenizer.tokenizer.decode(row.isfinite().nonzero()[:, 0].tolist(), skip_special_tokens=False)
+            for row in logits
         ]
 
     assert allowed([], a) == ["abd", "c"]
@@ -139,10 +142,10 @@ def test_ids_beyond_the_tokenizer_are_masked() -> None:
 
 def test_unsatisfiable_constraints_raise_an_error() -> None:
     pytest.importorskip("llguidance")
-    words = TOKENIZERS["bytes"]
-    processors = [regex(words, "a"), bad_words([words.encode(["a"])[0]])]
+    tokenizer = TOKENIZERS["bytes"]
+    processors = [regex(tokenizer, "a"), bad_words([tokenizer.encode(["a"])[0]])]
     with pytest.raises(ConfigError, match="mask every token at new token 1"):
-        generate(model(words), [[5]], logits_processors=processors, eos_ids=words.eos_id, max_new_tokens=3)
+        generate(model(tokenizer), [[5]], logits_processors=processors, eos_ids=tokenizer.eos_id, max_new_tokens=3)
 
 
 @pytest.mark.parametrize("make", [lambda: json_schema(TOKENIZER, {"type": "nothing"}), lambda: regex(TOKENIZER, "(")])

@@ -13,7 +13,7 @@ TEXTS = [
 
 
 def sentencepiece() -> Tokenizer:
-    """Pieces with a mark for the space before them, and bytes where there is no piece: as in Llama 2."""
+    """Tokens with a symbol for the space before them, and byte fallback: as in Llama 2."""
     pieces = ["\u2581", "\u2581the", "\u2581sea", "shell", "s", "a", "b", "\u2581a", "é", "\u2581\u2581", "�"]
     tokens = [*SPECIAL_TOKENS, *[f"<0x{byte:02X}>" for byte in range(256)], *pieces]
     tokenizer = Tokenizer(models.BPE({token: id for id, token in enumerate(tokens)}, [], byte_fallback=True))
@@ -25,7 +25,7 @@ def sentencepiece() -> Tokenizer:
 
 
 def metaspace() -> Tokenizer:
-    """Marks for spaces, the first of which stands for none: as in T5."""
+    """A symbol for each space, the first of which is stripped: as in T5."""
     tokens = [*SPECIAL_TOKENS, "\u2581", "\u2581the", "\u2581sea", "shell", "s", "é", "\u2581\u2581", "日"]
     tokenizer = Tokenizer(models.BPE({token: id for id, token in enumerate(tokens)}, []))
     tokenizer.decoder = decoders.Metaspace()
@@ -34,7 +34,7 @@ def metaspace() -> Tokenizer:
 
 
 def wordpiece() -> Tokenizer:
-    """Words, and pieces that go on without a space: as in BERT."""
+    """Words, and pieces that continue a word: as in BERT."""
     tokens = [*SPECIAL_TOKENS, "the", "sea", "##shell", "##s", ".", "n't", ",", "don", "é"]
     tokenizer = Tokenizer(models.WordPiece({token: id for id, token in enumerate(tokens)}, unk_token="<unk>"))
     tokenizer.decoder = decoders.WordPiece()
@@ -43,7 +43,7 @@ def wordpiece() -> Tokenizer:
 
 
 def suffixed() -> Tokenizer:
-    """Pieces with a mark for the end of a word, which is a space unless it is the last: as in the first GPT."""
+    """Tokens with an end-of-word suffix, which is decoded to a space unless it is the last: as in the first GPT."""
     tokens = [*SPECIAL_TOKENS, "the</w>", "sea</w>", "sh", "ell", "s</w>", ".</w>"]
     tokenizer = Tokenizer(models.BPE({token: id for id, token in enumerate(tokens)}, [], end_of_word_suffix="</w>"))
     tokenizer.decoder = decoders.BPEDecoder()
