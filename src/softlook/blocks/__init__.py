@@ -1,6 +1,6 @@
 """Building blocks: attention, feed-forward, norms, blocks and KV caches."""
 
-from softlook.blocks.alignment import Alignment as Alignment
+from softlook.blocks.alignment import AlignmentModel as AlignmentModel
 from softlook.blocks.alignment import EncodedSource as EncodedSource
 from softlook.blocks.alignment import GlobalWindow as GlobalWindow
 from softlook.blocks.alignment import LocalMonotonic as LocalMonotonic

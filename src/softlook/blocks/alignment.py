@@ -112,7 +112,7 @@ class AdditiveScore(nn.Module):
         return hidden.tanh() @ self.vector.to(dtype)
 
 
-class Alignment(nn.Module):
+class AlignmentModel(nn.Module):
     """Attention of a recurrent decoder: one head, one query per step.
 
     - `to_query`, `to_key`: projections of the decoder's state and of the encoder's states.
@@ -133,7 +133,7 @@ class Alignment(nn.Module):
         return self.core(self.to_query(state)[:, None, None], source.key, value, mask)[:, 0, 0]
 
 
-def dot_alignment(dim: int, encoder_dim: int, window: nn.Module) -> Alignment:
+def dot_alignment(dim: int, encoder_dim: int, window: nn.Module) -> AlignmentModel:
     """Luong's dot score: state . encoder_state, which need one width.
 
     >>> dot_alignment(4, 4, GlobalWindow()).keys(torch.ones(1, 3, 4)).shape
@@ -144,26 +144,26 @@ def dot_alignment(dim: int, encoder_dim: int, window: nn.Module) -> Alignment:
             f"the dot score requires states of equal width, got decoder {dim} and encoder {encoder_dim}. "
             "Use the general or the concat score, or a unidirectional encoder."
         )
-    return Alignment(nn.Identity(), nn.Identity(), AttentionCore(score=dot()), window)
+    return AlignmentModel(nn.Identity(), nn.Identity(), AttentionCore(score=dot()), window)
 
 
-def general_alignment(dim: int, encoder_dim: int, window: nn.Module) -> Alignment:
+def general_alignment(dim: int, encoder_dim: int, window: nn.Module) -> AlignmentModel:
     """Luong's general score: state . W . encoder_state.
 
     >>> general_alignment(3, 4, GlobalWindow()).to_query(torch.ones(1, 3)).shape
     torch.Size([1, 4])
     """
-    return Alignment(nn.Linear(dim, encoder_dim, bias=False), nn.Identity(), AttentionCore(score=dot()), window)
+    return AlignmentModel(nn.Linear(dim, encoder_dim, bias=False), nn.Identity(), AttentionCore(score=dot()), window)
 
 
-def concat_alignment(dim: int, encoder_dim: int, window: nn.Module) -> Alignment:
+def concat_alignment(dim: int, encoder_dim: int, window: nn.Module) -> AlignmentModel:
     """Bahdanau's additive score, Luong's concat: v . tanh(W state + U encoder_state).
 
     >>> concat_alignment(3, 4, GlobalWindow()).keys(torch.ones(1, 5, 4)).shape
     torch.Size([1, 1, 5, 3])
     """
     to_query, to_key = nn.Linear(dim, dim, bias=False), nn.Linear(encoder_dim, dim, bias=False)
-    return Alignment(to_query, to_key, AttentionCore(score=AdditiveScore(dim)), window)
+    return AlignmentModel(to_query, to_key, AttentionCore(score=AdditiveScore(dim)), window)
 
 
 def window_mask(visible: Tensor, mask: Mask | None) -> Mask:

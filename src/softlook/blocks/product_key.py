@@ -151,7 +151,11 @@ def watch_usage(memory: ProductKeyMemory) -> Iterator[SlotUsage]:
     (tensor(600., dtype=torch.float64), True)
     """
     slot_usage = SlotUsage(memory.keys.slots)
-    hook = memory.keys.register_forward_hook(lambda module, args, selected: slot_usage.add(selected))
+
+    def record(module: nn.Module, args: object, selected: SelectedSlots) -> None:
+        slot_usage.add(selected)
+
+    hook = memory.keys.register_forward_hook(record)
     try:
         yield slot_usage
     finally:

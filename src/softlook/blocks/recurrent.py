@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from softlook.base.errors import ShapeError
 from softlook.base.tensors import can_read
-from softlook.blocks.alignment import Alignment, EncodedSource
+from softlook.blocks.alignment import AlignmentModel, EncodedSource
 from softlook.ops.masks import padding
 
 
@@ -105,7 +105,7 @@ class BahdanauDecoder(nn.Module):
     """
 
     def __init__(
-        self, dim: int, hidden: int, align: Alignment, *, encoder_dim: int, last_dim: int, readout: int
+        self, dim: int, hidden: int, align: AlignmentModel, *, encoder_dim: int, last_dim: int, readout: int
     ) -> None:
         super().__init__()
         self.align = align
@@ -148,7 +148,7 @@ class LuongDecoder(nn.Module):
         self,
         dim: int,
         hidden: int,
-        align: Alignment,
+        align: AlignmentModel,
         *,
         encoder_dim: int,
         last_dim: int,
@@ -198,7 +198,7 @@ def row_lengths(padding_mask: Bool[Tensor, "B S"] | None, ids: Int[Tensor, "B S"
     return lengths
 
 
-def make_source(states: Tensor, last: Tensor, lengths: Tensor, align: Alignment, *, padded: bool) -> EncodedSource:
+def make_source(states: Tensor, last: Tensor, lengths: Tensor, align: AlignmentModel, *, padded: bool) -> EncodedSource:
     """An encoded source from the states of an encoder."""
     mask = padding(lengths) if padded else None
     return EncodedSource(align.keys(states), states[:, None], lengths, last, mask)

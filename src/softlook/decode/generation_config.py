@@ -33,7 +33,7 @@ MAX_TOKEN_IDS = 10_000
 """Maximum number of token ids or bad words in a field of a generation config."""
 
 
-class UnsupportedField(NamedTuple):
+class UnsupportedSetting(NamedTuple):
     """A field of a generation config that softlook does not apply."""
 
     name: str
@@ -72,7 +72,7 @@ class GenerationConfig:
     exponential_decay_length_penalty: tuple[int, float] | None = None
     """(start, factor): after `start` tokens an end-of-sequence token becomes more likely."""
     early_stopping: EarlyStopping = "never"
-    unsupported: tuple[UnsupportedField, ...] = ()
+    unsupported: tuple[UnsupportedSetting, ...] = ()
     """Fields of the file that softlook does not apply."""
 
     def check_supported(self, *, beam_search: bool = False) -> None:
@@ -260,7 +260,7 @@ class _Fields:
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = values
         names = [name for name, is_set in UNSUPPORTED_FIELDS.items() if is_set(values.get(name))]
-        self.unsupported = [UnsupportedField(name, f"{values[name]!r:.60}") for name in names]
+        self.unsupported = [UnsupportedSetting(name, f"{values[name]!r:.60}") for name in names]
 
     def whole(self, name: str, *, prefix: int = 0, maximum: int = 1 << 40) -> int:
         """An integer >= 0, less `prefix`; 0 if it is not set."""
@@ -309,7 +309,7 @@ class _Fields:
         return value if isinstance(value, bool) or value == "never" else self._reject("early_stopping", False)
 
     def _reject(self, name: str, default: Any) -> Any:
-        self.unsupported.append(UnsupportedField(name, f"{self.values[name]!r:.60}"))
+        self.unsupported.append(UnsupportedSetting(name, f"{self.values[name]!r:.60}"))
         return default
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
 from softlook.blocks.alignment import (
-    Alignment,
+    AlignmentModel,
     EncodedSource,
     GlobalWindow,
     LocalMonotonic,
@@ -66,7 +66,7 @@ class RNNSearchConfig:
 class RNNSearch(nn.Module):
     """RNNsearch (Bahdanau et al. 2015; Luong et al. 2015): source and target ids in, logits out.
 
-    `attention(layer)` builds the `Alignment` of the decoder, its only layer 0; default: that of the config.
+    `attention(layer)` builds the `AlignmentModel` of the decoder, its only layer 0; default: that of the config.
 
     >>> import torch
     >>> model = RNNSearch(RNNSearchConfig(source_vocab_size=10, target_vocab_size=12, dim=8, hidden=16, readout=8))
@@ -84,7 +84,7 @@ class RNNSearch(nn.Module):
 
     mode: ClassVar = "encoder-decoder"
 
-    def __init__(self, config: RNNSearchConfig, *, attention: Callable[[int], Alignment] | None = None) -> None:
+    def __init__(self, config: RNNSearchConfig, *, attention: Callable[[int], AlignmentModel] | None = None) -> None:
         super().__init__()
         self.config = config
         self.source_embedding = TokenEmbedding(config.source_vocab_size, config.dim)
@@ -94,7 +94,7 @@ class RNNSearch(nn.Module):
         self.decoder = self._decoder((attention or self._alignment)(0))
         self.lm_head = build_lm_head(config.readout, config.target_vocab_size, bias=True)
 
-    def _alignment(self, layer: int) -> Alignment:
+    def _alignment(self, layer: int) -> AlignmentModel:
         c = self.config
         if c.window_type == "global":
             window: nn.Module = GlobalWindow()
@@ -102,7 +102,7 @@ class RNNSearch(nn.Module):
             window = LocalMonotonic(c.window) if c.window_type == "local-m" else LocalPredictive(c.hidden, c.window)
         return ALIGNMENTS[c.score](c.hidden, self.encoder.width, window)
 
-    def _decoder(self, align: Alignment) -> BahdanauDecoder | LuongDecoder:
+    def _decoder(self, align: AlignmentModel) -> BahdanauDecoder | LuongDecoder:
         c = self.config
         sizes = {"encoder_dim": self.encoder.width, "last_dim": c.hidden, "readout": c.readout}
         if c.decoder == "luong":

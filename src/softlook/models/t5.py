@@ -84,7 +84,7 @@ class T5EncoderConfig(T5BaseConfig):
     """It has no token types."""
 
 
-class Encoder(nn.Module):
+class T5EncoderStack(nn.Module):
     """The encoder, with one relative position bias for all layers."""
 
     def __init__(self, config: T5BaseConfig, attention: MakeAttention) -> None:
@@ -107,7 +107,7 @@ class Encoder(nn.Module):
         return self.dropout(self.final_norm(x))
 
 
-class Decoder(nn.Module):
+class T5DecoderStack(nn.Module):
     """The decoder: causal self-attention with a relative position bias, cross-attention without."""
 
     def __init__(self, config: T5Config, attention: MakeAttention, cross_attention: MakeAttention) -> None:
@@ -172,8 +172,8 @@ class T5(nn.Module):
         self.token_embedding = TokenEmbedding(c.vocab_size, c.dim)
         self_attention = attention or (lambda layer: build_attention(SelfAttention, c))
         across = cross_attention or (lambda layer: build_attention(CrossAttention, c))
-        self.encoder = Encoder(c, self_attention)
-        self.decoder = Decoder(c, decoder_attention or self_attention, across)
+        self.encoder = T5EncoderStack(c, self_attention)
+        self.decoder = T5DecoderStack(c, decoder_attention or self_attention, across)
         self.lm_head = build_lm_head(c.dim, c.vocab_size, tie_to=self.token_embedding if c.tie_embeddings else None)
         self.output_scale = c.dim**-0.5 if c.scale_decoder_outputs else 1.0
         init_t5(self, c)
@@ -254,7 +254,7 @@ class T5Encoder(nn.Module):
         super().__init__()
         self.config = c = config
         self.token_embedding = TokenEmbedding(c.vocab_size, c.dim)
-        self.encoder = Encoder(c, attention or (lambda layer: build_attention(SelfAttention, c)))
+        self.encoder = T5EncoderStack(c, attention or (lambda layer: build_attention(SelfAttention, c)))
         self.head = build_pooled_head(c.head, c.pooling)
         init_t5(self, c)
 

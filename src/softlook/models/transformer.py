@@ -88,7 +88,7 @@ class InputEmbedding(nn.Module):
         return self.dropout(self.norm(add_class_label(x, self.label_embedding, class_label)))
 
 
-class Encoder(nn.Module):
+class TransformerEncoder(nn.Module):
     """The encoder: self-attention over the source."""
 
     def __init__(self, config: TransformerConfig, tokens: TokenEmbedding, attention: MakeAttention) -> None:
@@ -115,7 +115,7 @@ class Encoder(nn.Module):
         return self.final_norm(x)
 
 
-class Decoder(nn.Module):
+class TransformerDecoder(nn.Module):
     """The decoder: causal self-attention over the target, cross-attention to the encoded source."""
 
     def __init__(
@@ -191,9 +191,9 @@ class Transformer(nn.Module):
         target = source
         if c.target_vocab_size is not None:
             target = TokenEmbedding(c.target_vocab_size, c.dim, scale=c.scale_embeddings)
-        self.encoder = Encoder(c, source, attention or self._self_attention)
+        self.encoder = TransformerEncoder(c, source, attention or self._self_attention)
         self_attention = decoder_attention or attention or self._self_attention
-        self.decoder = Decoder(c, target, self_attention, cross_attention or self._cross_attention)
+        self.decoder = TransformerDecoder(c, target, self_attention, cross_attention or self._cross_attention)
         tie_to = target if c.tie_embeddings else None
         self.lm_head = build_lm_head(c.dim, target.num_embeddings, tie_to=tie_to, bias=c.head_bias)
         init_xavier(self)

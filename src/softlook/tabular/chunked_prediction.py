@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from softlook.tabular.io.cell_errors import locate_in_files
-from softlook.tabular.io.chunked import ChunkedTable, ColumnRoles, concat_tables, is_chunked, select_columns
+from softlook.tabular.io.chunked import ChunkedTable, TargetColumns, concat_tables, is_chunked, select_columns
 
 
 class Predictor(Protocol):
@@ -43,7 +43,7 @@ class ChunkedPredictionMixin:
             return X, y
         chunks = ChunkedTable.of(X)
         table = concat_tables(list(chunks.tables()))
-        features, target, _ = ColumnRoles.of(y, None).split(table, is_text=chunks.is_text)
+        features, target, _ = TargetColumns.of(y, None).split(table, is_text=chunks.is_text)
         return self._select_features(features), target
 
     def _predict_chunks_with_targets(
@@ -51,7 +51,7 @@ class ChunkedPredictionMixin:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Targets, predictions and sample weights of a chunked table."""
         parts: list[tuple[Any, ...]] = []
-        for features, target, weight in ChunkedTable.of(X).split(ColumnRoles.of(y, sample_weight)):
+        for features, target, weight in ChunkedTable.of(X).split(TargetColumns.of(y, sample_weight)):
             (own,) = self._chunks([features])
             with locate_in_files(X):
                 parts.append((self._validate_y(features, target), self.predict(own), weight))

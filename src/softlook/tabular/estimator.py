@@ -22,7 +22,7 @@ from softlook.base.errors import DataError
 from softlook.tabular.chunked_prediction import ChunkedPredictionMixin
 from softlook.tabular.importance import ExplainMixin
 from softlook.tabular.io.cell_errors import locate_in_files
-from softlook.tabular.io.chunked import ChunkedTable, ColumnRoles, is_chunked
+from softlook.tabular.io.chunked import ChunkedTable, TargetColumns, is_chunked
 from softlook.tabular.preprocessing.column_types import ColumnOverrides
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
 from softlook.tabular.preprocessing.reservoir import Reservoir
@@ -153,7 +153,7 @@ class TableEstimator(ExplainMixin, PretrainMixin, ChunkedPredictionMixin, BaseEs
         """`train_loop` runs the trainer in place of `trainer.train`."""
         check_eval_set(eval_set)
         if is_chunked(X):
-            self._fit_chunks(X, ColumnRoles.of(y, sample_weight), eval_set, train_loop)
+            self._fit_chunks(X, TargetColumns.of(y, sample_weight), eval_set, train_loop)
             return
         context = self._begin_fit()
         if context.pretrained is not None:
@@ -192,7 +192,7 @@ class TableEstimator(ExplainMixin, PretrainMixin, ChunkedPredictionMixin, BaseEs
         return FitContext(time.monotonic(), is_warm, pretrained, hparams, seed, device)
 
     def _fit_chunks(
-        self, X: Any, roles: ColumnRoles, eval_set: tuple[Any, Any] | None, train_loop: TrainLoop | None
+        self, X: Any, roles: TargetColumns, eval_set: tuple[Any, Any] | None, train_loop: TrainLoop | None
     ) -> None:
         """A chunked table: loaded as a whole, if it fits in memory."""
         check_parameters(self)
@@ -359,7 +359,7 @@ class TableEstimator(ExplainMixin, PretrainMixin, ChunkedPredictionMixin, BaseEs
 
     def _eval_set_rows(self, X: Any, y: Any, class_weights: np.ndarray | None) -> TableTensors | None:
         if is_chunked(X):
-            chunks = ChunkedTable.of(X).split(ColumnRoles.of(y, None))
+            chunks = ChunkedTable.of(X).split(TargetColumns.of(y, None))
             parts = [self._eval_set_rows(self._select_features(X), y, class_weights) for X, y, _ in chunks]
             return concat_rows([rows for rows in parts if rows is not None])
         X = validate_features(self, X, reset=False)

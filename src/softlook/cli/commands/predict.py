@@ -55,13 +55,13 @@ def predict(
         raise ConfigError("no data given. Name a table: --data new.csv, or - for stdin")
     from softlook.recipes.tabular.predict import load_predictor  # noqa: PLC0415  (extras, and imports torch)
 
-    predictor = Predictor(load_predictor(run, device=device), out, tuple(keep), probabilities, explain)
+    predictor = PredictCommand(load_predictor(run, device=device), out, tuple(keep), probabilities, explain)
     with _stdin_as_file(paths or (Path(STDIN_PATH),)) as tables:
         return predictor.run(tables)
 
 
 @dataclass(frozen=True)
-class Predictor:
+class PredictCommand:
     """Predicts and writes the rows of tables."""
 
     table: "TablePredictor"

@@ -76,7 +76,7 @@ class ChunkedTable:
         """The chunks as pyarrow tables; their columns must have names."""
         return map(to_arrow_table, self)
 
-    def split(self, roles: "ColumnRoles") -> Iterator[tuple[pa.Table, Any, np.ndarray | None]]:
+    def split(self, roles: "TargetColumns") -> Iterator[tuple[pa.Table, Any, np.ndarray | None]]:
         """Features, target and sample weights of each chunk."""
         return (roles.split(table, is_text=self.is_text) for table in self.tables())
 
@@ -93,14 +93,14 @@ class ChunkedTable:
 
 
 @dataclass(frozen=True)
-class ColumnRoles:
+class TargetColumns:
     """Which columns are the target and the sample weight; all others are features."""
 
     target: str | list[str]
     weight: str | None = None
 
     @staticmethod
-    def of(y: Any, sample_weight: Any) -> "ColumnRoles":
+    def of(y: Any, sample_weight: Any) -> "TargetColumns":
         """Column names, which is what a chunked table requires for y and sample_weight."""
         names = y if isinstance(y, str) else list(y) if isinstance(y, list | tuple) else None
         if names is None or not all(isinstance(name, str) for name in names):
@@ -109,7 +109,7 @@ class ColumnRoles:
             )
         if sample_weight is not None and not isinstance(sample_weight, str):
             raise TypeError("X is chunked, so sample_weight must be the name of one of its columns")
-        return ColumnRoles(names, sample_weight)
+        return TargetColumns(names, sample_weight)
 
     def split(self, table: pa.Table, *, is_text: bool) -> tuple[pa.Table, Any, np.ndarray | None]:
         """Features, target and sample weights of a table."""

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from softlook.tabular.io.chunked import ChunkedTable, ColumnRoles
+from softlook.tabular.io.chunked import ChunkedTable, TargetColumns
 from softlook.tabular.io.frames import to_frame
 from softlook.tabular.preprocessing.reservoir import Reservoir
 from softlook.tabular.preprocessing.rows import TableTensors, concat_rows
@@ -60,7 +60,7 @@ class TwoPassLoader:
     """
 
     chunks: ChunkedTable
-    roles: ColumnRoles
+    roles: TargetColumns
     validate: Callable[[Any, Any, Any], tuple[Any, np.ndarray, np.ndarray]]
     validation_fraction: float
 
