@@ -58,7 +58,7 @@ class ConfigError(ValueError):
     >>> from softlook.blocks import SelfAttention
     >>> SelfAttention(10, heads=4)
     Traceback (most recent call last):
-    softlook.base.errors.ConfigError: 4 heads cannot share a width of 10 evenly. Choose a multiple of 4, or other heads
+    softlook.base.errors.ConfigError: dim must be a multiple of heads, got dim=10 and heads=4
     """
 
 
@@ -68,7 +68,7 @@ class WeightsError(ValueError):
     >>> from softlook import weights
     >>> weights.load("no/such/run_dir")
     Traceback (most recent call last):
-    softlook.base.errors.WeightsError: no/such/folder is not a folder...
+    softlook.base.errors.WeightsError: no/such/run_dir is not a folder...
     """
 
 
@@ -78,7 +78,7 @@ class DiskError(WeightsError):
     >>> from softlook import models, weights
     >>> weights.save(models.GPT(models.GPTConfig(vocab_size=10, context=8, dim=16, depth=1, heads=2)), ".")
     Traceback (most recent call last):
-    softlook.base.errors.DiskError: . exists already, and softlook overwrites nothing. Choose another name.
+    softlook.base.errors.DiskError: . already exists, and softlook overwrites nothing. Choose another name.
     """
 
 

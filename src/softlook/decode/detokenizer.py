@@ -31,7 +31,7 @@ class IncrementalDetokenizer:
         self.tokenizer, self.special_ids = tokenizer, frozenset(tokenizer.special_ids)
         self.window = [id for id in after if id not in self.special_ids]
         """Ids that are decoded again with each token."""
-        self.settled = len(self.window)
+        self.emitted_ids = len(self.window)
         """Length of the window when all its text had been emitted."""
         self.text = tokenizer.decode(self.window)
         self.emitted = self._stable_length()
@@ -71,10 +71,10 @@ class IncrementalDetokenizer:
 
     def _shrink_window(self) -> None:
         """Drop old tokens, but keep some before the next one: tokenizers may treat a first token differently."""
-        text = self.tokenizer.decode(self.window[self.settled :])
+        text = self.tokenizer.decode(self.window[self.emitted_ids :])
         if text:
-            self.window, self.text = self.window[self.settled :], text
-            self.emitted, self.settled = len(text), len(self.window)
+            self.window, self.text = self.window[self.emitted_ids :], text
+            self.emitted, self.emitted_ids = len(text), len(self.window)
 
 
 @dataclass(frozen=True)

@@ -124,9 +124,9 @@ def dot() -> DotScore:
 def scaled_dot(temperature: float | None = None) -> DotScore:
     """Scaled dot product: divided by a temperature; default: sqrt(D) (Vaswani et al., 2017).
 
-    >>> scaled()(torch.ones(1, 1, 1, 4), torch.ones(1, 1, 1, 4)).item()
+    >>> scaled_dot()(torch.ones(1, 1, 1, 4), torch.ones(1, 1, 1, 4)).item()
     2.0
-    >>> scaled(temperature=0.5)(torch.ones(1, 1, 1, 4), torch.ones(1, 1, 1, 4)).item()
+    >>> scaled_dot(temperature=0.5)(torch.ones(1, 1, 1, 4), torch.ones(1, 1, 1, 4)).item()
     8.0
     """
     return Dot(None if temperature is None else _check_temperature(temperature))
@@ -147,7 +147,7 @@ def squared_distance(temperature: float = 1.0) -> DotScore:
     For keys of equal norm it is the dot product.
 
     >>> keys = torch.tensor([[[[1.0, 0.0], [5.0, 0.0]]]])
-    >>> distance()(keys, keys).argmax(-1)
+    >>> squared_distance()(keys, keys).argmax(-1)
     tensor([[[0, 1]]])
     """
     return SquaredDistance(_check_temperature(temperature))

@@ -37,7 +37,7 @@ class SkipInit(TorchFunctionMode):
 def build_on_meta(factory: Callable[[], ModelT], path: Path) -> ModelT:
     """Build a model on the meta device, without allocating memory for its parameters.
 
-    >>> model = hollow(lambda: nn.Linear(1_000_000, 1_000_000), Path("config.json"))
+    >>> model = build_on_meta(lambda: nn.Linear(1_000_000, 1_000_000), Path("config.json"))
     >>> model.weight.shape, model.weight.is_meta
     (torch.Size([1000000, 1000000]), True)
     """

@@ -67,8 +67,8 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     """Read all tensors of a safetensors file."""
     _check_header(path)
     try:
-        with safe_open(path, framework="pt") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  (not a dict)
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
     except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, AttributeError) as error:
         raise WeightsError(f"{path} is damaged or not a safetensors file: {str(error):.200}") from None
 

@@ -190,13 +190,13 @@ class GraphMask(Mask):
         width, edges = self.nodes[1], self.edges.shape[1]
         if not edges:
             return (i + j) < 0
-        known, wanted = self.edges[0] * width + self.edges[1], i.long() * width + j
-        index = torch.zeros_like(wanted)
+        codes, code = self.edges[0] * width + self.edges[1], i.long() * width + j
+        index = torch.zeros_like(code)
         for power in reversed(range(edges.bit_length())):
             ahead = index + (1 << power)
-            less = known[ahead.clamp(max=edges) - 1] < wanted
+            less = codes[ahead.clamp(max=edges) - 1] < code
             index = torch.where((ahead <= edges) & less, ahead, index)
-        return (known[index.clamp(max=edges - 1)] == wanted) & (j < width)
+        return (codes[index.clamp(max=edges - 1)] == code) & (j < width)
 
     def tile(self, tile: Tile) -> Tensor:
         if is_traced(self.edges):

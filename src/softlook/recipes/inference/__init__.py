@@ -1,4 +1,4 @@
-"""Inference with trained text models: the functions behind `softlook generate`, `translate`, `classify` and `embed`."""
+"""Inference with text models, behind `softlook generate`, `translate`, `classify` and `embed`."""
 
 from softlook.decode.alignment import Alignment as Alignment
 from softlook.decode.alignment import format_pharaoh as format_pharaoh

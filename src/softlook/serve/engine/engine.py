@@ -60,7 +60,7 @@ class Engine:
     >>> from softlook.serve.engine.continuous_batcher import ContinuousBatcher
     >>> model = GPT(GPTConfig(vocab_size=10, context=16, dim=16, depth=1, heads=2)).eval()
     >>> engine = Engine(ContinuousBatcher(model))
-    >>> len(engine.run(EngineRequest((3, 1, 4), max_new_tokens=5)).row.new)
+    >>> len(engine.run(EngineRequest((3, 1, 4), max_new_tokens=5)).row.generated)
     5
     >>> engine.close()
     """

@@ -55,15 +55,15 @@ class ScanDecoder(nn.Module):
     def forward(self, x: Tensor, source: EncodedSource, carried: DecoderState) -> tuple[Tensor, DecoderState]:
         source = replace(source, key=source.key.clone())  # scan does not allow aliased inputs
 
-        def step(held: tuple[Tensor, ...], word: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        def step(held: tuple[Tensor, ...], embedding: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
             state, number, *fed = held
             before: Any = DecoderState(state, number, *fed)  # pyright: ignore[reportArgumentType]  (the step number is a tensor here)
-            said, after = self.decoder(word[:, None], source, before)
-            return tuple(part.clone() for part in (after.state, number + 1, after.fed) if part is not None), said[:, 0]
+            output, after = self.decoder(embedding[:, None], source, before)
+            return tuple(part.clone() for part in (after.state, number + 1, after.fed) if part is not None), output[:, 0]
 
         start = (carried.state, torch.tensor(carried.step), *(() if carried.fed is None else (carried.fed,)))
-        _, said = scan(step, start, x.transpose(0, 1))
-        return said.transpose(0, 1), carried
+        _, outputs = scan(step, start, x.transpose(0, 1))
+        return outputs.transpose(0, 1), carried
 
 
 @contextmanager
