@@ -1,4 +1,4 @@
-"""A fully connected layer and a convolution are attention that looks at fixed places."""
+"""Linear layers and convolutions as attention with one-hot weights."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,31 +15,29 @@ from softlook import ShapeError
 from softlook.base.errors import ConfigError
 from softlook.blocks import AttentionCore, MultiHeadAttention, attention_from_convolution, attention_from_linear
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Using padding='same' with even kernel"
-)  # torch pads a copy, and says so
-FEW = settings(max_examples=60)
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")  # torch pads a copy
+FEWER_EXAMPLES = settings(max_examples=60)
 small = st.integers(1, 5)
 
 
 @contextmanager
-def watched(model: nn.Module) -> Iterator[list[Tensor]]:
-    """The maps at the boundary, worked out from what goes in there."""
+def record_maps(model: nn.Module) -> Iterator[list[Tensor]]:
+    """The attention maps, computed from the arguments of the attention core."""
     seen: list[Tensor] = []
 
-    def take(module: AttentionCore, args: tuple[Any, ...], output: Tensor) -> None:
+    def record(module: AttentionCore, args: tuple[Any, ...], output: Tensor) -> None:
         query, key, _, *rest = args
         seen.append(module.weights(query, key, *rest))
 
-    (mix,) = [m for m in model.modules() if isinstance(m, AttentionCore)]
-    hook = mix.register_forward_hook(take)
+    (core,) = [m for m in model.modules() if isinstance(m, AttentionCore)]
+    hook = core.register_forward_hook(record)
     yield seen
     hook.remove()
 
 
 @st.composite
 def convolutions(draw: st.DrawFn, axes: int, modes: tuple[str, ...] = ("zeros",)) -> tuple[nn.Module, Tensor]:
-    """A convolution of any make, and something for it to look at."""
+    """A convolution with any options, and an input for it."""
     groups = draw(st.integers(1, 3))
     inner, outer = groups * draw(st.integers(1, 2)), groups * draw(st.integers(1, 2))
     kernel, stride, dilation = (tuple(draw(st.integers(1, 3)) for _ in range(axes)) for _ in range(3))
@@ -54,65 +52,65 @@ def convolutions(draw: st.DrawFn, axes: int, modes: tuple[str, ...] = ("zeros",)
     try:
         conv(x)
     except RuntimeError:
-        assume(False)  # torch's own layer has no room for it
+        assume(False)  # the input is too small for torch's layer
     return conv, x
 
 
-@FEW
+@FEWER_EXAMPLES
 @given(st.lists(small, max_size=2), small, small, st.booleans())
-def test_a_fully_connected_layer_is_attention(leading: list[int], inner: int, outer: int, bias: bool) -> None:
+def test_a_linear_layer_is_attention(leading: list[int], inner: int, outer: int, bias: bool) -> None:
     linear = nn.Linear(inner, outer, bias=bias)
     x = torch.randn(*leading, inner)
     assert_close(attention_from_linear(linear)(x), linear(x), rtol=1e-5, atol=1e-5)
 
 
-@FEW
+@FEWER_EXAMPLES
 @given(convolutions(axes=1))
-def test_a_convolution_over_a_line_is_attention(case: tuple[nn.Conv1d, Tensor]) -> None:
+def test_a_one_dimensional_convolution_is_attention(case: tuple[nn.Conv1d, Tensor]) -> None:
     conv, x = case
     assert_close(attention_from_convolution(conv)(x), conv(x), rtol=1e-5, atol=1e-5)
 
 
-@FEW
+@FEWER_EXAMPLES
 @given(convolutions(axes=2))
-def test_a_convolution_over_an_image_is_attention(case: tuple[nn.Conv2d, Tensor]) -> None:
+def test_a_two_dimensional_convolution_is_attention(case: tuple[nn.Conv2d, Tensor]) -> None:
     conv, x = case
     assert_close(attention_from_convolution(conv)(x), conv(x), rtol=1e-5, atol=1e-5)
 
 
-@FEW
+@FEWER_EXAMPLES
 @given(convolutions(axes=2, modes=("reflect", "replicate", "circular")))
-def test_padding_that_repeats_a_place_looks_at_that_place(case: tuple[nn.Conv2d, Tensor]) -> None:
+def test_convolutions_with_other_padding_modes_are_attention(case: tuple[nn.Conv2d, Tensor]) -> None:
     conv, x = case
     assert_close(attention_from_convolution(conv)(x), conv(x), rtol=1e-5, atol=1e-5)
 
 
-def test_without_a_batch_they_are_the_same_layers_too() -> None:
+def test_inputs_without_a_batch_dimension_give_the_same_outputs() -> None:
     conv, linear = nn.Conv2d(3, 4, 3), nn.Linear(3, 4)
     image, vector = torch.randn(3, 5, 6), torch.randn(3)
     assert_close(attention_from_convolution(conv)(image), conv(image))
     assert_close(attention_from_linear(linear)(vector), linear(vector))
 
 
-def test_head_j_of_the_fully_connected_layer_looks_at_number_j() -> None:
-    attend = attention_from_linear(nn.Linear(5, 3))
-    with watched(attend) as maps:
-        attend(torch.randn(2, 5))
+def test_head_j_of_a_linear_layer_attends_to_feature_j() -> None:
+    attn = attention_from_linear(nn.Linear(5, 3))
+    with record_maps(attn) as maps:
+        attn(torch.randn(2, 5))
     assert_close(maps[0][:, :, 0], torch.eye(5).expand(2, 5, 5))
 
 
-def test_each_head_of_a_convolution_is_a_shift() -> None:
-    attend = attention_from_convolution(nn.Conv1d(2, 3, kernel_size=3, padding=1))
-    with watched(attend) as maps:
-        attend(torch.randn(1, 2, 6))
+def test_the_map_of_each_head_of_a_convolution_is_a_shift() -> None:
+    attn = attention_from_convolution(nn.Conv1d(2, 3, kernel_size=3, padding=1))
+    with record_maps(attn) as maps:
+        attn(torch.randn(1, 2, 6))
     for head, offset in enumerate((-1, 0, 1)):
         assert_close(maps[0][0, head], torch.eye(6).roll(offset, 1).tril(max(offset, 0)).triu(min(offset, 0)))
 
 
-def test_an_image_has_a_head_for_each_offset_and_each_sees_one_pixel_or_none() -> None:
-    attend = attention_from_convolution(nn.Conv2d(2, 3, kernel_size=3, padding=1))
-    with watched(attend) as maps:
-        attend(torch.randn(1, 2, 4, 5))
+def test_a_two_dimensional_convolution_has_a_head_per_offset_that_attends_to_one_pixel_or_none() -> None:
+    attn = attention_from_convolution(nn.Conv2d(2, 3, kernel_size=3, padding=1))
+    with record_maps(attn) as maps:
+        attn(torch.randn(1, 2, 4, 5))
     (seen,) = maps
     assert seen.shape == (1, 9, 20, 20)
     assert set(seen.unique().tolist()) == {0.0, 1.0}
@@ -120,11 +118,11 @@ def test_an_image_has_a_head_for_each_offset_and_each_sees_one_pixel_or_none() -
     assert_close(corner, torch.tensor([[0.0, 0, 0], [0, 1, 1], [0, 1, 1]]))
 
 
-def test_the_map_does_not_depend_on_what_is_looked_at() -> None:
-    attend = attention_from_convolution(nn.Conv1d(2, 3, 2))
-    with watched(attend) as maps:
-        attend(torch.randn(1, 2, 6))
-        attend(torch.randn(1, 2, 6))
+def test_the_map_does_not_depend_on_the_input() -> None:
+    attn = attention_from_convolution(nn.Conv1d(2, 3, 2))
+    with record_maps(attn) as maps:
+        attn(torch.randn(1, 2, 6))
+        attn(torch.randn(1, 2, 6))
     assert_close(maps[0], maps[1], rtol=0, atol=0)
 
 
@@ -133,38 +131,38 @@ def test_the_map_does_not_depend_on_what_is_looked_at() -> None:
     [(nn.Linear(4, 3), attention_from_linear), (nn.Conv1d(4, 3, 2), attention_from_convolution)],
     ids=["linear", "convolution"],
 )
-def test_it_is_multi_head_attention_with_identity_values_and_the_layer_s_weights_on_the_way_out(
+def test_the_result_is_multi_head_attention_with_identity_values_and_the_weights_of_the_layer_in_to_out(
     layer: Any, build: Any
 ) -> None:
-    attend = build(layer)
-    assert isinstance(attend, MultiHeadAttention)
-    width = attend.to_value.in_features
-    assert_close(attend.to_value.weight.data, torch.eye(width))
-    assert not attend.to_query.weight.any() and not attend.to_key.weight.any()
-    heads = attend.to_out.weight.view(3, -1, width)
+    attn = build(layer)
+    assert isinstance(attn, MultiHeadAttention)
+    width = attn.to_value.in_features
+    assert_close(attn.to_value.weight.data, torch.eye(width))
+    assert not attn.to_query.weight.any() and not attn.to_key.weight.any()
+    heads = attn.to_out.weight.view(3, -1, width)
     assert_close(heads, layer.weight[..., None] if layer.weight.ndim == 2 else layer.weight.mT)
-    assert_close(attend.to_out.bias, layer.bias)
+    assert_close(attn.to_out.bias, layer.bias)
 
 
-def test_gradients_are_the_layer_s() -> None:
+def test_gradients_match_those_of_the_layer() -> None:
     conv = nn.Conv1d(3, 4, 3, stride=2, padding=1).double()
-    attend = attention_from_convolution(conv)
-    ours, theirs = (torch.randn(2, 3, 8, dtype=torch.float64, generator=torch.manual_seed(1)) for _ in range(2))
+    attn = attention_from_convolution(conv)
+    one, other = (torch.randn(2, 3, 8, dtype=torch.float64, generator=torch.manual_seed(1)) for _ in range(2))
     upstream = torch.randn(2, 4, 4, dtype=torch.float64)
-    attend(ours.requires_grad_()).backward(upstream)
-    conv(theirs.requires_grad_()).backward(upstream)
-    assert_close(ours.grad, theirs.grad)
-    assert conv.weight.grad is not None and attend.to_out.weight.grad is not None
-    assert_close(attend.to_out.weight.grad.view(4, 3, 3).mT, conv.weight.grad)
+    attn(one.requires_grad_()).backward(upstream)
+    conv(other.requires_grad_()).backward(upstream)
+    assert_close(one.grad, other.grad)
+    assert conv.weight.grad is not None and attn.to_out.weight.grad is not None
+    assert_close(attn.to_out.weight.grad.view(4, 3, 3).mT, conv.weight.grad)
 
 
 @pytest.mark.parametrize("conv", [nn.Conv3d(2, 2, 1), nn.ConvTranspose1d(2, 2, 2), nn.Linear(2, 2)])
-def test_what_is_no_convolution_over_a_line_or_an_image_is_refused(conv: nn.Module) -> None:
+def test_unsupported_layers_raise_an_error(conv: nn.Module) -> None:
     with pytest.raises(ConfigError, match=f"expected a Conv1d or Conv2d, got a {type(conv).__name__}"):
         attention_from_convolution(conv)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_inputs_of_another_size_raise_an_error() -> None:
     with pytest.raises(ShapeError, match="expected 4 features, got 3"):
         attention_from_linear(nn.Linear(4, 2))(torch.randn(2, 3))
     conv = attention_from_convolution(nn.Conv1d(4, 2, 5, padding=1))

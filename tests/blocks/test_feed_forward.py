@@ -22,27 +22,27 @@ FORMULAS = {
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_a_name_stands_for_the_function_it_names(name: Any) -> None:
+def test_an_activation_matches_its_formula(name: Any) -> None:
     x = torch.linspace(-4, 4, 41, dtype=torch.float64)
     assert_close(ACTIVATIONS[name](x), FORMULAS[name](x))
 
 
-def test_it_is_two_layers_with_a_bend_between_and_four_times_as_wide() -> None:
+def test_a_feed_forward_layer_is_two_linear_layers_with_an_activation_and_four_times_the_width() -> None:
     ffn = FeedForward(12)
     assert ffn.to_up.weight.shape == (48, 12)
-    inside = (X @ ffn.to_up.weight.T + ffn.to_up.bias).clamp(min=0)
-    assert_close(ffn(X), inside @ ffn.to_out.weight.T + ffn.to_out.bias)
+    hidden = (X @ ffn.to_up.weight.T + ffn.to_up.bias).clamp(min=0)
+    assert_close(ffn(X), hidden @ ffn.to_out.weight.T + ffn.to_out.bias)
 
 
-@pytest.mark.parametrize("act", [F.relu, F.gelu, F.silu, F.sigmoid])
-def test_one_half_gates_the_other(act: object) -> None:
-    ffn = GatedFeedForward(12, 20, act)  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize("activation", [F.relu, F.gelu, F.silu, F.sigmoid])
+def test_a_gated_layer_multiplies_the_activated_gate_with_the_hidden_vector(activation: object) -> None:
+    ffn = GatedFeedForward(12, 20, activation)  # pyright: ignore[reportArgumentType]
     gate, hidden = X @ ffn.to_gate.weight.T, X @ ffn.to_up.weight.T
-    assert_close(ffn(X), (act(gate) * hidden) @ ffn.to_out.weight.T)  # pyright: ignore[reportCallIssue]
+    assert_close(ffn(X), (activation(gate) * hidden) @ ffn.to_out.weight.T)  # pyright: ignore[reportCallIssue]
 
 
 @pytest.mark.parametrize("ffn", [FeedForward(12), GatedFeedForward(12, 20, F.silu)])
-def test_every_position_is_treated_alike_and_alone(ffn: nn.Module) -> None:
+def test_every_position_is_transformed_identically_and_independently(ffn: nn.Module) -> None:
     order = torch.randperm(7, generator=torch.Generator().manual_seed(1))
     assert_close(ffn(X)[:, order], ffn(X[:, order]))
     changed = X.clone()
@@ -51,7 +51,7 @@ def test_every_position_is_treated_alike_and_alone(ffn: nn.Module) -> None:
     assert_close(ffn(changed)[:, others], ffn(X)[:, others])
 
 
-def test_dropout_is_inside_and_acts_while_training_only() -> None:
+def test_dropout_applies_in_training_only() -> None:
     ffn = FeedForward(12, dropout=0.5)
 
     def twice() -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ def test_padding_is_masked() -> None:
     assert torch.equal(visible, PADDING_MASK[:, None, None].expand(2, 1, 3, 3))
 
 
-def test_a_mask_is_narrowed_by_the_padding_mask() -> None:
+def test_an_attention_mask_is_combined_with_the_padding_mask() -> None:
     mask = with_padding_mask(PADDING_MASK, masks.causal())
     assert isinstance(mask, masks.Mask)
     expected = PADDING_MASK[:, None, None] & torch.ones(3, 3, dtype=torch.bool).tril()

@@ -1,4 +1,4 @@
-"""Masks and biases that speak of the context, where other keys stand before it."""
+"""Masks and biases of the context, with prefix keys before it."""
 
 from typing import Any
 
@@ -25,11 +25,11 @@ MASKS: dict[str, masks.Mask] = {
     "padding on the left": masks.padding([4, 7], side="left", length=S),
     "documents": masks.documents(torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 0, 0, 0, 1, 1, 1]])),
     "graph": masks.graph(torch.tensor([[0, 1, 4], [6, 0, 2]])),
-    "written out": masks.dense(torch.rand(B, 1, T, S, generator=torch.Generator().manual_seed(1)) > 0.5),
-    "two together": masks.causal() & masks.padding([4, 7]),
-    "one or the other": masks.causal() | masks.prefix(2),
+    "dense": masks.dense(torch.rand(B, 1, T, S, generator=torch.Generator().manual_seed(1)) > 0.5),
+    "combined": masks.causal() & masks.padding([4, 7]),
+    "or": masks.causal() | masks.prefix(2),
     "not": ~masks.window(1),
-    "nothing at all": masks.prefix(0),
+    "fully masked": masks.prefix(0),
 }
 TILES = [range(0, 10), range(0, 2), range(1, 3), range(2, 6), range(3, 10), range(5, 8)]
 
@@ -45,13 +45,13 @@ def biases() -> dict[str, Any]:
         "shaw": positions.shaw(normal(5, 6)),
         "shaw with values": positions.shaw(normal(5, 6), normal(5, 6)),
         "transformer_xl": positions.transformer_xl(normal(H, S, 6), normal(H, 6), normal(H, 6)),
-        "written out": normal(B, 1, T, S),
-        "two together": positions.alibi(4) + normal(T, S),
+        "dense": normal(B, 1, T, S),
+        "combined": positions.alibi(4) + normal(T, S),
     }
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_what_stands_before_is_always_seen_and_the_rest_as_the_mask_says(name: str) -> None:
+def test_prefix_keys_are_always_visible_and_the_context_is_masked(name: str) -> None:
     outer = mask_with_prefix_keys(MASKS[name], COUNT)
     assert outer is not None
     seen = outer.to_dense(OUTER).expand(OUTER)
@@ -61,7 +61,7 @@ def test_what_stands_before_is_always_seen_and_the_rest_as_the_mask_says(name: s
 
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("columns", TILES, ids=str)
-def test_what_a_mask_says_of_a_tile_is_true(name: str, columns: range) -> None:
+def test_tiles_and_ranges_match_the_dense_mask(name: str, columns: range) -> None:
     outer = mask_with_prefix_keys(MASKS[name], COUNT)
     assert outer is not None
     whole = outer.to_dense(OUTER).expand(OUTER)
@@ -69,58 +69,58 @@ def test_what_a_mask_says_of_a_tile_is_true(name: str, columns: range) -> None:
     part = whole[:, :, 1:4, columns.start : columns.stop]
     assert torch.equal(outer.tile(tile).expand_as(part), part)
     assert torch.equal(outer.mask_mod(*tile.indices(), tile.shift).expand_as(part), part)
-    reach, clear = outer.visible_range(tile), outer.full_range(tile)
+    visible, full = outer.visible_range(tile), outer.full_range(tile)
     for j in columns:
-        here = whole[:, :, 1:4, j]
-        assert j in reach or not here.any()
-        assert j not in clear or here.all()
+        column = whole[:, :, 1:4, j]
+        assert j in visible or not column.any()
+        assert j not in full or column.all()
     assert outer.every_row_visible(T, S + COUNT)
 
 
-PATHS = [(name, backend) for name in biases() for backend in ("reference", "tiled", "sdpa")]
-PATHS.remove(("shaw with values", "sdpa"))  # torch's kernels have no relative values
+BACKENDS = [(name, backend) for name in biases() for backend in ("reference", "tiled", "sdpa")]
+BACKENDS.remove(("shaw with values", "sdpa"))  # torch's kernels have no relative values
 
 
-@pytest.mark.parametrize(("name", "backend"), PATHS)
-def test_a_bias_touches_the_context_alone_on_every_path(name: str, backend: Any) -> None:
+@pytest.mark.parametrize(("name", "backend"), BACKENDS)
+def test_a_bias_applies_to_the_context_only_on_every_backend(name: str, backend: Any) -> None:
     bias = as_bias(biases()[name])
     query, key, value = normal(B, H, T, 6), normal(B, H, S, 6), normal(B, H, S, 6)
-    first_key, first_value = normal(B, H, COUNT, 6), normal(B, H, COUNT, 6)
-    keys, values = torch.cat([first_key, key], 2), torch.cat([first_value, value], 2)
-    for mask in (None, MASKS["two together"]):
+    prefix_key, prefix_value = normal(B, H, COUNT, 6), normal(B, H, COUNT, 6)
+    keys, values = torch.cat([prefix_key, key], 2), torch.cat([prefix_value, value], 2)
+    for mask in (None, MASKS["combined"]):
         seen = torch.ones(SIZES, dtype=torch.bool) if mask is None else mask.to_dense(SIZES).expand(SIZES)
-        context = attention_scores_of(query, key, bias).masked_fill(~seen, -torch.inf)
-        weights = torch.cat([query @ first_key.mT / 6**0.5, context], -1).softmax(-1)
-        wanted = weights @ values
+        context = biased_scores(query, key, bias).masked_fill(~seen, -torch.inf)
+        weights = torch.cat([query @ prefix_key.mT / 6**0.5, context], -1).softmax(-1)
+        expected = weights @ values
         added = bias.relative_values(weights[..., COUNT:], Tile.whole(SIZES, DEVICE))
-        wanted = wanted if added is None else wanted + added
+        expected = expected if added is None else expected + added
         options: Any = {"mask": mask_with_prefix_keys(mask, COUNT), "bias": bias_with_prefix_keys(bias, COUNT)}
-        assert_close(attention(query, keys, values, **options, backend=backend), wanted)
+        assert_close(attention(query, keys, values, **options, backend=backend), expected)
         assert_close(attention_weights(query, keys, **options), weights)
 
 
-def attention_scores_of(query: Tensor, key: Tensor, bias: Any) -> Tensor:
+def biased_scores(query: Tensor, key: Tensor, bias: Any) -> Tensor:
     return query @ key.mT / 6**0.5 + bias.tile(query, key, 6**-0.5, Tile.whole(SIZES, DEVICE))
 
 
-@pytest.mark.parametrize("name", ["alibi", "t5", "written out", "two together"])
-def test_single_entries_and_tiles_of_a_bias_agree(name: str) -> None:
+@pytest.mark.parametrize("name", ["alibi", "t5", "dense", "combined"])
+def test_score_mod_and_tile_of_a_bias_agree(name: str) -> None:
     outer = bias_with_prefix_keys(biases()[name], COUNT)
     assert outer is not None
-    at, tile = outer.score_mod(T, S + COUNT), Tile.whole(OUTER, DEVICE)
-    assert at is not None
+    score_mod, tile = outer.score_mod(T, S + COUNT), Tile.whole(OUTER, DEVICE)
+    assert score_mod is not None
     query, key = normal(B, H, T, 6), normal(B, H, S + COUNT, 6)
     whole = outer.tile(query, key, 1.0, tile).expand(OUTER)
     zeros = torch.zeros(OUTER, dtype=whole.dtype)
-    assert_close(at(zeros, *torch.broadcast_tensors(*tile.indices())).to(whole), whole)
+    assert_close(score_mod(zeros, *torch.broadcast_tensors(*tile.indices())).to(whole), whole)
 
 
-def test_a_bias_that_meets_the_content_has_no_single_entries() -> None:
+def test_a_content_dependent_bias_has_no_score_mod() -> None:
     outer = bias_with_prefix_keys(biases()["shaw"], COUNT)
     assert outer is not None and outer.score_mod(T, S + COUNT) is None
 
 
-def test_a_tile_of_what_stands_before_needs_nothing_of_the_bias() -> None:
+def test_the_bias_of_a_tile_of_prefix_keys_is_zero() -> None:
     outer = bias_with_prefix_keys(biases()["transformer_xl"], COUNT)
     assert outer is not None
     tile = Tile(range(B), range(H), range(T), range(0, 2), T, S + COUNT, DEVICE)
@@ -128,22 +128,22 @@ def test_a_tile_of_what_stands_before_needs_nothing_of_the_bias() -> None:
     assert numbers.eq(0).all() and numbers.shape[-1] == 2
 
 
-def test_a_plain_causal_mask_stays_what_kernels_know_and_nothing_stays_nothing() -> None:
+def test_a_causal_mask_stays_causal_and_none_stays_none() -> None:
     assert mask_with_prefix_keys(masks.causal(), COUNT) == masks.causal()
     assert mask_with_prefix_keys(None, COUNT) is None
     assert bias_with_prefix_keys(None, COUNT) is None
 
 
-def test_they_say_what_they_are() -> None:
-    assert str(mask_with_prefix_keys(masks.window(1), 3)) == "(window(1, 0) beside 3 keys)"
-    assert str(bias_with_prefix_keys(positions.alibi(2), 3)) == "(alibi beside 3 keys)"
+def test_str_of_masks_and_biases_with_prefix_keys() -> None:
+    assert str(mask_with_prefix_keys(masks.window(1), 3)) == "(window(1, 0) after 3 prefix keys)"
+    assert str(bias_with_prefix_keys(positions.alibi(2), 3)) == "(alibi after 3 prefix keys)"
 
 
-def test_a_mask_or_bias_that_does_not_fit_the_context_is_refused() -> None:
+def test_a_mask_or_bias_of_another_size_raises_an_error() -> None:
     query, key = normal(B, H, T, 6), normal(B, H, S + COUNT, 6)
     with pytest.raises(MaskError, match="this padding mask is for 6 keys, got 7 keys"):
         attention_weights(query, key, mask=mask_with_prefix_keys(masks.padding([4, 6], side="left", length=6), COUNT))
     with pytest.raises(MaskError, match="1 or 5, 7"):
         attention_weights(query, key, bias=bias_with_prefix_keys(normal(T, S + COUNT), COUNT))
-    with pytest.raises(MaskError, match="11 keys stand before the context, but there are only 10"):
+    with pytest.raises(MaskError, match="expected at least 11 prefix keys, got 10 keys in all"):
         attention_weights(query, key, mask=mask_with_prefix_keys(masks.window(1), 11))

@@ -1,4 +1,4 @@
-"""What the tests of the operation share."""
+"""Fixtures for the tests of attention."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def no_shape_checks() -> Iterator[None]:
-    """Switch off the shape checks: they speak before softlook does, and no compiler sees through them."""
+    """Disable the shape checks: they raise before softlook's own errors, and torch.compile cannot trace them."""
     before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     yield

@@ -136,6 +136,6 @@ def test_tiles_cover_the_map_once(elements: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize("part", [(-1, 9), (5, 9), (0, 4)])
-def test_a_part_outside_of_all_keys_raises_an_error(part: tuple[int, int]) -> None:
+def test_a_chunk_outside_the_range_of_keys_raises_an_error(part: tuple[int, int]) -> None:
     with pytest.raises(ShapeError, match=rf"part=\(first, total\)=\({part[0]}, {part[1]}\) does not hold 5 keys"):
         look(QUERY, KEY, part=part, stats=("lse",))

@@ -1,4 +1,4 @@
-"""The operation at its edges: nothing to look at, nobody looking, autocast, compilation."""
+"""Edge cases of attention: empty sizes, autocast, gradients, strides, compilation."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ def test_empty_sizes_have_defined_outputs_and_gradients(name: str, backend: Any,
     query, key, value = inputs(sizes)
     output = attention(query, key, value, backend=backend, **options)
     assert output.shape == tuple(sizes[axis] for axis in "BHTE")
-    if name == "width":  # all scores are 0: an even look at what is seen
+    if name == "width":  # all scores are 0: equal weights on the visible keys
         weights = attention_weights(query, key, **options)
         close(output, weights @ value.repeat_interleave(2, 1))
     else:
@@ -76,7 +76,7 @@ def test_a_look_at_empty_sizes_is_defined(name: str) -> None:
 
 
 @pytest.mark.parametrize("backend", EAGER)
-def test_a_single_key_is_returned_as_it_is(backend: Any) -> None:
+def test_with_a_single_key_the_output_is_its_value(backend: Any) -> None:
     query, key, value = inputs(ONE)
     close(attention(query, key, value, backend=backend), value)
 
@@ -88,9 +88,9 @@ def test_autocast_matches_torch(options: dict[str, Any]) -> None:
     query, key, value = (MADE.normal(1, 2, 4, 8).float() for _ in range(3))
     with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
         output = attention(query, key, value, **options)
-        torchs = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+        expected = torch.nn.functional.scaled_dot_product_attention(query, key, value)
         assert attention_weights(query, key, **options).dtype == torch.bfloat16
-    assert output.dtype == torchs.dtype == torch.bfloat16
+    assert output.dtype == expected.dtype == torch.bfloat16
     close(output.float(), attention(query, key, value, **options), 3e-2)
 
 
@@ -108,16 +108,16 @@ def test_autocast_leaves_double_precision_alone() -> None:
         assert attention(query, query, query).dtype == torch.float64
 
 
-def test_a_look_under_autocast_is_as_exact_as_one_at_the_same_rounded_inputs() -> None:
+def test_a_look_under_autocast_equals_a_look_at_the_rounded_inputs() -> None:
     query, key = (2 * MADE.normal(1, 2, 16, 8).float() for _ in range(2))
     with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
-        under = look(query, key, stats=("lse", "entropy", "max_weight", "received"))
+        autocasted = look(query, key, stats=("lse", "entropy", "max_weight", "received"))
     rounded = look(query.bfloat16(), key.bfloat16(), stats=("lse", "entropy", "max_weight", "received"))
     for name in rounded.values:
-        close(under.values[name], rounded.values[name], 1e-5)
+        close(autocasted.values[name], rounded.values[name], 1e-5)
 
 
-def test_gradients_of_gradients_are_right() -> None:
+def test_second_derivatives_match_finite_differences() -> None:
     query, key, value = (MADE.normal(1, 1, 3, 2).requires_grad_() for _ in range(3))
 
     def call(*tensors: torch.Tensor) -> torch.Tensor:
@@ -147,9 +147,9 @@ def test_inputs_are_not_modified() -> None:
 
 def test_strides_do_not_matter() -> None:
     tensors = [MADE.normal(2, 5, 4, 6) for _ in range(3)]
-    turned = [tensor.transpose(1, 2) for tensor in tensors]  # (B, H, T, D) as it lies in (B, T, H, D)
+    strided = [tensor.transpose(1, 2) for tensor in tensors]  # (B, H, T, D) views of (B, T, H, D) memory
     for backend in EAGER:
-        close(attention(*turned, backend=backend), attention(*(t.contiguous() for t in turned), backend=backend))
+        close(attention(*strided, backend=backend), attention(*(t.contiguous() for t in strided), backend=backend))
 
 
 COMPILED = """
@@ -169,7 +169,7 @@ inputs = [tensor.clone().requires_grad_() for tensor in (query, key, value)]
 one, other = (torch.autograd.grad(f(*inputs).square().sum(), inputs) for f in (compiled, call))
 torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
-many = torch.randn(1, 2, 140, 8, device="DEVICE")  # more than three plain steps are good for
+many = torch.randn(1, 2, 140, 8, device="DEVICE")  # too long for math attention
 traced = torch.compile(call, backend="eager", fullgraph=True)
 torch.testing.assert_close(traced(many, many, many), call(many, many, many), rtol=1e-4, atol=1e-5)
 """
@@ -177,10 +177,10 @@ torch.testing.assert_close(traced(many, many, many), call(many, many, many), rto
 
 @pytest.mark.slow
 def test_a_causal_call_compiles_as_one_graph() -> None:
-    """In a process of its own: the compiler cannot see through the shape checks of the test run."""
-    places = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    """In a subprocess: torch.compile cannot trace the shape checks of the test run."""
+    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     program = COMPILED.replace("DEVICE", DEVICE.type)
     child = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | places, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], env=os.environ | paths, capture_output=True, text=True, check=False
     )
     assert child.returncode == 0, child.stderr

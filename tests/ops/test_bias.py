@@ -1,4 +1,4 @@
-"""Biases: numbers added to the scores, written out or in symbols."""
+"""Biases added to the scores: dense tensors, symbolic biases and score functions."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -146,10 +146,10 @@ def test_a_score_function_is_applied_on_every_backend(backend: Any, lengths: tup
 def test_a_score_function_is_differentiable_and_adds_to_other_biases(made: Made) -> None:
     query, weight = made.normal(1, 2, 6, 4).requires_grad_(), made.normal(6, 6).requires_grad_()
     function = bias.from_function(lambda score, b, h, q_idx, kv_idx: score + weight[q_idx, kv_idx])
-    outputs = [
+    outputs = (
         attention(query, query, query, bias=function + made.normal(6, 6).mul(0), backend="tiled"),
         attention(query, query, query, bias=weight),
-    ]
+    )
     close(*outputs)
     for one, other in zip(*(torch.autograd.grad(o.square().sum(), (query, weight)) for o in outputs), strict=True):
         close(one, other)

@@ -1,4 +1,4 @@
-"""Dropout by 16 bits a place: right on average, the same by the same seed, and torch's own where that is better."""
+"""Dropout with 16 random bits per element: exact on average, reproducible, with a fallback to torch's dropout."""
 
 import math
 import os
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from softlook.ops.dropout import LEVELS, MIN_ELEMENTS, Dropout, dropout
 
 MANY = 1 << 18
-KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 SIGMAS = 5
 
 
@@ -22,18 +22,18 @@ def zeros(x: Tensor) -> float:
     return (x == 0).double().mean().item()
 
 
-def within(share: float, expected: float, places: int) -> bool:
-    """Is it as near as chance allows, with one miss in millions?"""
-    return abs(share - expected) < SIGMAS * math.sqrt(expected * (1 - expected) / places)
+def within(frequency: float, expected: float, n: int) -> bool:
+    """Whether a frequency of n independent trials is within five standard deviations of its expectation."""
+    return abs(frequency - expected) < SIGMAS * math.sqrt(expected * (1 - expected) / n)
 
 
-def slow_way_only(*_: object) -> Tensor:
-    raise AssertionError("torch's own dropout was asked")
+def fail(*_: object) -> Tensor:
+    raise AssertionError("torch's dropout was called")
 
 
 @pytest.fixture
 def fast_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("softlook.ops.dropout.F.dropout", slow_way_only)
+    monkeypatch.setattr("softlook.ops.dropout.F.dropout", fail)
 
 
 def test_zero_probability_returns_the_same_tensor() -> None:
@@ -44,37 +44,37 @@ def test_zero_probability_returns_the_same_tensor() -> None:
 
 
 @pytest.mark.usefixtures("fast_only")
-@pytest.mark.parametrize("share", [1 / LEVELS, 0.001, 0.1, 0.5, 0.9, 1 - 1 / LEVELS])
-def test_probability_mean_and_variance(share: float) -> None:
-    places = 1 << 22
-    output = dropout(torch.ones(places, dtype=torch.float64), share)
-    rounded = round(share * LEVELS) / LEVELS
-    assert abs(rounded - share) <= 0.5 / LEVELS
-    assert within(zeros(output), rounded, places)
+@pytest.mark.parametrize("p", [1 / LEVELS, 0.001, 0.1, 0.5, 0.9, 1 - 1 / LEVELS])
+def test_probability_mean_and_variance(p: float) -> None:
+    n = 1 << 22
+    output = dropout(torch.ones(n, dtype=torch.float64), p)
+    rounded = round(p * LEVELS) / LEVELS
+    assert abs(rounded - p) <= 0.5 / LEVELS
+    assert within(zeros(output), rounded, n)
     variance = rounded / (1 - rounded)
-    assert abs(output.mean().item() - 1) < SIGMAS * math.sqrt(variance / places)
-    assert output.var().item() == pytest.approx(variance, rel=0.5 if share in {1 / LEVELS, 1 - 1 / LEVELS} else 0.1)
+    assert abs(output.mean().item() - 1) < SIGMAS * math.sqrt(variance / n)
+    assert output.var().item() == pytest.approx(variance, rel=0.5 if p in {1 / LEVELS, 1 - 1 / LEVELS} else 0.1)
 
 
 @pytest.mark.usefixtures("fast_only")
-@pytest.mark.parametrize("share", [0.1, 0.3])
-def test_kept_elements_are_scaled_so_that_the_mean_is_exact(share: float) -> None:
-    rounded = round(share * LEVELS) / LEVELS
-    scale = dropout(torch.ones(MANY, dtype=torch.float64), share).max().item()
+@pytest.mark.parametrize("p", [0.1, 0.3])
+def test_kept_elements_are_scaled_so_that_the_mean_is_exact(p: float) -> None:
+    rounded = round(p * LEVELS) / LEVELS
+    scale = dropout(torch.ones(MANY, dtype=torch.float64), p).max().item()
     assert scale * (1 - rounded) == pytest.approx(1, abs=1e-15)
 
 
 @pytest.mark.usefixtures("fast_only")
 def test_elements_are_dropped_independently() -> None:
     groups = MANY
-    gone = (dropout(torch.ones(groups, 8), 0.3) == 0).double()  # rows of two numbers of 64 bits
+    dropped = (dropout(torch.ones(groups, 8), 0.3) == 0).double()  # each row uses two random 64-bit integers
     for one, other in combinations(range(8), 2):
-        assert within((gone[:, one] * gone[:, other]).mean().item(), 0.09, groups), (one, other)
-    assert within((gone[1:, 0] * gone[:-1, 0]).mean().item(), 0.09, groups)
+        assert within((dropped[:, one] * dropped[:, other]).mean().item(), 0.09, groups), (one, other)
+    assert within((dropped[1:, 0] * dropped[:-1, 0]).mean().item(), 0.09, groups)
 
 
 @pytest.mark.usefixtures("fast_only")
-@pytest.mark.parametrize("dtype", KINDS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_elements_are_dropped_or_scaled_in_every_dtype(dtype: torch.dtype) -> None:
     x = torch.randn(MANY).abs().add(0.1).to(dtype)
     output = dropout(x, 0.25)
@@ -86,7 +86,7 @@ def test_elements_are_dropped_or_scaled_in_every_dtype(dtype: torch.dtype) -> No
 
 
 @pytest.mark.usefixtures("fast_only")
-@pytest.mark.parametrize("dtype", KINDS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_gradient_is_masked_like_the_output(dtype: torch.dtype) -> None:
     x = torch.randn(MANY, dtype=dtype).abs().add(0.1).requires_grad_()
     upstream = torch.randn(MANY, dtype=dtype)
@@ -134,12 +134,12 @@ def test_any_size_keeps_its_shape(shape: tuple[int, ...]) -> None:
     assert set(output.unique().tolist()) <= {0.0, 2.0}
 
 
-@pytest.mark.parametrize("share", [1e-9, 1 - 1e-9, 1.0])
-def test_probabilities_that_round_to_zero_or_one_use_torch(share: float) -> None:
+@pytest.mark.parametrize("p", [1e-9, 1 - 1e-9, 1.0])
+def test_probabilities_that_round_to_zero_or_one_use_torch(p: float) -> None:
     x = torch.ones(MANY)
-    output = dropout(x, share)
+    output = dropout(x, p)
     torch.manual_seed(0)
-    assert torch.equal(output, nn.functional.dropout(x, share))
+    assert torch.equal(output, nn.functional.dropout(x, p))
 
 
 def test_an_invalid_probability_raises_an_error() -> None:
@@ -173,14 +173,14 @@ print((output == 0).double().mean().item(), output.max().item())
 
 
 @pytest.mark.slow
-def test_it_compiles_as_one_graph() -> None:
-    """In a process of its own: the compiler cannot see through the shape checks of the test run."""
-    places = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+def test_dropout_compiles_as_one_graph() -> None:
+    """In a subprocess: torch.compile cannot trace the shape checks of the test run."""
+    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", COMPILED]
-    child = subprocess.run(command, env=os.environ | places, capture_output=True, text=True, check=False)
+    child = subprocess.run(command, env=os.environ | paths, capture_output=True, text=True, check=False)
     assert child.returncode == 0, child.stderr
-    share, largest = map(float, child.stdout.split())
-    assert within(share, 0.1, MANY)
+    frequency, largest = map(float, child.stdout.split())
+    assert within(frequency, 0.1, MANY)
     assert largest == pytest.approx(1 / 0.9)
 
 
@@ -189,8 +189,8 @@ def test_export_uses_torchs_dropout() -> None:
     training = [str(node.target) for node in torch.export.export(Dropout(0.1), (x,)).graph.nodes]
     assert "aten.dropout.default" in training
     assert not any("random" in name for name in training)
-    quiet = torch.export.export(Dropout(0.1).eval(), (x,)).graph.nodes
-    assert [node.op for node in quiet] == ["placeholder", "output"]
+    evaluation = torch.export.export(Dropout(0.1).eval(), (x,)).graph.nodes
+    assert [node.op for node in evaluation] == ["placeholder", "output"]
 
 
 def test_vmap_with_different_randomness() -> None:
@@ -198,7 +198,7 @@ def test_vmap_with_different_randomness() -> None:
     assert within((one == other).double().mean().item(), 0.5, MANY)
 
 
-def test_meta_and_fake_tensors_work() -> None:
+def test_meta_tensors_keep_their_shape() -> None:
     assert dropout(torch.ones(MANY, device="meta"), 0.1).shape == (MANY,)
 
 

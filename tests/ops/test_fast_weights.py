@@ -1,4 +1,4 @@
-"""Fast weights: one step after another, or many at once."""
+"""Linear attention with fast weights: the recurrent form and the chunked form."""
 
 import pytest
 import torch
@@ -11,11 +11,11 @@ from tests.ops_cases import DEVICE
 
 
 @given(st.integers(1, 3), st.integers(1, 20), st.integers(1, 9), st.booleans())
-def test_chunks_match_the_recurrence(heads: int, steps: int, chunk: int, average: bool) -> None:
+def test_chunks_match_the_recurrence(heads: int, steps: int, chunk: int, normalize: bool) -> None:
     query, key, value = torch.randn(3, 2, heads, steps, 4, dtype=torch.float64, device=DEVICE)
-    feature = torch.nn.functional.softplus
-    recurrent = fast_weights(query, key, value, feature_map=feature, normalize=average, chunk=1)
-    chunked = fast_weights(query, key, value, feature_map=feature, normalize=average, chunk=chunk)
+    feature_map = torch.nn.functional.softplus
+    recurrent = fast_weights(query, key, value, feature_map=feature_map, normalize=normalize, chunk=1)
+    chunked = fast_weights(query, key, value, feature_map=feature_map, normalize=normalize, chunk=chunk)
     torch.testing.assert_close(chunked, recurrent)
 
 
@@ -33,12 +33,12 @@ def test_changing_the_future_does_not_change_the_past() -> None:
 
 def test_the_state_returns_what_was_written() -> None:
     key, value = torch.eye(4, device=DEVICE).view(1, 1, 4, 4), torch.randn(1, 1, 4, 3, device=DEVICE)
-    memory = LinearAttentionState()
+    state = LinearAttentionState()
     with pytest.raises(ValueError, match="the state is empty"):
-        memory.read(key)
-    memory.write(key[:, :, :2], value[:, :, :2])
-    memory.write(key[:, :, 2:], value[:, :, 2:])
-    torch.testing.assert_close(memory.read(key), value)
+        state.read(key)
+    state.write(key[:, :, :2], value[:, :, :2])
+    state.write(key[:, :, 2:], value[:, :, 2:])
+    torch.testing.assert_close(state.read(key), value)
 
 
 def test_gradients_flow_through_both_forms() -> None:
@@ -48,8 +48,8 @@ def test_gradients_flow_through_both_forms() -> None:
 
 
 def test_no_steps_give_an_empty_output() -> None:
-    nothing = torch.zeros(1, 2, 0, 4, device=DEVICE)
-    assert fast_weights(nothing, nothing, nothing).shape == (1, 2, 0, 4)
+    empty = torch.zeros(1, 2, 0, 4, device=DEVICE)
+    assert fast_weights(empty, empty, empty).shape == (1, 2, 0, 4)
 
 
 @pytest.mark.usefixtures("no_shape_checks")

@@ -1,4 +1,4 @@
-"""Looks: what can be asked, and what is said when it cannot."""
+"""Looks: the statistics that can be requested, and the errors of invalid requests."""
 
 from typing import Any
 
@@ -39,9 +39,9 @@ def test_an_unknown_statistic_suggests_the_closest_name() -> None:
 
 @pytest.mark.parametrize("name", ["top_k", "bins"])
 def test_counts_start_at_one(name: str) -> None:
-    nothing: dict[str, Any] = {name: 0}
+    options: dict[str, Any] = {name: 0}
     with pytest.raises(ValueError, match=f"{name} expects an integer >= 1, got 0"):
-        look(QUERY, KEY, **nothing)
+        look(QUERY, KEY, **options)
 
 
 def test_statistics_per_key_of_a_chunk_need_the_total_log_sum_exp() -> None:
@@ -79,17 +79,26 @@ def test_any_weight_comes_from_its_score_and_the_log_sum_exp() -> None:
     seen = look(QUERY, KEY, mask=masks.causal())
     score = QUERY[0, 3, 1] @ KEY[0, 1, 2] * 8**-0.5
     weight = (score - seen.lse[0, 3, 1]).exp()
-    unit = torch.zeros(5, 1, device=DEVICE).index_fill_(0, torch.tensor(2, device=DEVICE), 1.0)
-    close(weight, seen.mix(unit)[0, 3, 1, 0], 1e-6)
+    one_hot = torch.zeros(5, 1, device=DEVICE).index_fill_(0, torch.tensor(2, device=DEVICE), 1.0)
+    close(weight, seen.mix(one_hot)[0, 3, 1, 0], 1e-6)
 
 
 def test_statistics_of_a_fully_masked_query() -> None:
-    nothing = torch.zeros(3, 5, dtype=torch.bool, device=DEVICE)
-    ask = ("lse", "entropy", "effective_keys", "max_weight", "mean_distance", "top_weights", "top_indices", "received")
-    seen = look(QUERY, KEY, mask=nothing, stats=ask, top_k=2)
+    mask = torch.zeros(3, 5, dtype=torch.bool, device=DEVICE)
+    stats = (
+        "lse",
+        "entropy",
+        "effective_keys",
+        "max_weight",
+        "mean_distance",
+        "top_weights",
+        "top_indices",
+        "received",
+    )
+    seen = look(QUERY, KEY, mask=mask, stats=stats, top_k=2)
     assert seen.lse.eq(-torch.inf).all()
     assert seen.top_indices.eq(-1).all()
-    for name in ask[1:-2]:
+    for name in stats[1:-2]:
         assert getattr(seen, name).eq(0).all(), name
     assert seen.received.eq(0).all()
 
@@ -108,7 +117,7 @@ def test_attention_and_look_keeps_every_gradient() -> None:
         return query @ weight @ key.mT
 
     output, _ = attention_and_look(QUERY, KEY, KEY, score=score)
-    assert output.requires_grad, "the score learns, but its gradient is lost"
+    assert output.requires_grad, "the score has parameters, but their gradient is lost"
 
 
 @pytest.mark.parametrize("sink", [0.0, 60.0, 1000.0])

@@ -1,4 +1,4 @@
-"""Merging: what parts of the keys tell is joined into what all of them tell."""
+"""Merging outputs and looks over chunks of the keys into those over all keys."""
 
 from typing import Any
 
@@ -14,18 +14,18 @@ QUERY, KEY, VALUE = MADE.normal(1, 2, 3, 4), MADE.normal(1, 1, 7, 4), MADE.norma
 SPANS = [(0, 3), (3, 4), (4, 7)]
 
 
-def parts(*ask: str, **options: Any) -> list[Look]:
-    return [look(QUERY, KEY[:, :, a:b], part=(a, 7), stats=ask, **options) for a, b in SPANS]
+def chunks(*stats: str, **options: Any) -> list[Look]:
+    return [look(QUERY, KEY[:, :, a:b], part=(a, 7), stats=stats, **options) for a, b in SPANS]
 
 
 def test_merging_looks_without_lse_raises_an_error() -> None:
     with pytest.raises(ValueError, match=r"needs 'lse' among the stats of each chunk, got \['entropy'\]"):
-        merge_looks(parts("entropy"))
+        merge_looks(chunks("entropy"))
 
 
 def test_merging_looks_with_different_stats_raises_an_error() -> None:
     with pytest.raises(ValueError, match=r"expects equal stats, got \[\['lse'\], \['entropy', 'lse'\]\]"):
-        merge_looks([parts("lse")[0], parts("lse", "entropy")[1]])
+        merge_looks([chunks("lse")[0], chunks("lse", "entropy")[1]])
 
 
 def test_merging_no_looks_raises_an_error() -> None:
@@ -42,48 +42,48 @@ def test_one_look_merges_to_itself() -> None:
 
 @pytest.mark.parametrize("name", ["entropy", "effective_keys", "max_weight", "mean_distance", "top_weights"])
 def test_a_merged_look_holds_the_requested_statistics(name: str) -> None:
-    asked = {name, "lse"}
-    merged = merge_looks(parts(*asked, top_k=4))
-    assert set(merged.values) == asked
+    requested = {name, "lse"}
+    merged = merge_looks(chunks(*requested, top_k=4))
+    assert set(merged.values) == requested
     close(merged.values[name], look(QUERY, KEY, stats=(name,), top_k=4).values[name])
 
 
 def test_merging_top_indices_needs_top_weights() -> None:
     with pytest.raises(ValueError, match="top_weights"):
-        merge_looks(parts("lse", "top_indices"))
+        merge_looks(chunks("lse", "top_indices"))
 
 
 def test_top_weights_of_all_chunks_are_merged_with_their_indices() -> None:
-    merged = merge_looks(parts("lse", "top_weights", "top_indices", top_k=4))
+    merged = merge_looks(chunks("lse", "top_weights", "top_indices", top_k=4))
     whole = look(QUERY, KEY, stats=("top_weights", "top_indices"), top_k=4)
     close(merged.top_weights, whole.top_weights)
     assert merged.top_indices.equal(whole.top_indices)
 
 
 def test_statistics_per_key_are_merged_with_the_total_log_sum_exp() -> None:
-    total = merge_looks(parts("lse")).lse
-    merged = merge_looks(parts("received", "pooled_mean", "pooled_max", lse=total, bins=2))
+    total = merge_looks(chunks("lse")).lse
+    merged = merge_looks(chunks("received", "pooled_mean", "pooled_max", lse=total, bins=2))
     whole = look(QUERY, KEY, stats=("received", "pooled_mean", "pooled_max"), bins=2)
     for name in whole.values:
         close(merged.values[name], whole.values[name])
 
 
 def test_mix_and_spread_of_chunks_with_the_total_log_sum_exp_add_up() -> None:
-    total = merge_looks(parts("lse")).lse
-    seen = parts("received", lse=total)
-    together = sum(part.mix(VALUE[:, :, a:b]) for part, (a, b) in zip(seen, SPANS, strict=True))
-    assert isinstance(together, torch.Tensor)
-    close(together, attention(QUERY, KEY, VALUE))
+    total = merge_looks(chunks("lse")).lse
+    seen = chunks("received", lse=total)
+    mixed = sum(chunk.mix(VALUE[:, :, a:b]) for chunk, (a, b) in zip(seen, SPANS, strict=True))
+    assert isinstance(mixed, torch.Tensor)
+    close(mixed, attention(QUERY, KEY, VALUE))
     amounts = MADE.normal(1, 2, 3, 2)
-    close(torch.cat([part.spread(amounts) for part in seen], 2), look(QUERY, KEY).spread(amounts))
+    close(torch.cat([chunk.spread(amounts) for chunk in seen], 2), look(QUERY, KEY).spread(amounts))
 
 
 def test_outputs_of_chunks_merge_into_the_output_over_all_keys() -> None:
-    looks = parts("lse")
+    looks = chunks("lse")
     outputs = [attention(QUERY, KEY[:, :, a:b], VALUE[:, :, a:b]) for a, b in SPANS]
-    close(merge_outputs(outputs, [part.lse for part in looks]), attention(QUERY, KEY, VALUE))
+    close(merge_outputs(outputs, [chunk.lse for chunk in looks]), attention(QUERY, KEY, VALUE))
     halves = [output.bfloat16() for output in outputs]
-    assert merge_outputs(halves, [part.lse for part in looks]).dtype == torch.bfloat16
+    assert merge_outputs(halves, [chunk.lse for chunk in looks]).dtype == torch.bfloat16
 
 
 def test_a_fully_masked_chunk_adds_nothing() -> None:
@@ -121,7 +121,7 @@ def test_merged_outputs_have_the_gradients_of_attention_over_all_keys() -> None:
     tensors = [MADE.normal(1, 2, n, 4).requires_grad_() for n in (3, 6, 6)]
     query, key, value = tensors
     halves = [attention_with_lse(query, key[:, :, p], value[:, :, p]) for p in (slice(0, 2), slice(2, 6))]
-    outputs = [merge_outputs(*zip(*halves, strict=True)), attention(query, key, value)]
+    outputs = (merge_outputs(*zip(*halves, strict=True)), attention(query, key, value))
     close(*outputs, 1e-6)
     for one, other in zip(*(torch.autograd.grad(o.square().sum(), tensors) for o in outputs), strict=True):
         close(one, other, 1e-5)

@@ -1,4 +1,4 @@
-"""Norms."""
+"""Root mean square normalization."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def test_rms_norm_matches_torch() -> None:
 
 
 def test_half_precision_does_not_overflow() -> None:
-    x = torch.full((4,), 300.0, dtype=torch.float16, device=DEVICE)  # its square is beyond float16
+    x = torch.full((4,), 300.0, dtype=torch.float16, device=DEVICE)  # its square overflows float16
     torch.testing.assert_close(rms_norm(x), torch.ones_like(x))
 
 

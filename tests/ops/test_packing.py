@@ -1,4 +1,4 @@
-"""Sequences of different lengths in one row."""
+"""Packing sequences of different lengths into one row."""
 
 import pytest
 import torch

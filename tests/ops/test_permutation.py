@@ -1,4 +1,4 @@
-"""Attention sees a set: the tools that show it, and what brings order in."""
+"""Permutation equivariance and invariance of attention, and what breaks them."""
 
 import pytest
 import torch
@@ -25,31 +25,31 @@ def block() -> PreNormBlock:
 
 @settings(max_examples=40)
 @given(st.permutations(range(6)))
-def test_an_order_and_its_inverse_change_nothing(order: list[int]) -> None:
-    x, there = torch.randn(2, 6, 3), torch.tensor(order)
-    assert_close(permute(permute(x, there), there.argsort()), x, rtol=0, atol=0)
+def test_a_permutation_and_its_inverse_change_nothing(order: list[int]) -> None:
+    x, permutation = torch.randn(2, 6, 3), torch.tensor(order)
+    assert_close(permute(permute(x, permutation), permutation.argsort()), x, rtol=0, atol=0)
 
 
-def test_gave_means_the_same_in_both_sentences_until_positions_are_added() -> None:
-    words, attend, places = TokenEmbedding(5, 8), SelfAttention(8, heads=2), torch.randn(5, 8)
-    sentence, swapped = words(SUSAN), words(permute(SUSAN, SWAP))
-    assert_close(attend(sentence)[:, GAVE], attend(swapped)[:, GAVE])
-    apart = attend(sentence + places)[:, GAVE] - attend(swapped + places)[:, GAVE]
-    assert apart.abs().max() > 1e-3
+def test_the_output_of_a_token_depends_on_the_order_only_with_position_embeddings() -> None:
+    embedding, attn, positions = TokenEmbedding(5, 8), SelfAttention(8, heads=2), torch.randn(5, 8)
+    sentence, swapped = embedding(SUSAN), embedding(permute(SUSAN, SWAP))
+    assert_close(attn(sentence)[:, GAVE], attn(swapped)[:, GAVE])
+    difference = attn(sentence + positions)[:, GAVE] - attn(swapped + positions)[:, GAVE]
+    assert difference.abs().max() > 1e-3
 
 
 @settings(max_examples=40)
 @given(st.permutations(range(6)))
-def test_a_stack_of_blocks_is_equivariant_and_with_a_mean_at_the_end_invariant(order: list[int]) -> None:
+def test_a_stack_of_blocks_is_equivariant_and_with_mean_pooling_invariant(order: list[int]) -> None:
     model, x = nn.Sequential(block(), block()), torch.randn(2, 6, 8)
     assert equivariance_gap(model, x, torch.tensor(order)) < ROUNDING
     assert invariance_gap(lambda x: model(x).mean(1), x, torch.tensor(order)) < ROUNDING
 
 
 def test_a_causal_mask_breaks_equivariance() -> None:
-    attend, x = SelfAttention(8, heads=2), torch.randn(2, 5, 8)
-    assert equivariance_gap(lambda x: attend(x, mask=masks.causal()), x, SWAP) > 1e-3
-    assert invariance_gap(lambda x: attend(x).cumsum(1), x, SWAP) > 1e-3
+    attn, x = SelfAttention(8, heads=2), torch.randn(2, 5, 8)
+    assert equivariance_gap(lambda x: attn(x, mask=masks.causal()), x, SWAP) > 1e-3
+    assert invariance_gap(lambda x: attn(x).cumsum(1), x, SWAP) > 1e-3
 
 
 def test_models_of_token_ids_can_be_tested() -> None:
@@ -58,13 +58,13 @@ def test_models_of_token_ids_can_be_tested() -> None:
 
 
 def test_the_gap_is_the_largest_difference() -> None:
-    def number_of_place(x: Tensor) -> Tensor:
+    def add_position(x: Tensor) -> Tensor:
         return x + torch.arange(5.0)
 
-    assert equivariance_gap(number_of_place, torch.zeros(1, 5), SWAP) == 4.0
+    assert equivariance_gap(add_position, torch.zeros(1, 5), SWAP) == 4.0
 
 
-def test_elements_along_another_axis() -> None:
+def test_elements_along_another_axis_are_permuted() -> None:
     x = torch.randn(5, 3)
     assert_close(permute(x, SWAP, axis=0)[0], x[4])
 

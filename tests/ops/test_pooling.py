@@ -1,4 +1,4 @@
-"""Pooling: a map of any size in a few cells."""
+"""Pooled attention maps: the mean and the maximum weight of each cell."""
 
 import pytest
 import torch
@@ -21,9 +21,9 @@ def test_bins_are_as_even_as_possible() -> None:
 @pytest.mark.parametrize("length", [1, 5, 12, 97])
 @pytest.mark.parametrize("bins", [1, 2, 5, 64])
 def test_every_position_has_one_bin_and_no_bin_is_empty(length: int, bins: int) -> None:
-    found = bin_edges(length, bins)
-    sizes = [stop - start for start, stop in zip(found, found[1:], strict=False)]
-    assert found[0] == 0 and found[-1] == length and len(sizes) == min(length, bins)
+    edges = bin_edges(length, bins)
+    sizes = [stop - start for start, stop in zip(edges, edges[1:], strict=False)]
+    assert edges[0] == 0 and edges[-1] == length and len(sizes) == min(length, bins)
     assert min(sizes) >= 1 and max(sizes) - min(sizes) <= 1
 
 

@@ -1,4 +1,4 @@
-"""Scores: each kind against its formula, pair by pair."""
+"""Score functions, compared with their formulas pair by pair."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ FORMULAS: dict[str, tuple[Any, Callable[[Tensor, Tensor, int], Tensor]]] = {
     "none": (None, lambda q, k, h: q @ k / 2),
     "dot": (scores.dot(), lambda q, k, h: q @ k),
     "scaled": (scores.scaled_dot(), lambda q, k, h: q @ k / 2),
-    "warm": (scores.scaled_dot(temperature=3.0), lambda q, k, h: q @ k / 3),
+    "scaled with temperature": (scores.scaled_dot(temperature=3.0), lambda q, k, h: q @ k / 3),
     "cosine": (scores.cosine(temperature=0.5), lambda q, k, h: q @ k / q.norm() / k.norm() / 0.5),
     "bilinear": (scores.bilinear(WEIGHT, temperature=2.0), lambda q, k, h: q @ WEIGHT @ k / 2),
     "bilinear per head": (scores.bilinear(PER_HEAD), lambda q, k, h: q @ PER_HEAD[h] @ k),
@@ -31,7 +31,7 @@ FORMULAS: dict[str, tuple[Any, Callable[[Tensor, Tensor, int], Tensor]]] = {
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_a_score_is_its_formula(name: str) -> None:
+def test_a_score_matches_its_formula(name: str) -> None:
     score, formula = FORMULAS[name]
     query, key = MADE.normal(2, 2, 3, 4), MADE.normal(2, 1, 5, 4)
     actual = attention_scores(query, key, score=score, stage="scaled")
@@ -47,7 +47,7 @@ def test_squared_distance_up_to_a_constant_per_query() -> None:
     close(attention_weights(query, key, score=scores.squared_distance(temperature=1.5)), expected)
 
 
-def test_nobody_matches_a_key_better_by_distance_than_itself() -> None:
+def test_by_distance_every_key_matches_itself_best() -> None:
     key = 5 * MADE.normal(1, 1, 6, 4)
     weights = attention_weights(key, key, score=scores.squared_distance(temperature=0.1))
     assert weights[0, 0].argmax(-1).tolist() == list(range(6))
@@ -118,7 +118,7 @@ def test_two_dimensions_without_a_bilinear_score_raise_an_error() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_the_cosine_with_a_vector_of_zeros_is_0_in_every_dtype(dtype: torch.dtype) -> None:
+def test_the_cosine_with_a_zero_vector_is_zero_in_every_dtype(dtype: torch.dtype) -> None:
     zeros, some = torch.zeros(1, 1, 2, 4, dtype=dtype, requires_grad=True), torch.ones(1, 1, 3, 4, dtype=dtype)
     weights = attention_weights(zeros, some, score=scores.cosine())
     torch.testing.assert_close(weights, torch.full_like(weights, 1 / 3))

@@ -1,4 +1,4 @@
-"""Attention without parameters, where the story begins."""
+"""Self-attention without parameters."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A dictionary that answers softly, and a plain one when cold."""
+"""SoftDict: a differentiable dictionary, and an ordinary one at low temperature."""
 
 import pytest
 import torch
@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from softlook import ShapeError, SoftDict, scores
 from tests.ops_cases import DEVICE
 
-PLACES = st.lists(st.tuples(*[st.integers(-9, 9)] * 3), min_size=1, max_size=8, unique=True)
+KEYS = st.lists(st.tuples(*[st.integers(-9, 9)] * 3), min_size=1, max_size=8, unique=True)
 
 
-@given(PLACES)
-def test_at_low_temperature_it_is_a_dict(places: list[tuple[int, int, int]]) -> None:
-    hard = {place: float(n) for n, place in enumerate(places)}
-    keys = torch.tensor(places, dtype=torch.float64, device=DEVICE)
-    values = torch.arange(len(places), dtype=torch.float64, device=DEVICE)[:, None]
+@given(KEYS)
+def test_at_low_temperature_it_is_a_dict(points: list[tuple[int, int, int]]) -> None:
+    hard = {point: float(n) for n, point in enumerate(points)}
+    keys = torch.tensor(points, dtype=torch.float64, device=DEVICE)
+    values = torch.arange(len(points), dtype=torch.float64, device=DEVICE)[:, None]
     cold = SoftDict(keys, values, temperature=1e-3)
     assert [round(cold[key].item(), 9) for key in keys] == list(hard.values())
 

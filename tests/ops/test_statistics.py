@@ -1,4 +1,4 @@
-"""Statistics: the largest weights without ranking all of them, and never the whole map in memory."""
+"""Statistics of a look: the grouped top-k, and memory below that of the whole map."""
 
 import pytest
 import torch
@@ -14,32 +14,31 @@ MADE = Made(torch.Generator().manual_seed(11), torch.float32)
 
 
 @pytest.fixture(autouse=True)
-def groups_are_ranked_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At every length, also where it gains nothing."""
+def grouped_at_every_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the grouped top-k even at lengths where it is not faster."""
     monkeypatch.setattr(statistics, "GROUPED_TOP_K_MIN_KEYS", 0)
 
 
-def hold_the_largest(weights: torch.Tensor, count: int) -> None:
-    values, places = grouped_top_k(weights, count)
+def assert_holds_the_largest(weights: torch.Tensor, count: int) -> None:
+    values, indices = grouped_top_k(weights, count)
     expected = weights.topk(min(count, weights.shape[-1]), dim=-1).values
     assert values.equal(expected)
-    assert weights.gather(-1, places).equal(values)
-    listed = places.sort(-1).values
-    assert listed.diff(dim=-1).gt(0).all(), "a key is listed twice"
+    assert weights.gather(-1, indices).equal(values)
+    assert indices.sort(-1).values.diff(dim=-1).gt(0).all(), "a key is listed twice"
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
 def test_the_largest_weights_are_found_at_every_length(count: int) -> None:
-    around_the_edges = [n * n * count + off for n in range(3, 9) for off in (-1, 0, 1, n)]
-    for length in (1, 2, count, count + 1, *around_the_edges):
-        hold_the_largest(MADE.normal(2, 1, 5, length).softmax(-1), count)
+    around_group_sizes = [n * n * count + off for n in range(3, 9) for off in (-1, 0, 1, n)]
+    for length in (1, 2, count, count + 1, *around_group_sizes):
+        assert_holds_the_largest(MADE.normal(2, 1, 5, length).softmax(-1), count)
 
 
 @pytest.mark.parametrize("count", [1, 3, 8])
 @pytest.mark.parametrize("length", [5, 64, 127, 128, 129, 300])
 def test_tied_weights_are_listed_once(count: int, length: int) -> None:
-    hold_the_largest(torch.full((1, 1, 2, length), 0.25, device=DEVICE), count)
-    hold_the_largest(MADE.whole(0, 3, 1, 2, 4, length).float(), count)
+    assert_holds_the_largest(torch.full((1, 1, 2, length), 0.25, device=DEVICE), count)
+    assert_holds_the_largest(MADE.whole(0, 3, 1, 2, 4, length).float(), count)
 
 
 @pytest.mark.parametrize("length", [128, 131, 300])
@@ -48,7 +47,7 @@ def test_top_weights_may_be_adjacent_or_at_the_end(length: int) -> None:
     weights[..., 0, 17:21] = torch.tensor([0.1, 0.4, 0.3, 0.2], device=DEVICE)
     weights[..., 1, -4:] = torch.tensor([0.1, 0.4, 0.3, 0.2], device=DEVICE)
     weights[..., 2, ::60] = 1 / len(weights[0, 0, 2, ::60])
-    hold_the_largest(weights, 4)
+    assert_holds_the_largest(weights, 4)
     assert grouped_top_k(weights, 4)[1][0, 0, 0].tolist() == [18, 19, 20, 17]
     assert grouped_top_k(weights, 4)[1][0, 0, 1].tolist() == [length - 3, length - 2, length - 1, length - 4]
 
@@ -67,9 +66,9 @@ def test_a_look_never_allocates_the_map(name: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(statistics, "TILE_ELEMENTS", {"cpu": 1 << 13, "cuda": 1 << 13})
     T = 512
     query, key = MADE.normal(1, 2, T, 4), MADE.normal(1, 1, T, 4)
-    with LargestTensor() as seen:
-        told = look(query, key, stats=ALL_STATS, bins=16, **OPTIONS[name])
-        told.mix(key)
-        told.spread(query)
+    with LargestTensor() as largest:
+        seen = look(query, key, stats=ALL_STATS, bins=16, **OPTIONS[name])
+        seen.mix(key)
+        seen.spread(query)
         attention_and_look(query, key, key, **OPTIONS[name])
-    assert seen.elements <= 2 * 16 * T * 2, f"{seen.elements} numbers at once by {seen.name}"
+    assert largest.elements <= 2 * 16 * T * 2, f"{largest.elements} elements allocated by {largest.name}"

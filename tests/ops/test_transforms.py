@@ -41,8 +41,8 @@ def test_fake_tensors_give_the_output_shape(mask: Callable[[int], Mask | None], 
 def test_fake_tensors_are_not_cached(length: int) -> None:
     with FakeTensorMode():
         attention(*inputs(length), mask=masks.window(2))
-    answer = attention(*inputs(length), mask=masks.window(2))
-    assert type(answer) is Tensor and answer.isfinite().all()
+    output = attention(*inputs(length), mask=masks.window(2))
+    assert type(output) is Tensor and output.isfinite().all()
 
 
 @every_length
@@ -105,7 +105,7 @@ def test_masks_and_biases_compile_as_one_graph(names: tuple[str, ...]) -> None:
     assert child.returncode == 0, child.stderr
 
 
-class Attend(torch.nn.Module):
+class AttentionModule(torch.nn.Module):
     """Attention with one mask, as a module that can be exported."""
 
     def __init__(self, mask: Mask | None) -> None:
@@ -120,7 +120,7 @@ class Attend(torch.nn.Module):
 @pytest.mark.usefixtures("no_shape_checks")
 def test_a_dynamic_length_is_exported(mask: Mask | None) -> None:
     length = Dim("length", min=2, max=4096)
-    module = Attend(mask)
+    module = AttentionModule(mask)
     program = torch.export.export(module, inputs(48), dynamic_shapes=({2: length}, {2: length}, {2: length}))
     for T in (2, 17, 100):
         query, key, value = inputs(T)
@@ -130,7 +130,7 @@ def test_a_dynamic_length_is_exported(mask: Mask | None) -> None:
 @pytest.mark.usefixtures("no_shape_checks")
 def test_a_dynamic_number_of_queries_and_keys_is_exported() -> None:
     T, S = Dim("T", min=2, max=4096), Dim("S", min=2, max=4096)
-    module = Attend(None)
+    module = AttentionModule(None)
     query, key, value = inputs(48)
     shapes = ({2: T}, {2: S}, {2: S})
     program = torch.export.export(module, (query[:, :, :40].contiguous(), key, value), dynamic_shapes=shapes)

@@ -1,6 +1,6 @@
-"""Masks, biases and inputs that every transform of torch is tried with.
+"""Masks, biases and inputs for the tests of torch's transforms.
 
-Run as a program, it compiles each of them as one graph: the compiler cannot see through the shape checks of a test run.
+Run as a script, it compiles each of them as one graph: torch.compile cannot trace the shape checks of a test run.
 """
 
 import sys
@@ -15,7 +15,7 @@ from softlook.ops.bias import Bias
 from softlook.ops.masks import Mask
 
 LENGTHS = (5, 48)
-"""Shorter and longer than what a CPU works out in three plain steps."""
+"""Shorter and longer than the longest map that a CPU computes with math attention."""
 
 MASKS: dict[str, Callable[[int], Mask | Tensor | None]] = {
     "none": lambda S: None,
@@ -41,7 +41,7 @@ def inputs(length: int, batch: tuple[int, ...] = (2,)) -> tuple[Tensor, Tensor, 
 
 
 def compile_each(names: list[str]) -> None:
-    """Compare one full graph with the eager answer, for the masks and biases of these names and every length."""
+    """Compare one full graph with eager attention, for the masks and biases of these names and every length."""
     options: list[tuple[int, dict[str, Any]]] = [
         (n, {"mask": make(n)}) for n in LENGTHS for name, make in MASKS.items() if name in names
     ]

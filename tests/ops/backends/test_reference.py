@@ -1,4 +1,4 @@
-"""The reference is the truth for all others, so it is held against plain arithmetic, number by number."""
+"""The reference backend, to which all others are compared, against plain Python arithmetic."""
 
 import math
 from typing import Any
@@ -14,7 +14,7 @@ MADE = Made(torch.Generator().manual_seed(5), torch.float64)
 
 
 def by_hand(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[list[Any], list[Any]]:
-    """Attention in Python numbers: scores, scale, cap, bias, mask, softmax, average."""
+    """Attention in Python floats: scores, scale, softcap, bias, mask, softmax, weighted sum."""
     B, H, T, D = query.shape
     G, S, E = value.shape[1:]
     cap, bias, mask, sink = (options.get(name) for name in ("softcap", "bias", "mask", "sink"))
@@ -41,7 +41,7 @@ def by_hand(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "scale": {"scale": 2.0},
-    "cap": {"softcap": 0.7},
+    "softcap": {"softcap": 0.7},
     "bias": {"bias": MADE.normal(2, 4, 3, 5)},
     "mask": {"mask": MADE.coin(2, 4, 3, 5)},
     "sink": {"sink": MADE.normal(4)},
@@ -52,13 +52,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "mask": MADE.coin(2, 4, 3, 5),
         "sink": MADE.normal(4),
     },
-    "blind": {"mask": torch.zeros(2, 4, 3, 5, dtype=torch.bool, device=DEVICE)},
+    "fully masked": {"mask": torch.zeros(2, 4, 3, 5, dtype=torch.bool, device=DEVICE)},
 }
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_the_reference_is_plain_arithmetic(name: str, groups: int) -> None:
+def test_the_reference_matches_plain_arithmetic(name: str, groups: int) -> None:
     query, key, value = MADE.normal(2, 4, 3, 6), MADE.normal(2, groups, 5, 6), MADE.normal(2, groups, 5, 2)
     weights, output = by_hand(query, key, value, **OPTIONS[name])
     close(attention_weights(query, key, **OPTIONS[name]), torch.tensor(weights, dtype=torch.float64, device=DEVICE))
@@ -70,16 +70,16 @@ def test_stages_are_computed_in_order() -> None:
     query, key = MADE.normal(1, 2, 3, 4), MADE.normal(1, 2, 3, 4)
     bias = MADE.normal(3, 3)
     options = {"scale": 3.0, "softcap": 0.5, "bias": bias, "mask": masks.causal()}
-    raw, capped, biased, softmaxed = (
+    scaled, softcapped, masked, weights = (
         attention_scores(query, key, stage=stage, **options) for stage in ("scaled", "softcapped", "masked", "weights")
     )
-    close(raw, query @ key.mT * 3)
-    close(capped, 0.5 * (raw / 0.5).tanh())
-    assert capped.abs().max() <= 0.5
+    close(scaled, query @ key.mT * 3)
+    close(softcapped, 0.5 * (scaled / 0.5).tanh())
+    assert softcapped.abs().max() <= 0.5
     hidden = torch.ones(3, 3, device=DEVICE).triu(1).bool()
-    close(biased, (capped + bias).masked_fill(hidden, -torch.inf))
-    close(softmaxed, biased.softmax(-1))
-    assert softmaxed[..., hidden].eq(0).all(), "the cap has let a hidden key through"
+    close(masked, (softcapped + bias).masked_fill(hidden, -torch.inf))
+    close(weights, masked.softmax(-1))
+    assert weights[..., hidden].eq(0).all(), "the softcap lets a masked key through"
 
 
 def test_huge_scores_do_not_overflow() -> None:
@@ -95,6 +95,4 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     exact = attention(query.double(), key.double(), key.double(), backend="reference")
     actual = attention(query, key, key, backend="reference")
     assert actual.dtype == dtype
-    torch.testing.assert_close(
-        actual.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-5
-    )
+    torch.testing.assert_close(actual.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Torch's kernels: when they are used plainly, when with a mask written out."""
+"""The sdpa backend: native masks, materialized masks and torch's kernels."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ MADE = Made(torch.Generator().manual_seed(29), torch.float64)
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What the kernels are given."""
+    """The arguments of every kernel call."""
     seen: list[dict[str, Any]] = []
     module, name = (sdpa_cuda, "sdpa_attention_cuda") if DEVICE.type == "cuda" else (sdpa_cpu, "flash_attention_cpu")
     usual = getattr(module, name)
@@ -52,13 +52,13 @@ def test_queries_are_aligned_with_the_last_keys(mask: masks.Mask, lengths: tuple
 
 @pytest.mark.parametrize("scale", [-0.5, 0.0, 1e-3])
 @pytest.mark.parametrize("mask", [None, masks.causal(), masks.window(2)], ids=str)
-def test_any_scale_is_right_with_any_mask(mask: masks.Mask | None, scale: float) -> None:
+def test_any_scale_with_any_mask_matches_the_reference(mask: masks.Mask | None, scale: float) -> None:
     query = MADE.normal(1, 2, 5, 4)
     actual = attention(query, query, query, mask=mask, scale=scale, backend="sdpa")
     close(actual, attention(query, query, query, mask=mask, scale=scale, backend="reference"))
 
 
-def test_values_of_another_dimension(calls: list[dict[str, Any]]) -> None:
+def test_value_dim_may_differ_from_head_dim(calls: list[dict[str, Any]]) -> None:
     query, key = MADE.normal(1, 4, 5, 6), MADE.normal(1, 2, 7, 6)
     for width in (1, 5, 6, 9):
         value = MADE.normal(1, 2, 7, width)

@@ -27,7 +27,9 @@ def test_many_tiles_match_the_reference_and_its_gradients(name: str, monkeypatch
     monkeypatch.setattr(tiled, "TILE_COLUMNS", 64)
     monkeypatch.setattr(tiled, "TILE_ELEMENTS", {"cpu": 1 << 12, "cuda": 1 << 12})
     monkeypatch.setattr(tiled, "RECOMPUTE_ABOVE", 0)
-    groups = 2 if name == "additive" else 1  # so that a tile holds one head of the two that have weights of their own
+    groups = (
+        2 if name == "additive" else 1
+    )  # so that a tile holds one of the two heads, each of which has its own weights
     query, key, value = MADE.normal(1, 2, 300, 3), MADE.normal(1, groups, 300, 3), MADE.normal(1, groups, 300, 2)
     inputs = [tensor.requires_grad_() for tensor in (query, key, value)]
     actual, expected = (attention(*inputs, **OPTIONS[name], backend=path) for path in ("tiled", "reference"))

@@ -69,8 +69,8 @@ def test_explain_names_varlen() -> None:
     "mask",
     [
         masks.documents(torch.tensor([0] * 30 + [1] * 30 + [0] * 11)),  # a document in two runs
-        masks.documents(torch.arange(71)),  # many small ones
-        masks.documents(ids(), ids()),  # queries with ids of their own
+        masks.documents(torch.arange(71)),  # many short documents
+        masks.documents(ids(), ids()),  # separate ids for the queries
         masks.documents(ids()) & masks.prefix(9),
         masks.documents(ids()) | masks.causal(),
         masks.causal(),

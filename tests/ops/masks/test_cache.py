@@ -1,4 +1,4 @@
-"""What a backend made of a mask is kept with it, and never out of date."""
+"""The cache of a mask's prepared forms: its keys, its bounds and its invalidation."""
 
 import gc
 import weakref
@@ -18,7 +18,7 @@ from tests.ops_cases import DEVICE
 
 
 class Counted:
-    """Makes something, and counts how often."""
+    """A factory that counts its calls."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -53,16 +53,16 @@ def test_the_cache_of_windows_is_bounded() -> None:
 def test_purposes_do_not_evict_each_other(mask: masks.Mask) -> None:
     make = Counted()
     for _ in range(3):
-        for kind in ("shade", "apart", "tiled"):
+        for kind in ("additive", "varlen", "tiled"):
             cached(mask, kind, 0, make)
     assert make.times == 3
 
 
-def test_two_shapes_in_turn_are_cached() -> None:
+def test_two_alternating_shapes_are_cached() -> None:
     make, mask = Counted(), masks.padding([2])
     for _ in range(3):
         for shape in ("self-attention", "cross-attention"):
-            cached(mask, "shade", shape, make)
+            cached(mask, "additive", shape, make)
     assert make.times == 2
 
 
@@ -91,9 +91,9 @@ def test_later_writes_do_not_change_a_mask(kind: str, write: str) -> None:
     numbers, make = KINDS[kind]
     array = np.array(numbers)
     tensor = torch.from_numpy(array)
-    mask, apart = make(tensor), make(torch.tensor(numbers))
+    mask, separate = make(tensor), make(torch.tensor(numbers))
     query, key, value = torch.randn(3, 2, 1, 6, 8, device=DEVICE)
-    expected = attention(query, key, value, mask=apart, backend="reference")
+    expected = attention(query, key, value, mask=separate, backend="reference")
     for backend in ("sdpa", "tiled", "reference"):
         attention(query, key, value, mask=mask, backend=backend)
     WRITES[write](array, tensor)

@@ -1,4 +1,4 @@
-"""Masks: each kind against its meaning in plain words, and the algebra that joins them."""
+"""Masks: each kind compared with its definition, and the operators that combine them."""
 
 import re
 from collections.abc import Callable
@@ -22,9 +22,9 @@ NODES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 2]])
 MEANINGS: dict[str, tuple[Callable[[int, int], Mask], Callable[[int, int, int, int, int], bool]]] = {
     "causal": (lambda T, S: masks.causal(), lambda b, i, j, T, S: j <= i + S - T),
     "window": (lambda T, S: masks.window(1), lambda b, i, j, T, S: 0 <= i + S - T - j <= 1),
-    "window of both": (lambda T, S: masks.window(1, 2), lambda b, i, j, T, S: -2 <= i + S - T - j <= 1),
+    "window on both sides": (lambda T, S: masks.window(1, 2), lambda b, i, j, T, S: -2 <= i + S - T - j <= 1),
     "window ahead": (lambda T, S: masks.window(None, 1), lambda b, i, j, T, S: j <= i + S - T + 1),
-    "window back for ever": (lambda T, S: masks.window(0, None), lambda b, i, j, T, S: j >= i + S - T),
+    "unlimited window ahead": (lambda T, S: masks.window(0, None), lambda b, i, j, T, S: j >= i + S - T),
     "prefix": (lambda T, S: masks.prefix(2), lambda b, i, j, T, S: j < 2),
     "prefixes": (lambda T, S: masks.prefix([1, 3]), lambda b, i, j, T, S: j < (1, 3)[b]),
     "padding": (lambda T, S: masks.padding([1, 3]), lambda b, i, j, T, S: j < (1, 3)[b]),
@@ -80,48 +80,48 @@ def test_loops_let_every_node_with_an_edge_see_itself() -> None:
     assert seen.nonzero().tolist() == [[0, 0], [0, 2], [2, 2]]
 
 
-def drawn(data: st.DataObject) -> tuple[Mask, tuple[int, int, int, int]]:
-    B, H, T, S = (data.draw(st.integers(1, most)) for most in (2, 2, 6, 6))
+def draw_mask(data: st.DataObject) -> tuple[Mask, tuple[int, int, int, int]]:
+    B, H, T, S = (data.draw(st.integers(1, limit)) for limit in (2, 2, 6, 6))
     made = Made(torch.Generator().manual_seed(data.draw(st.integers(0, 999))), torch.float32)
     return data.draw(some_masks((B, H, T, S), made)), (B, H, T, S)
 
 
-def some_range(data: st.DataObject, length: int) -> range:
+def draw_range(data: st.DataObject, length: int) -> range:
     start = data.draw(st.integers(0, length))
     return range(start, data.draw(st.integers(start, length)))
 
 
-def part_of(whole: Tensor, tile: Tile, sizes: tuple[int, int, int, int]) -> Tensor:
-    parts = (slice(r.start, r.stop) for r in (tile.batch, tile.heads, tile.rows, tile.columns))
-    return whole.expand(sizes)[tuple(parts)]
+def slice_of(whole: Tensor, tile: Tile, sizes: tuple[int, int, int, int]) -> Tensor:
+    slices = (slice(r.start, r.stop) for r in (tile.batch, tile.heads, tile.rows, tile.columns))
+    return whole.expand(sizes)[tuple(slices)]
 
 
 @given(st.data())
 def test_a_tile_is_a_slice_of_the_dense_mask(data: st.DataObject) -> None:
-    mask, (B, H, T, S) = drawn(data)
-    b, h, t, s = (some_range(data, size) for size in (B, H, T, S))
+    mask, (B, H, T, S) = draw_mask(data)
+    b, h, t, s = (draw_range(data, size) for size in (B, H, T, S))
     tile = Tile(b, h, t, s, T, S, DEVICE)
-    expected = part_of(mask.to_dense((B, H, T, S), DEVICE), tile, (B, H, T, S))
+    expected = slice_of(mask.to_dense((B, H, T, S), DEVICE), tile, (B, H, T, S))
     assert to_device(mask, DEVICE).tile(tile).expand_as(expected).equal(expected)
 
 
 @given(st.data())
-def test_ranges_and_anchors_are_right(data: st.DataObject) -> None:
-    mask, (B, H, T, S) = drawn(data)
-    rows = some_range(data, T) or range(T)
+def test_visible_and_full_ranges_match_the_dense_mask(data: st.DataObject) -> None:
+    mask, (B, H, T, S) = draw_mask(data)
+    rows = draw_range(data, T) or range(T)
     tile = Tile(range(B), range(H), rows, range(S), T, S, DEVICE)
-    seen = part_of(mask.to_dense((B, H, T, S), DEVICE), tile, (B, H, T, S))
-    reach, clear = to_device(mask, DEVICE).visible_range(tile), to_device(mask, DEVICE).full_range(tile)
-    outside = [j for j in range(S) if j not in reach]
-    assert not seen[..., outside].any(), "a key out of reach is seen"
-    assert seen[..., [j for j in range(S) if j in clear]].all(), "a clear key is hidden from somebody"
+    seen = slice_of(mask.to_dense((B, H, T, S), DEVICE), tile, (B, H, T, S))
+    visible, full = to_device(mask, DEVICE).visible_range(tile), to_device(mask, DEVICE).full_range(tile)
+    outside = [j for j in range(S) if j not in visible]
+    assert not seen[..., outside].any(), "a key outside the visible range is visible"
+    assert seen[..., [j for j in range(S) if j in full]].all(), "a key of the full range is masked for some query"
     if mask.every_row_visible(T, S):
         assert mask.to_dense((B, H, T, S), DEVICE).expand(B, H, T, S).any(-1).all()
 
 
 @given(st.data())
-def test_and_or_not(data: st.DataObject) -> None:
-    one, sizes = drawn(data)
+def test_and_or_not_match_those_of_dense_masks(data: st.DataObject) -> None:
+    one, sizes = draw_mask(data)
     other = masks.dense(Made(torch.Generator().manual_seed(1), torch.float32).coin(*sizes))
     a, b = (mask.to_dense(sizes, DEVICE).expand(sizes) for mask in (one, other))
     assert (one & other).to_dense(sizes, DEVICE).expand(sizes).equal(a & b)

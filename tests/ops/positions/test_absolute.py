@@ -1,4 +1,4 @@
-"""Positions as vectors."""
+"""Absolute position embeddings: sinusoidal and learned."""
 
 import pytest
 import torch
@@ -8,16 +8,16 @@ from softlook import ShapeError, positions
 
 def test_sinusoidal_matches_the_formula() -> None:
     table = positions.sinusoidal(20, 8)
-    for place in (0, 1, 19):
+    for position in (0, 1, 19):
         for pair in range(4):
-            angle = torch.tensor(place / 10_000 ** (2 * pair / 8))
-            torch.testing.assert_close(table[place, 2 * pair], angle.sin())
-            torch.testing.assert_close(table[place, 2 * pair + 1], angle.cos())
+            angle = torch.tensor(position / 10_000 ** (2 * pair / 8))
+            torch.testing.assert_close(table[position, 2 * pair], angle.sin())
+            torch.testing.assert_close(table[position, 2 * pair + 1], angle.cos())
 
 
 def test_both_layouts_hold_the_same_numbers() -> None:
-    turns, halves = positions.sinusoidal(5, 6), positions.sinusoidal(5, 6, layout="half")
-    torch.testing.assert_close(halves, torch.cat([turns[:, 0::2], turns[:, 1::2]], -1))
+    interleaved, halves = positions.sinusoidal(5, 6), positions.sinusoidal(5, 6, layout="half")
+    torch.testing.assert_close(halves, torch.cat([interleaved[:, 0::2], interleaved[:, 1::2]], -1))
 
 
 def test_positions_may_be_given_as_indices() -> None:

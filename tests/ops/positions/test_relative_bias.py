@@ -1,4 +1,4 @@
-"""ALiBi and T5: a number for each distance."""
+"""ALiBi and T5 biases, compared with their formulas and with Hugging Face."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def _distances(T: int, S: int) -> torch.Tensor:
     return torch.arange(T)[:, None] + S - T - torch.arange(S)
 
 
-def _added(bias: Bias, H: int, T: int, S: int) -> torch.Tensor:
+def _bias_values(bias: Bias, H: int, T: int, S: int) -> torch.Tensor:
     query, key = torch.zeros(1, H, T, 2), torch.zeros(1, H, S, 2)
     return attention_scores(query, key, bias=bias)[0]
 
@@ -27,15 +27,15 @@ def test_alibi_is_minus_slope_times_distance(sizes: tuple[int, int, int]) -> Non
     H, T, S = sizes
     slopes = torch.rand(H)
     torch.testing.assert_close(
-        _added(positions.alibi(slopes), H, T, S), -slopes[:, None, None] * _distances(T, S).abs()
+        _bias_values(positions.alibi(slopes), H, T, S), -slopes[:, None, None] * _distances(T, S).abs()
     )
 
 
 @pytest.mark.parametrize("heads", range(1, 34))
-def test_slopes_for_any_number_of_heads_are_those_of_bloom(heads: int) -> None:
-    theirs = build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1]
-    ours = -_added(positions.alibi(heads), heads, 2, 2)[:, 1, 0]
-    torch.testing.assert_close(ours, theirs)
+def test_slopes_for_any_number_of_heads_match_bloom(heads: int) -> None:
+    expected = build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1]
+    actual = -_bias_values(positions.alibi(heads), heads, 2, 2)[:, 1, 0]
+    torch.testing.assert_close(actual, expected)
 
 
 @given(SIZES, st.booleans(), st.integers(2, 6))
@@ -43,8 +43,8 @@ def test_t5_looks_up_its_bucket(sizes: tuple[int, int, int], bidirectional: bool
     H, T, S = sizes
     table = torch.randn(4 * buckets, H)
     bias = positions.t5(table, bidirectional=bidirectional, max_distance=20)
-    theirs = T5Attention._relative_position_bucket(-_distances(T, S), bidirectional, 4 * buckets, 20)
-    torch.testing.assert_close(_added(bias, H, T, S), table[theirs].permute(2, 0, 1))
+    indices = T5Attention._relative_position_bucket(-_distances(T, S), bidirectional, 4 * buckets, 20)
+    torch.testing.assert_close(_bias_values(bias, H, T, S), table[indices].permute(2, 0, 1))
 
 
 @pytest.mark.parametrize("backend", ["reference", "tiled", "sdpa"])
@@ -52,11 +52,11 @@ def test_gradients_reach_slopes_and_tables(backend: str) -> None:
     query, key, value = torch.randn(3, 1, 4, 9, 8, dtype=torch.float64)
     slopes, table = torch.rand(4, dtype=torch.float64), torch.randn(8, 4, dtype=torch.float64)
 
-    def through(slopes: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    def call(slopes: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
         bias = positions.alibi(slopes) + positions.t5(table, max_distance=10)
         return attention(query, key, value, mask=masks.causal(), bias=bias, backend=backend)  # pyright: ignore[reportArgumentType]
 
-    assert torch.autograd.gradcheck(through, (slopes.requires_grad_(), table.requires_grad_()))
+    assert torch.autograd.gradcheck(call, (slopes.requires_grad_(), table.requires_grad_()))
 
 
 def test_a_bias_for_another_number_of_heads_raises_an_error() -> None:
@@ -73,4 +73,4 @@ def test_a_precomputed_bias_is_the_same_bias(sizes: tuple[int, int, int], small:
     bias = positions.t5(torch.randn(8, H), max_distance=20)
     shared = bias.precompute(H, T, S, torch.zeros(1)) if small else bias.precompute(H, T, (1 << 24) + 1, torch.zeros(1))
     assert shared.is_dense is small and not shared.may_mask
-    torch.testing.assert_close(_added(shared, H, T, S), _added(bias, H, T, S))
+    torch.testing.assert_close(_bias_values(shared, H, T, S), _bias_values(bias, H, T, S))

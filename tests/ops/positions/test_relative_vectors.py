@@ -1,4 +1,4 @@
-"""Shaw's relative keys and values, and Transformer-XL, against their formulae written out."""
+"""Shaw's relative keys and values, and Transformer-XL, compared with their formulas."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ CLIP = 2
 
 
 def _offsets(T: int, S: int) -> Tensor:
-    """How far each key lies ahead of its query."""
+    """Position of each key minus that of each query. (T, S)"""
     return torch.arange(S) - (torch.arange(T)[:, None] + S - T)
 
 
@@ -22,9 +22,9 @@ def test_shaw_adds_a_vector_to_each_key_and_each_value(sizes: tuple[int, int, in
     B, H, T, S = sizes
     query, key, value = torch.randn(B, H, T, 4), torch.randn(B, H, S, 4), torch.randn(B, H, S, 3)
     keys, values = torch.randn(2 * CLIP + 1, 4), torch.randn(2 * CLIP + 1, 3)
-    place = _offsets(T, S).clamp(-CLIP, CLIP) + CLIP
-    scores = torch.einsum("bhtd,bhtsd->bhts", query, key[:, :, None] + keys[place]) / 2
-    expected = torch.einsum("bhts,bhtse->bhte", scores.softmax(-1), value[:, :, None] + values[place])
+    index = _offsets(T, S).clamp(-CLIP, CLIP) + CLIP
+    scores = torch.einsum("bhtd,bhtsd->bhts", query, key[:, :, None] + keys[index]) / 2
+    expected = torch.einsum("bhts,bhtse->bhte", scores.softmax(-1), value[:, :, None] + values[index])
     for backend in ("auto", "reference", "tiled"):
         output = attention(query, key, value, bias=positions.shaw(keys, values), backend=backend)
         torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
@@ -41,8 +41,8 @@ def test_transformer_xl_scores_content_and_position(sizes: tuple[int, int, int, 
     vectors = relative[:, behind.clamp(min=0)]
     expected = (expected + torch.einsum("bhtd,htsd->bhts", query + position[:, None], vectors)) / 2
     expected = expected.masked_fill(behind < 0, -torch.inf)
-    ours = attention_scores(query, key, bias=positions.transformer_xl(relative, content, position))
-    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+    actual = attention_scores(query, key, bias=positions.transformer_xl(relative, content, position))
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_look_includes_relative_positions() -> None:
@@ -59,13 +59,13 @@ def test_gradients_reach_every_relative_vector(backend: str) -> None:
     query, key, value = torch.randn(3, 1, 2, 5, 3, dtype=torch.float64)
     keys, values, relative = (torch.randn(*shape, dtype=torch.float64) for shape in ((5, 3), (5, 3), (2, 5, 3)))
     content, position = torch.randn(2, 2, 3, dtype=torch.float64)
-    learned = [t.requires_grad_() for t in (keys, values, relative, content.clone(), position.clone())]
+    parameters = [t.requires_grad_() for t in (keys, values, relative, content.clone(), position.clone())]
 
-    def through(keys: Tensor, values: Tensor, relative: Tensor, content: Tensor, position: Tensor) -> Tensor:
+    def call(keys: Tensor, values: Tensor, relative: Tensor, content: Tensor, position: Tensor) -> Tensor:
         bias = positions.shaw(keys, values) + positions.transformer_xl(relative, content, position)
         return attention(query, key, value, bias=bias, backend=backend)  # pyright: ignore[reportArgumentType]
 
-    assert torch.autograd.gradcheck(through, learned)
+    assert torch.autograd.gradcheck(call, parameters)
 
 
 @given(st.integers(1, 6), st.integers(1, 6))
