@@ -1,5 +1,6 @@
-"""A learner that is put back learns on as if nothing had happened."""
+"""Training resumed from a checkpoint gives bitwise equal results."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,38 +22,37 @@ from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
 from softlook.train.checkpoint.train_state import Progress
 
 SMALL: dict[str, Any] = {"dim": 8, "depth": 1, "heads": 2, "batch_size": 32, "epochs": 5, "device": "cpu"}
-COLUMN_TYPES = {
-    "ours": (TableTransformerClassifier, {"n_members": 2}),
-    "paper": (FTTransformerRegressor, {}),
-    "tab": (TabTransformerClassifier, {}),
+ESTIMATORS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "table": (TableTransformerClassifier, {"n_members": 2}),
+    "ft": (FTTransformerRegressor, {}),
+    "tab": (TabTransformerClassifier, {"preset": "improved"}),
 }
 
 
-class Left(Exception):  # noqa: N818  (it is no fault)
-    """Enough for now."""
+class Interrupted(Exception):  # noqa: N818  (not an error)
+    """Training is left after a checkpoint."""
 
 
 class CheckpointedTraining:
-    """Goes on from what is kept, keeps it once more at a step, and leaves."""
+    """Resumes from the newest checkpoint; at `interrupt_at` steps, saves another one and raises Interrupted."""
 
-    def __init__(self, folder: Path, estimator: Any, leave: int | None, settings: dict[str, Any] | None = None) -> None:
-        self.snapshots, self.estimator, self.write_extra = (
-            CheckpointManager(folder, settings=settings),
-            estimator,
-            leave,
-        )
+    def __init__(
+        self, folder: Path, estimator: Any, interrupt_at: int | None, settings: dict[str, Any] | None = None
+    ) -> None:
+        self.checkpoints = CheckpointManager(folder, settings=settings)
+        self.estimator, self.interrupt_at = estimator, interrupt_at
 
-    def __call__(self, learner: TableTrainer, limits: TimeBudget) -> list[Epoch]:
-        state = TableTrainState.of(learner, self.estimator)
-        self.snapshots.restore(state, print)
+    def __call__(self, trainer: TableTrainer, budget: TimeBudget) -> list[Epoch]:
+        state = TableTrainState.of(trainer, self.estimator)
+        self.checkpoints.restore(state, print)
 
-        def evaluate() -> None:
-            if learner.steps == self.write_extra:
-                self.snapshots.save(state, Progress(step=learner.steps))
-                raise Left
+        def maybe_interrupt() -> None:
+            if trainer.steps == self.interrupt_at:
+                self.checkpoints.save(state, Progress(step=trainer.steps))
+                raise Interrupted
 
-        learner.after_step = look
-        return learner.train(limits, lambda epoch: look())
+        trainer.after_step = maybe_interrupt
+        return trainer.train(budget, lambda epoch: maybe_interrupt())
 
 
 def rows() -> tuple[np.ndarray, np.ndarray]:
@@ -60,76 +60,74 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
     return numbers, (numbers[:, 0] + numbers[:, 1] ** 2 > 0.5).astype(float)
 
 
-def left(folder: Path, kind: Any, more: dict[str, Any], step: int) -> None:
-    made = kind(**SMALL, **more, random_state=0)
-    with pytest.raises(Left):
-        made._fit(*rows(), None, None, CheckpointedTraining(folder, made, step))
-    assert not hasattr(made, "model_"), "who was left on the way is not fitted"
+def train_and_interrupt(folder: Path, estimator_class: Any, params: dict[str, Any], step: int) -> None:
+    estimator = estimator_class(**SMALL, **params, random_state=0)
+    with pytest.raises(Interrupted):
+        estimator._fit(*rows(), None, None, CheckpointedTraining(folder, estimator, step))
+    assert not hasattr(estimator, "model_"), "an interrupted estimator must not count as fitted"
 
 
-@pytest.mark.parametrize("name", COLUMN_TYPES)
+@pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("step", [1, 10, 17, 49])  # an epoch has ten steps
-def test_what_is_put_back_learns_on_to_the_same_bits(name: str, step: int, tmp_path: Path) -> None:
-    kind, more = COLUMN_TYPES[name]
-    whole = kind(**SMALL, **more, random_state=0).fit(*rows())
-    left(tmp_path, kind, more, step)
-    torch.manual_seed(7)  # whatever dice there were
-    parts = kind(**SMALL, **more, random_state=0)
-    parts._fit(*rows(), None, None, CheckpointedTraining(tmp_path, parts, None))
-    one, other = whole.model_.state_dict(), parts.model_.state_dict()
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    assert [epoch["loss"] for epoch in whole.history_] == [epoch["loss"] for epoch in parts.history_]
-    assert (whole.predict(rows()[0]) == parts.predict(rows()[0])).all()
+def test_resumed_training_is_bitwise_equal(name: str, step: int, tmp_path: Path) -> None:
+    estimator_class, params = ESTIMATORS[name]
+    uninterrupted = estimator_class(**SMALL, **params, random_state=0).fit(*rows())
+    train_and_interrupt(tmp_path, estimator_class, params, step)
+    torch.manual_seed(7)  # the global random state must not matter
+    resumed = estimator_class(**SMALL, **params, random_state=0)
+    resumed._fit(*rows(), None, None, CheckpointedTraining(tmp_path, resumed, None))
+    expected, actual = uninterrupted.model_.state_dict(), resumed.model_.state_dict()
+    assert all(torch.equal(expected[name], actual[name]) for name in expected)
+    assert [epoch["loss"] for epoch in uninterrupted.history_] == [epoch["loss"] for epoch in resumed.history_]
+    assert (uninterrupted.predict(rows()[0]) == resumed.predict(rows()[0])).all()
 
 
-def test_under_a_limit_the_rows_that_judged_go_on_judging(tmp_path: Path) -> None:
-    def columns(folder: Path, leave: int | None) -> TableTrainer:
-        made, met = (
-            TableTransformerClassifier(**SMALL, n_members=2, time_limit=1e6, random_state=0),
-            list[TableTrainer](),
-        )
-        keeping = CheckpointedTraining(folder, made, leave)
+def test_under_a_time_limit_the_sample_of_validation_rows_stays_the_same(tmp_path: Path) -> None:
+    def train(interrupt_at: int | None) -> TableTrainer:
+        estimator = TableTransformerClassifier(**SMALL, n_members=2, time_limit=1e6, random_state=0)
+        checkpointed, trainers = CheckpointedTraining(tmp_path, estimator, interrupt_at), list[TableTrainer]()
 
-        def record_attention(learner: TableTrainer, limits: TimeBudget) -> list[Epoch]:
-            met.append(learner)
-            if leave is not None:
-                learner.n_validation_rows, learner.uses_retrieval = 30, False  # as where time is short
-            return keeping(learner, limits)
+        def train_loop(trainer: TableTrainer, budget: TimeBudget) -> list[Epoch]:
+            trainers.append(trainer)
+            if interrupt_at is not None:
+                trainer.n_validation_rows, trainer.uses_retrieval = 30, False  # as if time were short
+            return checkpointed(trainer, budget)
 
-        if leave is None:
-            made._fit(*rows(), None, None, record_attention)
-        else:
-            with pytest.raises(Left):
-                made._fit(*rows(), None, None, record_attention)
-        return met[0]
+        with nullcontext() if interrupt_at is None else pytest.raises(Interrupted):
+            estimator._fit(*rows(), None, None, train_loop)
+        return trainers[0]
 
-    learned(tmp_path, 17)
-    again = learned(tmp_path, None)
-    assert again.validation is not None and len(again.validation) == 80
-    assert again.n_validation_rows == 30 and not again.uses_retrieval
+    train(17)
+    resumed = train(None)
+    assert resumed.validation is not None and len(resumed.validation) == 80
+    assert resumed.n_validation_rows == 30 and not resumed.uses_retrieval
 
 
-def test_every_checkpoint_is_an_estimator(tmp_path: Path) -> None:
-    left(tmp_path, TableTransformerClassifier, {"n_members": 2}, 17)
-    made = load(tmp_path)
-    assert made.predict_proba(rows()[0]).shape == (400, 2) and len(made.history_) == 1
+def test_every_checkpoint_can_be_loaded_as_an_estimator(tmp_path: Path) -> None:
+    train_and_interrupt(tmp_path, TableTransformerClassifier, {"n_members": 2}, 17)
+    estimator = load(tmp_path)
+    assert estimator.predict_proba(rows()[0]).shape == (400, 2) and len(estimator.history_) == 1
 
 
-def test_one_of_another_version_is_refused_and_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as before:
-        before.setattr("softlook.tabular.checkpointing.COUNTED", tuple(name for name in COUNTERS if name != "enough"))
-        left(tmp_path, TableTransformerClassifier, {"n_members": 2}, 17)
-    made = TableTransformerClassifier(**SMALL, n_members=2, random_state=0)
-    with pytest.raises(TrainingError, match=r"learning.json does not say enough: another version .* begin anew"):
-        made._fit(*rows(), None, None, CheckpointedTraining(tmp_path, made, None))
+def test_a_checkpoint_of_another_version_cannot_be_resumed_but_predicts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        counters = tuple(name for name in COUNTERS if name != "reached_limit")
+        older.setattr("softlook.tabular.checkpointing.COUNTERS", counters)
+        train_and_interrupt(tmp_path, TableTransformerClassifier, {"n_members": 2}, 17)
+    estimator = TableTransformerClassifier(**SMALL, n_members=2, random_state=0)
+    message = r"table_trainer.json lacks reached_limit: another version .* start a new run"
+    with pytest.raises(TrainingError, match=message):
+        estimator._fit(*rows(), None, None, CheckpointedTraining(tmp_path, estimator, None))
     assert load(tmp_path).predict(rows()[0]).shape == (400,)
 
 
-def test_one_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    left(tmp_path, TableTransformerClassifier, {"n_members": 2}, 17)
+def test_a_checkpoint_of_another_model_or_other_settings_is_rejected(tmp_path: Path) -> None:
+    train_and_interrupt(tmp_path, TableTransformerClassifier, {"n_members": 2}, 17)
     wider = TableTransformerClassifier(**{**SMALL, "dim": 16}, n_members=2, random_state=0)
-    with pytest.raises(WeightsError, match="does not fit|should be"):
+    with pytest.raises(WeightsError, match="does not match|must have shape"):
         wider._fit(*rows(), None, None, CheckpointedTraining(tmp_path, wider, None))
     other = TableTransformerClassifier(**SMALL, n_members=2, random_state=0)
-    with pytest.raises(TrainingError, match="lr: None then, 1 now"):
+    with pytest.raises(TrainingError, match="lr: was None, now 1"):
         other._fit(*rows(), None, None, CheckpointedTraining(tmp_path, other, None, {"lr": 1}))
