@@ -32,7 +32,7 @@ NAMES = ["Transformer", "GPT"]
 
 @pytest.fixture
 def captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Use the graph implementation for logits_per_step search, and shrink the batch as soon as a sequence is done."""
+    """Use the graph implementation for every search, and shrink the batch as soon as a sequence is done."""
     monkeypatch.setattr(BEAM, "graph_unsupported_reason", lambda session: model_unsupported_reason(session))
     monkeypatch.setattr(BEAM, "MIN_TOKENS_TO_CAPTURE", 1)
     monkeypatch.setattr(captured_beams, "MIN_ROWS_TO_SHRINK", 0)
@@ -42,7 +42,7 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
 
 def run_search(model: Any, rows: int, seed: int, **params: Any) -> list[Any]:
-    """Beam searches of one dtype, with prompts or sources that depend on the seed."""
+    """Beam searches of one kind, with prompts or sources that depend on the seed."""
     generator = torch.Generator().manual_seed(seed)
     device = next(model.parameters()).device
     if type(model).__name__ == "GPT":

@@ -1,4 +1,4 @@
-"""Serving is an extra; where its packages are missing, the tests that want them say so and are skipped."""
+"""Serving is an optional extra: tests that need its packages are skipped where they are missing."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-WANTED = ("fastapi", "granian", "prometheus_client", "httpx", "openai", "schemathesis")
-MISSING = [name for name in WANTED if find_spec(name) is None]
-WITHOUT = {
+REQUIRED = ("fastapi", "granian", "prometheus_client", "httpx", "openai", "schemathesis")
+MISSING = [name for name in REQUIRED if find_spec(name) is None]
+INDEPENDENT = {
     "test_admission.py",
     "test_engine.py",
     "test_recovery.py",
@@ -17,35 +17,35 @@ WITHOUT = {
     "test_kv_cache.py",
     "test_chat_template.py",
 }
-"""Files that do without them."""
+"""Files that do not need them."""
 
 
 class Skipped(pytest.Module):
     """A file whose imports would fail."""
 
     def collect(self) -> Any:
-        pytest.skip(f"serving wants {', '.join(MISSING)}: pip install softlook[serve]", allow_module_level=True)
+        pytest.skip(f"serving requires {', '.join(MISSING)}: pip install softlook[serve]", allow_module_level=True)
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: Any) -> pytest.Module | None:
-    skipped = MISSING and module_path.name not in WITHOUT
+    skipped = MISSING and module_path.name not in INDEPENDENT
     return Skipped.from_parent(parent, path=module_path) if skipped else None
 
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[Any]:
-    """One model for each page, with a worker each."""
-    from softlook.serve.registry import ModelRegistry  # noqa: PLC0415  (the shape checks must see softlook's modules first)
+    """One model for each route, with an engine each."""
+    from softlook.serve.registry import ModelRegistry  # noqa: PLC0415  (jaxtyping's import hook must be installed first)
     from tests.serve.tiny_models import everything  # noqa: PLC0415
 
-    made = ModelRegistry(everything())
-    yield made
-    made.close()
+    registry = ModelRegistry(everything())
+    yield registry
+    registry.close()
 
 
 @pytest.fixture(scope="module")
 def client(registry: Any) -> Iterator[Any]:
-    """Asks the server's pages, without a socket."""
+    """A client of the server, without a socket."""
     from starlette.testclient import TestClient  # noqa: PLC0415
 
     from softlook.serve.app import create_app  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Small tables' models to serve: every kind of column, and of answer."""
+"""Small table models to serve: every column type and every target type."""
 
 import time
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ NOTES = ["red box, quite heavy", "blue bag with a handle", "old green chair", "t
 
 
 def people() -> pd.DataFrame:
-    """A column of each kind."""
+    """A table with a column of each type."""
     rng = np.random.default_rng(0)
     days = [datetime(2024, 1, 1) + timedelta(hours=int(hours)) for hours in rng.integers(0, 9000, ROWS)]
     frame = pd.DataFrame(
@@ -47,22 +47,22 @@ def people() -> pd.DataFrame:
 
 
 def some(*names: str, rows: int = ROWS) -> pd.DataFrame:
-    """Some of its columns, and its first rows."""
+    """Some columns of `people`, and its first rows."""
     return pd.DataFrame({name: column[:rows] for name, column in people().items() if name in names})
 
 
 def read_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """As JSON has them."""
-    decode = frame.assign(**{name: frame[name].astype(str) for name in frame if frame[name].dtype.kind == "M"})
+    """The rows as JSON objects."""
+    texts = frame.assign(**{name: frame[name].astype(str) for name in frame if frame[name].dtype.kind == "M"})
     return [
         {name: None if value is None or value != value else value for name, value in row.items()}
-        for row in decode.astype(object).to_dict("records")
+        for row in texts.astype(object).to_dict("records")
     ]
 
 
 @cache
 def estimator(name: str) -> TableEstimator:
-    """One of the four that `tables` serves."""
+    """One of the four estimators of `tables`."""
     X = people()
     y = np.where(X["member"] ^ (X["size"] == "S"), "yes", "no")
     numbers = X[["age"]].fillna(40.0).to_numpy()
@@ -97,7 +97,7 @@ def tables() -> list[LoadedTable]:
 
 
 class FakeTable:
-    """A table with one column, whose answers are the numbers in it; it can take its time, and it can break."""
+    """A table model with one column whose prediction is twice its value; it may be slow, and fails on 13."""
 
     model_name, target, columns, classes, can_explain = "FakeTable", ("double",), {"x": "number"}, (), True
 
@@ -116,7 +116,7 @@ class FakeTable:
         found = torch.cat(list(chunks))
         self.cardinalities.append(len(found))
         if (found == 13).any():
-            raise RuntimeError("a number that brings ill luck")
+            raise RuntimeError("this table fails on 13")
         return 2 * found[:, None]
 
     def explain(self, chunks: Sequence[Tensor]) -> Tensor:

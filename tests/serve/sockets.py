@@ -11,31 +11,31 @@ from softlook.serve.server import ServerConfig, serve
 
 @contextmanager
 def serving(registry: ModelRegistry, token: str | None = None) -> Iterator[str]:
-    """Its address, while it listens on a free port."""
-    found: list[str] = []
-    ready, over, ends = threading.Event(), threading.Event(), list[asyncio.Event]()
+    """Serve on a free port, and yield the address."""
+    addresses: list[str] = []
+    ready, stopped, stop = threading.Event(), threading.Event(), list[asyncio.Event]()
 
-    def told(address: str) -> None:
-        found.append(address)
+    def on_ready(address: str) -> None:
+        addresses.append(address)
         ready.set()
 
-    async def live() -> None:
-        ends.append(asyncio.Event())
+    async def run() -> None:
+        stop.append(asyncio.Event())
         loops.append(asyncio.get_running_loop())
-        await serve(registry, ServerConfig(port=0, token=token), told, ends[0])
+        await serve(registry, ServerConfig(port=0, token=token), on_ready, stop[0])
 
-    def work() -> None:
+    def run_thread() -> None:
         try:
-            asyncio.run(live())
+            asyncio.run(run())
         finally:
-            over.set()
+            stopped.set()
             ready.set()
 
     loops: list[asyncio.AbstractEventLoop] = []
-    threading.Thread(target=work, daemon=True).start()
-    assert ready.wait(30) and found, "the server did not start"
+    threading.Thread(target=run_thread, daemon=True).start()
+    assert ready.wait(30) and addresses, "the server did not start"
     try:
-        yield found[0]
+        yield addresses[0]
     finally:
-        loops[0].call_soon_threadsafe(ends[0].set)
-        assert over.wait(30), "the server did not end"
+        loops[0].call_soon_threadsafe(stop[0].set)
+        assert stopped.wait(30), "the server did not stop"

@@ -1,4 +1,4 @@
-"""Chat templates are other people's code: they can do nothing but write, little and soon."""
+"""Chat templates are untrusted code: they run in a sandbox, with bounds on time, memory and output."""
 
 import asyncio
 import gc
@@ -48,7 +48,7 @@ BOMBS = {
     "rjust": "{{ messages[0].content.rjust(3000000000)|length }}",
     "zfill": "{{ messages[0].content.zfill(3000000000)|length }}",
     "expandtabs": "{{ (messages[0].content ~ '\t').expandtabs(2000000000)|length }}",
-    "slice, folded when it is compiled": "{{ [1]|slice(200000000)|list|length }}",
+    "slice, constant-folded at compile time": "{{ [1]|slice(200000000)|list|length }}",
     "slice": "{{ messages|slice(200000000)|list|length }}",
     "batch": "{{ messages|batch(2000000000, 'a')|list|length }}",
     "lipsum": "{{ lipsum(n=100000000)|length }}",
@@ -60,26 +60,26 @@ BOMBS = {
     "indented": "{{ [messages]|tojson(indent=2000000000)|length * 0 }}",
     "two loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
 }
-"""What would take gigabytes or hours."""
+"""Templates that would take gigabytes or hours."""
 HARMLESS = ("indented", "a date")
-"""What the sandbox has made small."""
+"""Templates that the sandbox makes harmless."""
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_template_cannot_leave_the_sandbox(attack: str) -> None:
-    began = time.monotonic()
+    start = time.monotonic()
     try:
-        written = ChatTemplate(ATTACKS[attack]).render(HELLO)
+        rendered = ChatTemplate(ATTACKS[attack]).render(HELLO)
     except (DataError, WeightsError) as error:
         assert "template" in str(error)
-    else:  # what jinja2 makes nothing of is written as nothing
-        assert "class" not in written and "root:" not in written and len(written) < 10, written
-    assert time.monotonic() - began < 20
+    else:  # jinja2 renders undefined values as an empty string
+        assert "class" not in rendered and "root:" not in rendered and len(rendered) < 10, rendered
+    assert time.monotonic() - start < 20
     assert HELLO == [{"role": "user", "content": "hello"}]
 
 
-def taken_by_children() -> int:
-    """Bytes: the most that any process took that this one has started and that has ended."""
+def peak_memory_of_children() -> int:
+    """The largest resident memory of any finished child process, in bytes."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
 
 
@@ -87,7 +87,7 @@ def taken_by_children() -> int:
 def test_a_template_that_exceeds_its_limits_ends_only_its_process(bomb: str) -> None:
     code = f"""
 import resource
-resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))  # should all else fail
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))  # in case every other limit fails
 from chat_template_worker import Worker, _limit_memory
 _limit_memory()
 worker = Worker()
@@ -97,14 +97,16 @@ for message in ({{"source": {BOMBS[bomb]!r}, "names": {{}}}}, {{"messages": {HEL
     print(answer)
 """
     folder = Path(template_module.__file__).parent
-    before = taken_by_children()
-    ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
-    assert ended.returncode in (0, -signal.SIGPROF), ended.stderr
-    assert "violation" in ended.stdout or "error" in ended.stdout or ended.returncode or bomb in HARMLESS, ended.stdout
-    assert taken_by_children() <= max(before, 1 << 30)  # other tests may have started larger ones
+    before = peak_memory_of_children()
+    result = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert result.returncode in (0, -signal.SIGPROF), result.stderr
+    assert "violation" in result.stdout or "error" in result.stdout or result.returncode or bomb in HARMLESS, (
+        result.stdout
+    )
+    assert peak_memory_of_children() <= max(before, 1 << 30)  # other tests may have started larger ones
 
 
-def test_after_a_violation_the_next_conversation_is_written() -> None:
+def test_after_a_violation_the_next_conversation_is_rendered() -> None:
     source = "{% if messages|length > 1 %}{{ 'a'.ljust(3000000000) }}{% endif %}{{ messages[0].content }}"
     template = ChatTemplate(source)
     assert template.render(HELLO) == "hello"
@@ -118,7 +120,7 @@ def test_after_a_violation_the_next_conversation_is_written() -> None:
 
 def test_a_template_that_is_too_expensive_to_compile_is_rejected_at_startup() -> None:
     with pytest.raises(WeightsError, match="cannot be compiled: the model's chat template takes too"):
-        ChatTemplate(BOMBS["slice, folded when it is compiled"], cpu_seconds=0.3)
+        ChatTemplate(BOMBS["slice, constant-folded at compile time"], cpu_seconds=0.3)
 
 
 def process_of(template: ChatTemplate) -> Any:
@@ -150,7 +152,7 @@ def test_a_slow_template_does_not_occupy_shared_threads() -> None:
     assert asyncio.run(both())
 
 
-def test_one_process_writes_all_conversations_and_ends_with_its_template() -> None:
+def test_one_process_renders_all_conversations_and_ends_with_its_template() -> None:
     template = ChatTemplate("{{ messages[0].content }}")
     process = process_of(template)
     assert [template.render(HELLO) for _ in range(3)] == ["hello"] * 3 and process_of(template) is process
@@ -159,7 +161,7 @@ def test_one_process_writes_all_conversations_and_ends_with_its_template() -> No
     assert process.returncode is not None
 
 
-def test_the_process_of_a_template_knows_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_template_process_has_no_access_to_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOFTLOOK_TOKEN", "correct-horse-battery-staple")
     template = ChatTemplate("a")
     environment = Path(f"/proc/{process_of(template).pid}/environ")
@@ -181,25 +183,25 @@ def test_the_template_process_ends_with_its_parent(number: signal.Signals) -> No
         if not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2]:
             return
         time.sleep(0.05)
-    raise AssertionError("it goes on")
+    raise AssertionError("the template process is still running")
 
 
 def test_an_endless_template_is_killed() -> None:
     endless = "{% set r = range(99999) %}{% for i in r %}{% for j in r %}{% endfor %}{% endfor %}"
-    began = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(DataError, match="takes too long"):
         ChatTemplate(endless, cpu_seconds=0.2).render(HELLO)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - start < 20
 
 
 def test_a_template_with_too_long_an_output_is_rejected() -> None:
-    wordy = "{% for i in range(99999) %}{{ messages[0].content }}{% endfor %}"
+    verbose = "{% for i in range(99999) %}{{ messages[0].content }}{% endfor %}"
     with pytest.raises(DataError, match=f"more than {MAX_OUTPUT_CHARS:,} characters"):
-        ChatTemplate(wordy, cpu_seconds=60).render([{"role": "user", "content": "a" * 100}])
+        ChatTemplate(verbose, cpu_seconds=60).render([{"role": "user", "content": "a" * 100}])
     assert MAX_OUTPUT_CHARS == WORKER_MAX_CHARS
 
 
-def test_templates_as_people_write_them_work() -> None:
+def test_common_template_features_work() -> None:
     source = (
         "{{ bos_token }}{% for message in messages %}{% if loop.index0 % 2 == 1 and message.role != 'assistant' %}"
         "{{ raise_exception('roles must alternate') }}{% endif %}"
@@ -212,7 +214,7 @@ def test_templates_as_people_write_them_work() -> None:
         template.render([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
 
 
-def test_a_template_comes_from_the_models_folder(tmp_path: Path) -> None:
+def test_the_template_is_loaded_from_the_model_folder(tmp_path: Path) -> None:
     assert load_chat_template(tmp_path) is None
     settings = {"chat_template": "{{ eos_token }}1", "eos_token": {"content": "</s>"}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))

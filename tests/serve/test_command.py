@@ -1,4 +1,4 @@
-"""`softlook serve`, as people type it."""
+"""The command `softlook serve`."""
 
 import os
 import signal
@@ -26,14 +26,14 @@ def folder(tmp_path: Path) -> Path:
     return save(decoder(), tmp_path / "poems", tokenizer=tmp_path / "words.json")
 
 
-def command(*told: str) -> subprocess.Popen[str]:
+def command(*args: str) -> subprocess.Popen[str]:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    line = [sys.executable, "-m", "softlook", "serve", *told]
+    line = [sys.executable, "-m", "softlook", "serve", *args]
     return subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "told to end"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_the_server_runs_until_a_signal(folder: Path, tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     server = command(str(folder), "--port", "0", "--token-file", str(tmp_path / "token"))
@@ -45,21 +45,21 @@ def test_the_server_runs_until_a_signal(folder: Path, tmp_path: Path, number: si
             lines.append(server.stderr.readline())
         address = lines[-1].split("Listening on ")[1].split()[0]
         assert any("poems: GPT, for completions" in line for line in lines)
-        asked = {"model": "poems", "prompt": "sea", "max_tokens": 3, "temperature": 0}  # by chance it might say less
-        page = f"{address}/v1/completions"
-        assert httpx.post(page, json=asked, timeout=30).status_code == 401
-        answer = httpx.post(page, json=asked, timeout=30, headers={"authorization": f"Bearer {TOKEN}"})
-        assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] == 3
+        body = {"model": "poems", "prompt": "sea", "max_tokens": 3, "temperature": 0}  # samples might be shorter
+        url = f"{address}/v1/completions"
+        assert httpx.post(url, json=body, timeout=30).status_code == 401
+        response = httpx.post(url, json=body, timeout=30, headers={"authorization": f"Bearer {TOKEN}"})
+        assert response.status_code == 200 and response.json()["usage"]["completion_tokens"] == 3
         server.send_signal(number)
-        _, generated = server.communicate(timeout=30)
-        assert server.returncode == 0 and "Traceback" not in generated and TOKEN not in "".join(lines) + generated
+        _, stderr = server.communicate(timeout=30)
+        assert server.returncode == 0 and "Traceback" not in stderr and TOKEN not in "".join(lines) + stderr
     finally:
         server.kill()
         server.communicate()
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("options", "message"),
     [
         ({"host": "0.0.0.0"}, "is reachable from other machines"),
         ({"token": "short"}, "a token must have at least 16 ASCII characters"),
@@ -69,12 +69,12 @@ def test_the_server_runs_until_a_signal(folder: Path, tmp_path: Path, number: si
     ],
     ids=["no token", "short token", "no queue", "no port", "no file"],
 )
-def test_it_refuses_what_is_unsafe_before_it_reads_a_model(told: dict[str, Any], message: str) -> None:
+def test_unsafe_options_are_rejected_before_a_model_is_loaded(options: dict[str, Any], message: str) -> None:
     with pytest.raises((ConfigError, DiskError), match=message):
-        serve("no/such/model", **told)
+        serve("no/such/model", **options)
 
 
-def test_it_says_what_is_missing() -> None:
+def test_a_missing_model_is_reported() -> None:
     with pytest.raises(ConfigError, match="no model given"):
         serve()
 
@@ -84,5 +84,5 @@ def test_an_address_in_use_is_reported(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"127.0.0.1:{port} cannot be listened on: Address already in use"):
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
             listen("127.0.0.1", port)

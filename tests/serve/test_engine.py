@@ -1,4 +1,4 @@
-"""The law of the worker: whoever else is there, every answer is the one that is obtained alone."""
+"""The engine's invariant: the output of a request does not depend on its batch."""
 
 import random
 import threading
@@ -18,10 +18,18 @@ from softlook.serve.engine.engine import UNHEALTHY_AFTER, Engine, EngineStoppedE
 from softlook.serve.engine.request import EngineRequest, RequestOutput, ScheduledRequest
 from softlook.serve.engine.scheduler import ModelError, NonFiniteError, StepOutcome
 from softlook.serve.engine.static_batcher import StaticBatcher
-from tests.serve.tiny_models import CONTEXT, alone, decoder, encoder, lively, prompt, translator
+from tests.serve.tiny_models import (
+    CONTEXT,
+    decoder,
+    encoder,
+    generate_unbatched,
+    prompt,
+    translator,
+    with_large_weights,
+)
 
-VOCAB, END = 40, 2
-MANNERS = (
+VOCAB, EOS = 40, 2
+SAMPLING = (
     SamplingParams(temperature=0.0),
     SamplingParams(temperature=0.8, top_p=0.9),
     SamplingParams(temperature=1.3, top_k=5, min_p=0.05),
@@ -31,38 +39,38 @@ MANNERS = (
 )
 
 
-def collected(
+def run_requests(
     engine: Engine, requests: Sequence[EngineRequest], pause: float = 0.0, seed: int = 0
 ) -> list[ScheduledRequest]:
-    """Ask everything, a little apart, and wait for all of it."""
-    over, left, rng = threading.Event(), [len(requests)], random.Random(seed)
+    """Submit requests with short random pauses, and wait for all of them."""
+    done, pending, rng = threading.Event(), [len(requests)], random.Random(seed)
     errors: list[Exception] = []
 
-    def hear(scheduled: ScheduledRequest, output: RequestOutput) -> None:
-        left[0] -= output.is_final
+    def on_output(scheduled: ScheduledRequest, output: RequestOutput) -> None:
+        pending[0] -= output.is_final
         errors.extend([output.error] if output.error is not None else [])
-        if not left[0]:
-            over.set()
+        if not pending[0]:
+            done.set()
 
     entries = []
     for request in requests:
-        entries += engine.submit([request], hear)
+        entries += engine.submit([request], on_output)
         time.sleep(pause * rng.random())
-    assert over.wait(60), f"{left[0]} of {len(requests)} were never answered"
+    assert done.wait(60), f"{pending[0]} of {len(requests)} never finished"
     assert not errors, errors
     return entries
 
 
-def many(count: int, longest: int, seed: int = 0) -> list[EngineRequest]:
+def random_requests(count: int, max_length: int, seed: int = 0) -> list[EngineRequest]:
     rng = random.Random(seed)
     return [
         EngineRequest(
-            tuple(prompt(rng, longest, VOCAB)),
+            tuple(prompt(rng, max_length, VOCAB)),
             max_new_tokens=rng.randint(1, 30),
-            sampling=rng.choice(MANNERS),
+            sampling=rng.choice(SAMPLING),
             seed=rng.randrange(1000),
             sample_index=rng.randrange(3),
-            eos_ids=frozenset({END}),
+            eos_ids=frozenset({EOS}),
         )
         for _ in range(count)
     ]
@@ -72,13 +80,13 @@ def many(count: int, longest: int, seed: int = 0) -> list[EngineRequest]:
 def test_continuous_batching_equals_unbatched_generation(kind: str) -> None:
     model = decoder(kind, VOCAB)
     engine = Engine(ContinuousBatcher(model, max_requests=8))
-    requests = collected(engine, many(32, 30), pause=0.003)
+    requests = run_requests(engine, random_requests(32, 30), pause=0.003)
     engine.close()
     assert [scheduled.row.generated for scheduled in requests] == [
-        alone(model, scheduled.request) for scheduled in requests
+        generate_unbatched(model, scheduled.request) for scheduled in requests
     ]
     assert engine.stats.steps < sum(len(scheduled.row.generated) for scheduled in requests) / 2, (
-        "they were not worked on together"
+        "the requests were not batched"
     )
 
 
@@ -86,10 +94,10 @@ def test_chunked_prefill_does_not_change_the_output(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(continuous_batcher, "PREFILL_CHUNK", 7)
     model = decoder("llama", VOCAB)
     engine = Engine(ContinuousBatcher(model, max_requests=16))
-    requests = collected(engine, many(16, 30, seed=1))
+    requests = run_requests(engine, random_requests(16, 30, seed=1))
     engine.close()
     assert [scheduled.row.generated for scheduled in requests] == [
-        alone(model, scheduled.request) for scheduled in requests
+        generate_unbatched(model, scheduled.request) for scheduled in requests
     ]
 
 
@@ -101,12 +109,13 @@ def test_samples_of_one_prompt_share_the_prefill_and_have_their_own_rng() -> Non
         for i in range(6)
     ]
     scheduler.add([ScheduledRequest(request, lambda *_: None) for request in requests])
-    assert [len(reading.prompts) for reading in scheduler.prefills] == [1]
+    assert [len(prefill.prompts) for prefill in scheduler.prefills] == [1]
     engine = Engine(ContinuousBatcher(model))
-    generated = [scheduled.row.generated for scheduled in collected(engine, requests)]
+    generated = [scheduled.row.generated for scheduled in run_requests(engine, requests)]
     engine.close()
     assert (
-        generated == [alone(model, request) for request in requests] and len({tuple(words) for words in generated}) > 3
+        generated == [generate_unbatched(model, request) for request in requests]
+        and len({tuple(words) for words in generated}) > 3
     )
 
 
@@ -118,52 +127,54 @@ def test_batched_translations_equal_unbatched_ones(kind: str) -> None:
             (1,),
             tuple(prompt(rng, 20)),
             max_new_tokens=12,
-            sampling=rng.choice(MANNERS[:2]),
+            sampling=rng.choice(SAMPLING[:2]),
             seed=i,
-            eos_ids=frozenset({END}),
+            eos_ids=frozenset({EOS}),
         )
         for i in range(16)
     ]
     engine = Engine(StaticBatcher(model, max_requests=12))
-    entries = collected(engine, requests, pause=0.004)
+    entries = run_requests(engine, requests, pause=0.004)
     engine.close()
-    assert [scheduled.row.generated for scheduled in entries] == [alone(model, request) for request in requests]
+    assert [scheduled.row.generated for scheduled in entries] == [
+        generate_unbatched(model, request) for request in requests
+    ]
 
 
 @pytest.mark.parametrize("kind", ["transformer-xl", "convolution"])
 def test_recurrent_decoders_use_static_batches(kind: str) -> None:
-    made: dict[str, Any] = {
+    makers: dict[str, Any] = {
         "transformer-xl": lambda: TransformerXL(TransformerXLConfig(vocab_size=VOCAB, dim=32, depth=2, heads=4)),
         "convolution": lambda: ConvolutionalLM(ConvolutionalLMConfig(vocab_size=VOCAB, dim=16, depth=2)),
     }
-    model = lively(made[kind])
+    model = with_large_weights(makers[kind])
     engine = Engine(StaticBatcher(model, max_requests=8))
-    requests = collected(engine, many(12, 12, seed=3), pause=0.002)
+    requests = run_requests(engine, random_requests(12, 12, seed=3), pause=0.002)
     engine.close()
     assert [scheduled.row.generated for scheduled in requests] == [
-        alone(model, scheduled.request) for scheduled in requests
+        generate_unbatched(model, scheduled.request) for scheduled in requests
     ]
 
 
 def test_batched_encoding_equals_unbatched_encoding() -> None:
     model, rng = encoder(), random.Random(4)
 
-    def request(ids: torch.Tensor, present: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        return model(ids, padding_mask=present, token_types=second)
+    def encode(ids: torch.Tensor, padding_mask: torch.Tensor, token_types: torch.Tensor) -> torch.Tensor:
+        return model(ids, padding_mask=padding_mask, token_types=token_types)
 
     requests = [EngineRequest(tuple(prompt(rng, 40)), second_start=None) for _ in range(50)]
-    engine = Engine(EncoderBatcher(model, request, max_requests=16))
+    engine = Engine(EncoderBatcher(model, encode, max_requests=16))
     found: dict[ScheduledRequest, torch.Tensor] = {}
-    over = threading.Event()
+    done = threading.Event()
 
-    def hear(scheduled: ScheduledRequest, output: RequestOutput) -> None:
+    def on_output(scheduled: ScheduledRequest, output: RequestOutput) -> None:
         assert output.tensor is not None
         found[scheduled] = output.tensor
         if len(found) == len(requests):
-            over.set()
+            done.set()
 
-    entries = [scheduled for one in requests for scheduled in engine.submit([one], hear)]
-    assert over.wait(30)
+    entries = [scheduled for one in requests for scheduled in engine.submit([one], on_output)]
+    assert done.wait(30)
     engine.close()
     assert engine.stats.steps < len(requests) / 2
     with torch.no_grad():
@@ -174,118 +185,119 @@ def test_batched_encoding_equals_unbatched_encoding() -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("kind", ["gpt", "llama"])
-def test_on_a_gpu_too_an_answer_is_the_answer_obtained_alone(kind: str) -> None:
+def test_continuous_batching_on_a_gpu_equals_unbatched_generation(kind: str) -> None:
     model = decoder(kind, VOCAB).cuda()
     engine = Engine(ContinuousBatcher(model, max_requests=8))
-    requests = collected(engine, many(32, 30), pause=0.003)
+    requests = run_requests(engine, random_requests(32, 30), pause=0.003)
     engine.close()
     assert [scheduled.row.generated for scheduled in requests] == [
-        alone(model, scheduled.request) for scheduled in requests
+        generate_unbatched(model, scheduled.request) for scheduled in requests
     ]
 
 
-class Held:
-    """A model that waits before every step until it is let go on, and fails when told to."""
+class BlockedModel:
+    """A model that waits before every step until it is released, and fails `errors` times."""
 
     def __init__(self, model: Any) -> None:
-        self.model, self.free, self.errors, self.asked = model, threading.Semaphore(0), 0, 0
-        self.plain = model.forward
+        self.model, self.free, self.errors, self.calls = model, threading.Semaphore(0), 0, 0
+        self.original = model.forward
         model.forward = self.forward
 
     def forward(self, *values: Any, **named: Any) -> Any:
         assert self.free.acquire(timeout=30)
-        self.asked += 1
+        self.calls += 1
         if self.errors:
             self.errors -= 1
-            raise RuntimeError("out of memory, say")
-        return self.plain(*values, **named)
+            raise RuntimeError("injected")
+        return self.original(*values, **named)
 
 
-def held(**settings: Any) -> tuple[Held, Engine]:
-    model = Held(decoder("gpt", VOCAB))
+def blocked_engine(**settings: Any) -> tuple[BlockedModel, Engine]:
+    model = BlockedModel(decoder("gpt", VOCAB))
     return model, Engine(ContinuousBatcher(model.model), **settings)
 
 
-def until(condition: Any, seconds: float = 10.0) -> None:
+def wait_until(condition: Any, seconds: float = 10.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it did not come about"
+        assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.002)
 
 
 def test_a_full_queue_rejects_all_sequences_of_a_request() -> None:
-    model, engine = held(max_queue=3)
+    model, engine = blocked_engine(max_queue=3)
     first = engine.submit([EngineRequest((5,), max_new_tokens=2)], lambda *_: None)
-    until(lambda: engine.num_waiting == 0)
+    wait_until(lambda: engine.num_waiting == 0)
     engine.submit([EngineRequest((5,), max_new_tokens=2)] * 2, lambda *_: None)
     with pytest.raises(QueueFullError, match="try again in 1 s"):
         engine.submit([EngineRequest((5,), max_new_tokens=2)] * 2, lambda *_: None)
     assert engine.num_waiting == 2 and engine.stats.rejected == 2
     model.free.release(100)
-    until(lambda: engine.stats.finished == 3)
+    wait_until(lambda: engine.stats.finished == 3)
     assert first[0].finished
     engine.close()
 
 
 def test_a_cancelled_request_leaves_the_batch_before_the_next_step() -> None:
-    model, engine = held()
+    model, engine = blocked_engine()
     requests = [
-        EngineRequest((5, 6), max_new_tokens=20, sampling=MANNERS[0]),
-        EngineRequest((7,), max_new_tokens=20, sampling=MANNERS[0]),
+        EngineRequest((5, 6), max_new_tokens=20, sampling=SAMPLING[0]),
+        EngineRequest((7,), max_new_tokens=20, sampling=SAMPLING[0]),
     ]
-    over = threading.Event()
-    going, staying = engine.submit(requests, lambda scheduled, output: over.set() if output.is_final else None)
+    done = threading.Event()
+    aborted, kept = engine.submit(requests, lambda scheduled, output: done.set() if output.is_final else None)
     model.free.release(4)
-    until(lambda: model.asked == 4)
-    engine.abort([going])
-    generated = len(going.row.generated)
+    wait_until(lambda: model.calls == 4)
+    engine.abort([aborted])
+    generated = len(aborted.row.generated)
     model.free.release(200)
-    assert over.wait(10)
-    until(lambda: engine.num_running == 0)
+    assert done.wait(10)
+    wait_until(lambda: engine.num_running == 0)
     engine.close()
-    assert len(going.row.generated) <= generated + 1 and not going.finished and engine.stats.cancelled == 1
-    assert staying.row.generated == alone(decoder("gpt", VOCAB), staying.request)
+    assert len(aborted.row.generated) <= generated + 1 and not aborted.finished and engine.stats.cancelled == 1
+    assert kept.row.generated == generate_unbatched(decoder("gpt", VOCAB), kept.request)
 
 
 def test_a_cancelled_request_in_the_queue_never_starts() -> None:
-    model, engine = held()
+    model, engine = blocked_engine()
     engine.submit([EngineRequest((5,), max_new_tokens=1)], lambda *_: None)
-    until(lambda: engine.num_waiting == 0)
+    wait_until(lambda: engine.num_waiting == 0)
     waiting = engine.submit([EngineRequest((6,), max_new_tokens=3)], lambda *_: None)
     engine.abort(waiting)
     model.free.release(50)
-    until(lambda: engine.stats.cancelled == 1)
+    wait_until(lambda: engine.stats.cancelled == 1)
     assert waiting[0].row.generated == []
     engine.close()
 
 
 def test_a_request_with_nan_logits_fails_alone() -> None:
     model = decoder("gpt", VOCAB)
-    plain = model.forward
+    original = model.forward
 
     def forward(ids: torch.Tensor, **named: Any) -> torch.Tensor:
-        scores = plain(ids, **named)
-        return scores.masked_fill((ids == 39)[..., None], torch.nan)
+        logits = original(ids, **named)
+        return logits.masked_fill((ids == 39)[..., None], torch.nan)
 
     good = [
-        EngineRequest((i + 3, 4), max_new_tokens=6, sampling=MANNERS[1], seed=i, eos_ids=frozenset({39}))
+        EngineRequest((i + 3, 4), max_new_tokens=6, sampling=SAMPLING[1], seed=i, eos_ids=frozenset({39}))
         for i in range(5)
     ]
-    expected = [alone(model, request) for request in good]
+    expected = [generate_unbatched(model, request) for request in good]
     model.forward = forward
     engine = Engine(ContinuousBatcher(model))
     outputs: dict[ScheduledRequest, RequestOutput] = {}
     requests = engine.submit(
-        [*good[:2], EngineRequest((3, 39), sampling=MANNERS[1]), *good[2:]], lambda t, p: outputs.update({t: p})
+        [*good[:2], EngineRequest((3, 39), sampling=SAMPLING[1]), *good[2:]],
+        lambda scheduled, output: outputs.update({scheduled: output}),
     )
-    until(lambda: len(outputs) == 6)
+    wait_until(lambda: len(outputs) == 6)
     engine.close()
     assert isinstance(outputs[requests.pop(2)].error, NonFiniteError)
     assert [scheduled.row.generated for scheduled in requests] == expected and engine.stats.errors == 0
 
 
 def test_the_engine_survives_a_model_error() -> None:
-    model, engine = held()
+    model, engine = blocked_engine()
     model.errors = 1
     model.free.release(1000)
     with pytest.raises(ModelError, match="the model failed on this request"):
@@ -299,31 +311,31 @@ def test_the_engine_survives_a_model_error() -> None:
 
 
 def test_repeated_failures_make_a_model_unhealthy_until_it_succeeds() -> None:
-    model, engine = held()
+    model, engine = blocked_engine()
     model.errors = UNHEALTHY_AFTER + 2
     model.free.release(1000)
     for _ in range(UNHEALTHY_AFTER + 2):
         with pytest.raises(ModelError):
             engine.run(EngineRequest((5,), max_new_tokens=3))
-    until(lambda: engine.error is not None and engine.error.startswith("the model failed 5 times in a row"))
+    wait_until(lambda: engine.error is not None and engine.error.startswith("the model failed 5 times in a row"))
     assert engine.is_alive
     engine.run(EngineRequest((5,), max_new_tokens=3))
-    until(lambda: engine.error is None)
+    wait_until(lambda: engine.error is None)
     engine.close()
 
 
 def test_pending_requests_get_an_error_at_shutdown() -> None:
-    model, engine = held()
+    model, engine = blocked_engine()
     errors: list[Exception | None] = []
     engine.submit(
         [EngineRequest((5,), max_new_tokens=50), EngineRequest((6,), max_new_tokens=50)],
         lambda scheduled, output: errors.append(output.error),
     )
-    until(lambda: engine.num_waiting == 0)
+    wait_until(lambda: engine.num_waiting == 0)
     model.free.release(2)
     threading.Timer(0.05, lambda: model.free.release(1000)).start()
     engine.close()
-    until(lambda: len(errors) == 2)
+    wait_until(lambda: len(errors) == 2)
     assert all(isinstance(error, EngineStoppedError) for error in errors)
     with pytest.raises(EngineStoppedError):
         engine.submit([EngineRequest((5,))], lambda *_: None)
@@ -332,25 +344,25 @@ def test_pending_requests_get_an_error_at_shutdown() -> None:
 def test_the_allocated_cache_stays_within_its_budget() -> None:
     scheduler = ContinuousBatcher(decoder("gpt", VOCAB), max_requests=100, max_positions=6 * CONTEXT)
     engine = Engine(scheduler)
-    held: list[int] = []
-    plain = scheduler.step
+    allocated: list[int] = []
+    original = scheduler.step
 
     def step() -> StepOutcome:
-        outcome = plain()
-        held.append(sum(batch.cache.rows * batch.cache.columns for batch in scheduler.batches))
+        outcome = original()
+        allocated.append(sum(batch.cache.rows * batch.cache.columns for batch in scheduler.batches))
         return outcome
 
     scheduler.step = step
-    requests = collected(engine, many(40, 30, seed=6))
+    requests = run_requests(engine, random_requests(40, 30, seed=6))
     engine.close()
-    assert 2 * CONTEXT < max(held) <= 6 * CONTEXT and all(scheduled.finished for scheduled in requests)
-    assert not any(batch.cache.ragged_layers for batch in scheduler.batches), "what nobody needs is still held"
+    assert 2 * CONTEXT < max(allocated) <= 6 * CONTEXT and all(scheduled.finished for scheduled in requests)
+    assert not any(batch.cache.ragged_layers for batch in scheduler.batches), "the cache was not freed"
 
 
 def test_streaming_emits_every_token() -> None:
     engine = Engine(ContinuousBatcher(decoder("gpt", VOCAB)))
     outputs: list[RequestOutput] = []
     engine.submit([EngineRequest((5, 6), max_new_tokens=7, stream=True)], lambda _, output: outputs.append(output))
-    until(lambda: outputs and outputs[-1].is_final)
+    wait_until(lambda: outputs and outputs[-1].is_final)
     engine.close()
     assert [len(output.tokens) for output in outputs] == [1] * 7 and outputs[-1].finish_reason == "length"

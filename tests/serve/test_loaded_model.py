@@ -1,4 +1,4 @@
-"""From a folder to a model that can be asked: runs, checkpoints, and folders of Hugging Face's."""
+"""Models are loaded for serving from run directories, checkpoints and Hugging Face folders."""
 
 import json
 import time
@@ -26,17 +26,17 @@ from tests.serve.tiny_models import decoder, encoder, loaded_model, words
 
 
 @pytest.mark.slow
-def test_a_language_model_of_a_run_is_served(tmp_path: Path) -> None:
+def test_a_language_model_is_loaded_from_a_run(tmp_path: Path) -> None:
     (tmp_path / "poem.txt").write_text("".join(f"{n} green bottles\n" for n in range(99)))
     run = tmp_path / "poems"
     train_causal_lm(CausalLMConfig(data=(tmp_path / "poem.txt",), run_dir=run, training=TrainingConfig(max_steps=2)))
     found = load_model(run)
-    own = found.tokenizer
+    tokenizer = found.tokenizer
     assert found.name == "poems" and found.capabilities == ("completions",)
-    assert found.special_tokens == SpecialTokens((own.bos_id,), (), (own.bos_id,), (own.eos_id,))
+    assert found.special_tokens == SpecialTokens((tokenizer.bos_id,), (), (tokenizer.bos_id,), (tokenizer.eos_id,))
 
 
-def test_a_classifier_of_a_run_is_served_with_its_classes(tmp_path: Path) -> None:
+def test_a_classifier_is_loaded_from_a_run_with_its_labels(tmp_path: Path) -> None:
     rows = "".join(f"film {n},{'good' if n % 2 else 'bad'}\n" for n in range(40))
     (tmp_path / "reviews.csv").write_text(f"text,label\n{rows}")
     run = tmp_path / "films"
@@ -48,7 +48,7 @@ def test_a_classifier_of_a_run_is_served_with_its_classes(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_translator_of_a_run_is_served(tmp_path: Path) -> None:
+def test_a_translation_model_is_loaded_from_a_run(tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text("".join(f"number {n}\tZahl {n}\n" for n in range(50)))
     run = tmp_path / "numbers"
     train_translation(
@@ -56,32 +56,32 @@ def test_a_translator_of_a_run_is_served(tmp_path: Path) -> None:
     )
     found = load_model(run)
     assert found.capabilities == ("translate",)
-    own = found.tokenizer
+    tokenizer = found.tokenizer
     assert (
-        found.special_tokens == SpecialTokens((), (own.eos_id,), (own.bos_id,), (own.eos_id,))
+        found.special_tokens == SpecialTokens((), (tokenizer.eos_id,), (tokenizer.bos_id,), (tokenizer.eos_id,))
         and found.generation_config == GenerationConfig()
     )
 
 
-def kept(folder: Path, model: Any, **beside: Any) -> Path:
-    """A checkpoint with its tokenizer, and other files."""
+def save_checkpoint(folder: Path, model: Any, **json_files: Any) -> Path:
+    """A checkpoint with its tokenizer and other JSON files."""
     words().tokenizer.save(str(folder.parent / "words.json"))
     save(model, folder, tokenizer=folder.parent / "words.json")
-    for name, content in beside.items():
+    for name, content in json_files.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
     return folder
 
 
-def test_a_checkpoint_is_served_with_its_template(tmp_path: Path) -> None:
-    folder = kept(tmp_path / "mine", decoder())
+def test_a_checkpoint_is_loaded_with_its_chat_template(tmp_path: Path) -> None:
+    folder = save_checkpoint(tmp_path / "mine", decoder())
     assert load_model(folder).capabilities == ("completions",)
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages[0].content }}"}))
     assert load_model(folder).capabilities == ("completions", "chat")
 
 
-def test_a_hugging_face_folder_is_served_with_its_eos_tokens(tmp_path: Path) -> None:
+def test_a_hugging_face_folder_is_loaded_with_its_eos_tokens(tmp_path: Path) -> None:
     words().tokenizer.save(str(tmp_path / "words.json"))
-    folder = tmp_path / "theirs"
+    folder = tmp_path / "hugging-face"
     to_hugging_face(decoder(), folder, tokenizer=tmp_path / "words.json")
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, 6], "bos_token_id": 7}))
     found = load_model(folder)
@@ -90,27 +90,27 @@ def test_a_hugging_face_folder_is_served_with_its_eos_tokens(tmp_path: Path) -> 
 
 def test_a_model_without_a_tokenizer_is_rejected(tmp_path: Path) -> None:
     save(decoder(), tmp_path / "mute")
-    with pytest.raises(WeightsError, match="holds no tokenizer.json, and texts are asked"):
+    with pytest.raises(WeightsError, match="holds no tokenizer.json, which text input needs"):
         load_model(tmp_path / "mute")
 
 
 def test_a_model_that_cannot_be_served_is_rejected() -> None:
-    with pytest.raises(ConfigError, match="tags is a Bert, which cannot be served"):
-        loaded_model("tags", encoder("tags"))
+    with pytest.raises(ConfigError, match="tagger is a Bert, which cannot be served"):
+        loaded_model("tagger", encoder("token_classification"))
 
 
 @pytest.mark.parametrize("names", [["a"], {"0": "a"}, "a", [1, 2, 3]], ids=["one", "by number", "text", "numbers"])
-def test_classes_that_do_not_fit_are_refused(tmp_path: Path, names: Any) -> None:
-    folder = kept(tmp_path / "odd", encoder(), labels={"labels": names})
-    with pytest.raises(WeightsError, match="names other classes than its model has"):
+def test_labels_that_do_not_match_the_model_are_rejected(tmp_path: Path, names: Any) -> None:
+    folder = save_checkpoint(tmp_path / "mismatched", encoder(), labels={"labels": names})
+    with pytest.raises(WeightsError, match="has labels that do not match the 3 classes of its model"):
         load_model(folder)
 
 
-def test_classes_without_names_have_numbers(tmp_path: Path) -> None:
-    assert load_model(kept(tmp_path / "bare", encoder())).labels == ["0", "1", "2"]
+def test_classes_without_labels_are_numbered(tmp_path: Path) -> None:
+    assert load_model(save_checkpoint(tmp_path / "bare", encoder())).labels == ["0", "1", "2"]
 
 
-def test_two_models_of_one_name_are_refused() -> None:
+def test_two_models_of_the_same_name_are_rejected() -> None:
     assert model_names(["a/x", "y=a/x"]) == {"x": Path("a/x"), "y": Path("a/x")}
     with pytest.raises(ConfigError, match="two models are named 'x'. Name them: one=a/x other=b/x"):
         model_names(["a/x", "b/x"])
@@ -118,22 +118,22 @@ def test_two_models_of_one_name_are_refused() -> None:
         model_names(["a name=b"])
 
 
-def large(context: int) -> LoadedModel:
+def model_with_context(context: int) -> LoadedModel:
     sizes: dict[str, Any] = {"vocab_size": words().vocab_size, "dim": 8, "depth": 1, "heads": 1, "context": context}
-    return loaded_model("large", GPT(GPTConfig(**sizes)).eval())
+    return loaded_model("model_with_context", GPT(GPTConfig(**sizes)).eval())
 
 
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "sea " * 200_000, "日" * 300_000, "\n" * 900_000])
 def test_a_very_long_text_is_rejected_without_tokenizing_all_of_it(text: str) -> None:
-    found = large(8192)
-    began = time.perf_counter()
+    found = model_with_context(8192)
+    start = time.perf_counter()
     with pytest.raises(DataError, match="longer than the maximum of 8,191 tokens"):
         found.encode(text, 8191)
-    assert time.perf_counter() - began < 1.0  # about 50 ms where nobody else computes
+    assert time.perf_counter() - start < 1.0  # about 50 ms on an idle machine
 
 
-def test_a_text_that_just_fits_is_read() -> None:
-    found = large(8192)
+def test_a_text_of_the_maximum_length_is_encoded() -> None:
+    found = model_with_context(8192)
     assert len(found.encode("a" * 8191, 8191)) == 8191
     with pytest.raises(DataError, match="this text has 8,192 tokens, the maximum is 8,191"):
         found.encode("a" * 8192, 8191)

@@ -1,4 +1,4 @@
-"""Guards stand before every page: the tests ask every page there is."""
+"""Authentication, host and origin checks and body limits apply to every route: all of them are tested."""
 
 import asyncio
 import json
@@ -21,8 +21,8 @@ TOKEN = "correct-horse-battery-staple"
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 
-def every_page(app: Any) -> list[str]:
-    """All paths that lead anywhere, and some that do not."""
+def all_paths(app: Any) -> list[str]:
+    """All paths of the server, and some that do not exist."""
     found = paths_of(app.routes.routes)
     assert set(app.openapi()["paths"]) <= set(found)
     assert {"/healthz", "/metrics", "/v1/models", "/v1/completions", "/openapi.json"} <= set(found)
@@ -30,11 +30,11 @@ def every_page(app: Any) -> list[str]:
 
 
 def paths_of(routes: Any) -> list[str]:
-    """Of routes, and of routers among them; a kind that is not known here is a fault, for it would go untested."""
+    """Paths of routes and of nested routers; an unknown type raises, because it would not be tested."""
     found: list[str] = []
     for route in routes:
         inner = getattr(route, "original_router", None)
-        assert inner is not None or isinstance(route, Route), f"what is a {type(route)}?"
+        assert inner is not None or isinstance(route, Route), f"unknown route type {type(route)}"
         found += [route.path] if inner is None else paths_of(inner.routes)
     return found
 
@@ -44,7 +44,7 @@ def secured(registry: ModelRegistry) -> Any:
     return create_app(registry, token=TOKEN)
 
 
-def test_no_page_answers_without_the_token(secured: Any) -> None:
+def test_no_route_responds_without_the_token(secured: Any) -> None:
     client = TestClient(secured, base_url="http://localhost")
     wrong: tuple[dict[str, str], ...] = (
         {},
@@ -60,25 +60,25 @@ def test_no_page_answers_without_the_token(secured: Any) -> None:
         {"x-api-key": TOKEN},
         {"cookie": f"token={TOKEN}"},
     )
-    asked = 0
-    for path in every_page(secured):
+    count = 0
+    for path in all_paths(secured):
         for method in METHODS:
             for headers in wrong:
                 sent = {name: value.encode("latin-1") for name, value in headers.items()}
                 found = client.request(method, f"{path}?token={TOKEN}", headers=sent)  # pyright: ignore[reportArgumentType]
                 assert found.status_code == 401, (method, path, headers, found.status_code)
-                asked += 1
-    assert asked > 1000
+                count += 1
+    assert count > 1000
 
 
-def test_every_page_answers_with_the_token(secured: Any) -> None:
+def test_every_route_responds_with_the_token(secured: Any) -> None:
     client = TestClient(secured, base_url="http://localhost", headers={"authorization": f"bearer {TOKEN}"})
-    for path in every_page(secured):
+    for path in all_paths(secured):
         found = client.get(path, follow_redirects=False)
         assert found.status_code not in (401, 403), (path, found.status_code)
 
 
-STRANGE_HOSTS = (
+UNKNOWN_HOSTS = (
     "evil.example",
     "localhost.evil.example",
     "127.0.0.1.nip.io",
@@ -109,8 +109,8 @@ STRANGE_HOSTS = (
 OWN_HOSTS = ("localhost", "localhost:8000", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:8000", "LOCALHOST")
 
 
-def asked(app: Any, path: str, headers: list[tuple[bytes, bytes]], method: str = "GET") -> int:
-    """The status that a request with exactly these headers gets."""
+def status_of(app: Any, path: str, headers: list[tuple[bytes, bytes]], method: str = "GET") -> int:
+    """The status of a request with exactly these headers."""
     scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "headers": headers}
     scope |= {"query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1", "server": ("x", 1)}
     sent: list[dict[str, Any]] = []
@@ -125,19 +125,19 @@ def asked(app: Any, path: str, headers: list[tuple[bytes, bytes]], method: str =
     return sent[0]["status"]
 
 
-def test_no_page_answers_to_a_strange_name(registry: ModelRegistry) -> None:
+def test_no_route_responds_to_an_unknown_host(registry: ModelRegistry) -> None:
     app = create_app(registry)
-    for path in every_page(app):
-        for host in STRANGE_HOSTS:
-            assert asked(app, path, [(b"host", host.encode())]) == 403, (path, host)
-        assert asked(app, path, []) == 403
-        assert asked(app, path, [(b"host", b"localhost"), (b"host", b"evil.example")]) == 403
-        assert asked(app, path, [(b"host", b"evil.example"), (b"x-forwarded-host", b"localhost")]) == 403
+    for path in all_paths(app):
+        for host in UNKNOWN_HOSTS:
+            assert status_of(app, path, [(b"host", host.encode())]) == 403, (path, host)
+        assert status_of(app, path, []) == 403
+        assert status_of(app, path, [(b"host", b"localhost"), (b"host", b"evil.example")]) == 403
+        assert status_of(app, path, [(b"host", b"evil.example"), (b"x-forwarded-host", b"localhost")]) == 403
         for host in OWN_HOSTS:
-            assert asked(app, path, [(b"host", host.encode())]) != 403, (path, host)
+            assert status_of(app, path, [(b"host", host.encode())]) != 403, (path, host)
 
 
-STRANGE_ORIGINS = (
+OTHER_ORIGINS = (
     "http://evil.example",
     "null",
     "http://localhost.evil.example",
@@ -152,32 +152,32 @@ STRANGE_ORIGINS = (
 )
 
 
-def test_no_page_answers_pages_of_other_sites(registry: ModelRegistry) -> None:
+def test_no_route_responds_to_other_origins(registry: ModelRegistry) -> None:
     app = create_app(registry)
-    for path in every_page(app):
-        for origin in STRANGE_ORIGINS:
+    for path in all_paths(app):
+        for origin in OTHER_ORIGINS:
             for method in ("GET", "POST", "OPTIONS"):
                 headers = [(b"host", b"localhost:8000"), (b"origin", origin.encode())]
-                assert asked(app, path, headers, method) == 403, (path, origin)
+                assert status_of(app, path, headers, method) == 403, (path, origin)
         own = [(b"host", b"localhost:8000"), (b"origin", b"http://localhost:8000")]
-        assert asked(app, path, own) != 403
-        assert asked(app, path, [*own, (b"origin", b"http://evil.example")]) == 403
+        assert status_of(app, path, own) != 403
+        assert status_of(app, path, [*own, (b"origin", b"http://evil.example")]) == 403
 
 
 def test_ip_addresses_and_allowed_hosts_are_accepted_beyond_localhost() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    guard = HostOriginCheck(app, {"models.example"}, allow_ip_hosts=True)
+    check = HostOriginCheck(app, {"models.example"}, allow_ip_hosts=True)
     for host, status in (("10.0.0.7:8000", 200), ("[fe80::1]", 200), ("models.example", 200), ("evil.example", 403)):
-        assert asked(guard, "/", [(b"host", host.encode())]) == status
+        assert status_of(check, "/", [(b"host", host.encode())]) == status
 
 
-def test_every_answer_tells_browsers_to_make_nothing_of_it(registry: ModelRegistry) -> None:
+def test_every_response_has_security_headers(registry: ModelRegistry) -> None:
     app = create_app(registry, token=TOKEN)
     client = TestClient(app, base_url="http://localhost")
     good = {"authorization": f"Bearer {TOKEN}"}
-    for path in every_page(app):
+    for path in all_paths(app):
         for headers in (good, {}, {**good, "host": "evil.example"}, {**good, "origin": "http://evil.example"}):
             found = client.get(path, headers=headers, follow_redirects=False)
             assert found.headers["x-content-type-options"] == "nosniff"
@@ -190,16 +190,16 @@ def test_a_websocket_is_closed(client: TestClient) -> None:
         pass
 
 
-@pytest.mark.parametrize("declared", [True, False], ids=["told before", "found out"])
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "chunked"])
 def test_a_body_of_ten_megabytes_is_rejected_immediately(client: TestClient, declared: bool) -> None:
     def parts() -> Any:
         for _ in range(160):
             yield b"x" * 65536
 
-    began = time.perf_counter()
+    start = time.perf_counter()
     found = client.post("/v1/completions", content=b"x" * 10_000_000 if declared else parts())
     assert found.status_code == 413 and "maximum of 1,048,576 bytes" in found.json()["error"]["message"]
-    assert time.perf_counter() - began < 1.0  # 100 ms on a machine that has nothing else to do
+    assert time.perf_counter() - start < 1.0  # about 100 ms on an idle machine
 
 
 def test_a_very_long_prompt_is_rejected_before_tokenization(
@@ -210,15 +210,15 @@ def test_a_very_long_prompt_is_rejected_before_tokenization(
     plain = words.encode
     monkeypatch.setattr(words, "encode", lambda texts: read.extend(map(len, texts)) or plain(texts))
     for prompt in ("a " * 50_000, "a" * 900_000, "\n" * 100_000, "日" * 100_000, [7] * 100_000):
-        began = time.perf_counter()
+        start = time.perf_counter()
         found = client.post("/v1/completions", json={"model": "gpt", "prompt": prompt})
-        assert found.status_code == 400 and time.perf_counter() - began < 1.0, found.text
+        assert found.status_code == 400 and time.perf_counter() - start < 1.0, found.text
     assert sum(read) < 20_000
 
 
 def test_a_body_that_never_ends_times_out() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        raise AssertionError("it was let through")
+        raise AssertionError("the body was accepted")
 
     async def receive() -> dict[str, Any]:
         await asyncio.sleep(0.02)
@@ -229,17 +229,17 @@ def test_a_body_that_never_ends_times_out() -> None:
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    guard = BodyLimit(app, ServerLimits(read_timeout=0.1))
-    began = time.monotonic()
-    asyncio.run(guard({"type": "http", "headers": []}, receive, send))
-    assert time.monotonic() - began < 1 and sent[0]["status"] == 408
+    check = BodyLimit(app, ServerLimits(read_timeout=0.1))
+    start = time.monotonic()
+    asyncio.run(check({"type": "http", "headers": []}, receive, send))
+    assert time.monotonic() - start < 1 and sent[0]["status"] == 408
     assert "within 0.1 s" in json.loads(sent[1]["body"])["error"]["message"]
 
 
 @pytest.mark.parametrize("length", ["-1", "x", "1e9", "9" * 20, "1 2", ""])
 def test_an_invalid_content_length_is_rejected(registry: ModelRegistry, length: str) -> None:
     headers = [(b"host", b"localhost"), (b"content-length", length.encode())]
-    assert asked(create_app(registry), "/v1/completions", headers, "POST") == 400
+    assert status_of(create_app(registry), "/v1/completions", headers, "POST") == 400
 
 
 def test_a_token_is_required_beyond_localhost() -> None:

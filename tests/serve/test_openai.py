@@ -1,4 +1,4 @@
-"""The official client of OpenAI's works, over a real socket."""
+"""The official OpenAI client works, over a real socket."""
 
 import asyncio
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ def address() -> Iterator[str]:
     with serving(registry, TOKEN) as found:
         yield found
     assert not any(deployment.engine.is_alive for deployment in registry.deployments.values()), (
-        "a worker outlives its server"
+        "an engine outlives its server"
     )
 
 
 @pytest.fixture
 def client(address: str) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"{address}/v1", api_key=TOKEN, max_retries=0) as made:
-        yield made
+    with openai.OpenAI(base_url=f"{address}/v1", api_key=TOKEN, max_retries=0) as client:
+        yield client
 
 
 def test_models_are_listed(client: Any) -> None:
@@ -36,58 +36,62 @@ def test_models_are_listed(client: Any) -> None:
     assert client.models.retrieve("gpt").id == "gpt"
 
 
-def test_completions_come_at_once_and_word_by_word(client: Any) -> None:
-    asked: dict[str, Any] = {"model": "gpt", "prompt": ["sea", "shells"], "max_tokens": 9, "seed": 1, "n": 2}
-    whole = client.completions.create(**asked)
-    assert [choice.index for choice in whole.choices] == [0, 1, 2, 3] and whole.usage.completion_tokens == 36
+def test_completions_are_returned_at_once_and_streamed(client: Any) -> None:
+    body: dict[str, Any] = {"model": "gpt", "prompt": ["sea", "shells"], "max_tokens": 9, "seed": 1, "n": 2}
+    full = client.completions.create(**body)
+    assert [choice.index for choice in full.choices] == [0, 1, 2, 3] and full.usage.completion_tokens == 36
     generated = ["", "", "", ""]
-    for chunk in client.completions.create(**asked, stream=True):
+    for chunk in client.completions.create(**body, stream=True):
         generated[chunk.choices[0].index] += chunk.choices[0].text
-    assert generated == [choice.text for choice in whole.choices]
+    assert generated == [choice.text for choice in full.choices]
 
 
-def test_chats_come_at_once_and_word_by_word(client: Any) -> None:
-    asked: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
-    asked |= {"seed": 4, "logprobs": True, "top_logprobs": 2}
-    whole = client.chat.completions.create(**asked)
-    choice = whole.choices[0]
+def test_chats_are_returned_at_once_and_streamed(client: Any) -> None:
+    body: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}
+    body |= {"seed": 4, "logprobs": True, "top_logprobs": 2}
+    full = client.chat.completions.create(**body)
+    choice = full.choices[0]
     assert choice.message.role == "assistant" and len(choice.logprobs.content) == 9
     generated, usage = "", None
-    for chunk in client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
+    for chunk in client.chat.completions.create(**body, stream=True, stream_options={"include_usage": True}):
         generated += chunk.choices[0].delta.content or "" if chunk.choices else ""
         usage = chunk.usage or usage
-    assert generated == choice.message.content and usage == whole.usage
+    assert generated == choice.message.content and usage == full.usage
 
 
-def test_embeddings_come_as_numbers(client: Any) -> None:
+def test_embeddings_are_normalized_vectors(client: Any) -> None:
     found = client.embeddings.create(model="embed", input=["sea", "shells"])
     assert [len(one.embedding) for one in found.data] == [32, 32]
     assert sum(x * x for x in found.data[0].embedding) == pytest.approx(1, abs=1e-5)
 
 
-def test_errors_are_the_ones_that_the_client_knows(client: Any, address: str) -> None:
+def test_errors_have_the_types_of_the_client(client: Any, address: str) -> None:
     with pytest.raises(openai.BadRequestError, match="exceed the context of 64"):
         client.completions.create(model="gpt", prompt="a", max_tokens=1000)
     with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-5'"):
         client.completions.create(model="gpt-5", prompt="a")
     with (
-        openai.OpenAI(base_url=f"{address}/v1", api_key="wrong", max_retries=0) as stranger,
+        openai.OpenAI(base_url=f"{address}/v1", api_key="wrong", max_retries=0) as unauthorized,
         pytest.raises(openai.AuthenticationError, match="a token is required"),
     ):
-        stranger.models.list()
+        unauthorized.models.list()
 
 
 def test_a_full_queue_returns_retry_after(client: Any) -> None:
     with pytest.raises(openai.BadRequestError, match="Split the request"):
-        client.completions.create(model="gpt", prompt=["a"] * 9)  # would never have room
+        client.completions.create(model="gpt", prompt=["a"] * 9)  # more than the whole queue
 
-    async def crowd() -> list[Any]:
-        made = openai.AsyncOpenAI(base_url=str(client.base_url), api_key=TOKEN, max_retries=0)
-        asked: dict[str, Any] = {"model": "gpt", "prompt": ["a"] * 4, "max_tokens": 60, "n": 2}
-        async with made:
-            return await asyncio.gather(*(made.completions.create(**asked) for _ in range(40)), return_exceptions=True)
+    async def send_all() -> list[Any]:
+        async_client = openai.AsyncOpenAI(base_url=str(client.base_url), api_key=TOKEN, max_retries=0)
+        body: dict[str, Any] = {"model": "gpt", "prompt": ["a"] * 4, "max_tokens": 60, "n": 2}
+        async with async_client:
+            return await asyncio.gather(
+                *(async_client.completions.create(**body) for _ in range(40)), return_exceptions=True
+            )
 
-    found = asyncio.run(crowd())
-    refused = [one for one in found if isinstance(one, openai.RateLimitError)]
-    assert refused and len(refused) < 40 and all(1 <= int(one.response.headers["retry-after"]) <= 60 for one in refused)
+    found = asyncio.run(send_all())
+    rejected = [one for one in found if isinstance(one, openai.RateLimitError)]
+    assert (
+        rejected and len(rejected) < 40 and all(1 <= int(one.response.headers["retry-after"]) <= 60 for one in rejected)
+    )
     assert all(len(one.choices) == 8 for one in found if not isinstance(one, openai.RateLimitError))

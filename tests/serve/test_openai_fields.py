@@ -1,4 +1,4 @@
-"""Every field of OpenAI's requests is accepted in the value that changes nothing; the others are done, or named."""
+"""Every field of OpenAI's requests is supported, accepted with a value that has no effect, or rejected by name."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from softlook.serve.protocol.requests import ChatRequest, CompletionRequest, Emb
 from softlook.serve.registry import ModelRegistry
 from tests.serve.tiny_models import words
 
-PAGES: dict[str, tuple[Any, type, dict[str, Any]]] = {
+ROUTES: dict[str, tuple[Any, type, dict[str, Any]]] = {
     "/v1/chat/completions": (
         chat_create_params.CompletionCreateParamsBase,
         ChatRequest,
@@ -29,7 +29,7 @@ PAGES: dict[str, tuple[Any, type, dict[str, Any]]] = {
         {"model": "embed", "input": "sea"},
     ),
 }
-IGNORE_INDEX: dict[str, list[Any]] = {
+NEUTRAL: dict[str, list[Any]] = {
     "best_of": [1],
     "echo": [False],
     "encoding_format": ["float"],
@@ -62,9 +62,9 @@ IGNORE_INDEX: dict[str, list[Any]] = {
     "user": ["a"],
     "verbosity": ["medium"],
 }
-"""Values that change nothing, beside null, which does so everywhere."""
-GIVEN = {"model", "messages", "prompt", "input", "max_tokens", "max_completion_tokens", "seed"}
-WANTING: dict[str, Any] = {
+"""Values without effect, besides null, which has no effect for any field."""
+REQUIRED = {"model", "messages", "prompt", "input", "max_tokens", "max_completion_tokens", "seed"}
+UNSUPPORTED: dict[str, Any] = {
     "audio": {"voice": "ash", "format": "wav"},
     "best_of": 2,
     "echo": True,
@@ -85,65 +85,74 @@ WANTING: dict[str, Any] = {
     "verbosity": "low",
     "web_search_options": {},
 }
-"""Values that ask for what there is not."""
-FIELDS = [(page, field) for page, (params, _, _) in PAGES.items() for field in params.__annotations__]
+"""Values that request an unsupported feature."""
+FIELDS = [(route, field) for route, (params, _, _) in ROUTES.items() for field in params.__annotations__]
 
 
-def answered(client: TestClient, page: str, **changes: Any) -> Any:
-    """What an answer says, without its number and time."""
-    found = client.post(page, json=PAGES[page][2] | changes)
+def choices(client: TestClient, route: str, **changes: Any) -> Any:
+    """The choices or embeddings of a response, without its id and time."""
+    found = client.post(route, json=ROUTES[route][2] | changes)
     assert found.status_code == 200, found.text
     return [json.dumps(one) for one in found.json().get("choices") or found.json()["data"]]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_no_field_of_openais_is_unknown(page: str) -> None:
-    params, schema, _ = PAGES[page]
+@pytest.mark.parametrize("route", ROUTES)
+def test_every_openai_field_is_known(route: str) -> None:
+    params, schema, _ = ROUTES[route]
     assert params.__annotations__.keys() - {"stream"} <= schema.__pydantic_fields__.keys()
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_values_that_change_nothing_change_nothing(client: TestClient, page: str) -> None:
-    plain = answered(client, page)
-    for field in PAGES[page][0].__annotations__.keys() - GIVEN:
-        for value in [None, *IGNORE_INDEX.get(field, [])]:
-            assert answered(client, page, **{field: value}) == plain, f"{field}: {value}"
+@pytest.mark.parametrize("route", ROUTES)
+def test_neutral_values_have_no_effect(client: TestClient, route: str) -> None:
+    plain = choices(client, route)
+    for field in ROUTES[route][0].__annotations__.keys() - REQUIRED:
+        for value in [None, *NEUTRAL.get(field, [])]:
+            assert choices(client, route, **{field: value}) == plain, f"{field}: {value}"
 
 
-@pytest.mark.parametrize(("page", "field"), [one for one in FIELDS if one[1] in WANTING])
-def test_unsupported_fields_are_rejected_by_name(client: TestClient, page: str, field: str) -> None:
-    error = client.post(page, json=PAGES[page][2] | {field: WANTING[field]}).json()["error"]
+@pytest.mark.parametrize(("route", "field"), [one for one in FIELDS if one[1] in UNSUPPORTED])
+def test_unsupported_fields_are_rejected_by_name(client: TestClient, route: str, field: str) -> None:
+    error = client.post(route, json=ROUTES[route][2] | {field: UNSUPPORTED[field]}).json()["error"]
     assert error["param"] == field and f"{field}: not supported by this server: remove it" in error["message"]
 
 
-def test_every_field_is_done_or_refused() -> None:
-    done = {"logit_bias", "logprobs", "top_logprobs", "n", "response_format", "stop", "stream_options", "temperature"}
-    done |= {"frequency_penalty", "presence_penalty", "top_p", "dimensions", "encoding_format"}
+def test_every_field_is_supported_or_rejected() -> None:
+    supported = {
+        "logit_bias",
+        "logprobs",
+        "top_logprobs",
+        "n",
+        "response_format",
+        "stop",
+        "stream_options",
+        "temperature",
+    }
+    supported |= {"frequency_penalty", "presence_penalty", "top_p", "dimensions", "encoding_format"}
     ignored = {"user", "safety_identifier", "prompt_cache_key", "parallel_tool_calls"}
-    assert {field for _, field in FIELDS} == done | ignored | GIVEN | WANTING.keys()
+    assert {field for _, field in FIELDS} == supported | ignored | REQUIRED | UNSUPPORTED.keys()
 
 
-def test_a_message_of_an_answer_can_be_sent_back(client: TestClient) -> None:
+def test_a_message_of_a_response_can_be_sent_back(client: TestClient) -> None:
     own = {"role": "assistant", "content": "b", "refusal": None, "tool_calls": None, "audio": None, "annotations": []}
-    answered(client, "/v1/chat/completions", messages=[{"role": "user", "content": "a"}, own])
+    choices(client, "/v1/chat/completions", messages=[{"role": "user", "content": "a"}, own])
 
 
-@pytest.mark.parametrize(("page", "temperature"), [("/v1/completions", 0), ("/v1/chat/completions", 1.0)])
-def test_a_bias_bans_a_token_or_forces_it(client: TestClient, page: str, temperature: float) -> None:
+@pytest.mark.parametrize(("route", "temperature"), [("/v1/completions", 0), ("/v1/chat/completions", 1.0)])
+def test_a_logit_bias_bans_or_forces_a_token(client: TestClient, route: str, temperature: float) -> None:
     x, y = (str(id) for id in words().encode(["xy"])[0])
 
     def letters(bias: dict[str, float]) -> set[str]:
-        choice = json.loads(answered(client, page, logit_bias=bias, temperature=temperature)[0])
+        choice = json.loads(choices(client, route, logit_bias=bias, temperature=temperature)[0])
         return set(choice.get("text", choice.get("message", {}).get("content")))
 
     assert letters({x: 100}) == {"x"} and letters({x: -100, y: 100}) == {"y"}
     assert letters({x: 100, y: 100}) <= {"x", "y"} and not letters({x: -100, y: -100}) & {"x", "y"}
 
 
-def test_a_bias_is_for_its_own_request_alone(registry: ModelRegistry, client: TestClient) -> None:
-    plain = answered(client, "/v1/completions", prompt=["sea"] * 3)
-    answered(client, "/v1/completions", prompt=["sea"] * 3, logit_bias={"70": 100})
-    assert answered(client, "/v1/completions", prompt=["sea"] * 3) == plain
+def test_a_logit_bias_applies_to_its_own_request_only(registry: ModelRegistry, client: TestClient) -> None:
+    plain = choices(client, "/v1/completions", prompt=["sea"] * 3)
+    choices(client, "/v1/completions", prompt=["sea"] * 3, logit_bias={"70": 100})
+    assert choices(client, "/v1/completions", prompt=["sea"] * 3) == plain
     assert not any(deployment.engine.stats.errors for deployment in registry.deployments.values())
 
 
@@ -158,6 +167,6 @@ def test_a_bias_is_for_its_own_request_alone(registry: ModelRegistry, client: Te
         ([1], "logit_bias: expected an object of token ids and numbers, got a list"),
     ],
 )
-def test_a_bias_that_is_none_is_refused(client: TestClient, bias: Any, message: str) -> None:
+def test_an_invalid_logit_bias_is_rejected(client: TestClient, bias: Any, message: str) -> None:
     found = client.post("/v1/completions", json={"model": "gpt", "prompt": "a", "logit_bias": bias})
     assert found.status_code == 400 and found.json()["error"]["message"].startswith(message), found.text

@@ -1,4 +1,4 @@
-"""Bodies of requests are read with bounded effort, and what is wrong with one is said once, in plain words."""
+"""Request bodies are parsed with bounded cost, and an invalid one gets one clear error."""
 
 import json
 import tracemalloc
@@ -51,7 +51,7 @@ def test_many_errors_cost_one_error_and_little_memory(name: str) -> None:
     except BadRequestError as error:
         assert len(str(error)) < 300 and "constrained" not in str(error)
     else:
-        assert name == "ids below zero"  # which ids there are, the model says
+        assert name == "ids below zero"  # the vocabulary is checked later, with the model
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 30 * len(body)
@@ -62,7 +62,7 @@ def test_many_errors_cost_one_error_and_little_memory(name: str) -> None:
 
 
 def schemas_in(schema: Any) -> list[dict[str, Any]]:
-    """Every part of one of pydantic's core schemas."""
+    """All nested schemas of a pydantic core schema."""
     if isinstance(schema, list | tuple):
         return [found for part in schema for found in schemas_in(part)]
     if not isinstance(schema, dict):
@@ -71,7 +71,7 @@ def schemas_in(schema: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("schema", list(dict.fromkeys(schema for schema, _ in HOSTILE.values())))
-def test_every_list_of_a_request_has_a_greatest_length_and_ends_at_its_first_fault(schema: type[StrictModel]) -> None:
+def test_every_list_of_a_request_has_a_max_length_and_fails_fast(schema: type[StrictModel]) -> None:
     parts = schemas_in(schema.__pydantic_core_schema__)
     lists = [part for part in parts if part.get("type") == "list"]
     assert all(part.get("fail_fast") and part.get("max_length") for part in lists)
@@ -79,7 +79,7 @@ def test_every_list_of_a_request_has_a_greatest_length_and_ends_at_its_first_fau
     assert all(part.get("max_length", MAX_COLUMNS) <= MAX_COLUMNS for part in parts if part.get("type") == "dict")
 
 
-PLAIN = {
+MESSAGES = {
     "prompt[3][17]: expected an integer, got 1.5": {"prompt": [[1]] * 3 + [[2] * 17 + [1.5]]},
     "prompt[0][2]: expected a token id from 0 to 262, got -1": {"prompt": [[1, 2, -1]]},
     "prompt[1]: expected a token id from 0 to 262, got 263": {"prompt": [1, 263]},
@@ -97,15 +97,15 @@ PLAIN = {
 }
 
 
-@pytest.mark.parametrize("message", PLAIN)
-def test_an_error_names_the_json_path_what_is_expected_and_what_came(client: TestClient, message: str) -> None:
-    found = client.post("/v1/completions", json={"model": "gpt", "prompt": "a", **PLAIN[message]})
+@pytest.mark.parametrize("message", MESSAGES)
+def test_an_error_names_the_json_path_and_the_expected_and_actual_values(client: TestClient, message: str) -> None:
+    found = client.post("/v1/completions", json={"model": "gpt", "prompt": "a", **MESSAGES[message]})
     error = found.json()["error"]
     assert found.status_code == 400 and error["message"].startswith(message), error["message"]
     assert error["param"] == message.partition(":")[0]
 
 
-def test_a_field_that_is_missing_is_named(client: TestClient) -> None:
+def test_a_missing_field_is_named(client: TestClient) -> None:
     found = client.post("/v1/completions", json={"prompt": "a"}).json()["error"]
     assert found["message"] == "model: this field is required" and found["param"] == "model"
 
@@ -115,8 +115,10 @@ def test_brackets_in_a_text_are_not_counted_as_lists() -> None:
     assert parse(CompletionRequest, body.model_dump_json(include={"model", "prompt"}).encode()).prompt == body.prompt
 
 
-@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-def test_a_body_without_a_json_content_type_is_rejected(client: TestClient, kind: str | None) -> None:
-    headers = {} if kind is None else {"content-type": kind}
+@pytest.mark.parametrize(
+    "content_type", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
+)
+def test_a_body_without_a_json_content_type_is_rejected(client: TestClient, content_type: str | None) -> None:
+    headers = {} if content_type is None else {"content-type": content_type}
     found = client.post("/v1/completions", content=b'{"model": "gpt", "prompt": "a"}', headers=headers)
     assert found.status_code == 400 and "Content-Type: application/json" in found.json()["error"]["message"]

@@ -1,4 +1,4 @@
-"""Requests made up from the server's own description: nothing breaks, and nothing is answered that it does not say."""
+"""Requests generated from the OpenAPI description: no server error, and every response conforms to it."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from softlook.serve.registry import ModelRegistry
 from tests.serve.small_tables import tables
 from tests.serve.tiny_models import everything
 
-HALL = ModelRegistry([*everything(), *tables()], ServerLimits(max_new_tokens=20, max_body_bytes=200_000))
+REGISTRY = ModelRegistry([*everything(), *tables()], ServerLimits(max_new_tokens=20, max_body_bytes=200_000))
 MODELS = {
     "/v1/completions": ["gpt", "chat"],
     "/v1/chat/completions": ["chat"],
@@ -36,13 +36,13 @@ CELLS: dict[str, Any] = {
     "joined": {"type": "string", "format": "date"},
     "note": {"type": ["string", "null"]},
 }
-"""What the columns of a table take."""
+"""The values of a table's columns."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
-def described() -> Any:
-    """The description, in which each page names the models that it is for: made-up names would all be refused."""
-    app = create_app(HALL, allowed_hosts=("testserver",))
+def openapi_schema() -> Any:
+    """The description with the valid model names of each route: generated names would all be rejected."""
+    app = create_app(REGISTRY, allowed_hosts=("testserver",))
     found = app.openapi()
     for path, names in MODELS.items():
         body = found["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
@@ -53,10 +53,10 @@ def described() -> Any:
     return schemathesis.openapi.from_asgi("/openapi.json", app)
 
 
-SCHEMA = described()
+SCHEMA = openapi_schema()
 COUNT: list[int] = []
 Health = hypothesis.HealthCheck
-PATIENT = [Health.too_slow, Health.filter_too_much, Health.data_too_large]
+SUPPRESSED = [Health.too_slow, Health.filter_too_much, Health.data_too_large]
 
 
 def check(case: Any) -> None:
@@ -64,23 +64,24 @@ def check(case: Any) -> None:
     response = case.call()
     case.validate_response(response, checks=CHECKS)
     assert all(
-        deployment.engine.is_alive and not deployment.engine.stats.errors for deployment in HALL.deployments.values()
+        deployment.engine.is_alive and not deployment.engine.stats.errors
+        for deployment in REGISTRY.deployments.values()
     )
 
 
 @SCHEMA.parametrize()
-@hypothesis.settings(max_examples=20, deadline=None, suppress_health_check=PATIENT)
-def test_whatever_is_asked_is_answered_as_described(case: Any) -> None:
+@hypothesis.settings(max_examples=20, deadline=None, suppress_health_check=SUPPRESSED)
+def test_every_response_conforms_to_the_openapi_description(case: Any) -> None:
     check(case)
 
 
 @pytest.mark.slow
 @SCHEMA.parametrize()
-@hypothesis.settings(max_examples=150, deadline=None, suppress_health_check=PATIENT)
-def test_whatever_is_asked_more_than_a_thousand_times_is_answered_as_described(case: Any) -> None:
+@hypothesis.settings(max_examples=150, deadline=None, suppress_health_check=SUPPRESSED)
+def test_a_thousand_responses_conform_to_the_openapi_description(case: Any) -> None:
     check(case)
 
 
 @pytest.mark.slow
-def test_there_were_more_than_a_thousand() -> None:
+def test_more_than_a_thousand_requests_were_sent() -> None:
     assert len(COUNT) > 1000

@@ -1,4 +1,4 @@
-"""Small models to serve: one of each kind, with words of their own."""
+"""Small models to serve, one for each route, with a byte tokenizer."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,8 +37,8 @@ def words() -> TextTokenizer:
     return TextTokenizer(train_tokenizer(TEXTS, model_type="bytes"))
 
 
-def lively(make: Callable[[], nn.Module]) -> Any:
-    """Always the same weights, so large that no two words are about as likely: rounding must not decide."""
+def with_large_weights(make: Callable[[], nn.Module]) -> Any:
+    """Fixed weights, so large that no two tokens are nearly equally likely: rounding must not change the output."""
     torch.manual_seed(1)
     model = make().eval()
     with torch.no_grad():
@@ -56,7 +56,7 @@ def decoder(kind: str = "gpt", vocab: int | None = None) -> Any:
         "llama": lambda: Llama(LlamaConfig(**sizes, kv_heads=2)),
         "windowed": lambda: Llama(LlamaConfig(**sizes, sliding_window=5, windowed_layers=(0,))),
     }
-    return lively(makers[kind])
+    return with_large_weights(makers[kind])
 
 
 def translator(kind: str = "transformer") -> Any:
@@ -69,24 +69,25 @@ def translator(kind: str = "transformer") -> Any:
             RNNSearchConfig(source_vocab_size=vocab, target_vocab_size=vocab, dim=16, hidden=32, readout=16)
         ),
     }
-    return lively(makers[kind])
+    return with_large_weights(makers[kind])
 
 
 def encoder(head: Any = "classification") -> Any:
     sizes: dict[str, Any] = {"vocab_size": words().vocab_size, "context": CONTEXT, "dim": 32, "depth": 2, "heads": 4}
-    return lively(lambda: Bert(BertConfig(**sizes, head=head, classes=3, pooling="mean")))
+    return with_large_weights(lambda: Bert(BertConfig(**sizes, head=head, classes=3, pooling="mean")))
 
 
 def loaded_model(name: str, model: Any, **changes: Any) -> LoadedModel:
-    own = words()
+    tokenizer = words()
     translates = getattr(model, "mode", "") == "encoder-decoder"
-    special = SpecialTokens(() if translates else (own.bos_id,), (own.eos_id,), (own.bos_id,), (own.eos_id,))
+    bos, eos = (tokenizer.bos_id,), (tokenizer.eos_id,)
+    special = SpecialTokens(() if translates else bos, eos, bos, eos)
     options: dict[str, Any] = {"special_tokens": special} | changes
-    return LoadedModel(name, model, own, **options)
+    return LoadedModel(name, model, tokenizer, **options)
 
 
 def everything() -> list[LoadedModel]:
-    """One model for each page."""
+    """One model for each route."""
     return [
         loaded_model("gpt", decoder()),
         loaded_model("chat", decoder("llama"), chat_template=ChatTemplate(TEMPLATE)),
@@ -96,9 +97,9 @@ def everything() -> list[LoadedModel]:
     ]
 
 
-def alone(model: Any, request: EngineRequest) -> list[int]:
-    """What is said where nobody else is there."""
-    told = stream(
+def generate_unbatched(model: Any, request: EngineRequest) -> list[int]:
+    """The ids of a request that is run without other requests."""
+    tokens = stream(
         model,
         request.prompt,
         source=request.source,
@@ -108,8 +109,8 @@ def alone(model: Any, request: EngineRequest) -> list[int]:
         max_new_tokens=request.max_new_tokens,
         index=request.sample_index,
     )
-    return [token.id for token in told]
+    return [token.id for token in tokens]
 
 
-def prompt(rng: Any, longest: int, vocab: int = 200) -> Sequence[int]:
-    return tuple(rng.randrange(3, vocab) for _ in range(rng.randint(1, longest)))
+def prompt(rng: Any, max_length: int, vocab: int = 200) -> Sequence[int]:
+    return tuple(rng.randrange(3, vocab) for _ in range(rng.randint(1, max_length)))
