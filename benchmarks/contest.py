@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.cases import Case, Inputs, make_inputs
 from benchmarks.peers import SOFTLOOK, softlook_backend
-from benchmarks.timing import Entry, Samples, Watch, median, race, spread
+from benchmarks.timing import Entry, Samples, Watch, median, race, ratio_noise
 from benchmarks.truth import Truth, truth
 
 GOAL = 0.97
@@ -55,7 +55,7 @@ class Outcome:
         return (
             None
             if self.best is None or SOFTLOOK not in self.samples
-            else spread(self.samples[self.best], self.samples[SOFTLOOK])
+            else ratio_noise(self.samples[self.best], self.samples[SOFTLOOK])
         )
 
     @property

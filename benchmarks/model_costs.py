@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadMode
 from transformers.utils import logging
 
 from benchmarks.report import Report, ms
-from benchmarks.timing import CpuWatch, Deadline, Entry, median, race, spread
+from benchmarks.timing import CpuWatch, Deadline, Entry, median, race, ratio_noise
 from softlook.losses import cross_entropy
 from softlook.ops.packing import pack
 from softlook.weights import from_hugging_face
@@ -71,7 +71,7 @@ def _add(table: Any, pair: Pair, cell: Cell, quick: bool) -> None:
     entries = [Entry("theirs", cell.theirs), Entry("ours", cell.ours)]
     samples = race(entries, CpuWatch(), budget=1 if quick else 30, least=2 if quick else 5)
     ratio = median(samples["theirs"]) / median(samples["ours"])
-    noise = spread(samples["theirs"], samples["ours"])
+    noise = ratio_noise(samples["theirs"], samples["ours"])
     times = (ms(median(samples[name])) for name in ("theirs", "ours"))
     table.add(pair.name, cell.name, *times, ratio, noise, cell.goal, f"{apart:.1e}")
 

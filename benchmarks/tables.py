@@ -1,8 +1,9 @@
-"""`python -m benchmarks.tables FOLDER`: how exact ours are on the papers' tables, beside boosting and the authors' own.
+"""`python -m benchmarks.tables DATA_DIR`: accuracy on the papers' datasets, compared with gradient boosting and rtdl.
 
-FOLDER holds the tables as CSV. Every run (a table, who, a seed) is written to --out as soon as it is through, and what
-is written there is not run again. `--table results.jsonl` prints the tables of such a file. The third part of each
-table judges, the second is what everyone stops by: ours through `fit(..., eval_set=...)`.
+DATA_DIR contains the datasets as CSV files. Results of every run (dataset, model, seed) are appended to --output as
+soon as they are known, and are not computed again. `--report results.jsonl` prints the tables of such a file. Models
+are scored on the test split; all of them, softlook's through `fit(..., eval_set=...)`, stop early on the validation
+split.
 """
 
 import argparse
@@ -11,111 +12,112 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks import tables_data
-from benchmarks.tables_data import FIXED, NAMES
-from benchmarks.tables_peers import SAME_FOR_EVERY_SEED
-from benchmarks.tables_results import Line, grouped, markdown, read, spread
-from benchmarks.tables_running import TrainingContext, parsed, reader, run_all
-from benchmarks.tables_who import NEURAL, WHO
+from benchmarks.tables_baselines import DETERMINISTIC
+from benchmarks.tables_data import FIXED_SPLITS, NAMES, evaluate
+from benchmarks.tables_models import MODELS, NEURAL
+from benchmarks.tables_results import Result, group_by, markdown_table, mean_std, read_results
+from benchmarks.tables_runner import RunConfig, make_parser, parse_args, run_tasks
 
 GOALS: dict[tuple[str, str], tuple[float, float]] = {
-    ("california", "ours"): (0.425, 0.0),
-    ("california", "paper"): (0.4688, 0.004),
-    ("adult", "ours"): (0.874, 0.0),
-    ("adult", "paper"): (0.8574, 0.001),
-    ("covertype", "ours"): (0.973, 0.0),
-    ("covertype", "paper"): (0.966, 0.0),
-    ("covertype", "paper-quick"): (0.966, 0.0),
-    ("bank", "ours"): (0.934, 0.0),
-    ("blastchar", "ours"): (0.847, 0.0),
-    ("income", "ours"): (0.929, 0.0),
+    ("california", "table-transformer"): (0.425, 0.0),
+    ("california", "ft-transformer"): (0.4688, 0.004),
+    ("adult", "table-transformer"): (0.874, 0.0),
+    ("adult", "ft-transformer"): (0.8574, 0.001),
+    ("covertype", "table-transformer"): (0.973, 0.0),
+    ("covertype", "ft-transformer"): (0.966, 0.0),
+    ("covertype", "ft-transformer-compiled"): (0.966, 0.0),
+    ("bank", "table-transformer"): (0.934, 0.0),
+    ("blastchar", "table-transformer"): (0.847, 0.0),
+    ("income", "table-transformer"): (0.929, 0.0),
 }
-"""What is to be reached, a lower RMSE, or a higher accuracy or AUC; and how far from it counts as reached."""
-LONGEST_LAST = ("blastchar", "california", "bank", "income", "adult", "covertype")
+"""Target RMSE (or less), accuracy or AUC (or more), and its tolerance."""
+BY_SIZE = ("blastchar", "california", "bank", "income", "adult", "covertype")
 
 
 @dataclass(frozen=True)
 class Task:
-    """One run: a table, who learns from it, and chance."""
+    """One run."""
 
-    table: str
-    who: str
+    dataset: str
+    model: str
     seed: int
 
     @property
     def cost(self) -> tuple[int, int, int]:
-        """Rough and ready: the longest are begun first, so that none is waited for in the end."""
-        pace = 2 if self.who in NEURAL else 1 if self.who.startswith("catboost") else 0
-        return LONGEST_LAST.index(self.table) + 2 * pace, pace, -self.seed
+        """A rough sort key: the longest tasks start first, so that none is waited for at the end."""
+        speed = 2 if self.model in NEURAL else 1 if self.model.startswith("catboost") else 0
+        return BY_SIZE.index(self.dataset) + 2 * speed, speed, -self.seed
 
     @property
-    def is_told_already(self) -> bool:
-        """Whoever rolls no dice says the same for every seed of a split that stays."""
-        return bool(self.seed) and self.table in FIXED and self.who in SAME_FOR_EVERY_SEED
+    def is_redundant(self) -> bool:
+        """Whether the result is that of seed 0: a deterministic model on a fixed split."""
+        return bool(self.seed) and self.dataset in FIXED_SPLITS and self.model in DETERMINISTIC
 
 
-def run(task: Task, setting: TrainingContext) -> list[Line]:
-    """Learn and be judged."""
-    table, start = setting.load(task.table, task.seed), time.perf_counter()
-    fitted = WHO[task.who](table, setting.terms(task.seed))
-    learned = time.perf_counter()
-    found = tables_data.score(table, fitted.predict(table.test.frame))
-    line = {
-        "measure": table.measure,
-        "score": found[table.measure],
-        "fit seconds": learned - start,
-        "predict seconds": time.perf_counter() - learned,
-        "machine": setting.machine(task.who),
-        "limit": setting.seconds,
-        "scores": found,
-        "rows": [len(part) for part in table.parts],
-        "facts": fitted.facts,
+def run(task: Task, config: RunConfig) -> list[Result]:
+    """Fit on the training split and score on the test split."""
+    dataset, start = config.load(task.dataset, task.seed), time.perf_counter()
+    fitted = MODELS[task.model](dataset, config.fit_params(task.seed))
+    fit_end = time.perf_counter()
+    metrics = evaluate(dataset, fitted.predict(dataset.test.frame))
+    result = {
+        "metric": dataset.metric,
+        "score": metrics[dataset.metric],
+        "fit_seconds": fit_end - start,
+        "predict_seconds": time.perf_counter() - fit_end,
+        "hardware": config.hardware(task.model),
+        "time_limit": config.time_limit,
+        "metrics": metrics,
+        "rows": [len(split) for split in dataset.splits],
+        "info": fitted.info,
     }
-    return [line]
+    return [result]
 
 
-def tasks(words: argparse.Namespace) -> list[Task]:
-    """All that is asked for, the longest first."""
-    every = (Task(table, who, seed) for table in words.only for who in words.who for seed in range(words.seeds))
-    return sorted((task for task in every if not task.is_told_already), key=lambda task: task.cost, reverse=True)
+def make_tasks(args: argparse.Namespace) -> list[Task]:
+    """All tasks, the longest first."""
+    tasks = [
+        Task(dataset, model, seed) for dataset in args.datasets for model in args.models for seed in range(args.seeds)
+    ]
+    return sorted((task for task in tasks if not task.is_redundant), key=lambda task: task.cost, reverse=True)
 
 
-def table_of(lines: list[Line]) -> Iterator[str]:
-    """Markdown: a table for each data set, who was best first."""
-    for (table, measure), own in grouped(lines, "table", "measure").items():
-        groups = {who: group for (who,), group in grouped(own, "who").items()}
-        best = sorted(groups, key=lambda who: _mean(groups[who], "score"), reverse=measure != "RMSE")
-        head = ["who", measure, "goal", "s to learn", "s to predict", "runs", "on"]
-        yield f"### {table}\n\n{markdown(head, [_row(table, who, groups[who]) for who in best])}\n"
+def report(results: list[Result]) -> Iterator[str]:
+    """A Markdown table for each dataset, the best model first."""
+    for (dataset, metric), own in group_by(results, "dataset", "metric").items():
+        groups = {model: group for (model,), group in group_by(own, "model").items()}
+        best_first = sorted(groups, key=lambda model: _mean(groups[model], "score"), reverse=metric != "RMSE")
+        header = ["model", metric, "goal", "fit, s", "predict, s", "runs", "hardware"]
+        yield f"### {dataset}\n\n{markdown_table(header, [_row(dataset, name, groups[name]) for name in best_first])}\n"
 
 
-def _row(table: str, who: str, lines: list[Line]) -> list[str]:
-    score = spread([line["score"] for line in lines])
-    spent = [f"{_mean(lines, kind):.{digits}f}" for kind, digits in (("fit seconds", 0), ("predict seconds", 2))]
-    where = ", ".join(sorted({line["machine"] for line in lines}))
-    return [who, score, goal(table, who, lines), *spent, str(len(lines)), where]
+def _row(dataset: str, model: str, results: list[Result]) -> list[str]:
+    score = mean_std([result["score"] for result in results])
+    seconds = [f"{_mean(results, 'fit_seconds'):.0f}", f"{_mean(results, 'predict_seconds'):.2f}"]
+    hardware = ", ".join(sorted({result["hardware"] for result in results}))
+    return [model, score, goal(dataset, model, results), *seconds, str(len(results)), hardware]
 
 
-def goal(table: str, who: str, lines: list[Line]) -> str:
-    """What is to be reached, and whether the mean of these runs has."""
-    if (table, who) not in GOALS:
+def goal(dataset: str, model: str, results: list[Result]) -> str:
+    """The goal, and whether the mean score reaches it; empty if there is none."""
+    if (dataset, model) not in GOALS:
         return ""
-    lower, (targets, within) = lines[0]["measure"] == "RMSE", GOALS[table, who]
-    ahead = (_mean(lines, "score") - targets) * (-1 if lower else 1)
-    asked = f"{'≤' if lower else '≥'} {targets}{f' ± {within}' if within else ''}"
-    return f"{asked}: {'reached' if ahead >= -within else 'missed'}"
+    lower_is_better, (target, tolerance) = results[0]["metric"] == "RMSE", GOALS[dataset, model]
+    margin = (_mean(results, "score") - target) * (-1 if lower_is_better else 1)
+    bound = f"{'≤' if lower_is_better else '≥'} {target}{f' ± {tolerance}' if tolerance else ''}"
+    return f"{bound}: {'reached' if margin >= -tolerance else 'missed'}"
 
 
-def _mean(lines: list[Line], kind: str) -> float:
-    return statistics.mean(line[kind] for line in lines)
+def _mean(results: list[Result], key: str) -> float:
+    return statistics.mean(result[key] for result in results)
 
 
 def main() -> None:
-    words = parsed(reader("tables", __doc__, only=NAMES, who=list(WHO)))
-    if words.table:
-        print("\n".join(table_of(read(words.table))))
+    args = parse_args(make_parser("tables", __doc__, datasets=NAMES, models=list(MODELS)))
+    if args.report:
+        print("\n".join(report(read_results(args.report))))
     else:
-        run_all(run, tasks(words), words)
+        run_tasks(run, make_tasks(args), args)
 
 
 if __name__ == "__main__":

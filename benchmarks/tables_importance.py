@@ -1,8 +1,8 @@
-"""`python -m benchmarks.tables_importance FOLDER`: is what [CLS] looks at what the answers depend on?
+"""`python -m benchmarks.tables_importance DATA_DIR`: does attention importance agree with permutation importance?
 
-On California, as in the FT-Transformer paper (section 5.3): how far attention and permutation importance of the
-training rows agree in their ranks (Spearman; the paper has 0.81 ± 0.05). And a probe whose answer is known: of four
-columns one alone decides, and it has to come first.
+On California, as in the FT-Transformer paper (section 5.3): Spearman's rank correlation between attention and
+permutation importance on the training rows (0.81 ± 0.05 in the paper). And a synthetic dataset with one informative
+column of four, which both must rank first.
 """
 
 from collections.abc import Iterator
@@ -11,97 +11,109 @@ from dataclasses import dataclass
 import numpy as np
 import pandas
 
-from benchmarks.tables_data import Table, TableTensors
-from benchmarks.tables_results import Line, grouped, markdown, read, spread
-from benchmarks.tables_running import TrainingContext, parsed, reader, run_all
-from benchmarks.tables_who import estimator
+from benchmarks.tables_data import Dataset, Split
+from benchmarks.tables_models import make_estimator
+from benchmarks.tables_results import Result, group_by, markdown_table, mean_std, read_results
+from benchmarks.tables_runner import RunConfig, make_parser, parse_args, run_tasks
 
 GOAL = 0.81
-PLANTED = "a"
+INFORMATIVE = "a"
 REPEATS = 5
+METHODS = ("attention", "permutation")
 
 
 @dataclass(frozen=True)
 class Task:
-    table: str
-    who: str
+    dataset: str
+    model: str
     seed: int
 
 
-def fit_linear_probe(seed: int, rows: int = 2000) -> Table:
-    """Two numbers and two categories; the first number alone decides, but for one row in thirty.
+def make_synthetic(seed: int, rows: int = 2000) -> Dataset:
+    """Two numbers and two categories; the first number determines the class, with 1 in 30 labels flipped.
 
-    Numbers are taken for tokens before categories are, so that whoever mixes up the two names the wrong one.
+    Numbers become tokens before categories do, so a wrong mapping of tokens to columns names the wrong column.
     """
-    dice = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     frame = pandas.DataFrame(
         {
-            "c": dice.choice(["red", "green", "blue"], rows),
-            PLANTED: dice.normal(size=rows),
-            "d": dice.choice(["yes", "no"], rows),
-            "b": dice.normal(size=rows),
+            "c": rng.choice(["red", "green", "blue"], rows),
+            INFORMATIVE: rng.normal(size=rows),
+            "d": rng.choice(["yes", "no"], rows),
+            "b": rng.normal(size=rows),
         }
     )
-    targets = (frame[PLANTED].to_numpy() > 0) ^ (dice.random(rows) < 1 / 30)
-    every, cuts = TableTensors(frame, targets.astype(np.int64)), np.split(np.arange(rows), [rows * 6 // 10, rows * 8 // 10])
-    return Table("probe", "accuracy", *(every.take(cut) for cut in cuts))
+    targets = (frame[INFORMATIVE].to_numpy() > 0) ^ (rng.random(rows) < 1 / 30)
+    whole = Split(frame, targets.astype(np.int64))
+    indices = np.split(np.arange(rows), [rows * 6 // 10, rows * 8 // 10])
+    return Dataset("synthetic", "accuracy", *(whole.take(some) for some in indices))
 
 
-def run(task: Task, setting: TrainingContext) -> list[Line]:
-    """Learn, and compare what is looked at with what is missed when it is shuffled."""
-    table = fit_linear_probe(task.seed).first(setting.rows) if task.table == "probe" else setting.load(task.table, task.seed)
-    model = estimator(task.who, table, setting.terms(task.seed))
-    model.fit(table.train.frame, table.train.target, eval_set=(table.eval_set.frame, table.eval_set.target))
-    found = model.importances(table.train.frame, table.train.target, repeats=REPEATS, random_state=task.seed)
+def run(task: Task, config: RunConfig) -> list[Result]:
+    """Fit, and compare both importances."""
+    if task.dataset == "synthetic":
+        dataset = make_synthetic(task.seed).head(config.max_rows)
+    else:
+        dataset = config.load(task.dataset, task.seed)
+    train, validation, test = dataset.splits
+    model = make_estimator(task.model, dataset, config.fit_params(task.seed))
+    model.fit(train.frame, train.targets, eval_set=(validation.frame, validation.targets))
+    found = model.importances(train.frame, train.targets, repeats=REPEATS, random_state=task.seed)
     return [
         {
             "score": found.correlation,
-            "test": float(model.score(table.test.frame, table.test.target)),
-            "first by attention": found.names[int(found.attention.argmax())],
-            "first by permutation": found.names[int(found.permutation.argmax())],
+            "test_score": float(model.score(test.frame, test.targets)),
+            "first_by_attention": found.names[int(found.attention.argmax())],
+            "first_by_permutation": found.names[int(found.permutation.argmax())],
             "attention": dict(zip(found.names, found.attention.tolist(), strict=True)),
             "permutation": dict(zip(found.names, found.permutation.tolist(), strict=True)),
         }
     ]
 
 
-def table_of(lines: list[Line]) -> Iterator[str]:
-    """Markdown: agreement in ranks, then the probe, then what each column got."""
-    ranks = [line for line in lines if line["table"] != "probe"]
+def report(results: list[Result]) -> Iterator[str]:
+    """Markdown tables: rank correlations, the synthetic dataset, and the importance of each column."""
     rows = []
-    for (table, who), group in grouped(ranks, "table", "who").items():
-        mean = float(np.mean([line["score"] for line in group]))
+    real = [result for result in results if result["dataset"] != "synthetic"]
+    for (dataset, model), group in group_by(real, "dataset", "model").items():
+        mean = float(np.mean([result["score"] for result in group]))
         goal = f"≥ {GOAL}: {'reached' if mean >= GOAL else 'missed'}"
-        rows.append([table, who, spread([line["score"] for line in group], 2), goal, str(len(group))])
-    yield markdown(["table", "who", "Spearman, attention and permutation", "goal", "runs"], rows) + "\n"
+        rows.append([dataset, model, mean_std([result["score"] for result in group], 2), goal, str(len(group))])
+    yield markdown_table(["dataset", "model", "Spearman, attention and permutation", "goal", "runs"], rows) + "\n"
     rows = []
-    for (who,), group in grouped((line for line in lines if line["table"] == "probe"), "who").items():
-        right = [sum(line[f"first by {way}"] == PLANTED for line in group) for way in ("attention", "permutation")]
-        share = spread([line["attention"][PLANTED] for line in group], 2)
-        rows.append([who, *(f"{count} of {len(group)}" for count in right), share])
-    yield (
-        markdown(["probe", "right column first by attention", "by permutation", "its share of attention"], rows) + "\n"
-    )
-    for (table, who), group in grouped(lines, "table", "who").items():
-        yield _columns(table, who, group)
+    synthetic = [result for result in results if result["dataset"] == "synthetic"]
+    for (model,), group in group_by(synthetic, "model").items():
+        correct = [sum(result[f"first_by_{method}"] == INFORMATIVE for result in group) for method in METHODS]
+        fraction = mean_std([result["attention"][INFORMATIVE] for result in group], 2)
+        rows.append([model, *(f"{count} of {len(group)}" for count in correct), fraction])
+    header = ["synthetic", "informative column first by attention", "by permutation", "its fraction of the attention"]
+    yield markdown_table(header, rows) + "\n"
+    for (dataset, model), group in group_by(results, "dataset", "model").items():
+        yield _columns(dataset, model, group)
 
 
-def _columns(table: str, who: str, group: list[Line]) -> str:
-    means = {way: {name: float(np.mean([line[way][name] for line in group])) for name in group[0][way]} for way in WAYS}
+def _columns(dataset: str, model: str, group: list[Result]) -> str:
+    means = {
+        method: {name: float(np.mean([result[method][name] for result in group])) for name in group[0][method]}
+        for method in METHODS
+    }
     order = sorted(means["permutation"], key=lambda name: means["permutation"][name], reverse=True)
-    rows = [[name, *(f"{means[way][name]:.4f}" for way in WAYS)] for name in order]
-    return markdown([f"{table}, {who}", *WAYS], rows) + "\n"
-
-
-WAYS = ("attention", "permutation")
+    rows = [[name, *(f"{means[method][name]:.4f}" for method in METHODS)] for name in order]
+    return markdown_table([f"{dataset}, {model}", *METHODS], rows) + "\n"
 
 
 def main() -> None:
-    words = parsed(reader("tables_importance", __doc__, only=("california", "probe"), who=("ours", "paper")))
-    if not words.table:
-        every = [Task(table, who, seed) for table in words.only for who in words.who for seed in range(words.seeds)]
-        run_all(run, every, words)
-    print("\n".join(table_of(read(words.table or words.out))))
+    datasets, models = ("california", "synthetic"), ("table-transformer", "ft-transformer")
+    args = parse_args(make_parser("tables_importance", __doc__, datasets=datasets, models=models))
+    if not args.report:
+        tasks = [
+            Task(dataset, model, seed)
+            for dataset in args.datasets
+            for model in args.models
+            for seed in range(args.seeds)
+        ]
+        run_tasks(run, tasks, args)
+    print("\n".join(report(read_results(args.report or args.output))))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.tables_noise FOLDER`: what noisy and missing cells cost, ours beside boosting.
+"""`python -m benchmarks.tables_noise DATA_DIR`: robustness to noisy and missing cells, compared with gradient boosting.
 
-A share of all cells, 0 to 70 %, is dealt a value that another row has in the same column, or is taken away. Once in the
-test rows alone, after learning from clean ones; and once in all rows, those that are learned from too. `--table FILE`
-prints what a file of results has, and `--figure noise.svg` draws it.
+A fraction of all cells, 0 to 70 %, is replaced by the value of another row in the same column, or removed: in the test
+rows only, after training on clean rows, and in all rows. `--report FILE` prints the tables of a results file, and
+`--figure noise.svg` plots them.
 """
 
 import argparse
@@ -13,124 +13,138 @@ from pathlib import Path
 import numpy as np
 import pandas
 
-from benchmarks import tables_data
-from benchmarks.tables_data import Table, TableTensors
+from benchmarks.tables_data import Dataset, Split, evaluate
 from benchmarks.tables_figure import Panel, figure
-from benchmarks.tables_results import Line, grouped, markdown, read, spread
-from benchmarks.tables_running import TrainingContext, parsed, reader, run_all
-from benchmarks.tables_who import WHO
+from benchmarks.tables_models import MODELS
+from benchmarks.tables_results import Result, group_by, markdown_table, mean_std, read_results
+from benchmarks.tables_runner import RunConfig, make_parser, parse_args, run_tasks
 
-SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
-HARMS = ("noisy", "missing")
-TAUGHT = ("clean", *HARMS)
-TABLES = ("adult", "bank", "blastchar")
-ORDER = list(WHO)
+FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+CORRUPTIONS = ("noisy", "missing")
+TRAINING = ("clean", *CORRUPTIONS)
+DATASETS = ("adult", "bank", "blastchar")
+MODEL_ORDER = list(MODELS)
+TEST_ONLY, TRAIN_AND_TEST = "in test rows", "in training and test rows"
 
 
 @dataclass(frozen=True)
 class Task:
-    """A table, who learns from it, and how many of the cells it learns from are harmed, and how."""
-
-    table: str
-    who: str
+    dataset: str
+    model: str
     seed: int
-    taught: str
-    """"clean", or which harm is in the training rows as well."""
-    taught_share: float
+    training: str
+    """Corruption of the training rows, or "clean"."""
+    training_fraction: float
 
 
-def harmed(frame: pandas.DataFrame, harm: str, share: float, seed: int) -> pandas.DataFrame:
-    """A frame of which this share of cells is noise, or missing; the smaller shares are within the larger ones."""
-    dice = np.random.default_rng(seed)
+def corrupt(frame: pandas.DataFrame, corruption: str, fraction: float, seed: int) -> pandas.DataFrame:
+    """A frame with this fraction of noisy or missing cells; those of a smaller fraction are a subset."""
+    rng = np.random.default_rng(seed)
     columns = {}
     for name in frame.columns:
-        which, others = dice.random(len(frame)) < share, dice.permutation(len(frame))
+        mask, permutation = rng.random(len(frame)) < fraction, rng.permutation(len(frame))
         column = frame[name]
-        mixed = column.iloc[others].reset_index(drop=True)
-        columns[name] = column.mask(which, mixed) if harm == "noisy" else column.mask(which)
+        permuted = column.iloc[permutation].reset_index(drop=True)
+        columns[name] = column.mask(mask, permuted) if corruption == "noisy" else column.mask(mask)
     return pandas.DataFrame(columns)
 
 
-def with_harm(table: Table, harm: str, share: float, seed: int) -> Table:
-    """Training and validation rows harmed alike; the test rows stay as they are."""
-    train, eval_set = (
-        TableTensors(harmed(part.frame, harm, share, 2 * seed + place), part.target)
-        for place, part in enumerate((table.train, table.eval_set))
+def corrupt_training(dataset: Dataset, corruption: str, fraction: float, seed: int) -> Dataset:
+    """The dataset with corrupted training and validation rows; the test rows do not change."""
+    train, validation = (
+        Split(corrupt(split.frame, corruption, fraction, 2 * seed + index), split.targets)
+        for index, split in enumerate((dataset.train, dataset.validation))
     )
-    return replace(table, train=train, eval_set=eval_set)
+    return replace(dataset, train=train, validation=validation)
 
 
-def run(task: Task, setting: TrainingContext) -> list[Line]:
-    """Learn once; be judged at every share, or at the share that was taught."""
-    table = setting.load(task.table, task.seed)
-    taught = table if task.taught == "clean" else with_harm(table, task.taught, task.taught_share, task.seed)
-    fitted = WHO[task.who](taught, setting.terms(task.seed))
-    if task.taught == "clean":
-        asked = [(harm, share) for harm in HARMS for share in SHARES]
+def run(task: Task, config: RunConfig) -> list[Result]:
+    """Fit once; score with every corruption of the test rows, or with that of the training rows."""
+    dataset = config.load(task.dataset, task.seed)
+    if task.training == "clean":
+        training = dataset
+        tests = [(corruption, fraction) for corruption in CORRUPTIONS for fraction in FRACTIONS]
     else:
-        asked = [(task.taught, task.taught_share)]
-    lines = []
-    for harm, share in asked:
-        frame = harmed(table.test.frame, harm, share, 1000 + task.seed)
-        found = tables_data.score(table, fitted.predict(frame))
-        lines.append({"harm": harm, "share": share, "measure": table.measure, "score": found[table.measure]})
-    return lines
+        training = corrupt_training(dataset, task.training, task.training_fraction, task.seed)
+        tests = [(task.training, task.training_fraction)]
+    fitted = MODELS[task.model](training, config.fit_params(task.seed))
+    results = []
+    for corruption, fraction in tests:
+        frame = corrupt(dataset.test.frame, corruption, fraction, 1000 + task.seed)
+        score = evaluate(dataset, fitted.predict(frame))[dataset.metric]
+        results.append({"corruption": corruption, "fraction": fraction, "metric": dataset.metric, "score": score})
+    return results
 
 
-def table_of(lines: list[Line]) -> Iterator[str]:
-    """Markdown: for every table and harm a row for each share."""
-    for (table, harm, where), own in grouped(placed(lines), "table", "harm", "where").items():
-        who = list(dict.fromkeys(line["who"] for line in own))
-        cells = {key: spread([line["score"] for line in group]) for key, group in grouped(own, "share", "who").items()}
-        rows = [[f"{share:.0%}", *(cells.get((share, name), "") for name in who)] for share in SHARES]
-        yield f"### {table}: {harm} cells {where} ({own[0]['measure']})\n\n{markdown(['share', *who], rows)}\n"
+def report(results: list[Result]) -> Iterator[str]:
+    """A Markdown table for each dataset and corruption, with one row per fraction."""
+    for (dataset, corruption, where), own in group_by(to_curves(results), "dataset", "corruption", "where").items():
+        models = list(dict.fromkeys(result["model"] for result in own))
+        cells = {
+            key: mean_std([result["score"] for result in group])
+            for key, group in group_by(own, "fraction", "model").items()
+        }
+        rows = [[f"{fraction:.0%}", *(cells.get((fraction, model), "") for model in models)] for fraction in FRACTIONS]
+        title = f"### {dataset}: {corruption} cells {where} ({own[0]['metric']})"
+        yield f"{title}\n\n{markdown_table(['fraction', *models], rows)}\n"
 
 
-def panels(lines: list[Line]) -> list[Panel]:
+def panels(results: list[Result]) -> list[Panel]:
     """The same as curves."""
     found = []
-    for (table, harm, where), own in grouped(placed(lines), "table", "harm", "where").items():
+    for (dataset, corruption, where), own in group_by(to_curves(results), "dataset", "corruption", "where").items():
         curves = {}
-        for (who,), group in grouped(own, "who").items():
-            points = grouped(group, "share")
-            curves[who] = [
-                (share, float(np.mean([line["score"] for line in points[share,]]))) for (share,) in sorted(points)
+        for (model,), group in group_by(own, "model").items():
+            points = group_by(group, "fraction")
+            curves[model] = [
+                (fraction, float(np.mean([result["score"] for result in points[fraction,]])))
+                for (fraction,) in sorted(points)
             ]
-        found.append(Panel(f"{table}, {own[0]['measure']}: {harm} {where}", curves))
+        found.append(Panel(f"{dataset}, {own[0]['metric']}: {corruption} {where}", curves))
     return found
 
 
-def placed(lines: list[Line]) -> list[Line]:
-    """Each with where the harm was, ours before others; where there was none, that is the beginning of both curves."""
-    clean = [line | {"where": "at test"} for line in lines if line["taught"] == "clean"]
-    taught = [line | {"where": "in training too"} for line in lines if line["taught"] != "clean"]
-    begun = {(line["table"], line["harm"]) for line in taught}
-    begins = [line for line in clean if not line["share"] and (line["table"], line["harm"]) in begun]
-    every = clean + taught + [line | {"where": "in training too"} for line in begins]
-    return sorted(every, key=lambda line: (line["table"], line["where"], ORDER.index(line["who"])))
+def to_curves(results: list[Result]) -> list[Result]:
+    """Results with the curve they belong to, in the order of the models; without corruption, they start both curves."""
+    clean = [result | {"where": TEST_ONLY} for result in results if result["training"] == "clean"]
+    corrupted = [result | {"where": TRAIN_AND_TEST} for result in results if result["training"] != "clean"]
+    pairs = {(result["dataset"], result["corruption"]) for result in corrupted}
+    starts = [
+        result | {"where": TRAIN_AND_TEST}
+        for result in clean
+        if not result["fraction"] and (result["dataset"], result["corruption"]) in pairs
+    ]
+    return sorted(
+        clean + corrupted + starts,
+        key=lambda result: (result["dataset"], result["where"] != TEST_ONLY, MODEL_ORDER.index(result["model"])),
+    )
 
 
-def tasks(words: argparse.Namespace) -> Iterator[Task]:
-    """Clean ones first: they give half of the curves."""
-    every = [("clean", 0.0), *((harm, share) for harm in HARMS for share in SHARES[1:])]
-    for seed in range(words.seeds):
-        for taught, share in (each for each in every if each[0] in words.taught):
-            yield from (Task(table, name, seed, taught, share) for table in words.only for name in words.who)
+def make_tasks(args: argparse.Namespace) -> Iterator[Task]:
+    """All tasks; training on clean rows first, which gives half of the curves."""
+    training = [("clean", 0.0), *((corruption, fraction) for corruption in CORRUPTIONS for fraction in FRACTIONS[1:])]
+    for seed in range(args.seeds):
+        for corruption, fraction in (one for one in training if one[0] in args.training):
+            yield from (
+                Task(dataset, model, seed, corruption, fraction) for dataset in args.datasets for model in args.models
+            )
 
 
 def main() -> None:
-    words = reader("tables_noise", __doc__, only=TABLES, who=ORDER)
-    words.set_defaults(who=["ours", "lightgbm", "histgb"], seeds=3)
-    words.add_argument("--figure", type=Path, help="draw what is in --table, or was just measured")
-    words.add_argument("--taught", nargs="+", choices=TAUGHT, default=list(TAUGHT), help="what is learned from")
-    told = parsed(words)
-    if not told.table:
-        run_all(run, list(tasks(told)), told)
-    lines = read(told.table or told.out)
-    print("\n".join(table_of(lines)))
-    if told.figure:
-        sample_params = figure(panels(lines), title="Noisy and missing cells", across="share of cells")
-        told.figure.write_text(sample_params, encoding="utf-8")
+    parser = make_parser("tables_noise", __doc__, datasets=DATASETS, models=MODEL_ORDER)
+    parser.set_defaults(models=["table-transformer", "lightgbm", "histgb"], seeds=3)
+    parser.add_argument("--figure", type=Path, help="plot the results as SVG")
+    parser.add_argument(
+        "--training", nargs="+", choices=TRAINING, default=list(TRAINING), help="corruptions of the training rows"
+    )
+    args = parse_args(parser)
+    if not args.report:
+        run_tasks(run, list(make_tasks(args)), args)
+    results = read_results(args.report or args.output)
+    print("\n".join(report(results)))
+    if args.figure:
+        svg = figure(panels(results), title="Noisy and missing cells", x_label="fraction of cells")
+        args.figure.write_text(svg, encoding="utf-8")
 
 
 if __name__ == "__main__":

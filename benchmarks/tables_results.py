@@ -1,4 +1,4 @@
-"""What was measured, a line of JSON for each run; and Markdown made of such lines."""
+"""Results as JSON Lines, one per run, and Markdown tables of them."""
 
 import json
 import statistics
@@ -6,62 +6,62 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-Line = dict[str, Any]
+Result = dict[str, Any]
 
 
-def read(path: Path) -> list[Line]:
-    """All lines that are there; none where there is no file yet, and not the last where it was cut off."""
-    found = []
+def read_results(path: Path) -> list[Result]:
+    """All complete lines of a file; none if it does not exist. An interrupted run may leave an incomplete line."""
+    results = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
-            found.append(json.loads(line))
+            results.append(json.loads(line))
         except json.JSONDecodeError:
             continue
-    return found
+    return results
 
 
-def append(path: Path, line: Line) -> None:
-    """At once and whole, so that a run that is cut off loses nothing it had."""
+def append_result(path: Path, result: Result) -> None:
+    """Add a line, after an incomplete one too."""
     with path.open("a+b") as file:
-        if file.tell() and not _ends_well(path):
+        if file.tell() and not _ends_with_newline(path):
             file.write(b"\n")
-        file.write((json.dumps(line) + "\n").encode())
+        file.write((json.dumps(result) + "\n").encode())
 
 
-def _ends_well(path: Path) -> bool:
+def _ends_with_newline(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, 2)
         return file.read() == b"\n"
 
 
-def grouped(lines: Iterable[Line], *names: str) -> dict[tuple[Any, ...], list[Line]]:
-    """Lines that say the same under these names together, in the order in which they first came.
+def group_by(results: Iterable[Result], *keys: str) -> dict[tuple[Any, ...], list[Result]]:
+    """Results with equal values of these keys, in order of first appearance.
 
-    >>> grouped([{"a": 1, "b": 2}, {"a": 1, "b": 3}], "a")
+    >>> group_by([{"a": 1, "b": 2}, {"a": 1, "b": 3}], "a")
     {(1,): [{'a': 1, 'b': 2}, {'a': 1, 'b': 3}]}
     """
-    groups: dict[tuple[Any, ...], list[Line]] = {}
-    for line in lines:
-        groups.setdefault(tuple(line[name] for name in names), []).append(line)
+    groups: dict[tuple[Any, ...], list[Result]] = {}
+    for result in results:
+        groups.setdefault(tuple(result[key] for key in keys), []).append(result)
     return groups
 
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown.
 
-    >>> print(markdown(["a", "b"], [["1", "2"]]))
+    >>> print(markdown_table(["a", "b"], [["1", "2"]]))
     | a | b |
     |---|---|
     | 1 | 2 |
     """
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("|---" * len(line) + "|" if line[0] == "---" else f"| {' | '.join(line)} |" for line in lines)
+    lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
+    return "\n".join([lines[0], "|---" * len(header) + "|", *lines[1:]])
 
 
-def std(values: Sequence[float], digits: int = 4) -> str:
-    """A mean, and a standard deviation where there is more than one.
+def mean_std(values: Sequence[float], digits: int = 4) -> str:
+    """The mean, and the standard deviation of more than one value.
 
-    >>> spread([0.1, 0.3]), spread([0.5])
+    >>> mean_std([0.1, 0.3]), mean_std([0.5])
     ('0.2000 ± 0.1414', '0.5000')
     """
     mean = f"{statistics.mean(values):.{digits}f}"

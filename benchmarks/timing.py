@@ -155,7 +155,7 @@ def median(samples: Samples) -> float:
     return statistics.median(samples)
 
 
-def spread(above: Samples, below: Samples) -> float:
+def ratio_noise(above: Samples, below: Samples) -> float:
     """Half the interquartile range of the per-round ratio: the noise level."""
     ratios = [one / other for one, other in zip(above, below, strict=False)]
     if len(ratios) < 2:

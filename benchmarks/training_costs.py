@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 
 from benchmarks.report import Report, Table
-from benchmarks.timing import Deadline, Samples, spread
+from benchmarks.timing import Deadline, Samples, ratio_noise
 from benchmarks.training_cases import Case, cases
 from benchmarks.training_lanes import Lane, interleave
 from benchmarks.training_runs import SoftlookRun, TrainerRun
@@ -73,7 +73,7 @@ def _add(table: Table, case: Case, quick: bool) -> None:
         ratio = statistics.median(one / another for one, another in zip(speed, other, strict=True))
         words = (f"{statistics.median(each):,.0f}" for each in (speed, other))
         loss = f"{format_losses(lanes[0])}, {format_losses(lane)}"
-        table.add(case.name, strategy, *words, ratio, spread(speed, other), GOAL, f"{difference:.1e}", loss)
+        table.add(case.name, strategy, *words, ratio, ratio_noise(speed, other), GOAL, f"{difference:.1e}", loss)
 
 
 def throughput(run: SoftlookRun | TrainerRun, lane: Lane, steps: int) -> Samples:
