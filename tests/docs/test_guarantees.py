@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/guide/promises.md"
+PAGE = ROOT / "docs/guide/guarantees.md"
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 LINES = PAGE.read_text(encoding="utf-8").splitlines()
 ROWS = [line for line in LINES if line.startswith("| ") and "guarantee | test" not in line]
@@ -24,4 +24,4 @@ def test_every_guarantee_names_tests_that_exist(row: str) -> None:
 
 
 def test_the_page_is_in_the_navigation() -> None:
-    assert "guide/promises.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8") and len(ROWS) > 20
+    assert "guide/guarantees.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8") and len(ROWS) > 20
