@@ -18,6 +18,7 @@ from softlook.base.tensors import map_tensors, to_device
 from softlook.ops.bias import Bias, as_bias, score_dtype
 from softlook.ops.masks.base import Mask, Sizes, as_mask
 from softlook.ops.masks.cache import mask_to_device
+from softlook.ops.masks.masks import WindowMask
 from softlook.ops.scores import Additive, DotScore, Score
 
 MIN_TILE_ROWS = 16
@@ -26,7 +27,7 @@ HALF_DTYPES = (torch.float16, torch.bfloat16)
 FLOAT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class AttentionArgs:
     """What an attention map is computed from. Build it with `prepare_args`; treat it as immutable."""
 
@@ -153,7 +154,9 @@ def prepare_args(
     sizes = (B, H, T, S)
     if mask is not None:
         mask = as_mask(mask)
-        if mask.has_tensors:
+        if T == 1 and isinstance(mask, WindowMask) and mask.left is None:
+            mask = None  # the last position sees all earlier ones
+        elif mask.has_tensors:
             mask = mask_to_device(mask, query.device)
             mask.validate(sizes)
     if bias is not None:

@@ -128,8 +128,6 @@ def materialize_mask(args: AttentionArgs) -> tuple[Tensor | None, Tensor | None]
     """
     mask, bias, T = args.mask, args.bias, args.sizes[2]
     if bias is None:
-        if T == 1 and isinstance(mask, WindowMask) and mask.left is None:
-            return None, None  # the last position sees all earlier ones
         return _materialize_mask_only(args)
     tile = args.tile
     values = bias.tile(args.query, args.key, args.scale, tile)

@@ -125,7 +125,7 @@ class PaddingMask(Mask):
 
     def tile(self, tile: Tile) -> Tensor:
         lengths = self.lengths.view(-1, 1, 1, 1)
-        if tile.batch.stop - tile.batch.start != len(self.lengths):
+        if tile.batch.stop - tile.batch.start != self.lengths.shape[0]:
             lengths = lengths[tile.batch.start : tile.batch.stop]
         columns = torch.arange(tile.columns.start, tile.columns.stop, device=tile.device)
         return columns < lengths if self.keys is None else columns >= self.keys - lengths
