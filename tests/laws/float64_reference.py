@@ -1,4 +1,4 @@
-"""Attention written from its definition, in float64, for tests: imports nothing of softlook.
+"""Attention implemented from its definition, in float64, for tests: imports nothing from softlook.
 
 A problem is plain data (`Problem`). Masks and position biases are evaluated entry by entry from their published
 definitions; gradients come from torch's autograd through the plain formula.
@@ -13,81 +13,83 @@ import torch
 from torch import Tensor
 
 Spec = tuple[Any, ...]
-"""The name of a mask, bias or score, and its arguments; tensors that learn are named by a key of the leaves."""
+"""The name of a mask, bias or score, and its arguments; parameters are keys of the leaves."""
 Leaves = dict[str, Tensor]
 
 
 @dataclass
 class Problem:
-    """One call of the operation as plain data."""
+    """One call of attention as plain data."""
 
     sizes: tuple[int, int, int, int]
     """B, H, T, S"""
     kv_heads: int
     dtype: torch.dtype
     numbers: Leaves
-    """float64 values that every dtype holds exactly: query, key, value, and what masks aside learns."""
+    """float64 values that every dtype represents exactly: query, key, value, and parameters of score, bias and sink."""
     layouts: dict[str, str]
-    """How each leaf lies in memory."""
+    """The memory layout of each leaf."""
     mask: Spec | None = None
     bias: Spec | None = None
     score: Spec | None = None
     plain: dict[str, float] = field(default_factory=dict)
-    """scale, softcap and sink, where they are given as numbers."""
+    """scale, softcap and sink, if they are numbers."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the map: who may look at whom?"""
+    """One entry of the attention map."""
 
     b: int
     h: int
     i: int
     j: int
-    place: int
-    """Where the query stands among the keys: the last query stands at the last key."""
+    position: int
+    """Position of the query among the keys: the last query is aligned with the last key."""
     keys: int
 
 
-def allowed(mask: Spec, sizes: tuple[int, int, int, int]) -> Tensor:
-    """The mask as (B, H, T, S) of True and False, by asking for each entry."""
+def to_dense(mask: Spec, sizes: tuple[int, int, int, int]) -> Tensor:
+    """The mask as booleans (B, H, T, S), evaluated entry by entry."""
     B, H, T, S = sizes
     entries = (Entry(b, h, i, j, i + S - T, S) for b in range(B) for h in range(H) for i in range(T) for j in range(S))
-    return torch.tensor([_sees(mask, at) for at in entries], dtype=torch.bool).view(B, H, T, S)
+    return torch.tensor([_is_visible(mask, entry) for entry in entries], dtype=torch.bool).view(B, H, T, S)
 
 
-def _sees(mask: Spec, at: Entry) -> bool:
+def _is_visible(mask: Spec, entry: Entry) -> bool:
     name, *given = mask
     if name in ("and", "or", "not"):
-        parts = [_sees(part, at) for part in given]
+        parts = [_is_visible(part, entry) for part in given]
         return all(parts) if name == "and" else any(parts) if name == "or" else not parts[0]
-    return SEES[name](at, *given)
+    return MASKS[name](entry, *given)
 
 
-def _window(at: Entry, left: int | None, right: int | None) -> bool:
-    return (left is None or at.j >= at.place - left) and (right is None or at.j <= at.place + right)
+def _window(entry: Entry, left: int | None, right: int | None) -> bool:
+    position = entry.position
+    return (left is None or entry.j >= position - left) and (right is None or entry.j <= position + right)
 
 
-def _documents(at: Entry, keys: list[list[int]], queries: list[list[int]] | None) -> bool:
-    row = keys[at.b % len(keys)]
-    own = row[at.place] if queries is None else queries[at.b % len(queries)][at.i]
-    return own == row[at.j]
+def _documents(entry: Entry, keys: list[list[int]], queries: list[list[int]] | None) -> bool:
+    row = keys[entry.b % len(keys)]
+    own = row[entry.position] if queries is None else queries[entry.b % len(queries)][entry.i]
+    return own == row[entry.j]
 
 
-def _graph(at: Entry, edges: frozenset[tuple[int, int]], loops: bool) -> bool:
-    return (at.i, at.j) in edges or (loops and at.i == at.j and any(at.i in edge for edge in edges))
+def _graph(entry: Entry, edges: frozenset[tuple[int, int]], loops: bool) -> bool:
+    i, j = entry.i, entry.j
+    return (i, j) in edges or (loops and i == j and any(i in edge for edge in edges))
 
 
-def _dense(at: Entry, seen: Tensor) -> bool:
-    numbers = zip((at.b, at.h, at.i, at.j), seen.shape, strict=True)
-    return bool(seen[tuple(number if size > 1 else 0 for number, size in numbers)])
+def _dense(entry: Entry, visible: Tensor) -> bool:
+    indices = zip((entry.b, entry.h, entry.i, entry.j), visible.shape, strict=True)
+    return bool(visible[tuple(index if size > 1 else 0 for index, size in indices)])
 
 
-SEES: dict[str, Callable[..., bool]] = {
+MASKS: dict[str, Callable[..., bool]] = {
     "window": _window,
-    "prefix": lambda at, length: at.j < (length if isinstance(length, int) else length[at.b]),
-    "padding": lambda at, lengths: at.j < lengths[at.b],
-    "left padding": lambda at, lengths: at.j >= at.keys - lengths[at.b],
+    "prefix": lambda entry, length: entry.j < (length if isinstance(length, int) else length[entry.b]),
+    "padding": lambda entry, lengths: entry.j < lengths[entry.b],
+    "left padding": lambda entry, lengths: entry.j >= entry.keys - lengths[entry.b],
     "documents": _documents,
     "graph": _graph,
     "dense": _dense,
@@ -104,20 +106,20 @@ def solve(problem: Problem, leaves: Leaves) -> tuple[Tensor, Tensor, Tensor]:
     scores = raw * scale
     if "softcap" in problem.plain:
         scores = problem.plain["softcap"] * torch.tanh(scores / problem.plain["softcap"])
-    relation = torch.zeros(B, H, T, value.shape[3], dtype=torch.float64)
-    seen = torch.ones(B, H, T, S, dtype=torch.bool)
-    parts = () if problem.bias is None else problem.bias[1:] if problem.bias[0] == "sum" else (problem.bias,)
-    values = []
-    for part in parts:
-        added, hidden, relative = _bias(part, query, key, scale, leaves)
-        scores, seen = scores + added, seen & ~hidden
-        values += [] if relative is None else [relative]
+    visible = torch.ones(B, H, T, S, dtype=torch.bool)
+    biases = () if problem.bias is None else problem.bias[1:] if problem.bias[0] == "sum" else (problem.bias,)
+    relative_values = []
+    for bias in biases:
+        added, hidden, relative = _bias(bias, query, key, scale, leaves)
+        scores, visible = scores + added, visible & ~hidden
+        relative_values += [] if relative is None else [relative]
     if problem.mask is not None:
-        seen = seen & allowed(problem.mask, problem.sizes)
-    weights, lse = _softmax(scores, seen, _sink(problem, leaves))
-    for relative in values:
-        relation = relation + torch.einsum("bhts,tse->bhte", weights, relative)
-    return torch.einsum("bhts,bhse->bhte", weights, value) + relation, weights, lse
+        visible = visible & to_dense(problem.mask, problem.sizes)
+    weights, lse = _softmax(scores, visible, _sink(problem, leaves))
+    added_values = torch.zeros(B, H, T, value.shape[3], dtype=torch.float64)
+    for relative in relative_values:
+        added_values = added_values + torch.einsum("bhts,tse->bhte", weights, relative)
+    return torch.einsum("bhts,bhse->bhte", weights, value) + added_values, weights, lse
 
 
 def _sink(problem: Problem, leaves: Leaves) -> Tensor | None:
@@ -126,26 +128,26 @@ def _sink(problem: Problem, leaves: Leaves) -> Tensor | None:
     return torch.full((problem.sizes[1],), problem.plain["sink"]).double() if "sink" in problem.plain else None
 
 
-def _softmax(scores: Tensor, seen: Tensor, sink: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Weights over the keys, and the log of the sum they are divided by; zeros and -inf where there is nothing."""
+def _softmax(scores: Tensor, visible: Tensor, sink: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Weights over the keys and the log-sum-exp; zeros and -inf for fully masked rows."""
     B, H, T, S = scores.shape
-    largest = scores.detach().masked_fill(~seen, -1e300)
+    largest = scores.detach().masked_fill(~visible, -1e300)
     top = largest.amax(-1, keepdim=True) if S else torch.full((B, H, T, 1), -1e300, dtype=torch.float64)
     if sink is not None:
         top = torch.maximum(top, sink.detach()[:, None, None])
     top = top.masked_fill(top == -1e300, 0)
-    parts = (scores - top).masked_fill(~seen, -1e300).exp()  # exp(-1e300) is 0
-    total = parts.sum(-1, keepdim=True)
+    exps = (scores - top).masked_fill(~visible, -1e300).exp()  # exp(-1e300) is 0
+    total = exps.sum(-1, keepdim=True)
     if sink is not None:
         total = total + (sink[:, None, None] - top).exp()
     empty = total == 0
-    weights = parts / total.masked_fill(empty, 1)
+    weights = exps / total.masked_fill(empty, 1)
     lse = (total.masked_fill(empty, 1).log() + top).masked_fill(empty, -math.inf)
     return weights, lse[..., 0]
 
 
 def _scores(problem: Problem, query: Tensor, key: Tensor, leaves: Leaves) -> tuple[Tensor, float]:
-    """Scores before they are scaled, and the scale."""
+    """Unscaled scores, and the scale."""
     spec: Spec = problem.score or ("scaled_dot", None)
     name, *given = spec
     products = torch.einsum("bhtd,bhsd->bhts", query, key)
@@ -156,8 +158,8 @@ def _scores(problem: Problem, query: Tensor, key: Tensor, leaves: Leaves) -> tup
         case "scaled_dot":
             raw, scale = products, query.shape[3] ** -0.5 if given[0] is None else 1 / given[0]
         case "cosine":
-            long = query.norm(dim=-1).clamp(min=1e-12)[..., None] * key.norm(dim=-1).clamp(min=1e-12)[:, :, None]
-            raw, scale = products / long, 1 / given[0]
+            norms = query.norm(dim=-1).clamp(min=1e-12)[..., None] * key.norm(dim=-1).clamp(min=1e-12)[:, :, None]
+            raw, scale = products / norms, 1 / given[0]
         case "squared_distance":
             raw, scale = products - key.square().sum(-1)[:, :, None] / 2, 1 / given[0]
         case "bilinear":
@@ -175,7 +177,7 @@ def _scores(problem: Problem, query: Tensor, key: Tensor, leaves: Leaves) -> tup
 
 
 def _bias(bias: Spec, query: Tensor, key: Tensor, scale: float, leaves: Leaves) -> tuple[Tensor, Tensor, Tensor | None]:
-    """What is added to the scores, which entries it hides, and the vectors it adds to the values (T, S, E)."""
+    """Addends of the scores, the entries that it masks, and the vectors added to the values (T, S, E)."""
     (name, *given), (B, H, T, _), S = bias, query.shape, key.shape[2]
     behind = torch.tensor([[i + S - T - j for j in range(S)] for i in range(T)], dtype=torch.long).view(T, S)
     hidden = torch.zeros(B, H, T, S, dtype=torch.bool)
@@ -189,12 +191,12 @@ def _bias(bias: Spec, query: Tensor, key: Tensor, scale: float, leaves: Leaves) 
             slopes = _slopes(H) if given[0] is None else leaves[given[0]]
             return -slopes[:, None, None] * behind.abs(), hidden, None
         case "t5":
-            table, both_ways, farthest = leaves[given[0]], given[1], given[2]
-            places = [_bucket(d, len(table), both_ways, farthest) for d in behind.flatten().tolist()]
-            return table[places].T.reshape(H, T, S), hidden, None
+            table, bidirectional, max_distance = leaves[given[0]], given[1], given[2]
+            indices = [_bucket(d, len(table), bidirectional, max_distance) for d in behind.flatten().tolist()]
+            return table[indices].T.reshape(H, T, S), hidden, None
         case "shaw":
             keys, clip = leaves[given[0]], len(leaves[given[0]]) // 2
-            offset = (-behind).clamp(-clip, clip) + clip  # row 0 stands for `clip` or more behind
+            offset = (-behind).clamp(-clip, clip) + clip  # row 0 is for keys `clip` or more positions before the query
             added = torch.einsum("bhtd,tsd->bhts", query, keys[offset]) * scale
             return added, hidden, None if given[1] is None else leaves[given[1]][offset]
         case "transformer-xl":
@@ -207,16 +209,16 @@ def _bias(bias: Spec, query: Tensor, key: Tensor, scale: float, leaves: Leaves) 
 
 
 def _slopes(heads: int) -> Tensor:
-    """Press et al. (2022): a geometric series for a power of two; in between, every other one of the next."""
+    """Press et al. (2022): a geometric series for a power of two; otherwise every other slope of the next power."""
     power = 2 ** math.floor(math.log2(heads))
     series = lambda count: [2.0 ** (-8.0 * n / count) for n in range(1, count + 1)]  # noqa: E731
     return torch.tensor(series(power) + series(2 * power)[0::2][: heads - power], dtype=torch.float64)
 
 
-def _bucket(behind: int, buckets: int, both_ways: bool, farthest: int) -> int:
+def _bucket(behind: int, buckets: int, bidirectional: bool, max_distance: int) -> int:
     """Raffel et al. (2020): half of the buckets for exact distances, half for logarithmic ones."""
     first = 0
-    if both_ways:
+    if bidirectional:
         buckets //= 2
         first, distance = (buckets if behind < 0 else 0), abs(behind)
     else:
@@ -224,5 +226,5 @@ def _bucket(behind: int, buckets: int, both_ways: bool, farthest: int) -> int:
     exact = buckets // 2
     if distance < exact:
         return first + distance
-    far = exact + int(math.log(distance / exact) / math.log(farthest / exact) * (buckets - exact))
-    return first + min(far, buckets - 1)
+    logarithmic = exact + int(math.log(distance / exact) / math.log(max_distance / exact) * (buckets - exact))
+    return first + min(logarithmic, buckets - 1)

@@ -1,4 +1,4 @@
-"""Random problems: masks x biases x scores x dtypes x layouts x sizes, and how softlook is asked them."""
+"""Random problems: masks x biases x scores x dtypes x layouts x sizes, and the arguments of `attention` for them."""
 
 import random
 from typing import Any
@@ -12,10 +12,10 @@ from softlook.ops.bias import as_bias
 from tests.laws.float64_reference import Leaves, Problem, Spec
 
 DTYPES = (torch.float64, torch.float64, torch.float32, torch.float32, torch.bfloat16, torch.float16)
-LAYOUTS = ("contiguous", "contiguous", "heads inside", "gapped", "offset")
+LAYOUTS = ("contiguous", "contiguous", "heads inside", "strided", "offset")
 
 
-class Drawing:
+class ProblemSampler:
     """Draws one problem from a seed."""
 
     def __init__(self, seed: int) -> None:
@@ -23,16 +23,16 @@ class Drawing:
         self.torch = torch.Generator().manual_seed(seed)
         self.numbers: Leaves = {}
 
-    def chance(self, share: float) -> bool:
-        return self.random.random() < share
+    def chance(self, probability: float) -> bool:
+        return self.random.random() < probability
 
     def leaf(self, name: str, *shape: int, over: float = 1.0) -> str:
-        """Odd multiples of 1/16: every dtype holds them exactly, and no vector is 0, where a cosine has no slope."""
+        """Odd multiples of 1/16: exact in every dtype, and no vector is 0, where the cosine is not differentiable."""
         drawn = torch.randn(shape, generator=self.torch, dtype=torch.float64).clamp(-3, 3)
         self.numbers[name] = ((drawn / over * 8).floor() + 0.5) / 8
         return name
 
-    def whole(self, low: int, high: int, count: int) -> list[int]:
+    def integers(self, low: int, high: int, count: int) -> list[int]:
         return [self.random.randint(low, high) for _ in range(count)]
 
     def coin(self, *shape: int) -> Tensor:
@@ -43,7 +43,7 @@ class Drawing:
         return 0 if kind < 0.04 else self.random.randint(33, 45) if kind > 0.95 else self.random.randint(1, 9)
 
     def problem(self) -> Problem:
-        """One call of the operation."""
+        """One call of attention."""
         B, G, R = self.random.randint(1, 2), self.random.randint(1, 2), self.random.randint(1, 3)
         T, S = self.length(), self.length()
         T = S if self.chance(0.4) else T
@@ -79,22 +79,22 @@ class Drawing:
             "causal": lambda: ("window", None, 0),
             "window": lambda: ("window", limit(), limit()),
             "prefix": lambda: ("prefix", self.random.randint(0, S)),
-            "prefixes": lambda: ("prefix", self.whole(0, S, B)),
-            "padding": lambda: ("padding", self.whole(0, S, B)),
-            "left padding": lambda: ("left padding", self.whole(0, S, B)),
+            "prefixes": lambda: ("prefix", self.integers(0, S, B)),
+            "padding": lambda: ("padding", self.integers(0, S, B)),
+            "left padding": lambda: ("left padding", self.integers(0, S, B)),
             "documents for both": lambda: ("documents", self.rows(B, S), self.rows(B, T)),
             "dense": lambda: ("dense", self.coin(*(self.random.choice([1, n]) for n in (B, H, T)), S)),
         }
         if T <= S:
             makers["documents"] = lambda: ("documents", self.rows(self.random.choice([1, B]), S), None)
         if T and S:
-            ends = lambda: zip(self.whole(0, T - 1, 2 * S), self.whole(0, S - 1, 2 * S), strict=True)  # noqa: E731
-            makers["graph"] = lambda: ("graph", frozenset(ends()), T == S and self.chance(0.5))
+            edges = lambda: zip(self.integers(0, T - 1, 2 * S), self.integers(0, S - 1, 2 * S), strict=True)  # noqa: E731
+            makers["graph"] = lambda: ("graph", frozenset(edges()), T == S and self.chance(0.5))
         return self.random.choice(list(makers.values()))()
 
     def rows(self, count: int, length: int) -> list[list[int]]:
-        """Document numbers, packed one behind the other or in any order."""
-        rows = [self.whole(0, 2, length) for _ in range(count)]
+        """Document ids, sorted or in any order."""
+        rows = [self.integers(0, 2, length) for _ in range(count)]
         return [sorted(row) for row in rows] if self.chance(0.5) else rows
 
     def score(self, H: int, D: int) -> Spec:
@@ -117,7 +117,7 @@ class Drawing:
         return self.random.choice(makers)()
 
     def bias(self, name: str, problem: Problem, D: int, E: int) -> Spec:
-        """A bias of any kind. Those that meet the query go with scores that leave it as it is."""
+        """A bias of any kind. Content-dependent ones need a score that does not transform the query."""
         B, H, T, S = problem.sizes
         shape = (*(self.random.choice([1, n]) for n in (B, H, T)), S)
         makers: list[Any] = [
@@ -144,29 +144,29 @@ class Drawing:
         return self.random.choice(makers)()
 
 
-def laid_out(tensor: Tensor, layout: str) -> Tensor:
-    """The same numbers in another place in memory."""
+def with_layout(tensor: Tensor, layout: str) -> Tensor:
+    """The same values in another memory layout."""
     if layout == "heads inside" and tensor.ndim == 4:
         return tensor.transpose(1, 2).contiguous().transpose(1, 2)
-    if layout == "gapped":
+    if layout == "strided":
         return torch.stack([tensor, tensor + 1], -1)[..., 0]
-    if layout == "position_offset":
+    if layout == "offset":
         return pad(tensor, (1, 2))[..., 1:-2]
     return tensor
 
 
 def arguments(problem: Problem, leaves: Leaves) -> dict[str, Any]:
-    """What `attention` is given for the problem."""
-    placed = {name: laid_out(leaf, problem.layouts[name]) for name, leaf in leaves.items()}
-    asked: dict[str, Any] = {name: placed[name] for name in ("query", "key", "value", "sink") if name in placed}
-    asked |= problem.plain
+    """The arguments of `attention` for the problem."""
+    tensors = {name: with_layout(leaf, problem.layouts[name]) for name, leaf in leaves.items()}
+    named: dict[str, Any] = {name: tensors[name] for name in ("query", "key", "value", "sink") if name in tensors}
+    named |= problem.plain
     if problem.mask is not None:
-        asked["mask"] = _mask(problem.mask, problem.sizes[3])
+        named["mask"] = _mask(problem.mask, problem.sizes[3])
     if problem.score is not None:
-        asked["score"] = _score(problem.score, placed)
+        named["score"] = _score(problem.score, tensors)
     if problem.bias is not None:
-        asked["bias"] = _bias(problem.bias, problem.sizes[1], placed)
-    return asked
+        named["bias"] = _bias(problem.bias, problem.sizes[1], tensors)
+    return named
 
 
 def _mask(mask: Spec, keys: int) -> masks.Mask:

@@ -1,4 +1,4 @@
-"""Every path gives the answer of the reference, and the same gradients, as exactly as its numbers allow."""
+"""Every backend gives the output and the gradients of the reference, up to rounding."""
 
 from typing import Any
 
@@ -13,19 +13,19 @@ from softlook.ops.bias import Bias
 from tests.ops_cases import Case, cases, small_tiles
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4, torch.bfloat16: 6e-2}
-"""Absolute, and relative to the largest number. In bf16 a weight is off by up to 2^-8 of itself on its way."""
+"""Absolute, and relative to the largest value. In bfloat16 the weights are rounded to a relative error of 2^-8."""
 
 
 def leaves(thing: Any) -> list[Tensor]:
-    """The tensors that a gradient may flow into, wherever they are kept."""
+    """The tensors to which gradients may flow, wherever they are stored."""
     if isinstance(thing, Tensor):
         return [thing] if thing.is_floating_point() else []
     held = thing.values() if isinstance(thing, dict) else vars(thing).values() if hasattr(thing, "__dict__") else ()
     return [leaf for part in held if isinstance(part, Tensor | Bias) for leaf in leaves(part)]
 
 
-def answer_and_gradients(case: Case, backend: str) -> list[Tensor]:
-    """The output, and the gradient of each input and of all that the options hold."""
+def output_and_gradients(case: Case, backend: str) -> list[Tensor]:
+    """The output, and the gradients of the inputs and of all tensors in the options."""
     inputs = [case.query, case.key, case.value]
     for name in ("bias", "score", "sink"):
         inputs += leaves(case.options.get(name))
@@ -39,8 +39,8 @@ def answer_and_gradients(case: Case, backend: str) -> list[Tensor]:
 
 def assert_equal_outputs(case: Case, backend: str) -> None:
     tolerance = TOLERANCE[case.query.dtype]
-    expected = answer_and_gradients(case, "reference")
-    actual = answer_and_gradients(case, backend)
+    expected = output_and_gradients(case, "reference")
+    actual = output_and_gradients(case, backend)
     for one, other in zip(actual, expected, strict=True):
         assert one.dtype == other.dtype
         largest = max(1.0, float(other.abs().max()) if other.numel() else 0.0)
@@ -93,8 +93,8 @@ def test_math_attention_matches_the_reference(dtype: torch.dtype, monkeypatch: p
 def test_auto_matches_the_reference(dtype: torch.dtype) -> None:
     @given(cases(dtype=dtype, kinds="every"))
     def law(case: Case) -> None:
-        path = explain(case.query, case.key, case.value, **case.options).backend
-        assume(path != "flex")  # a GPU may pick the compiled path, which takes too long here and has tests of its own
+        backend = explain(case.query, case.key, case.value, **case.options).backend
+        assume(backend != "flex")  # compiling takes too long here; test_flex.py covers it
         assert_equal_outputs(case, "auto")
 
     law()

@@ -1,4 +1,4 @@
-"""The past does not know the future, and remembering it is the same as working it out again."""
+"""Causality: outputs do not depend on later positions, and caching keys and values does not change them."""
 
 import pytest
 import torch
@@ -14,8 +14,8 @@ def test_changing_the_future_does_not_change_the_past(case: Case, data: st.DataO
     B, H, T, S = case.sizes
     mask = case.options.get("mask")
     case = case.but(mask=masks.causal() if mask is None else masks.causal() & mask)
-    now = data.draw(st.integers(S - T, S - 1), label="the last position that stays")
-    past = now - (S - T) + 1  # so many queries stand at or before it
+    now = data.draw(st.integers(S - T, S - 1), label="the last unchanged position")
+    past = now - (S - T) + 1  # the number of queries at or before it
     later = torch.arange(S, device=case.key.device)[:, None] > now
     key = torch.where(later, case.made.normal(*case.key.shape), case.key)
     value = torch.where(later, case.made.normal(*case.value.shape), case.value)
@@ -48,13 +48,13 @@ def test_queries_are_aligned_with_the_last_keys_without_a_mask(case: Case) -> No
 def test_masked_keys_get_zero_gradients(case: Case, backend: str) -> None:
     assume(case.can(backend))
     B, G, S, _ = case.key.shape
-    nobody = ~case.seen().unflatten(1, (G, -1)).any(2).any(2)  # (B, G, S)
+    masked_keys = ~case.seen().unflatten(1, (G, -1)).any(2).any(2)  # (B, G, S)
     tensors = [tensor.detach().requires_grad_() for tensor in (case.query, case.key, case.value)]
     output = case.but(query=tensors[0], key=tensors[1], value=tensors[2]).attend(backend=backend)
     gradients = torch.autograd.grad(output, tensors, case.made.normal(*output.shape))
     for gradient in gradients:
         assert gradient.isfinite().all()
-    blind = ~case.seen().any(-1)
-    assert gradients[0][blind].eq(0).all()
-    assert gradients[1][nobody].eq(0).all()
-    assert gradients[2][nobody].eq(0).all()
+    masked_rows = ~case.seen().any(-1)
+    assert gradients[0][masked_rows].eq(0).all()
+    assert gradients[1][masked_keys].eq(0).all()
+    assert gradients[2][masked_keys].eq(0).all()

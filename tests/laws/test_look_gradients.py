@@ -1,4 +1,4 @@
-"""Every statistic of a look has the gradient that the whole map gives it; merged parts train like the whole."""
+"""Gradients of a look match those computed from the whole map, also when chunks are merged."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -12,7 +12,7 @@ from softlook import attention, attention_and_look, look, masks
 from softlook.ops import statistics
 from softlook.ops.look import ALL_STATS
 from softlook.ops.merge import merge_looks, merge_outputs
-from tests.laws.test_look import told_by_the_whole_map
+from tests.laws.test_look import statistics_of_the_map
 from tests.memory import LargestTensor
 from tests.ops_cases import Case, Made, cases, close, small_tiles
 
@@ -21,8 +21,8 @@ TOP, BINS = 2, 3
 
 
 def gradients(outputs: Tensor, inputs: list[Tensor]) -> list[Tensor]:
-    """Of the outputs, each with a weight of its own; -inf counts for nothing."""
-    if not outputs.requires_grad:  # nobody sees anything
+    """Gradients of the outputs, each with its own upstream value; -inf is ignored."""
+    if not outputs.requires_grad:  # every row is fully masked
         return [torch.zeros_like(tensor) for tensor in inputs]
     outputs = outputs.masked_fill(outputs.isinf(), 0)
     weight = torch.linspace(-1, 1, outputs.numel(), device=outputs.device, dtype=outputs.dtype).view(outputs.shape)
@@ -31,7 +31,7 @@ def gradients(outputs: Tensor, inputs: list[Tensor]) -> list[Tensor]:
 
 
 def no_ties(case: Case) -> bool:
-    """Where several weights are equally large, any of them may take the gradient of the largest."""
+    """Whether all weights of a row differ: of tied maxima, any may receive the gradient."""
     weights = case.weights().sort(-1).values
     return bool((weights.diff(dim=-1).gt(1e-9) | weights[..., 1:].eq(0)).all())
 
@@ -39,10 +39,10 @@ def no_ties(case: Case) -> bool:
 @pytest.mark.parametrize("tiles", ["one tile", "small tiles"])
 @settings(max_examples=20)
 @given(case=cases())
-def test_the_gradient_of_each_statistic_is_that_of_the_whole_map(case: Case, tiles: str) -> None:
+def test_the_gradient_of_each_statistic_matches_that_of_the_whole_map(case: Case, tiles: str) -> None:
     assume(no_ties(case))
     inputs = [case.query.requires_grad_(), case.key.requires_grad_()]
-    expected = told_by_the_whole_map(case, TOP, BINS)
+    expected = statistics_of_the_map(case, TOP, BINS)
     with nullcontext() if tiles == "one tile" else small_tiles():
         seen = look(case.query, case.key, **case.options, stats=DIFFERENTIABLE, top_k=TOP, bins=BINS)
         for name in DIFFERENTIABLE:
@@ -52,44 +52,44 @@ def test_the_gradient_of_each_statistic_is_that_of_the_whole_map(case: Case, til
 
 @settings(max_examples=20)
 @given(cases())
-def test_mix_and_spread_carry_the_gradients_of_the_map_and_of_what_they_carry(case: Case) -> None:
+def test_mix_and_spread_have_the_gradients_of_products_with_the_map(case: Case) -> None:
     amounts = case.made.normal(*case.sizes[:3], 2).requires_grad_()
     case = case.but(query=case.query.requires_grad_(), value=case.value.requires_grad_())
-    repeats = case.sizes[1] // case.key.shape[1]
+    group_size = case.sizes[1] // case.key.shape[1]
     with small_tiles():
         seen = look(case.query, case.key, **case.options)
         actual = gradients(seen.mix(case.value), [case.query, case.value])
         actual += gradients(seen.spread(amounts), [case.query, amounts])
-    expected = gradients(case.weights() @ case.value.repeat_interleave(repeats, 1), [case.query, case.value])
+    expected = gradients(case.weights() @ case.value.repeat_interleave(group_size, 1), [case.query, case.value])
     expected += gradients(case.weights().mT @ amounts, [case.query, amounts])
     for one, other in zip(actual, expected, strict=True):
         close(one, other, 1e-8)
 
 
 @pytest.mark.parametrize("sink", [None, -0.5])
-def test_the_look_beside_an_output_has_the_gradient_of_a_look_alone(sink: float | None) -> None:
+def test_the_look_of_attention_and_look_has_the_gradient_of_look(sink: float | None) -> None:
     made = Made(torch.Generator().manual_seed(3), torch.float64)
     query, key, value = made.normal(1, 2, 4, 3).requires_grad_(), made.normal(1, 2, 5, 3), made.normal(1, 2, 5, 3)
-    beside = attention_and_look(query, key, value, sink=sink, stats="lse")[1].lse
-    alone = look(query, key, sink=sink, stats="lse").lse
-    close(gradients(beside, [query])[0], gradients(alone, [query])[0])
+    actual = attention_and_look(query, key, value, sink=sink, stats="lse")[1].lse
+    expected = look(query, key, sink=sink, stats="lse").lse
+    close(gradients(actual, [query])[0], gradients(expected, [query])[0])
 
 
 SPANS = [(0, 3), (3, 4), (4, 7)]
 
 
 def merged_and_whole(**options: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """Output, then gradients for query, key, value and bias: from parts of the keys, and from all of them."""
+    """Output and gradients of query, key, value and bias: merged from chunks of the keys, and over all keys."""
     made = Made(torch.Generator().manual_seed(19), torch.float64)
     inputs = [made.normal(1, 2, 3, 4), made.normal(1, 1, 7, 4), made.normal(1, 1, 7, 2), made.normal(1, 2, 3, 7)]
     query, key, value, bias = (tensor.requires_grad_() for tensor in inputs)
     lses, outputs = [], []
     for a, b in SPANS:
-        part: dict[str, Any] = {"bias": bias[..., a:b], **options}
+        chunk: dict[str, Any] = {"bias": bias[..., a:b], **options}
         if "mask" in options:
-            part["mask"] = options["mask"][..., a:b]
-        lses.append(look(query, key[:, :, a:b], stats="lse", **part).lse)
-        outputs.append(attention(query, key[:, :, a:b], value[:, :, a:b], **part))
+            chunk["mask"] = options["mask"][..., a:b]
+        lses.append(look(query, key[:, :, a:b], stats="lse", **chunk).lse)
+        outputs.append(attention(query, key[:, :, a:b], value[:, :, a:b], **chunk))
     merged = merge_outputs(outputs, lses)
     whole = attention(query, key, value, bias=bias, **options)
     leaves = [query, key, value, bias]
@@ -99,7 +99,7 @@ def merged_and_whole(**options: Any) -> tuple[list[Tensor], list[Tensor]]:
 @pytest.mark.parametrize(
     "options",
     [{}, {"softcap": 2.0}, {"mask": torch.tensor([[0, 0, 0, 1, 0, 1, 1], [0] * 7, [1] * 7]).bool()}],
-    ids=["plain", "softcap", "a blind query and a blind part"],
+    ids=["plain", "softcap", "a fully masked query and a fully masked chunk"],
 )
 def test_merged_outputs_have_the_gradients_of_the_whole(options: dict[str, Any]) -> None:
     for one, other in zip(*merged_and_whole(**options), strict=True):
@@ -120,7 +120,7 @@ def test_merged_statistics_have_the_gradients_of_the_whole() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_a_large_gradient_of_a_statistic_stays_finite_beside_hidden_keys(name: str, dtype: torch.dtype) -> None:
+def test_a_large_gradient_of_a_statistic_stays_finite_with_masked_keys(name: str, dtype: torch.dtype) -> None:
     query = torch.randn(1, 1, 6, 4, dtype=dtype, requires_grad=True)
     mask = masks.causal() & masks.dense(torch.tensor([True] * 3 + [False] * 3).repeat(6, 1).T)
     seen = look(query, query.detach(), mask=mask, stats=(name,), bins=2).values[name]
@@ -128,28 +128,28 @@ def test_a_large_gradient_of_a_statistic_stays_finite_beside_hidden_keys(name: s
     assert gradient.isfinite().all()
 
 
-def test_weights_that_tie_where_scores_do_not_leave_the_gradient_right() -> None:
-    near = torch.tensor([0.1, 0.1 + 1e-8, -1.0])
-    key = near.view(1, 1, 3, 1).requires_grad_()
+def test_the_gradient_is_exact_where_weights_tie_and_scores_do_not() -> None:
+    scores = torch.tensor([0.1, 0.1 + 1e-8, -1.0])
+    key = scores.view(1, 1, 3, 1).requires_grad_()
     lse = look(torch.ones(1, 1, 1, 1), key, scale=1.0, stats="lse").lse
     (gradient,) = torch.autograd.grad(lse.sum(), key)
-    torch.testing.assert_close(gradient.flatten(), near.softmax(-1))
+    torch.testing.assert_close(gradient.flatten(), scores.softmax(-1))
 
 
-def test_a_gradient_through_a_look_never_holds_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_backward_pass_of_a_look_never_allocates_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "TILE_ELEMENTS", {"cpu": 1 << 13, "cuda": 1 << 13})
     monkeypatch.setattr(statistics, "RECOMPUTE_ABOVE", 0)
-    T, held = 512, []
+    T, saved = 512, []
     query, key = torch.randn(1, 2, T, 4, requires_grad=True), torch.randn(1, 1, T, 4)
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: (held.append(x.numel()), x)[1], lambda x: x):
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: (saved.append(x.numel()), x)[1], lambda x: x):
         seen = look(query, key, stats=DIFFERENTIABLE, bins=16)
-    assert max(held, default=0) < T * T
+    assert max(saved, default=0) < T * T
     with LargestTensor() as largest:
         torch.autograd.grad(torch.stack([part.sum() for part in seen.values.values()]).sum(), query)
-    assert largest.elements <= 2 * 16 * T * 2, f"{largest.elements} numbers at once by {largest.name}"
+    assert largest.elements <= 2 * 16 * T * 2, f"{largest.elements} elements allocated by {largest.name}"
 
 
-def test_without_a_gradient_to_carry_a_look_carries_none() -> None:
+def test_a_look_requires_a_gradient_only_if_an_input_does() -> None:
     query = torch.randn(1, 1, 3, 4, requires_grad=True)
     with torch.no_grad():
         assert not look(query, query).lse.requires_grad

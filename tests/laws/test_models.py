@@ -1,4 +1,4 @@
-"""Laws that hold for every model, whatever it is made of."""
+"""Invariants that hold for every model."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from softlook import masks, models
 from softlook.ops.packing import pack
 from tests.models.tiny import TINY, VOCAB, Inputs, Tiny, padding_mask
 
-SPEAKING = [tiny for tiny in TINY.values() if tiny.sequence is not None]
-REMEMBERING = [tiny for tiny in TINY.values() if tiny.memory is not None]
+DECODERS = [tiny for tiny in TINY.values() if tiny.sequence is not None]
+CACHED = [tiny for tiny in TINY.values() if tiny.make_cache is not None]
 PADDED = [
     tiny
     for tiny in TINY.values()
     if (tiny.takes("padding_mask") or tiny.takes("source_padding_mask"))
     and getattr(tiny.config, "head", "") != "pretraining"
 ]
-"""Two answers in one are those of the two models with one head each."""
+"""The pretraining head has two outputs, which the models with one head each cover."""
 PACKED = [
     tiny
     for tiny in TINY.values()
@@ -36,7 +36,7 @@ def every(tinies: list[Tiny]) -> Any:
     return pytest.mark.parametrize("tiny", tinies, ids=str)
 
 
-@every(SPEAKING)
+@every(DECODERS)
 def test_changing_the_future_does_not_change_the_past(tiny: Tiny) -> None:
     model, inputs = tiny.build(), tiny.inputs()
     output = tiny.ask(model, inputs)
@@ -48,14 +48,14 @@ def test_changing_the_future_does_not_change_the_past(tiny: Tiny) -> None:
     assert (again[:, 4:] - output[:, 4:]).abs().max() > 1e-4
 
 
-@every(REMEMBERING)
+@every(CACHED)
 def test_a_cache_does_not_change_the_output(tiny: Tiny) -> None:
     model, inputs, name = tiny.build(), tiny.inputs(), str(tiny.sequence)
-    assert tiny.memory is not None
-    memory = tiny.memory()
+    assert tiny.make_cache is not None
+    cache = tiny.make_cache()
     with torch.no_grad():
         steps = [
-            tiny.ask(model, {**inputs, name: part, "cache": memory}) for part in inputs[name].split([3, 1, 2, 1], 1)
+            tiny.ask(model, {**inputs, name: part, "cache": cache}) for part in inputs[name].split([3, 1, 2, 1], 1)
         ]
         assert_close(torch.cat(steps, 1), tiny.ask(model, inputs), **CLOSE)
 
@@ -69,15 +69,13 @@ def padded(tiny: Tiny) -> Inputs:
 
 
 @every(PADDED)
-def test_padding_tokens_do_not_matter(tiny: Tiny) -> None:
+def test_the_ids_of_padding_tokens_do_not_matter(tiny: Tiny) -> None:
     model, inputs = tiny.build(), padded(tiny)
     ids, padding = ("ids", "padding_mask") if tiny.takes("padding_mask") else ("source", "source_padding_mask")
     assert not inputs[padding].all()
     other = {**inputs, ids: torch.where(inputs[padding], inputs[ids], (inputs[ids] + 1) % VOCAB)}
     one, two = tiny.ask(model, inputs), tiny.ask(model, other)
-    if (
-        one.shape[:2] == inputs[padding].shape and padding == "padding_mask"
-    ):  # something is output at every place: look at the real
+    if one.shape[:2] == inputs[padding].shape and padding == "padding_mask":  # compare the outputs of real tokens
         one, two = one[inputs[padding]], two[inputs[padding]]
     assert_close(one, two, **CLOSE)
 
@@ -92,8 +90,8 @@ def test_a_padded_row_matches_the_row_alone(tiny: Tiny) -> None:
         for name in {ids, padding, "token_types"} & alone.keys():
             alone[name] = alone[name][:, :length]
         expected = tiny.ask(model, alone)[0]
-        given = whole[row]
-        assert_close(given[:length] if given.shape != expected.shape else given, expected, **CLOSE)
+        actual = whole[row]
+        assert_close(actual[:length] if actual.shape != expected.shape else actual, expected, **CLOSE)
 
 
 @every(PACKED)
@@ -103,42 +101,42 @@ def test_packed_sequences_match_single_ones(tiny: Tiny) -> None:
     packed = pack(rows)
     rest = {"class_label": torch.tensor([2])} if tiny.takes("class_label") and model.config.num_class_labels else {}
     output = tiny.ask(model, {"ids": packed.ids, "mask": packed.mask, "positions": packed.positions, **rest})
-    for row, given in zip(rows, packed.unpack(output), strict=True):
-        assert_close(given, tiny.ask(model, {"ids": row[None], **rest})[0], **CLOSE)
+    for row, actual in zip(rows, packed.unpack(output), strict=True):
+        assert_close(actual, tiny.ask(model, {"ids": row[None], **rest})[0], **CLOSE)
 
 
 @every(PACKED)
 def test_left_padding_with_explicit_positions_changes_nothing(tiny: Tiny) -> None:
     model, ids = tiny.build(), tiny.inputs(1, 5)["ids"]
-    filled = torch.cat([torch.zeros(1, 3, dtype=torch.long), ids], 1)
+    padded_ids = torch.cat([torch.zeros(1, 3, dtype=torch.long), ids], 1)
     positions = (torch.arange(8) - 3).clamp(min=0)[None]
     rest = {"class_label": torch.tensor([2])} if tiny.takes("class_label") and model.config.num_class_labels else {}
     output = tiny.ask(
-        model, {"ids": filled, "mask": masks.padding([5], side="left", length=8), "positions": positions, **rest}
+        model, {"ids": padded_ids, "mask": masks.padding([5], side="left", length=8), "positions": positions, **rest}
     )
     assert_close(output[:, 3:], tiny.ask(model, {"ids": ids, **rest}), **CLOSE)
 
 
 @every(list(TINY.values()))
-def test_rows_of_a_batch_do_not_see_each_other(tiny: Tiny) -> None:
+def test_rows_of_a_batch_are_independent(tiny: Tiny) -> None:
     model, inputs = tiny.build(), tiny.inputs(batch=3)
     order = torch.tensor([2, 0, 1])
-    moved = {name: value[order] if isinstance(value, Tensor) else value for name, value in inputs.items()}
-    assert_close(tiny.ask(model, moved), tiny.ask(model, inputs)[order], **CLOSE)
+    permuted = {name: value[order] if isinstance(value, Tensor) else value for name, value in inputs.items()}
+    assert_close(tiny.ask(model, permuted), tiny.ask(model, inputs)[order], **CLOSE)
 
 
 @every(list(TINY.values()))
-def test_every_weight_learns(tiny: Tiny) -> None:
+def test_gradients_reach_every_parameter(tiny: Tiny) -> None:
     model = tiny.build()
     output = tiny.ask(model, tiny.inputs(batch=8, length=12 if tiny.any_length else 7))
     output.square().sum().backward()
-    still = {
+    unused = {
         name
         for name, parameter in model.named_parameters()
         if parameter.numel() and (parameter.grad is None or not parameter.grad.any())
     }
-    still = {name for name in still if not name.endswith("to_key.bias")}  # a softmax does not see that one
-    assert still == set(), f"no gradient reaches {sorted(still)}"
+    unused = {name for name in unused if not name.endswith("to_key.bias")}  # softmax is invariant to it
+    assert unused == set(), f"no gradient reaches {sorted(unused)}"
 
 
 def has_explicit_positions_only(tiny: Tiny) -> bool:
@@ -150,16 +148,16 @@ def has_explicit_positions_only(tiny: Tiny) -> bool:
 def test_an_encoder_without_positions_is_equivariant(tiny: Tiny) -> None:
     model, inputs = tiny.build(), tiny.inputs()
     order = torch.tensor([3, 1, 6, 0, 2, 5, 4])
-    nowhere = {**inputs, "padding_mask": None, "positions": torch.zeros(7, dtype=torch.long)}
-    moved = {**nowhere, "ids": inputs["ids"][:, order]}
+    equal_positions = {**inputs, "padding_mask": None, "positions": torch.zeros(7, dtype=torch.long)}
+    permuted = {**equal_positions, "ids": inputs["ids"][:, order]}
     if "token_types" in inputs:
-        moved["token_types"] = inputs["token_types"][:, order]
-    one, two = tiny.ask(model, nowhere), tiny.ask(model, moved)
+        permuted["token_types"] = inputs["token_types"][:, order]
+    one, two = tiny.ask(model, equal_positions), tiny.ask(model, permuted)
     if one.ndim == 3:
         assert_close(two, one[:, order], **CLOSE)
     elif model.config.pooling == "mean" and model.config.head == "classification":
         assert_close(two, one, **CLOSE)
-    else:  # the first position is pooled, and it holds another token now
+    else:  # the first position is pooled, and now has another token
         assert (one - two).abs().max() > 1e-3
 
 

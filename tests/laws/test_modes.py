@@ -1,4 +1,4 @@
-"""What ran before leaves no trace: nothing made in inference mode or a transform reaches an ordinary call."""
+"""Caches do not leak between modes: tensors made in inference mode or a transform never reach an ordinary call."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,39 +16,39 @@ from softlook.ops.packing import pack
 from tests.models.tiny import TINY, Tiny
 from tests.ops_cases import DEVICE
 
-Work = Callable[[Tensor], Tensor]
+Function = Callable[[Tensor], Tensor]
 
 
-def in_inference_mode(work: Work, x: Tensor) -> None:
+def in_inference_mode(function: Function, x: Tensor) -> None:
     with torch.inference_mode():
-        work(x)
+        function(x)
 
 
-def in_no_grad(work: Work, x: Tensor) -> None:
+def in_no_grad(function: Function, x: Tensor) -> None:
     with torch.no_grad():
-        work(x)
+        function(x)
 
 
-def with_fake_tensors(work: Work, x: Tensor) -> None:
+def with_fake_tensors(function: Function, x: Tensor) -> None:
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        work(mode.from_tensor(x))
+        function(mode.from_tensor(x))
 
 
-def on_the_meta_device(work: Work, x: Tensor) -> None:
+def on_the_meta_device(function: Function, x: Tensor) -> None:
     with torch.device("meta"):
-        work(x.to("meta"))
+        function(x.to("meta"))
 
 
-def in_a_gradient_of_torch_func(work: Work, x: Tensor) -> None:
-    torch.func.grad(lambda x: work(x).sum())(x)
+def in_a_gradient_of_torch_func(function: Function, x: Tensor) -> None:
+    torch.func.grad(lambda x: function(x).sum())(x)
 
 
-def in_vmap(work: Work, x: Tensor) -> None:
-    torch.func.vmap(work)(x[None])
+def in_vmap(function: Function, x: Tensor) -> None:
+    torch.func.vmap(function)(x[None])
 
 
-def traced(work: Work, x: Tensor) -> None:
-    make_fx(work)(x)
+def in_make_fx(function: Function, x: Tensor) -> None:
+    make_fx(function)(x)
 
 
 BEFORE = [
@@ -58,7 +58,7 @@ BEFORE = [
     on_the_meta_device,
     in_a_gradient_of_torch_func,
     in_vmap,
-    traced,
+    in_make_fx,
 ]
 T = 40
 MASKS: dict[str, Callable[[], masks.Mask | None]] = {
@@ -73,8 +73,8 @@ MASKS: dict[str, Callable[[], masks.Mask | None]] = {
     "packed": lambda: pack([torch.zeros(19, device=DEVICE).long(), torch.zeros(T - 19, device=DEVICE).long()]).mask,
     "graph": lambda: masks.graph(torch.stack([torch.arange(T, device=DEVICE), torch.zeros(T, device=DEVICE).long()])),
     "dense": lambda: masks.dense(torch.ones(T, T, device=DEVICE).tril(3).bool()),
-    "both": lambda: masks.window(30) & masks.padding([T, T - 3]),
-    "opposite": lambda: ~masks.window(2),
+    "and": lambda: masks.window(30) & masks.padding([T, T - 3]),
+    "not": lambda: ~masks.window(2),
 }
 BIASES: dict[str, Any] = {
     "none": lambda: None,
@@ -85,54 +85,52 @@ BIASES: dict[str, Any] = {
 
 @pytest.mark.parametrize("before", BEFORE)
 @pytest.mark.parametrize("name", MASKS)
-def test_an_ordinary_call_is_the_same_after_any_mode(name: str, before: Callable[[Work, Tensor], None]) -> None:
+def test_an_ordinary_call_is_the_same_after_any_mode(name: str, before: Callable[[Function, Tensor], None]) -> None:
     x = torch.randn(2, 2, T, 8, device=DEVICE)
     for backend in ("auto", "sdpa", "tiled"):
         cache._shared_cache.clear()
         made: list[masks.Mask | None] = []
 
-        def work(x: Tensor, backend: Any = backend, made: list[Any] = made) -> Tensor:
-            made[:] = made or [MASKS[name]()]  # made inside, as models do, and used again outside
+        def function(x: Tensor, backend: Any = backend, made: list[Any] = made) -> Tensor:
+            made[:] = made or [MASKS[name]()]  # made inside the mode, as in models, and reused outside
             return attention(x, x, x, mask=made[0], backend=backend)
 
-        kept_before = MASKS[name]()
-        with suppress(Exception):  # whether it works inside is another law's matter
-            before(lambda x, mask=kept_before, b=backend: attention(x, x, x, mask=mask, backend=b), x)
-        check_ordinary(lambda x, mask=kept_before, b=backend: attention(x, x, x, mask=mask, backend=b), name, x)
+        made_before = MASKS[name]()
+        with suppress(Exception):  # other tests cover whether the mode itself is supported
+            before(lambda x, mask=made_before, b=backend: attention(x, x, x, mask=mask, backend=b), x)
+        check_ordinary(lambda x, mask=made_before, b=backend: attention(x, x, x, mask=mask, backend=b), name, x)
         if before in (in_inference_mode, in_no_grad):
-            before(work, x)
-            check_ordinary(work, name, x)
+            before(function, x)
+            check_ordinary(function, name, x)
 
 
-def check_ordinary(work: Work, name: str, x: Tensor) -> None:
-    """Output and gradient are those of a mask that nobody used before."""
-    learning = x.clone().requires_grad_()
-    output = work(learning)
-    (gradient,) = torch.autograd.grad(output.square().sum(), learning)
-    expected = attention(learning, learning, learning, mask=MASKS[name](), backend="reference")
+def check_ordinary(function: Function, name: str, x: Tensor) -> None:
+    """Output and gradient equal those with a new mask."""
+    leaf = x.clone().requires_grad_()
+    output = function(leaf)
+    (gradient,) = torch.autograd.grad(output.square().sum(), leaf)
+    expected = attention(leaf, leaf, leaf, mask=MASKS[name](), backend="reference")
     torch.testing.assert_close(output, expected)
-    torch.testing.assert_close(
-        gradient, torch.autograd.grad(expected.square().sum(), learning)[0], atol=1e-4, rtol=1e-4
-    )
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected.square().sum(), leaf)[0], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("before", BEFORE)
-def test_biases_and_looks_are_the_same_after_any_mode(bias: str, before: Callable[[Work, Tensor], None]) -> None:
+def test_biases_and_looks_are_the_same_after_any_mode(bias: str, before: Callable[[Function, Tensor], None]) -> None:
     x, made = torch.randn(2, 2, T, 8, device=DEVICE), BIASES[bias]()
 
-    def work(x: Tensor) -> Tensor:
+    def function(x: Tensor) -> Tensor:
         seen = look(x, x, bias=made, mask=masks.window(5)).entropy
         return attention(x, x, x, bias=made, mask=masks.window(5)) + seen[..., None]
 
-    fresh = work(x)
+    fresh = function(x)
     with suppress(Exception):
-        before(work, x)
-    learning = x.clone().requires_grad_()
-    output = work(learning)
+        before(function, x)
+    leaf = x.clone().requires_grad_()
+    output = function(leaf)
     output.square().sum().backward()
     torch.testing.assert_close(output, fresh, atol=1e-5, rtol=1e-4)
-    assert learning.grad is not None and learning.grad.isfinite().all()
+    assert leaf.grad is not None and leaf.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("tiny", list(TINY.values()), ids=str)
@@ -146,7 +144,7 @@ def test_a_model_trains_after_it_was_evaluated_in_inference_mode(tiny: Tiny) -> 
     output.square().sum().backward()
 
 
-def test_a_band_stays_ordinary_while_it_is_used_in_inference_mode() -> None:
+def test_cached_masks_of_windows_are_not_inference_tensors() -> None:
     x = torch.randn(1, 2, T, 8, device=DEVICE)
     cache._shared_cache.clear()
     with torch.inference_mode():
@@ -158,10 +156,10 @@ def test_a_band_stays_ordinary_while_it_is_used_in_inference_mode() -> None:
 @pytest.mark.cuda
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="runs with SOFTLOOK_DEVICE=cuda")
 @pytest.mark.parametrize("name", MASKS)
-def test_a_captured_graph_leaves_nothing_behind_and_depends_on_nothing_kept(name: str) -> None:
+def test_a_cuda_graph_neither_changes_nor_depends_on_the_cache(name: str) -> None:
     x, mask = torch.randn(2, 2, T, 8, device=DEVICE), MASKS[name]()
     if name == "graph":
-        pytest.skip("a graph mask waits for the GPU")
+        pytest.skip("a graph mask synchronizes with the GPU")
     expected = attention(x, x, x, mask=mask, backend="reference")
     attention(x, x, x, mask=mask, backend="sdpa")
     graph = torch.cuda.CUDAGraph()

@@ -1,4 +1,4 @@
-"""A NaN is never hidden and never spreads; dropout changes the output, not what is reported."""
+"""NaN propagates to the outputs that depend on it and to no others; dropout does not change a look."""
 
 from typing import Any
 from unittest import mock
@@ -12,15 +12,15 @@ from softlook.ops.backends import sdpa_cpu
 from tests.ops_cases import DEVICE, EAGER, Case, Made, cases, close
 
 
-def groups_that_see(case: Case, key: int) -> torch.Tensor:
-    """(B, H, T): may the query look at this key?"""
+def visible_from(case: Case, key: int) -> torch.Tensor:
+    """(B, H, T): whether the key is visible to each query."""
     return case.seen()[..., key]
 
 
 @pytest.mark.parametrize("backend", EAGER)
 @given(case=cases(without=("sink",)))
-def test_a_nan_in_a_query_stays_in_its_row_and_leaves_the_others_alone(case: Case, backend: str) -> None:
-    case = case.written_out()  # so that a bias made from the content does not become NaN itself
+def test_a_nan_in_a_query_affects_its_row_only(case: Case, backend: str) -> None:
+    case = case.written_out()  # so that a content-dependent bias does not become NaN itself
     assume(case.can(backend))
     B, H, T, _ = case.sizes
     row = tuple(int(case.made.whole(0, size)) for size in (B, H, T))
@@ -36,21 +36,21 @@ def test_a_nan_in_a_query_stays_in_its_row_and_leaves_the_others_alone(case: Cas
 
 @pytest.mark.parametrize("backend", EAGER)
 @given(case=cases())
-def test_a_nan_in_a_key_that_is_seen_stays_in_sight(case: Case, backend: str) -> None:
-    case = case.written_out()  # so that a bias made from the content does not become NaN itself
+def test_a_nan_in_a_visible_key_gives_nan(case: Case, backend: str) -> None:
+    case = case.written_out()  # so that a content-dependent bias does not become NaN itself
     assume(case.can(backend))
     G, S = case.key.shape[1:3]
     b, g, j = (int(case.made.whole(0, size)) for size in (case.sizes[0], G, S))
     key = case.key.clone()
     key[b, g, j] = torch.nan
     output = case.but(key=key).attend(backend=backend)
-    sees = groups_that_see(case, j)[b].unflatten(0, (G, -1))[g]
-    blind = ~case.seen().any(-1)
+    sees = visible_from(case, j)[b].unflatten(0, (G, -1))[g]
+    masked_rows = ~case.seen().any(-1)
     assert output[b].unflatten(0, (G, -1))[g][sees].isnan().all()
-    assert output[blind].eq(0).all()
+    assert output[masked_rows].eq(0).all()
 
 
-BROKEN = {
+NONFINITE = {
     "nan": [torch.nan],
     "inf": [torch.inf],
     "overflow": [1e38],
@@ -59,44 +59,44 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(
-    ("backend", "few"), [("reference", 0), ("tiled", 0), ("sdpa", 0), ("sdpa", 64)], ids=lambda way: str(way)
+    ("backend", "math_max_queries"), [("reference", 0), ("tiled", 0), ("sdpa", 0), ("sdpa", 64)], ids=str
 )
-@pytest.mark.parametrize("numbers", BROKEN)
+@pytest.mark.parametrize("numbers", NONFINITE)
 @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(case=cases(dtype=torch.float32, without=("score", "softcap", "bias")))
-def test_overflow_in_a_masked_key_gives_the_right_output_or_nan(
-    case: Case, backend: str, numbers: str, few: int
+def test_overflow_in_a_masked_key_gives_the_exact_output_or_nan(
+    case: Case, backend: str, numbers: str, math_max_queries: int
 ) -> None:
     assume(case.can(backend) and case.options.get("mask") is not None)
-    hidden = ~case.seen().any(2).unflatten(1, (case.key.shape[1], -1)).any(2)  # (B, G, S): from every query
+    hidden = ~case.seen().any(2).unflatten(1, (case.key.shape[1], -1)).any(2)  # (B, G, S): masked for every query
     assume(bool(hidden.any()))
-    broken = torch.tensor(BROKEN[numbers], device=DEVICE).repeat(case.key.shape[3])[: case.key.shape[3]]
+    broken = torch.tensor(NONFINITE[numbers], device=DEVICE).repeat(case.key.shape[3])[: case.key.shape[3]]
     key = torch.where(hidden[..., None], broken, case.key)
     expected = case.attend(backend="reference")
-    with mock.patch.object(sdpa_cpu, "MATH_MAX_QUERIES", few):  # up to so many queries go in three steps
+    with mock.patch.object(sdpa_cpu, "MATH_MAX_QUERIES", math_max_queries):
         output = case.but(key=key).attend(backend=backend)
-    right = output.isclose(expected, rtol=1e-4, atol=1e-4).all(-1)
-    assert (right | output.isnan().any(-1)).all()
+    exact = output.isclose(expected, rtol=1e-4, atol=1e-4).all(-1)
+    assert (exact | output.isnan().any(-1)).all()
     if backend == "reference":
-        assert right.all()
-    assert output[~case.seen().any(-1)].eq(0).all(), "who sees nothing gets zeros"
+        assert exact.all()
+    assert output[~case.seen().any(-1)].eq(0).all(), "a fully masked row is not zero"
 
 
 @pytest.mark.parametrize("backend", EAGER)
 @given(case=cases())
-def test_a_nan_in_a_value_that_is_seen_stays_in_sight(case: Case, backend: str) -> None:
+def test_a_nan_in_a_visible_value_gives_nan(case: Case, backend: str) -> None:
     assume(case.can(backend))
     G, S, E = case.value.shape[1:]
     b, g, j, e = (int(case.made.whole(0, size)) for size in (case.sizes[0], G, S, E))
     value = case.value.clone()
     value[b, g, j, e] = torch.nan
     output = case.but(value=value).attend(backend=backend)
-    sees = groups_that_see(case, j)[b].unflatten(0, (G, -1))[g]
+    sees = visible_from(case, j)[b].unflatten(0, (G, -1))[g]
     assert output[b].unflatten(0, (G, -1))[g][sees][:, e].isnan().all()
 
 
 @given(cases(dtype=torch.float32))
-def test_what_is_reported_is_what_was_there_before_dropout(case: Case) -> None:
+def test_dropout_does_not_change_the_look(case: Case) -> None:
     _, seen = attention_and_look(case.query, case.key, case.value, **case.options, dropout=0.5)
     plain = look(case.query, case.key, **case.options)
     for name in plain.values:
@@ -104,21 +104,21 @@ def test_what_is_reported_is_what_was_there_before_dropout(case: Case) -> None:
 
 
 @given(cases(dtype=torch.float32))
-def test_dropout_takes_a_weight_away_or_scales_it_up_and_does_nothing_else(case: Case) -> None:
+def test_dropout_sets_a_weight_to_zero_or_scales_it(case: Case) -> None:
     B, G, S, _ = case.key.shape
-    every_key_apart = torch.eye(S, device=DEVICE).expand(B, G, S, S)
-    output = case.but(value=every_key_apart).attend(dropout=0.25)
+    one_hot = torch.eye(S, device=DEVICE).expand(B, G, S, S)
+    output = case.but(value=one_hot).attend(dropout=0.25)
     kept, weights = output != 0, case.weights()
     close(output[kept], weights[kept] / 0.75, 1e-4)
 
 
 @pytest.mark.parametrize("backend", EAGER)
-def test_dropout_is_right_on_average(backend: Any) -> None:
+def test_dropout_keeps_the_mean(backend: Any) -> None:
     trials, made = 4000, Made(torch.Generator().manual_seed(1), torch.float32)
     query, key, value = made.normal(1, 2, 3, 4), made.normal(1, 2, 5, 4), made.normal(1, 2, 5, 4)
     many = (tensor.expand(trials, -1, -1, -1) for tensor in (query, key, value))
     outputs = attention(*many, dropout=0.3, backend=backend)
-    spread = outputs.std(0) / trials**0.5
-    off = (outputs.mean(0) - attention(query, key, value)[0]).abs()
+    standard_error = outputs.std(0) / trials**0.5
+    error = (outputs.mean(0) - attention(query, key, value)[0]).abs()
     assert outputs.std(0).gt(0).all(), "nothing was dropped"
-    assert off.lt(5 * spread).all()
+    assert error.lt(5 * standard_error).all()

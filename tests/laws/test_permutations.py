@@ -1,4 +1,4 @@
-"""Attention sees a set: order comes in by masks and biases only, and heads are numbered for convenience."""
+"""Permutations: only masks and biases depend on the order of queries and keys, and heads are interchangeable."""
 
 import torch
 from hypothesis import given
@@ -7,8 +7,8 @@ from torch import Tensor
 from tests.ops_cases import Case, cases, close
 
 
-def rearranged(option: Tensor | None, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor | None:
-    """A mask or bias (B, H, T, S) whose queries and keys have changed places."""
+def permute(option: Tensor | None, rows: Tensor | None = None, columns: Tensor | None = None) -> Tensor | None:
+    """A mask or bias (B, H, T, S) with permuted queries and keys."""
     if option is None:
         return None
     option = option if rows is None else option[:, :, rows]
@@ -16,10 +16,10 @@ def rearranged(option: Tensor | None, rows: Tensor | None = None, columns: Tenso
 
 
 @given(cases(lengths="square"))
-def test_shuffling_a_sequence_shuffles_the_output_and_nothing_else(case: Case) -> None:
-    written = case.written_out()
+def test_permuting_a_sequence_permutes_the_output(case: Case) -> None:
+    dense = case.written_out()
     order = case.made.order(case.sizes[3])
-    mask, bias = (rearranged(written.options.get(name), order, order) for name in ("mask", "bias"))
+    mask, bias = (permute(dense.options.get(name), order, order) for name in ("mask", "bias"))
     shuffled = case.but(
         query=case.query[:, :, order], key=case.key[:, :, order], value=case.value[:, :, order], mask=mask, bias=bias
     )
@@ -27,28 +27,30 @@ def test_shuffling_a_sequence_shuffles_the_output_and_nothing_else(case: Case) -
 
 
 @given(cases())
-def test_the_order_in_which_keys_are_kept_does_not_matter(case: Case) -> None:
-    written = case.written_out()
+def test_the_order_of_keys_does_not_matter(case: Case) -> None:
+    dense = case.written_out()
     order = case.made.order(case.sizes[3])
-    mask, bias = (rearranged(written.options.get(name), columns=order) for name in ("mask", "bias"))
+    mask, bias = (permute(dense.options.get(name), columns=order) for name in ("mask", "bias"))
     shuffled = case.but(key=case.key[:, :, order], value=case.value[:, :, order], mask=mask, bias=bias)
     close(shuffled.attend(), case.attend())
 
 
 @given(cases())
-def test_a_mask_or_bias_in_symbols_means_the_same_written_out(case: Case) -> None:
+def test_a_symbolic_mask_or_bias_equals_its_dense_form(case: Case) -> None:
     close(case.attend(), case.written_out().attend())
 
 
 @given(cases())
-def test_heads_that_share_keys_act_as_if_each_had_a_copy(case: Case) -> None:
-    repeats = case.query.shape[1] // case.key.shape[1]
-    copied = case.but(key=case.key.repeat_interleave(repeats, 1), value=case.value.repeat_interleave(repeats, 1))
-    close(case.attend(), copied.attend())
+def test_grouped_key_heads_equal_repeated_key_heads(case: Case) -> None:
+    group_size = case.query.shape[1] // case.key.shape[1]
+    repeated = case.but(
+        key=case.key.repeat_interleave(group_size, 1), value=case.value.repeat_interleave(group_size, 1)
+    )
+    close(case.attend(), repeated.attend())
 
 
-def groups_reordered(case: Case) -> Tensor:
-    """The heads in an order that keeps those of one group side by side but shuffles groups, and members within them."""
+def permuted_heads(case: Case) -> Tensor:
+    """A permutation of the groups, and of the heads within each group."""
     G = case.key.shape[1]
     R = case.query.shape[1] // G
     groups = case.made.order(G)
@@ -57,8 +59,8 @@ def groups_reordered(case: Case) -> Tensor:
 
 
 @given(cases(without=("score",)))
-def test_the_numbering_of_heads_and_groups_does_not_matter(case: Case) -> None:
-    case, heads = case.written_out(), groups_reordered(case)
+def test_the_order_of_heads_and_groups_does_not_matter(case: Case) -> None:
+    case, heads = case.written_out(), permuted_heads(case)
     R = case.query.shape[1] // case.key.shape[1]
     groups = heads[::R] // R
     options = dict(case.options)
@@ -66,6 +68,6 @@ def test_the_numbering_of_heads_and_groups_does_not_matter(case: Case) -> None:
         options[name] = options[name][:, heads]
     if isinstance(options.get("sink"), Tensor):
         options["sink"] = options["sink"][heads]
-    renamed = case.but(query=case.query[:, heads], key=case.key[:, groups], value=case.value[:, groups], **options)
-    close(renamed.attend(), case.attend()[:, heads])
-    close(renamed.weights(), case.weights()[:, heads])
+    permuted = case.but(query=case.query[:, heads], key=case.key[:, groups], value=case.value[:, groups], **options)
+    close(permuted.attend(), case.attend()[:, heads])
+    close(permuted.weights(), case.weights()[:, heads])

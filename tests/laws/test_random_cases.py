@@ -1,6 +1,6 @@
-"""Random questions, answered by every path and by a float64 reference written apart from softlook.
+"""Random calls of attention, compared between every kernel and a float64 reference independent of softlook.
 
-SOFTLOOK_RANDOM_CASES sets how many the slow test asks.
+SOFTLOOK_RANDOM_CASES sets the number of cases of the slow test.
 """
 
 import math
@@ -18,38 +18,38 @@ from softlook import attention, attention_weights, explain, look
 from softlook.base.errors import BackendError
 from softlook.ops.backends import sdpa_cpu
 from tests.laws.float64_reference import Leaves, Problem, solve
-from tests.laws.random_cases import Drawing, arguments
+from tests.laws.random_cases import ProblemSampler, arguments
 from tests.ops_cases import small_tiles
 
 FEW, MANY = 200, int(os.environ.get("SOFTLOOK_RANDOM_CASES", "10000"))
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}
-"""Relative to the largest number, and absolute where that is below 1."""
-LARGEST_IN_TILES = 500
-"""Entries of a map that is worked through in tiles of a few: they take long."""
-PATHS = ("auto", "reference", "tiled", "small tiles", "fused", "three steps")
+"""Relative to the largest value, and absolute where that is below 1."""
+MAX_ELEMENTS_IN_SMALL_TILES = 500
+"""Larger maps take too long in small tiles."""
+KERNELS = ("auto", "reference", "tiled", "small tiles", "fused", "math")
 
 
-def answered(problem: Problem, leaves: Leaves, path: str) -> Tensor | None:
-    """The output by one path; None where it cannot answer."""
-    asked = arguments(problem, leaves)
-    backend: Any = {"small tiles": "tiled", "fused": "sdpa", "three steps": "sdpa"}.get(path, path)
+def run_attention(problem: Problem, leaves: Leaves, kernel: str) -> Tensor | None:
+    """The output of one kernel; None if it does not support the problem."""
+    named = arguments(problem, leaves)
+    backend: Any = {"small tiles": "tiled", "fused": "sdpa", "math": "sdpa"}.get(kernel, kernel)
     try:
-        explain(**asked, backend=backend)
+        explain(**named, backend=backend)
     except BackendError:
         return None
-    return attention(**asked, backend=backend)
+    return attention(**named, backend=backend)
 
 
-def on(path: str) -> AbstractContextManager[object]:
-    """Inside, `path` is what its name says: there are two ways through "tiled" and two through "sdpa"."""
-    if path == "small tiles":
+def force_kernel(kernel: str) -> AbstractContextManager[object]:
+    """Select between the two variants of "tiled" and the two kernels of "sdpa"."""
+    if kernel == "small tiles":
         return small_tiles()
-    short = 64 if path in ("three steps", "auto") else 0
-    return mock.patch.multiple(sdpa_cpu, MATH_MAX_QUERIES=short, MATH_MAX_LENGTH_WITH_GRAD=short)
+    limit = 64 if kernel in ("math", "auto") else 0
+    return mock.patch.multiple(sdpa_cpu, MATH_MAX_QUERIES=limit, MATH_MAX_LENGTH_WITH_GRAD=limit)
 
 
 def gradients(output: Tensor, leaves: Leaves) -> list[Tensor]:
-    """Of the output, each number with a weight of its own."""
+    """Gradients of the output, each element with its own upstream value."""
     weight = torch.linspace(-1, 1, max(output.numel(), 1), dtype=torch.float64)[: output.numel()].view(output.shape)
     if not output.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves.values()]
@@ -62,45 +62,45 @@ def assert_near(actual: Tensor, expected: Tensor, tolerance: float, what: str) -
     if not expected.numel():
         return
     largest = max(1.0, float(expected.abs().max()))
-    off = float((actual.double() - expected).abs().max())
-    assert off <= tolerance * largest, f"{what}: off by {off:.3g}, where the largest is {largest:.3g}"
+    error = float((actual.double() - expected).abs().max())
+    assert error <= tolerance * largest, f"{what}: error {error:.3g}, largest value {largest:.3g}"
 
 
 def check_case(seed: int) -> int:
-    """One problem by three of the paths; how many of them can answer."""
-    problem = Drawing(seed).problem()
+    """Check one problem with three of the kernels; returns how many of them support it."""
+    problem = ProblemSampler(seed).problem()
     exact = {name: numbers.clone().requires_grad_() for name, numbers in problem.numbers.items()}
     expected, weights, lse = solve(problem, exact)
-    slopes, tolerance, count = gradients(expected, exact), TOLERANCE[problem.dtype], 0
-    for path in random.Random(seed).sample(PATHS, 3):
-        if path == "small tiles" and math.prod(problem.sizes) > LARGEST_IN_TILES:
+    expected_gradients, tolerance, count = gradients(expected, exact), TOLERANCE[problem.dtype], 0
+    for kernel in random.Random(seed).sample(KERNELS, 3):
+        if kernel == "small tiles" and math.prod(problem.sizes) > MAX_ELEMENTS_IN_SMALL_TILES:
             continue
         leaves = {n: numbers.to(problem.dtype, copy=True).requires_grad_() for n, numbers in problem.numbers.items()}
-        with on(path):
-            output = answered(problem, leaves, path)
+        with force_kernel(kernel):
+            output = run_attention(problem, leaves, kernel)
             if output is None:
                 continue
             actual = gradients(output, leaves)
             with torch.no_grad():
-                again = answered(problem, leaves, path)
+                again = run_attention(problem, leaves, kernel)
         count += 1
-        what = f"seed {seed}, {path}, {problem.dtype}"
+        what = f"seed {seed}, {kernel}, {problem.dtype}"
         assert again is not None and output.dtype == again.dtype == problem.dtype
         assert_near(output.detach(), expected.detach(), tolerance, f"output ({what})")
         assert_near(again, expected.detach(), tolerance, f"output without a gradient ({what})")
-        for name, one, slope in zip(leaves, actual, slopes, strict=True):
-            assert_near(one, slope, tolerance, f"gradient of {name} ({what})")
+        for name, one, other in zip(leaves, actual, expected_gradients, strict=True):
+            assert_near(one, other, tolerance, f"gradient of {name} ({what})")
     check_statistics(problem, weights.detach(), lse.detach(), tolerance, f"seed {seed}, {problem.dtype}")
     return count
 
 
 def check_statistics(problem: Problem, weights: Tensor, lse: Tensor, tolerance: float, what: str) -> None:
-    asked = arguments(problem, {name: numbers.to(problem.dtype) for name, numbers in problem.numbers.items()})
-    del asked["value"]
-    assert_near(attention_weights(**asked), weights, tolerance, f"weights ({what})")
-    seen = look(**asked, stats=("lse", "received"))
+    named = arguments(problem, {name: numbers.to(problem.dtype) for name, numbers in problem.numbers.items()})
+    del named["value"]
+    assert_near(attention_weights(**named), weights, tolerance, f"weights ({what})")
+    seen = look(**named, stats=("lse", "received"))
     assert_near(seen.received, weights.sum(2), tolerance * 10, f"received ({what})")
-    assert seen.lse.isneginf().equal(lse.isneginf()), f"who sees nothing ({what})"
+    assert seen.lse.isneginf().equal(lse.isneginf()), f"fully masked rows ({what})"
     finite = ~lse.isneginf()
     assert_near(seen.lse[finite], lse[finite], tolerance, f"lse ({what})")
 

@@ -1,4 +1,4 @@
-"""BERT: laws that hold for every head."""
+"""BERT: invariants that hold for every head."""
 
 from dataclasses import replace
 from typing import Any, get_args
@@ -15,7 +15,7 @@ from softlook.models.bert import BertHead
 SMALL = BertConfig(vocab_size=13, context=16, dim=24, depth=2, heads=4, hidden=40, classes=3, dropout=0.2)
 HEADS: tuple[BertHead, ...] = get_args(BertHead)
 IDS = torch.tensor([[5, 3, 8, 1, 9, 2, 7], [4, 4, 6, 11, 1, 3, 2]])
-PRESENT = torch.arange(7) < torch.tensor([[7], [4]])
+PADDING_MASK = torch.arange(7) < torch.tensor([[7], [4]])
 
 
 def small(head: BertHead, **changes: Any) -> Bert:
@@ -28,7 +28,7 @@ def small(head: BertHead, **changes: Any) -> Bert:
     return model
 
 
-def answers(scores: Any) -> tuple[Tensor, ...]:
+def outputs_of(scores: Any) -> tuple[Tensor, ...]:
     return tuple(scores) if isinstance(scores, tuple) else (scores,)
 
 
@@ -48,31 +48,33 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_every_head_answers_its_own_question(head: BertHead) -> None:
-    assert [tuple(scores.shape) for scores in answers(small(head)(IDS))] == SHAPES[head]
+def test_every_head_has_its_output_shape(head: BertHead) -> None:
+    assert [tuple(scores.shape) for scores in outputs_of(small(head)(IDS))] == SHAPES[head]
 
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_padding_changes_no_answer(head: BertHead, pooling: str) -> None:
+def test_padding_does_not_change_outputs(head: BertHead, pooling: str) -> None:
     model = small(head, pooling=pooling)
-    for padded, alone in zip(answers(model(IDS, padding_mask=PRESENT)), answers(model(IDS[1:, :4])), strict=True):
+    for padded, alone in zip(
+        outputs_of(model(IDS, padding_mask=PADDING_MASK)), outputs_of(model(IDS[1:, :4])), strict=True
+    ):
         torch.testing.assert_close(padded[1:, :4] if padded.shape[1] == 7 else padded[1:], alone)
 
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_padding_on_the_left_changes_no_answer_where_positions_are_told(head: BertHead, pooling: str) -> None:
+def test_left_padding_with_explicit_positions_does_not_change_outputs(head: BertHead, pooling: str) -> None:
     model = small(head, pooling=pooling, position_offset=2)
-    present = PRESENT.flip(1)
-    positions = (present.cumsum(1) - 1).clamp(min=0)
-    padded = answers(model(IDS, padding_mask=present, positions=positions))
-    for one, alone in zip(padded, answers(model(IDS[1:, 3:])), strict=True):
+    padding_mask = PADDING_MASK.flip(1)
+    positions = (padding_mask.cumsum(1) - 1).clamp(min=0)
+    padded = outputs_of(model(IDS, padding_mask=padding_mask, positions=positions))
+    for one, alone in zip(padded, outputs_of(model(IDS[1:, 3:])), strict=True):
         torch.testing.assert_close(one[1:, 3:] if one.shape[1] == 7 else one[1:], alone)
 
 
 @pytest.mark.parametrize("head", ["hidden_states", "masked_lm", "token_classification", "question_answering"])
-def test_packed_documents_are_answered_as_if_each_were_alone(head: BertHead) -> None:
+def test_packed_documents_give_the_outputs_of_each_document_alone(head: BertHead) -> None:
     model = small(head)
     documents, positions = torch.tensor([[0, 0, 0, 1, 1, 1, 1]]), torch.tensor([0, 1, 2, 0, 1, 2, 3])
     packed = model(IDS[:1], mask=masks.documents(documents), positions=positions)
@@ -81,44 +83,44 @@ def test_packed_documents_are_answered_as_if_each_were_alone(head: BertHead) -> 
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_every_token_has_a_part_in_every_answer(head: BertHead) -> None:
+def test_every_output_depends_on_every_token(head: BertHead) -> None:
     model, seen = small(head), []
     model.token_embedding.register_forward_hook(lambda module, args, output: seen.append(output))
-    scores = answers(model(IDS))[-1]
-    (part,) = torch.autograd.grad((scores[:, 0] * torch.randn_like(scores[:, 0])).sum(), seen[0])
-    assert (part.abs().sum(-1) > 0).all(), "it looks both ways"
+    scores = outputs_of(model(IDS))[-1]
+    (gradient,) = torch.autograd.grad((scores[:, 0] * torch.randn_like(scores[:, 0])).sum(), seen[0])
+    assert (gradient.abs().sum(-1) > 0).all(), "attention is bidirectional"
 
 
 @pytest.mark.parametrize("head", HEADS)
 def test_every_parameter_gets_a_gradient(head: BertHead) -> None:
     model = small(head).train()
-    scores = answers(model(IDS, token_types=(IDS > 4).long(), padding_mask=PRESENT))
+    scores = outputs_of(model(IDS, token_types=(IDS > 4).long(), padding_mask=PADDING_MASK))
     sum((one * torch.randn_like(one)).sum() for one in scores).backward()  # pyright: ignore
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert torch.isfinite(parameter.grad).all(), name
-        assert parameter.grad.abs().sum() > 0 or name.endswith("to_key.bias"), name  # which no softmax can feel
+        assert parameter.grad.abs().sum() > 0 or name.endswith("to_key.bias"), name  # softmax is invariant to it
 
 
-def test_without_positions_and_with_the_mean_the_order_of_the_tokens_plays_no_part() -> None:
+def test_without_positions_and_with_mean_pooling_the_order_of_tokens_does_not_matter() -> None:
     model = small("classification", pooling="mean", pooler=None)
     torch.nn.init.zeros_(model.position_embedding.weight)
     torch.testing.assert_close(model(IDS[:, torch.randperm(7)]), model(IDS))
 
 
-def test_the_embedding_is_the_pooled_vector_with_length_one() -> None:
+def test_the_embedding_is_the_pooled_vector_with_unit_norm() -> None:
     one, other = small("embedding", pooling="mean"), small("pooled", pooling="mean")
     pooled = other(IDS)
     torch.testing.assert_close(one(IDS), pooled / pooled.norm(dim=-1, keepdim=True))
 
 
-def test_the_second_sentence_is_told_from_the_first() -> None:
+def test_token_types_distinguish_the_two_sentences() -> None:
     model, pair = small("next_sentence"), torch.tensor([[0, 0, 0, 1, 1, 1, 1]]).expand(2, -1)
     torch.testing.assert_close(model(IDS), model(IDS, token_types=torch.zeros_like(pair)))
     assert not torch.allclose(model(IDS), model(IDS, token_types=pair))
 
 
-def test_an_offset_passes_over_rows_of_the_position_table() -> None:
+def test_a_position_offset_skips_rows_of_the_position_embedding() -> None:
     model = small("hidden_states", position_offset=2)
     before = model(IDS)
     torch.nn.init.ones_(model.position_embedding.weight[:2])
@@ -126,25 +128,25 @@ def test_an_offset_passes_over_rows_of_the_position_table() -> None:
     assert model.position_embedding.weight.shape == (18, 24)
 
 
-def test_words_are_tied_to_the_embedding() -> None:
+def test_the_masked_lm_head_is_tied_to_the_embedding() -> None:
     model: Any = small("masked_lm")
     assert model.head.to_logits.weight is model.token_embedding.weight
 
 
-def test_a_head_that_is_not_there_is_an_error_that_lists_those_that_are() -> None:
+def test_an_unknown_head_raises_an_error_that_lists_the_known_ones() -> None:
     wrong = replace(SMALL)
-    object.__setattr__(wrong, "head", "wrods")  # past the checks of types that only tests have
+    object.__setattr__(wrong, "head", "wrods")  # bypasses the type checks of the test run
     with pytest.raises(ConfigError, match=r"expected a head of BERT \(hidden_states, pooled, embedding, masked_lm,"):
         Bert(wrong)
 
 
-def test_a_sequence_that_is_too_long_is_an_error() -> None:
+def test_a_sequence_longer_than_the_context_raises_an_error() -> None:
     with pytest.raises(
         ShapeError, match=r"positions must be from 0 to 15, got 0 to 16\. The sequence is longer than the"
     ):
         small("hidden_states")(torch.zeros(1, 17, dtype=torch.long))
 
 
-def test_presence_that_does_not_fit_the_mask_is_an_error() -> None:
+def test_a_mask_of_another_length_than_the_padding_mask_raises_an_error() -> None:
     with pytest.raises(MaskError, match="7 keys"):
-        small("hidden_states")(IDS, padding_mask=PRESENT, mask=torch.ones(3, 3, dtype=torch.bool))
+        small("hidden_states")(IDS, padding_mask=PADDING_MASK, mask=torch.ones(3, 3, dtype=torch.bool))

@@ -1,4 +1,4 @@
-"""The convolutional language model: the future does not change the past, and its reach is as told."""
+"""The convolutional language model: causality and receptive field."""
 
 from typing import Any
 
@@ -24,46 +24,46 @@ def test_changing_the_future_does_not_change_the_past() -> None:
     assert (model(ids)[:, 7:] != model(changed)[:, 7:]).any()
 
 
-def test_a_score_depends_on_the_last_reach_ids_and_no_further() -> None:
+def test_a_logit_depends_on_the_tokens_of_the_receptive_field_only() -> None:
     model = small()
     assert model.receptive_field == 1 + (1 + 2 + 4 + 1)
     ids = torch.randint(11, (1, model.receptive_field + 1))
-    just_beyond, just_within = ids.clone(), ids.clone()
-    just_beyond[0, 0] = (ids[0, 0] + 1) % 11
-    just_within[0, 1] = (ids[0, 1] + 1) % 11
+    outside, inside = ids.clone(), ids.clone()
+    outside[0, 0] = (ids[0, 0] + 1) % 11
+    inside[0, 1] = (ids[0, 1] + 1) % 11
     last = model(ids)[:, -1]
-    assert_close(model(just_beyond)[:, -1], last)
-    assert (model(just_within)[:, -1] - last).abs().max() > 1e-9
+    assert_close(model(outside)[:, -1], last)
+    assert (model(inside)[:, -1] - last).abs().max() > 1e-9
 
 
-def right_after_learning_to_repeat_after_five(model: ConvolutionalLM) -> float:
-    """The share of ids it says right, after training on rows in which every id comes again after five places."""
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    right = 0.0
+def accuracy_on_repetitions(model: ConvolutionalLM) -> float:
+    """The accuracy after training on rows with period five."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    accuracy = 0.0
     for _ in range(80):
         ids = torch.randint(11, (64, 5)).repeat(1, 3)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         scores = model(ids[:, :-1])[:, 4:]
         cross_entropy(scores, ids[:, 5:]).backward()
-        optimiser.step()
-        right = (scores.argmax(-1) == ids[:, 5:]).double().mean().item()
-    return right
+        optimizer.step()
+        accuracy = (scores.argmax(-1) == ids[:, 5:]).double().mean().item()
+    return accuracy
 
 
-def test_it_learns_what_lies_within_its_reach_and_cannot_learn_what_lies_beyond() -> None:
+def test_it_learns_repetitions_within_its_receptive_field_only() -> None:
     far, near = small(), small(depth=1)
     assert (far.receptive_field, near.receptive_field) == (9, 2)
-    assert right_after_learning_to_repeat_after_five(far) > 0.9
-    assert right_after_learning_to_repeat_after_five(near) < 0.3
+    assert accuracy_on_repetitions(far) > 0.9
+    assert accuracy_on_repetitions(near) < 0.3
 
 
-def test_words_are_read_and_said_with_the_same_vectors_unless_told_otherwise() -> None:
+def test_embeddings_are_tied_by_default() -> None:
     tied, untied = small(), small(tie_embeddings=False)
     assert tied.lm_head.weight is tied.token_embedding.weight
     assert untied.lm_head.weight is not untied.token_embedding.weight
 
 
-def test_an_id_it_does_not_know_is_refused() -> None:
+def test_a_token_id_out_of_range_raises_an_error() -> None:
     with pytest.raises(
         ShapeError, match=r"token ids must be from 0 to 10, got 3 to 11\. Were they made by the tokenizer of"
     ):

@@ -1,4 +1,4 @@
-"""FT-Transformer: a row is a set of columns."""
+"""FT-Transformer: a row as a set of column tokens."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def rows(count: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(count, 4), torch.stack([torch.randint(size, (count,)) for size in SIZES], 1)
 
 
-def test_rows_do_not_see_one_another() -> None:
+def test_rows_are_independent() -> None:
     model, (numbers, categories) = small(), rows()
     assert_close(model(numbers, categories)[2:4], model(numbers[2:4], categories[2:4]))
 
@@ -32,8 +32,8 @@ def test_rows_do_not_see_one_another() -> None:
 def test_optimize_for_cpu_changes_no_output(depth: int) -> None:
     model, (numbers, categories) = optimize_for_cpu(small(depth=depth).double()), rows(40)
     numbers, few = numbers.double(), 3
-    said = model(numbers, categories)
-    assert_close(torch.cat([model(numbers[i : i + few], categories[i : i + few]) for i in range(0, 40, few)]), said)
+    output = model(numbers, categories)
+    assert_close(torch.cat([model(numbers[i : i + few], categories[i : i + few]) for i in range(0, 40, few)]), output)
     tokens = [
         model.cls_token.expand(40, 1, -1),
         model.numeric_embedding(numbers),
@@ -42,30 +42,30 @@ def test_optimize_for_cpu_changes_no_output(depth: int) -> None:
     x = torch.cat(tokens, 1)
     for block in model.blocks:
         x = block(x)
-    assert_close(model.head(model.final_norm(x[:, 0]).relu()), said)
+    assert_close(model.head(model.final_norm(x[:, 0]).relu()), output)
 
 
-def test_columns_may_change_places_if_what_is_known_about_them_goes_along() -> None:
+def test_permuting_columns_together_with_their_embeddings_does_not_change_the_output() -> None:
     model, (numbers, categories) = small(), rows()
-    wanted = model(numbers, categories)
+    expected = model(numbers, categories)
     order = torch.tensor([2, 0, 3, 1])
     with torch.no_grad():
         for weight in (model.numeric_embedding.weight, model.numeric_embedding.bias):
             weight.copy_(weight[order])
-    assert_close(model(numbers[:, order], categories), wanted)
+    assert_close(model(numbers[:, order], categories), expected)
 
 
-def test_every_column_matters() -> None:
+def test_the_output_depends_on_every_column() -> None:
     model, (numbers, categories) = small(), rows()
-    wanted = model(numbers, categories)
+    expected = model(numbers, categories)
     for column in range(4):
         changed = numbers.clone()
         changed[:, column] += 1
-        assert (model(changed, categories) != wanted).any(1).all()
+        assert (model(changed, categories) != expected).any(1).all()
     for column, size in enumerate(SIZES):
         changed = categories.clone()
         changed[:, column] = (changed[:, column] + 1) % size
-        assert (model(numbers, changed) != wanted).any(1).all()
+        assert (model(numbers, changed) != expected).any(1).all()
 
 
 def test_a_table_may_have_only_numbers_or_only_categories() -> None:
@@ -75,7 +75,7 @@ def test_a_table_may_have_only_numbers_or_only_categories() -> None:
     assert small(n_numeric=0).bfloat16()(categories=categories).dtype == torch.bfloat16
 
 
-def test_the_very_first_norm_is_left_out_and_no_other() -> None:
+def test_only_the_first_norm_is_omitted() -> None:
     first, second = small().blocks
     assert isinstance(first.attn_norm, torch.nn.Identity)
     for norm in (first.ffn_norm, second.attn_norm, second.ffn_norm):
@@ -83,10 +83,8 @@ def test_the_very_first_norm_is_left_out_and_no_other() -> None:
 
 
 @pytest.mark.parametrize(("numbers", "categories", "parameters"), [(8, (), 893_179)])
-def test_with_the_paper_s_sizes_it_has_the_paper_s_number_of_parameters(
-    numbers: int, categories: tuple[int, ...], parameters: int
-) -> None:
-    """California housing in the authors' logs. With 255 hidden units the count is theirs; with 256 it is 1,734 more."""
+def test_the_number_of_parameters_matches_the_paper(numbers: int, categories: tuple[int, ...], parameters: int) -> None:
+    """The authors' logs of California housing: 255 hidden units give their count; 256 would give 1,734 more."""
     model = FTTransformer(FTTransformerConfig(n_numeric=numbers, cardinalities=categories, hidden=255))
     assert sum(weight.numel() for weight in model.parameters()) == parameters
 
@@ -94,33 +92,35 @@ def test_with_the_paper_s_sizes_it_has_the_paper_s_number_of_parameters(
 def test_a_gradient_reaches_every_parameter() -> None:
     model = small().train()
     model(*rows()).square().sum().backward()
-    still = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
-    assert not [name for name in still if not name.endswith("to_key.bias")]  # a softmax does not see that one
+    unused = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+    assert not [name for name in unused if not name.endswith("to_key.bias")]  # softmax is invariant to it
 
 
 def test_it_learns_an_interaction_of_a_number_with_a_category() -> None:
     model = small(n_numeric=1, cardinalities=(2,), classes=1)
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     loss = torch.tensor(torch.inf)
     for _ in range(150):
         numbers, categories = torch.randn(128, 1), torch.randint(2, (128, 1))
         loss = mse_loss(model(numbers, categories), numbers * (2 * categories - 1))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
-    assert loss < 0.1  # without the interaction nothing is left but the mean, and a loss of 1
+        optimizer.step()
+    assert loss < 0.1  # the variance: without the interaction the best prediction is the mean
 
 
-def test_what_is_wrong_with_a_row_is_said() -> None:
+def test_invalid_rows_raise_an_error() -> None:
     model, (numbers, categories) = small(), rows()
-    with pytest.raises(DtypeError, match=r"numeric column 3 is missing \(NaN\) in 6 of 6 rows\. Impute it first, for example"):
+    with pytest.raises(
+        DtypeError, match=r"numeric column 3 is missing \(NaN\) in 6 of 6 rows\. Impute it first, for example"
+    ):
         model(torch.cat([numbers[:, :3], torch.full((6, 1), torch.nan)], 1), categories)
-    with pytest.raises(ShapeError, match="column 1 of the categories has values 0 to 4"):
+    with pytest.raises(ShapeError, match="categories of column 1 must be from 0 to 4, got 5 to 5"):
         model(numbers, torch.full((6, 3), 1) + torch.tensor([0, 4, 0]))
-    with pytest.raises(ShapeError, match="reads 3 columns of categories; 0 came"):
+    with pytest.raises(ShapeError, match="expected 3 categorical columns, got 0"):
         model(numbers)
 
 
-def test_a_model_without_blocks_is_refused() -> None:
+def test_a_depth_of_zero_raises_an_error() -> None:
     with pytest.raises(ConfigError, match="depth must be at least 1, got 0"):
         small(depth=0)

@@ -1,4 +1,4 @@
-"""GPT: what it starts from, and what it is told beside the ids."""
+"""GPT: initialization, class labels, positions and parallel blocks."""
 
 import math
 from typing import Any
@@ -15,20 +15,20 @@ SMALL = GPTConfig(vocab_size=10, context=8, dim=16, depth=2, heads=2, dropout=0.
 IDS = torch.tensor([[3, 1, 4, 1]])
 
 
-def test_its_defaults_are_the_124_million_weights_of_the_smallest_gpt_2() -> None:
+def test_the_defaults_have_the_124_million_parameters_of_the_smallest_gpt_2() -> None:
     with torch.device("meta"):
         model = GPT(GPTConfig())
     assert sum(parameter.numel() for parameter in model.parameters()) == 124_439_808
 
 
-def test_it_knows_nothing_at_the_start() -> None:
+def test_a_new_model_predicts_all_tokens_with_equal_probability() -> None:
     torch.manual_seed(0)
-    scores = GPT(SMALL)(IDS)
-    surprise = -scores.log_softmax(-1)
-    assert_close(surprise, torch.full_like(surprise, math.log(10)), atol=0.5, rtol=0)
+    logits = GPT(SMALL)(IDS)
+    loss = -logits.log_softmax(-1)
+    assert_close(loss, torch.full_like(loss, math.log(10)), atol=0.5, rtol=0)
 
 
-def test_what_is_added_to_the_residual_path_starts_smaller_the_deeper_it_is() -> None:
+def test_residual_projections_are_initialized_smaller_in_deeper_models() -> None:
     torch.manual_seed(0)
     model = GPT(GPTConfig(vocab_size=10, context=8, dim=256, depth=8, heads=2))
     block = model.blocks[0]
@@ -36,27 +36,27 @@ def test_what_is_added_to_the_residual_path_starts_smaller_the_deeper_it_is() ->
     assert abs(block.attn.to_out.weight.std().item() - 0.02 / 4) < 1e-3  # pyright: ignore
 
 
-def test_words_are_read_and_said_with_the_same_vectors_where_tied() -> None:
+def test_embeddings_are_tied_unless_disabled() -> None:
     model = GPT(SMALL)
     assert model.lm_head.weight is model.token_embedding.weight
     untied = GPT(GPTConfig(vocab_size=10, context=8, dim=16, depth=1, heads=2, tie_embeddings=False))
     assert untied.lm_head.weight is not untied.token_embedding.weight
 
 
-def test_a_label_changes_what_is_said() -> None:
+def test_a_class_label_changes_the_logits() -> None:
     model = GPT(SMALL)
     plain, one, other = (model(IDS, class_label=label) for label in (None, torch.tensor([0]), torch.tensor([2])))
     assert (one - other).abs().max() > 1e-3
     assert (one - plain).abs().max() > 1e-3
 
 
-def test_a_label_that_the_model_was_not_made_for_is_an_error() -> None:
+def test_a_class_label_for_a_model_without_labels_raises_an_error() -> None:
     model = GPT(GPTConfig(vocab_size=10, context=8, dim=16, depth=1, heads=2))
     with pytest.raises(ShapeError, match=r"this model has no class labels \(num_class_labels=0 in its config\): leave"):
         model(IDS, class_label=torch.tensor([0]))
 
 
-def test_a_sequence_longer_than_the_context_is_an_error() -> None:
+def test_a_sequence_longer_than_the_context_raises_an_error() -> None:
     with pytest.raises(
         ShapeError, match=r"positions must be from 0 to 7, got 0 to 8\. The sequence is longer than the"
     ):
@@ -64,7 +64,7 @@ def test_a_sequence_longer_than_the_context_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("positions", ["rotary", "alibi"])
-def test_positions_that_are_not_added_know_distances_alone(positions: Any) -> None:
+def test_relative_positions_are_invariant_to_a_shift(positions: Any) -> None:
     torch.manual_seed(0)
     model = GPT(GPTConfig(vocab_size=10, context=8, dim=16, depth=2, heads=2, dropout=0.0, positions=positions)).eval()
     assert model.position_embedding is None
@@ -72,12 +72,11 @@ def test_positions_that_are_not_added_know_distances_alone(positions: Any) -> No
     assert not torch.allclose(model(IDS)[:, -1], model(IDS[:, [1, 0, 2, 3]])[:, -1], atol=1e-6)
 
 
-def test_parallel_residuals_add_what_both_layers_make_of_the_same_vector() -> None:
+def test_a_parallel_block_feeds_both_layers_from_its_input() -> None:
     torch.manual_seed(0)
     model = GPT(GPTConfig(vocab_size=10, context=8, dim=16, depth=1, heads=2, dropout=0.0, parallel=True)).eval()
     block: Any = model.blocks[0]
     x = torch.randn(2, 4, 16)
-    attended, fed = block.attn(block.attn_norm(x)), block.ffn(block.ffn_norm(x))
-    assert_close(block(x), x + attended + fed)
+    assert_close(block(x), x + block.attn(block.attn_norm(x)) + block.ffn(block.ffn_norm(x)))
     with pytest.raises(ConfigError, match="parallel=True requires norm='pre'"):
         GPT(GPTConfig(parallel=True, norm="post"))

@@ -1,4 +1,4 @@
-"""Words that keep the same company end up close together."""
+"""Skip-gram: words with similar contexts get similar vectors."""
 
 import pytest
 import torch
@@ -20,41 +20,41 @@ def corpus(sentences: int = 400, length: int = 8) -> Tensor:
     return topics * WORDS + torch.randint(WORDS, (sentences, length))
 
 
-def test_training_finds_the_planted_neighbours() -> None:
+def test_training_recovers_the_topics_of_the_corpus() -> None:
     ids = corpus()
-    centres, neighbours = skipgram_pairs(ids, window=3)
-    drawn = negative_distribution(ids.flatten().bincount(minlength=VOCAB))
+    centers, neighbours = skipgram_pairs(ids, window=3)
+    probabilities = negative_distribution(ids.flatten().bincount(minlength=VOCAB))
     model = SkipGram(SkipGramConfig(vocab_size=VOCAB, dim=16))
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     losses = []
     for _ in range(300):
-        batch = torch.randint(len(centres), (256,))
-        wrong = torch.multinomial(drawn, 256 * 5, replacement=True).view(256, 5)
-        loss = negative_sampling(model(centres[batch], torch.cat([neighbours[batch, None], wrong], 1)))
-        optimiser.zero_grad()
+        batch = torch.randint(len(centers), (256,))
+        negatives = torch.multinomial(probabilities, 256 * 5, replacement=True).view(256, 5)
+        loss = negative_sampling(model(centers[batch], torch.cat([neighbours[batch, None], negatives], 1)))
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[0]
     words = torch.arange(VOCAB)
-    near = most_similar(model.input_vectors.weight.detach(), words, WORDS - 1)
-    assert_close(near // WORDS, (words // WORDS)[:, None].expand_as(near))
+    nearest = most_similar(model.input_vectors.weight.detach(), words, WORDS - 1)
+    assert_close(nearest // WORDS, (words // WORDS)[:, None].expand_as(nearest))
 
 
-def test_a_score_is_the_dot_product_of_a_centre_and_a_neighbour() -> None:
+def test_a_logit_is_the_dot_product_of_an_input_and_an_output_vector() -> None:
     model = SkipGram(SkipGramConfig(vocab_size=10, dim=4))
     torch.nn.init.normal_(model.output_vectors.weight)
-    scores = model(torch.tensor([3]), torch.tensor([[7, 1]]))
-    words, neighbours = model.input_vectors.weight, model.output_vectors.weight
-    assert_close(scores, (words[3] @ neighbours[[7, 1]].T)[None])
+    logits = model(torch.tensor([3]), torch.tensor([[7, 1]]))
+    input_vectors, output_vectors = model.input_vectors.weight, model.output_vectors.weight
+    assert_close(logits, (input_vectors[3] @ output_vectors[[7, 1]].T)[None])
 
 
-def test_it_starts_undecided() -> None:
+def test_initial_logits_are_zero() -> None:
     model = SkipGram(SkipGramConfig(vocab_size=10, dim=4))
     assert not model(torch.arange(10), torch.arange(10)[:, None]).any()
 
 
-def test_a_word_it_does_not_know_is_refused() -> None:
+def test_a_token_id_out_of_range_raises_an_error() -> None:
     model = SkipGram(SkipGramConfig(vocab_size=10, dim=4))
     with pytest.raises(
         ShapeError, match=r"token ids must be from 0 to 9, got 10 to 10\. Were they made by the tokenizer of"

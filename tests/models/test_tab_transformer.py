@@ -1,4 +1,4 @@
-"""TabTransformer: categories look at one another, numbers join at the end."""
+"""TabTransformer: attention between categories, and an MLP over categories and numbers."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def rows(count: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def contextual(model: TabTransformer, categories: torch.Tensor) -> torch.Tensor:
-    """The vectors of the categories after the last block."""
+    """The contextual embeddings of the categories, after the last block."""
     seen: list[Any] = []
     hook = model.blocks[-1].register_forward_hook(lambda module, args, output: seen.append(output))
     model(torch.zeros(len(categories), 4), categories)
@@ -31,25 +31,25 @@ def contextual(model: TabTransformer, categories: torch.Tensor) -> torch.Tensor:
     return seen[0]
 
 
-def test_rows_do_not_see_one_another() -> None:
+def test_rows_are_independent() -> None:
     model, (numbers, categories) = small(), rows()
     assert_close(model(numbers, categories)[2:4], model(numbers[2:4], categories[2:4]))
 
 
-def test_the_vector_of_a_category_depends_on_the_others() -> None:
+def test_the_contextual_embedding_of_a_category_depends_on_the_others() -> None:
     model = small()
     one, other = contextual(model, torch.tensor([[0, 1, 2], [0, 4, 2]]))
     assert (one[0] != other[0]).any()
 
 
-def test_numbers_are_seen_by_the_last_network_only_and_as_they_stand_to_one_another() -> None:
+def test_numbers_enter_the_mlp_only_and_are_normalized_per_row() -> None:
     model, (numbers, categories) = small(), rows()
-    wanted = model(numbers, categories)
-    assert_close(model(3 * numbers + 1, categories), wanted, rtol=1e-3, atol=1e-4)  # a norm over each row
-    assert (model(numbers.flip(1), categories) != wanted).any(1).all()
+    expected = model(numbers, categories)
+    assert_close(model(3 * numbers + 1, categories), expected, rtol=1e-3, atol=1e-4)  # a norm over each row
+    assert (model(numbers.flip(1), categories) != expected).any(1).all()
 
 
-def test_a_single_number_is_not_normed_away() -> None:
+def test_a_single_number_is_not_normalized_to_zero() -> None:
     model = small(n_numeric=1)
     categories = torch.zeros(2, 3, dtype=torch.long)
     one, other = model(torch.tensor([[1.0], [2.0]]), categories)
@@ -62,7 +62,7 @@ def test_a_table_may_have_only_numbers_or_only_categories() -> None:
     assert small(n_numeric=0)(categories=categories).shape == (6, 3)
 
 
-def test_it_is_laid_out_as_the_paper_has_it() -> None:
+def test_the_default_architecture_is_that_of_the_paper() -> None:
     model = TabTransformer(TabTransformerConfig(n_numeric=5, cardinalities=(4, 4)))
     assert (len(model.blocks), model.categorical_embedding.columns.shape[1]) == (6, 32 // 8)
     assert all(isinstance(block, PostNormBlock) for block in model.blocks)
@@ -76,29 +76,31 @@ def test_it_is_laid_out_as_the_paper_has_it() -> None:
 def test_a_gradient_reaches_every_parameter() -> None:
     model = small().train()
     model(*rows(64)).square().sum().backward()
-    still = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
-    assert not [name for name in still if not name.endswith("to_key.bias")]  # a softmax does not see that one
+    unused = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+    assert not [name for name in unused if not name.endswith("to_key.bias")]  # softmax is invariant to it
 
 
 def test_it_learns_whether_two_categories_agree() -> None:
     model = small(n_numeric=0, cardinalities=(3, 3), classes=1, dropout=0.0).train()
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(100):
         categories = torch.randint(3, (128, 2))
         agree = (categories[:, 0] == categories[:, 1]).float()[:, None]
         scores = model(categories=categories)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         torch.nn.functional.binary_cross_entropy_with_logits(scores, agree).backward()
-        optimiser.step()
+        optimizer.step()
     every = torch.cartesian_prod(torch.arange(3), torch.arange(3))
     assert_close(model(categories=every)[:, 0] > 0, every[:, 0] == every[:, 1])
 
 
-def test_what_is_wrong_with_a_row_is_said() -> None:
+def test_invalid_rows_raise_an_error() -> None:
     model, (numbers, categories) = small(), rows()
-    with pytest.raises(DtypeError, match=r"numeric column 0 is missing \(NaN\) in 6 of 6 rows\. Impute it first, for example"):
+    with pytest.raises(
+        DtypeError, match=r"numeric column 0 is missing \(NaN\) in 6 of 6 rows\. Impute it first, for example"
+    ):
         model(numbers.index_fill(1, torch.tensor([0]), torch.nan), categories)
-    with pytest.raises(ShapeError, match="column 2 of the categories has values 0 to 2"):
+    with pytest.raises(ShapeError, match="categories of column 2 must be from 0 to 2, got 3 to 3"):
         model(numbers, categories.index_fill(1, torch.tensor([2]), 3))
-    with pytest.raises(ShapeError, match="reads 4 columns of numbers; 0 came"):
+    with pytest.raises(ShapeError, match="expected 4 numeric columns, got 0"):
         model(categories=categories)

@@ -1,4 +1,4 @@
-"""ViT: images in, and what is asked of them out."""
+"""ViT: heads, pooling, positions and image sizes."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def small(**changes: Any) -> ViT:
     return model
 
 
-def test_its_defaults_are_the_86_million_weights_of_vit_b_16() -> None:
+def test_the_defaults_have_the_86_million_parameters_of_vit_b_16() -> None:
     with torch.device("meta"):
         model = ViT(ViTConfig())
     assert sum(weight.numel() for weight in model.parameters()) == 86_567_656
@@ -41,20 +41,20 @@ def test_its_defaults_are_the_86_million_weights_of_vit_b_16() -> None:
         ({"head": "hidden_states", "pooling": "mean"}, (2, 6, 16)),
     ],
 )
-def test_the_head_decides_what_comes_out(changes: dict[str, Any], shape: tuple[int, ...]) -> None:
+def test_every_head_has_its_output_shape(changes: dict[str, Any], shape: tuple[int, ...]) -> None:
     assert small(**changes)(IMAGES).shape == shape
 
 
-def test_classes_are_said_from_the_unit_in_front_or_from_the_mean_of_the_patches() -> None:
+def test_classes_are_predicted_from_the_class_token_or_the_mean_of_the_patches() -> None:
     for pooling in ("cls", "mean"):
         states, classes = small(head="hidden_states", pooling=pooling), small(pooling=pooling)
         states.load_state_dict({name: own for name, own in classes.state_dict().items() if "head" not in name})
-        seen = states(IMAGES)
-        whole = seen[:, 0] if pooling == "cls" else seen.mean(1)
-        assert_close(classes.head.get_submodule("to_classes")(whole), classes(IMAGES))
+        hidden = states(IMAGES)
+        pooled = hidden[:, 0] if pooling == "cls" else hidden.mean(1)
+        assert_close(classes.head.get_submodule("to_classes")(pooled), classes(IMAGES))
 
 
-def test_where_a_patch_stands_counts() -> None:
+def test_the_output_depends_on_the_positions_of_patches() -> None:
     swapped = torch.cat([IMAGES[..., 4:8], IMAGES[..., :4], IMAGES[..., 8:]], -1)
     model = small(pooling="mean")
     assert (model(swapped) - model(IMAGES)).abs().max() > 1e-2
@@ -62,30 +62,30 @@ def test_where_a_patch_stands_counts() -> None:
     assert_close(model(swapped), model(IMAGES))
 
 
-def test_every_patch_is_seen_by_the_unit() -> None:
+def test_the_class_token_depends_on_every_pixel() -> None:
     images = IMAGES.clone().requires_grad_()
     small()(images).sum().backward()
     assert images.grad is not None and (images.grad.abs().amax(1) > 0).all()
 
 
-def test_queries_keys_and_values_can_do_without_biases() -> None:
+def test_qkv_bias_can_be_disabled() -> None:
     names = {
         name.split(".")[-2] for name, _ in small(qkv_bias=False).blocks.named_parameters() if name.endswith("bias")
     }
     assert names == {"attn_norm", "ffn_norm", "to_out", "to_up"}
 
 
-def test_images_of_another_size_are_refused() -> None:
+def test_images_of_another_size_raise_an_error() -> None:
     with pytest.raises(ShapeError, match=r"expected images of 8 x 12 pixels, got 12 x 8\. Resize them\."):
         small()(torch.randn(1, 3, 12, 8))
 
 
-def test_images_that_cannot_be_cut_evenly_are_refused() -> None:
+def test_an_image_size_that_is_not_a_multiple_of_the_patch_size_raises_an_error() -> None:
     with pytest.raises(ConfigError, match="image_size 8 x 10 must be a multiple of patch_size 4"):
         small(image_size=(8, 10))
 
 
-def test_it_is_kept_and_read_again(tmp_path: Path) -> None:
+def test_a_saved_model_is_loaded_unchanged(tmp_path: Path) -> None:
     model = small()
     again = load(save(model, tmp_path / "vit"))
     assert again.config == model.config

@@ -1,9 +1,9 @@
 """Every model in a tiny configuration, with inputs that fit it.
 
 @pytest.mark.parametrize("tiny", TINY.values(), ids=str)
-def test_a_law(tiny: Tiny) -> None:
+def test_an_invariant(tiny: Tiny) -> None:
     model = tiny.build()
-    answer = tiny.ask(model, tiny.inputs(batch=3, length=5))
+    output = tiny.ask(model, tiny.inputs(batch=3, length=5))
 """
 
 import inspect
@@ -26,14 +26,14 @@ VOCAB, CONTEXT = 11, 16
 
 @dataclass(frozen=True)
 class Tiny:
-    """A model class, a tiny config, and how to make inputs."""
+    """A model class, a tiny config, and factories for its inputs and its cache."""
 
     name: str
     model: type[nn.Module]
     config: Any
-    question: Callable[[int, int], Inputs]
+    make_inputs: Callable[[int, int], Inputs]
     """(batch, length) -> keyword arguments of `forward`."""
-    memory: Callable[[], Any] | None = None
+    make_cache: Callable[[], Any] | None = None
     """Builds the cache that `forward` takes; None if it takes none."""
     any_length: bool = True
     """Whether it takes sequences of any length."""
@@ -67,7 +67,7 @@ class Tiny:
     def inputs(self, batch: int = 2, length: int = 7, seed: int = 0) -> Inputs:
         """Inputs of this size; the same for the same seed."""
         torch.manual_seed(seed)
-        return self.question(batch, length)
+        return self.make_inputs(batch, length)
 
     def ask(self, model: Any, inputs: Inputs | None = None) -> Tensor:
         """The outputs as one tensor, with gradients."""
@@ -86,23 +86,23 @@ def padding_mask(batch: int, length: int) -> Tensor:
     return torch.arange(length) < lengths[:, None]
 
 
-def words(batch: int, length: int) -> Inputs:
+def token_inputs(batch: int, length: int) -> Inputs:
     return {"ids": ids(batch, length)}
 
 
-def labelled(batch: int, length: int) -> Inputs:
+def labelled_inputs(batch: int, length: int) -> Inputs:
     return {"ids": ids(batch, length), "class_label": torch.randint(0, 3, (batch,))}
 
 
-def read(batch: int, length: int) -> Inputs:
+def padded_inputs(batch: int, length: int) -> Inputs:
     return {"ids": ids(batch, length), "padding_mask": padding_mask(batch, length)}
 
 
-def pair(batch: int, length: int) -> Inputs:
-    return {**read(batch, length), "token_types": torch.randint(0, 2, (batch, length))}
+def pair_inputs(batch: int, length: int) -> Inputs:
+    return {**padded_inputs(batch, length), "token_types": torch.randint(0, 2, (batch, length))}
 
 
-def translation(batch: int, length: int) -> Inputs:
+def seq2seq_inputs(batch: int, length: int) -> Inputs:
     source = length + 2
     return {
         "source": ids(batch, source),
@@ -111,60 +111,72 @@ def translation(batch: int, length: int) -> Inputs:
     }
 
 
-def pictures(batch: int, length: int) -> Inputs:
+def image_inputs(batch: int, length: int) -> Inputs:
     return {"images": torch.randn(batch, 3, 8, 12)}
 
 
-def row(batch: int, length: int) -> Inputs:
+def row_inputs(batch: int, length: int) -> Inputs:
     categories = torch.stack([torch.randint(0, size, (batch,)) for size in (2, 5)], 1)
     return {"numbers": torch.randn(batch, 3), "categories": categories}
 
 
-def row_with_gaps(batch: int, length: int) -> Inputs:
+def row_inputs_with_missing(batch: int, length: int) -> Inputs:
     """Rows with missing numbers in every column."""
-    whole = row(batch, length)
-    gaps = torch.arange(batch)[:, None] % 4 == torch.arange(3)
-    return {**whole, "numbers": whole["numbers"].masked_fill(gaps, torch.nan)}
+    whole = row_inputs(batch, length)
+    missing = torch.arange(batch)[:, None] % 4 == torch.arange(3)
+    return {**whole, "numbers": whole["numbers"].masked_fill(missing, torch.nan)}
 
 
 SMALL: dict[str, Any] = {"vocab_size": VOCAB, "dim": 16, "depth": 2, "heads": 2}
 GROUPED: dict[str, Any] = {**SMALL, "heads": 4, "kv_heads": 2}
 BERT: dict[str, Any] = {**SMALL, "context": CONTEXT}
 ROW: dict[str, Any] = {"n_numeric": 3, "cardinalities": (2, 5), "classes": 4, "dim": 16, "depth": 2, "heads": 2}
-PICTURE: dict[str, Any] = {"image_size": (8, 12), "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "classes": 5}
-SEARCH: dict[str, Any] = {"source_vocab_size": VOCAB, "target_vocab_size": VOCAB, "dim": 8, "hidden": 16, "readout": 8}
-ONE_WAY: dict[str, Any] = {**SEARCH, "hidden": 8, "bidirectional": False}
+VIT: dict[str, Any] = {"image_size": (8, 12), "patch_size": 4, "dim": 16, "depth": 2, "heads": 2, "classes": 5}
+RNN_SEARCH: dict[str, Any] = {
+    "source_vocab_size": VOCAB,
+    "target_vocab_size": VOCAB,
+    "dim": 8,
+    "hidden": 16,
+    "readout": 8,
+}
+UNIDIRECTIONAL: dict[str, Any] = {**RNN_SEARCH, "hidden": 8, "bidirectional": False}
 
 ALL = (
-    Tiny("GPT", models.GPT, models.GPTConfig(**SMALL, context=CONTEXT), words, KVCache),
+    Tiny("GPT", models.GPT, models.GPTConfig(**SMALL, context=CONTEXT), token_inputs, KVCache),
     Tiny(
-        "GPT with labels", models.GPT, models.GPTConfig(**SMALL, context=CONTEXT, num_class_labels=3), labelled, KVCache
+        "GPT with labels",
+        models.GPT,
+        models.GPTConfig(**SMALL, context=CONTEXT, num_class_labels=3),
+        labelled_inputs,
+        KVCache,
     ),
     Tiny(
         "GPT untied",
         models.GPT,
         models.GPTConfig(**SMALL, context=CONTEXT, tie_embeddings=False, hidden=24),
-        words,
+        token_inputs,
         KVCache,
     ),
-    Tiny("Bert", models.Bert, models.BertConfig(**BERT), pair),
-    Tiny("Bert without segments", models.Bert, models.BertConfig(**BERT, token_types=0, position_offset=2), read),
-    Tiny("Bert for both", models.Bert, models.BertConfig(**BERT, head="pretraining"), pair),
+    Tiny("Bert", models.Bert, models.BertConfig(**BERT), pair_inputs),
+    Tiny(
+        "Bert without segments", models.Bert, models.BertConfig(**BERT, token_types=0, position_offset=2), padded_inputs
+    ),
+    Tiny("Bert for both", models.Bert, models.BertConfig(**BERT, head="pretraining"), pair_inputs),
     Tiny(
         "Bert for classes",
         models.Bert,
         models.BertConfig(**BERT, head="classification", classes=3, pooling="mean"),
-        pair,
+        pair_inputs,
     ),
-    Tiny("Bert for sentences", models.Bert, models.BertConfig(**BERT, head="embedding", pooler=None), pair),
+    Tiny("Bert for sentences", models.Bert, models.BertConfig(**BERT, head="embedding", pooler=None), pair_inputs),
     Tiny(
         "Bert feels distances",
         models.Bert,
         models.BertConfig(**BERT, token_types=0, position_offset=2, buckets=8),
-        read,
+        padded_inputs,
     ),
-    Tiny("Bert widens", models.Bert, models.BertConfig(**BERT, embedding_dim=6, head="replaced_token"), pair),
-    Tiny("Deberta", models.Deberta, models.DebertaConfig(**BERT, max_distance=8, buckets=4), read),
+    Tiny("Bert widens", models.Bert, models.BertConfig(**BERT, embedding_dim=6, head="replaced_token"), pair_inputs),
+    Tiny("Deberta", models.Deberta, models.DebertaConfig(**BERT, max_distance=8, buckets=4), padded_inputs),
     Tiny(
         "Deberta with a convolution",
         models.Deberta,
@@ -179,9 +191,9 @@ ALL = (
             convolution=models.ConvolutionConfig(),
             head="classification",
         ),
-        pair,
+        pair_inputs,
     ),
-    Tiny("ModernBert", models.ModernBert, models.ModernBertConfig(**BERT, hidden=24, sliding_window=2), read),
+    Tiny("ModernBert", models.ModernBert, models.ModernBertConfig(**BERT, hidden=24, sliding_window=2), padded_inputs),
     Tiny(
         "ModernBert for classes",
         models.ModernBert,
@@ -194,14 +206,14 @@ ALL = (
             attention_bias=True,
             head="classification",
         ),
-        read,
+        padded_inputs,
     ),
-    Tiny("T5Encoder", models.T5Encoder, models.T5EncoderConfig(**SMALL, head_dim=8, hidden=32), read),
+    Tiny("T5Encoder", models.T5Encoder, models.T5EncoderConfig(**SMALL, head_dim=8, hidden=32), padded_inputs),
     Tiny(
         "Llama",
         models.Llama,
         models.LlamaConfig(**GROUPED, hidden=24),
-        words,
+        token_inputs,
         KVCache,
     ),
     Tiny(
@@ -214,10 +226,10 @@ ALL = (
             rope_scaling=models.RopeScaling(rope_type="llama3", factor=4.0, original_context=8),
             qkv_bias=True,
         ),
-        words,
+        token_inputs,
         KVCache,
     ),
-    Tiny("Transformer", models.Transformer, models.TransformerConfig(**SMALL), translation, KVCache),
+    Tiny("Transformer", models.Transformer, models.TransformerConfig(**SMALL), seq2seq_inputs, KVCache),
     Tiny(
         "Transformer pre-norm",
         models.Transformer,
@@ -231,10 +243,10 @@ ALL = (
             head_bias=True,
             tie_embeddings=False,
         ),
-        translation,
+        seq2seq_inputs,
         KVCache,
     ),
-    Tiny("T5", models.T5, models.T5Config(**SMALL, head_dim=8, hidden=32), translation, KVCache),
+    Tiny("T5", models.T5, models.T5Config(**SMALL, head_dim=8, hidden=32), seq2seq_inputs, KVCache),
     Tiny(
         "T5 v1.1",
         models.T5,
@@ -248,69 +260,69 @@ ALL = (
             scale_decoder_outputs=False,
             max_distance=16,
         ),
-        translation,
+        seq2seq_inputs,
         KVCache,
     ),
     Tiny(
         "TransformerXL",
         models.TransformerXL,
         models.TransformerXLConfig(**SMALL, hidden=32),
-        words,
+        token_inputs,
         lambda: SegmentCache(length=CONTEXT),
     ),
     Tiny(
         "TransformerXL with shared biases",
         models.TransformerXL,
         models.TransformerXLConfig(**SMALL, hidden=32, share_biases=True, pre_norm=True, max_distance=5),
-        words,
+        token_inputs,
         lambda: SegmentCache(length=CONTEXT),
     ),
-    Tiny("RNNSearch", models.RNNSearch, models.RNNSearchConfig(**SEARCH), translation, RecurrentCache),
+    Tiny("RNNSearch", models.RNNSearch, models.RNNSearchConfig(**RNN_SEARCH), seq2seq_inputs, RecurrentCache),
     Tiny(
         "RNNSearch by Luong",
         models.RNNSearch,
         models.RNNSearchConfig(
-            **SEARCH, decoder="luong", score="general", window_type="local-p", window=2, input_feeding=True
+            **RNN_SEARCH, decoder="luong", score="general", window_type="local-p", window=2, input_feeding=True
         ),
-        translation,
+        seq2seq_inputs,
         RecurrentCache,
     ),
     Tiny(
         "RNNSearch at one pace",
         models.RNNSearch,
-        models.RNNSearchConfig(**ONE_WAY, decoder="luong", score="dot", window_type="local-m", window=3),
-        translation,
+        models.RNNSearchConfig(**UNIDIRECTIONAL, decoder="luong", score="dot", window_type="local-m", window=3),
+        seq2seq_inputs,
         RecurrentCache,
     ),
-    Tiny("ViT", models.ViT, models.ViTConfig(**PICTURE), pictures, any_length=False),
+    Tiny("ViT", models.ViT, models.ViTConfig(**VIT), image_inputs, any_length=False),
     Tiny(
         "ViT by mean",
         models.ViT,
-        models.ViTConfig(**PICTURE, pooling="mean", qkv_bias=False),
-        pictures,
+        models.ViTConfig(**VIT, pooling="mean", qkv_bias=False),
+        image_inputs,
         any_length=False,
     ),
-    Tiny("FTTransformer", models.FTTransformer, models.FTTransformerConfig(**ROW), row, any_length=False),
+    Tiny("FTTransformer", models.FTTransformer, models.FTTransformerConfig(**ROW), row_inputs, any_length=False),
     Tiny(
         "TableTransformer",
         models.TableTransformer,
         models.TableTransformerConfig(**ROW, ensemble_size=3, bins=4),
-        row_with_gaps,
+        row_inputs_with_missing,
         any_length=False,
     ),
     Tiny(
         "TableTransformer of waves",
         models.TableTransformer,
         models.TableTransformerConfig(**ROW, ensemble_size=3, bins=4, num_embeddings="periodic", shared_blocks=0),
-        row_with_gaps,
+        row_inputs_with_missing,
         any_length=False,
     ),
-    Tiny("TabTransformer", models.TabTransformer, models.TabTransformerConfig(**ROW), row, any_length=False),
+    Tiny("TabTransformer", models.TabTransformer, models.TabTransformerConfig(**ROW), row_inputs, any_length=False),
     Tiny(
         "ConvolutionalLM",
         models.ConvolutionalLM,
         models.ConvolutionalLMConfig(vocab_size=VOCAB, dim=16, depth=4, dilation_cycle=3),
-        words,
+        token_inputs,
     ),
     Tiny(
         "SkipGram",
