@@ -1,4 +1,4 @@
-"""A search tries settings, keeps the best, and goes on where it stopped."""
+"""Hyperparameter search: the best trial is kept, and a search can be resumed."""
 
 import subprocess
 import sys
@@ -8,20 +8,27 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+from sklearn.base import is_classifier
 
 from softlook.base.errors import ConfigError, TrainingError
-from softlook.tabular import TableTransformerClassifier, TableTransformerRegressor, TabTransformerClassifier
-from softlook.tabular import tuning as module
+from softlook.tabular import (
+    FTTransformerClassifier,
+    FTTransformerRegressor,
+    TableTransformerClassifier,
+    TableTransformerRegressor,
+    TabTransformerClassifier,
+    tuning,
+)
 from softlook.tabular.presets import PRESETS, Hyperparameters
 from softlook.tabular.search_spaces import (
     FACTOR,
-    SPACES,
     Categorical,
     FloatRange,
     IntRange,
     default_params,
     restrict_space,
     sample_params,
+    space_for,
 )
 from softlook.tabular.training.autosize import TrainingContext, resolve_hyperparameters
 from softlook.tabular.tuning import HyperparameterSearch, TrialResult, tune
@@ -30,197 +37,212 @@ from tests.tabular.estimators import mixed_table, small
 SPACE = {"lr": FloatRange(1e-4, 1e-2, log=True), "depth": IntRange(1, 2)}
 
 
-def estimator(**told: Any) -> Any:
-    return small(TableTransformerClassifier, **({"dim": 8, "depth": None, "n_members": 1, "epochs": 2} | told))
+def estimator(**params: Any) -> Any:
+    return small(TableTransformerClassifier, **({"dim": 8, "depth": None, "n_members": 1, "epochs": 2} | params))
 
 
-def tried_by(search: HyperparameterSearch, trials: int = 4, max_minutes: float | None = None) -> list[TrialResult]:
+def run_trials(search: HyperparameterSearch, trials: int = 4, max_minutes: float | None = None) -> list[TrialResult]:
     return list(search.run(*mixed_table(80), trials=trials, max_minutes=max_minutes))
 
 
-def lowest(model: Any) -> float:
+def lowest_val_loss(model: Any) -> float:
     return min(epoch["val_loss"] for epoch in model.history_ if "val_loss" in epoch)
 
 
-def test_the_best_on_held_out_rows_is_returned_and_the_one_that_came_is_as_it_was() -> None:
+def test_the_best_estimator_is_returned_and_the_given_one_is_unchanged() -> None:
     X, y = mixed_table(80)
-    came, heard = estimator(), list[TrialResult]()
-    best = tune(came, X, y, trials=4, space=SPACE, tell=heard.append)
-    assert not hasattr(came, "model_") and came.lr is None
-    worths = [tried.value for tried in heard if tried.value is not None]
-    first = next(tried for tried in heard if tried.value == max(worths))
-    assert {name: getattr(best, name) for name in first.params} == first.params
-    assert lowest(best) == -max(worths) == first.loss
+    given, results = estimator(), list[TrialResult]()
+    best = tune(given, X, y, trials=4, space=SPACE, callback=results.append)
+    assert not hasattr(given, "model_") and given.lr is None
+    values = [result.value for result in results if result.value is not None]
+    winner = next(result for result in results if result.value == max(values))
+    assert {name: getattr(best, name) for name in winner.params} == winner.params
+    assert lowest_val_loss(best) == -max(values) == winner.loss
     assert best.predict_proba(X).shape == (80, 2) and best.classes_.tolist() == [False, True]
 
 
-def test_what_was_told_stays_and_the_recipe_comes_first() -> None:
-    heard = list[TrialResult]()
-    tune(estimator(weight_decay=0.5), *mixed_table(80), trials=2, tell=heard.append)
-    first = heard[0].params
-    ours = PRESETS["table"]["default"]
-    assert {"dim", "heads", "epochs", "weight_decay"}.isdisjoint(first) and heard[0].number == 0
-    assert (first["lr"], first["number_tokens"]) == (ours.lr, ours.num_embeddings)
-    assert first["depth"] == TrainingContext(rows=80, tokens=1, device="any").cardinalities().depth
+def test_given_parameters_stay_and_the_preset_is_the_first_trial() -> None:
+    results = list[TrialResult]()
+    tune(estimator(weight_decay=0.5), *mixed_table(80), trials=2, callback=results.append)
+    first, default = results[0].params, PRESETS["table"]["default"]
+    resolved = resolve_hyperparameters(default, TrainingContext(rows=80, tokens=1, device="any"))
+    assert {"dim", "heads", "epochs", "weight_decay"}.isdisjoint(first) and results[0].number == 0
+    assert (first["lr"], first["num_embeddings"]) == (default.lr, default.num_embeddings)
+    assert first["depth"] == resolved.depth
     assert first["hidden"] == round(8 * 4 / 3)
-    assert heard[1].params != first
+    assert results[1].params != first
 
 
-ROWS: dict[str, Any] = {"eval_set": mixed_table(60, seed=1)}
+EVAL_SET: dict[str, Any] = {"eval_set": mixed_table(60, seed=1)}
 
 
-def begun(kind: type = TableTransformerClassifier, **told: Any) -> Any:
-    return small(kind, **({"dim": 8, "n_members": None} | told)).pretrain(mixed_table(120)[0], epochs=1)
+def pretrained_table(**params: Any) -> Any:
+    return small(TableTransformerClassifier, **({"dim": 8} | params)).pretrain(mixed_table(120)[0], epochs=1)
 
 
-def begun_tab(**told: Any) -> Any:
-    return small(TabTransformerClassifier, **({"dim": 8} | told)).pretrain(mixed_table(120)[0], epochs=1)
+def pretrained_tab(**params: Any) -> Any:
+    return small(TabTransformerClassifier, **({"dim": 8} | params)).pretrain(mixed_table(120)[0], epochs=1)
 
 
-@pytest.mark.parametrize("make", [begun, begun_tab])
-def test_a_search_begins_with_what_was_learned_without_labels(make: Any) -> None:
-    came, heard = make(), list[TrialResult]()
-    best = tune(came, *mixed_table(80), **ROWS, trials=3, tell=heard.append)
-    assert best.pretrained_ is came.pretrained_ and not hasattr(came, "model_")
-    assert not {"depth", "dim", "hidden", "number_tokens", "scaling"} & {name for one in heard for name in one.params}
-    assert all(tried.params["lr"] <= 5e-4 for tried in heard), "it goes on slowly"
-    again = make().set_params(**{name: getattr(best, name) for name in heard[0].params}).fit(*mixed_table(80), **ROWS)
+@pytest.mark.parametrize("pretrain", [pretrained_table, pretrained_tab])
+def test_all_trials_start_from_the_pretrained_weights(pretrain: Any) -> None:
+    given, results = pretrain(), list[TrialResult]()
+    best = tune(given, *mixed_table(80), **EVAL_SET, trials=3, callback=results.append)
+    assert best.pretrained_ is given.pretrained_ and not hasattr(given, "model_")
+    searched = {name for result in results for name in result.params}
+    assert not {"depth", "dim", "hidden", "num_embeddings", "scaling"} & searched
+    assert all(result.params["lr"] <= 5e-4 for result in results), "fine-tuning needs a lower learning rate"
+    params = {name: getattr(best, name) for name in results[0].params}
+    again = pretrain().set_params(**params).fit(*mixed_table(80), **EVAL_SET)
     X, _ = mixed_table(80)
     np.testing.assert_array_equal(again.predict_proba(X), best.predict_proba(X))
 
 
-@pytest.mark.parametrize("make", [begun, begun_tab])
-def test_the_first_trial_after_pretrain_is_what_fit_would_do(make: Any) -> None:
+@pytest.mark.parametrize("pretrain", [pretrained_table, pretrained_tab])
+def test_the_first_trial_after_pretrain_equals_fit(pretrain: Any) -> None:
     X, y = mixed_table(80)
-    best = tune(make(), X, y, **ROWS, trials=1)
-    np.testing.assert_array_equal(best.predict_proba(X), make().fit(X, y, **ROWS).predict_proba(X))
+    best = tune(pretrain(), X, y, **EVAL_SET, trials=1)
+    np.testing.assert_array_equal(best.predict_proba(X), pretrain().fit(X, y, **EVAL_SET).predict_proba(X))
 
 
-def test_a_trial_that_only_forgets_is_worth_what_it_began_with() -> None:
-    heard = list[TrialResult]()
-    lines = tune(begun(), *mixed_table(80), **ROWS, trials=1, space={"lr": FloatRange(1e-12, 1e-11)}, tell=heard.append)
-    tune(begun(), *mixed_table(80), **ROWS, trials=1, space={"lr": FloatRange(0.5, 1.0)}, tell=heard.append)
-    assert heard[0].value == heard[1].value == -lowest(lines)
+def test_a_trial_that_does_not_improve_has_the_value_of_the_linear_probe() -> None:
+    results = list[TrialResult]()
+    low, high = {"lr": FloatRange(1e-12, 1e-11)}, {"lr": FloatRange(0.5, 1.0)}
+    probe = tune(pretrained_table(), *mixed_table(80), **EVAL_SET, trials=1, space=low, callback=results.append)
+    tune(pretrained_table(), *mixed_table(80), **EVAL_SET, trials=1, space=high, callback=results.append)
+    assert results[0].value == results[1].value == -lowest_val_loss(probe)
 
 
-def test_sizes_other_than_those_of_pretrain_are_refused() -> None:
+def test_sizes_that_differ_from_the_pretrained_model_are_rejected() -> None:
     with pytest.raises(ConfigError, match="depth was 2 in pretrain, and is 1 now"):
-        tune(begun(depth=None), *mixed_table(80), **ROWS, trials=4, space={"depth": IntRange(1, 1)})
+        tune(pretrained_table(depth=None), *mixed_table(80), **EVAL_SET, trials=4, space={"depth": IntRange(1, 1)})
 
 
-def test_with_few_labels_after_pretrain_it_is_said_that_nothing_is_held_out() -> None:
-    with pytest.raises(ConfigError, match=r"nothing is held out .* \(after pretrain, 1,000 or more\)"):
-        tune(begun(epochs=None), *mixed_table(80), trials=1)
+def test_few_labels_after_pretrain_leave_no_validation_rows() -> None:
+    with pytest.raises(ConfigError, match=r"no validation rows .* \(after pretrain, 1,000 or more\)"):
+        tune(pretrained_table(epochs=None), *mixed_table(80), trials=1)
 
 
-def test_a_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    path = tmp_path / "trials"
-    whole = tried_by(HyperparameterSearch(estimator(), SPACE))
-    begun = tried_by(HyperparameterSearch(estimator(), SPACE, path), trials=2)
-    search = HyperparameterSearch(estimator(), SPACE, path)
-    rest = tried_by(search)
-    assert [one.params for one in (*begun, *rest)] == [one.params for one in whole]
-    assert [one.value for one in (*begun, *rest)] == [one.value for one in whole]
-    assert [one.number for one in search.results()] == [0, 1, 2, 3]
-    assert tried_by(HyperparameterSearch(estimator(), SPACE, path)) == []
-    again = HyperparameterSearch(estimator(), SPACE, path)
+def test_a_resumed_search_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    journal = tmp_path / "trials"
+    whole = run_trials(HyperparameterSearch(estimator(), SPACE))
+    first = run_trials(HyperparameterSearch(estimator(), SPACE, journal), trials=2)
+    search = HyperparameterSearch(estimator(), SPACE, journal)
+    rest = run_trials(search)
+    assert [result.params for result in (*first, *rest)] == [result.params for result in whole]
+    assert [result.value for result in (*first, *rest)] == [result.value for result in whole]
+    assert [result.number for result in search.results()] == [0, 1, 2, 3]
+    assert run_trials(HyperparameterSearch(estimator(), SPACE, journal)) == []
+    again = HyperparameterSearch(estimator(), SPACE, journal)
     best = again.best_estimator(*mixed_table(80))
-    assert lowest(best) == -max(one.value for one in whole if one.value)
+    assert lowest_val_loss(best) == -max(result.value for result in whole if result.value)
 
 
-def test_a_trial_that_was_cut_off_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_trial_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = HyperparameterSearch(estimator(), SPACE, tmp_path / "trials")
-    tried_by(search, trials=1)
+    run_trials(search, trials=1)
     with monkeypatch.context() as patch:
-        patch.setattr(TableTransformerClassifier, "_fit", lambda *told: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(TableTransformerClassifier, "_fit", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            tried_by(search)
-    cut = search.study.trials[-1].params
-    later = tried_by(HyperparameterSearch(estimator(), SPACE, tmp_path / "trials"), trials=2)
-    assert [later[0].params[name] for name in SPACE] == [cut[name] for name in SPACE]
+            run_trials(search)
+    interrupted = search.study.trials[-1].params
+    resumed = run_trials(HyperparameterSearch(estimator(), SPACE, tmp_path / "trials"), trials=2)
+    assert [resumed[0].params[name] for name in SPACE] == [interrupted[name] for name in SPACE]
 
 
-def test_time_ends_a_search_and_goes_on_counting(tmp_path: Path) -> None:
+def test_the_time_limit_covers_all_runs_of_a_search(tmp_path: Path) -> None:
     search = HyperparameterSearch(estimator(epochs=None), SPACE, tmp_path / "trials")
-    found = tried_by(search, trials=99, max_minutes=0.02)
-    assert 1 <= len(found) < 99 and sum(one.seconds for one in found) < 30
-    assert (
-        tried_by(HyperparameterSearch(estimator(epochs=None), SPACE, tmp_path / "trials"), trials=99, max_minutes=0.02)
-        == []
-    )
+    results = run_trials(search, trials=99, max_minutes=0.02)
+    assert 1 <= len(results) < 99 and sum(result.seconds for result in results) < 30
+    resumed = HyperparameterSearch(estimator(epochs=None), SPACE, tmp_path / "trials")
+    assert run_trials(resumed, trials=99, max_minutes=0.02) == []
 
 
-def test_what_falls_behind_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AT_FIRST", 1)
-    monkeypatch.setattr(module, "GRACE", 4)
+def test_a_trial_that_falls_behind_is_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "STARTUP_TRIALS", 1)
+    monkeypatch.setattr(tuning, "WARMUP_EPOCHS", 4)
     space = {"lr": Categorical((1e-2, 1e-12))}
-    quick = Hyperparameters(model="TableTransformer", early_stopping_metric="loss", lr=1e-2)
-    search = HyperparameterSearch(estimator(epochs=10, preset=quick, batch_size=16), space)
+    preset = Hyperparameters(model="TableTransformer", early_stopping_metric="loss", lr=1e-2)
+    search = HyperparameterSearch(estimator(epochs=10, preset=preset, batch_size=16), space)
     search.study.enqueue_trial({"lr": 1e-2})
     search.study.enqueue_trial({"lr": 1e-12})
     X, _ = mixed_table(80)
-    found = list(search.run(X, X[:, 0].astype(float) > 0, trials=2))
-    broken = [one for one in found if one.state == "broken off"]
-    assert broken and all(one.params["lr"] == 1e-12 and one.epochs < 10 and one.value is None for one in broken)
-    assert search.params()["lr"] == 1e-2
+    results = list(search.run(X, X[:, 0].astype(float) > 0, trials=2))
+    pruned = [result for result in results if result.state == "pruned"]
+    assert pruned and all(
+        result.params["lr"] == 1e-12 and result.epochs < 10 and result.value is None for result in pruned
+    )
+    assert search.best_params()["lr"] == 1e-2
 
 
-def test_a_trial_that_fails_is_told_of_and_the_search_goes_on() -> None:
+def test_a_failed_trial_is_reported_and_the_search_continues() -> None:
     space = {"lr": Categorical((1e-3, 1e30))}
-    search = HyperparameterSearch(estimator(preset="paper", n_members=None), space)
+    params: dict[str, Any] = {"dim": 8, "depth": None, "epochs": 2}
+    search = HyperparameterSearch(small(FTTransformerClassifier, **params), space)
     search.study.enqueue_trial({"lr": 1e30})
     search.study.enqueue_trial({"lr": 1e-3})
-    found = tried_by(search, trials=3)
-    assert {one.params["lr"]: one.state for one in found} == {1e30: "failed", 1e-3: "complete"}
-    assert {(one.state, one.error[:15]) for one in found} == {("failed", "the loss became"), ("complete", "")}
+    results = run_trials(search, trials=3)
+    assert {result.params["lr"]: result.state for result in results} == {1e30: "failed", 1e-3: "complete"}
+    assert {(result.state, result.error[:15]) for result in results} == {
+        ("failed", "the loss became"),
+        ("complete", ""),
+    }
 
 
-def test_where_nothing_can_be_chosen_it_is_said() -> None:
-    with pytest.raises(ConfigError, match="nothing is held out to choose by"):
+def test_a_search_that_is_impossible_is_rejected() -> None:
+    with pytest.raises(ConfigError, match="there are no validation rows to choose by"):
         tune(estimator(), *mixed_table(30), trials=1)
-    with pytest.raises(ConfigError, match="every setting is told already"):
+    with pytest.raises(ConfigError, match="all hyperparameters are given"):
         HyperparameterSearch(estimator(lr=0.1), {"lr": FloatRange(0, 1)})
-    with pytest.raises(TrainingError, match="not one trial came to an end"):
-        HyperparameterSearch(estimator(), SPACE).params()
-    with pytest.raises(ConfigError, match="hidden_factor is a multiple of dim, which is neither told nor in the space"):
+    with pytest.raises(TrainingError, match="no trial was completed"):
+        HyperparameterSearch(estimator(), SPACE).best_params()
+    with pytest.raises(
+        ConfigError, match="hidden_factor is a multiple of dim, which is neither given nor in the space"
+    ):
         HyperparameterSearch(TableTransformerRegressor(), {FACTOR: FloatRange(1, 2)})
     assert "hidden_factor" in (
         HyperparameterSearch(TableTransformerRegressor(dim=16), {FACTOR: FloatRange(1, 2)}).space or {}
     )
 
 
-@pytest.mark.parametrize("family", ["ft", "tab"])
-@pytest.mark.parametrize("preset", ["ours", "paper"])
-def test_every_space_holds_its_recipe_and_gives_models_that_can_be_made(family: Any, preset: str) -> None:
-    column_types = {"ft": TableTransformerRegressor, "tab": TabTransformerClassifier}
+@pytest.mark.parametrize(
+    ("estimator_class", "preset", "sizes"),
+    [
+        (TableTransformerRegressor, "default", {"dim": 64, "depth": 1}),
+        (FTTransformerRegressor, "paper", {"dim": 64, "depth": 1}),
+        (TabTransformerClassifier, "improved", {"dim": 32, "depth": 1}),
+        (TabTransformerClassifier, "paper", {"dim": 32, "depth": 1}),
+    ],
+)
+def test_every_search_space_includes_its_preset_and_gives_valid_models(
+    estimator_class: Any, preset: str, sizes: dict[str, int]
+) -> None:
     X, y = mixed_table(60)
-    made = column_types[family](preset=preset, random_state=0, epochs=1)
-    own = resolve_hyperparameters(PRESETS[family][preset], TrainingContext(rows=80, tokens=1, device="any"))
-    space = restrict_space(SPACES[family][preset], {}, own)
-    told = default_params(space, own)
-    assert {"depth", "lr", "weight_decay"} <= told.keys()
-    known = set(column_types[family]().get_params()) | {FACTOR}
-    assert space.keys() <= known
+    model = estimator_class(preset=preset, random_state=0, epochs=1)
+    context = TrainingContext(rows=80, tokens=1, device="any")
+    hparams = resolve_hyperparameters(PRESETS[model.family][preset], context)
+    space = restrict_space(space_for(hparams), {}, hparams)
+    assert {"depth", "lr", "weight_decay"} <= default_params(space, hparams).keys()
+    assert space.keys() <= set(model.get_params()) | {FACTOR}
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     for _ in range(30):
-        settings = sample_params(space, study.ask(), own)
-        assert settings["dim"] % own.heads == 0
-    small = {"ft": {"dim": 64, "depth": 1}, "tab": {"dim": 32, "depth": 1}}[family]
-    best = tune(made.set_params(**small), X, y.astype(float) if family == "ft" else y, trials=2)
-    assert best.hyperparameters_.model == own.model
+        assert sample_params(space, study.ask(), hparams)["dim"] % hparams.heads == 0
+    targets = y if is_classifier(model) else y.astype(float)
+    best = tune(model.set_params(**sizes), X, targets, trials=2)
+    assert best.hyperparameters_.model == hparams.model
 
 
-def test_without_optuna_the_extra_is_named() -> None:
+def test_a_missing_optuna_is_reported_with_the_command_to_install_it() -> None:
     code = (
         "import sys; sys.modules['optuna'] = None\n"
         "import softlook.tabular\n"
-        "try:\n    softlook.tabular.tune\nexcept ImportError as fault:\n    print(fault)"
+        "try:\n    softlook.tabular.tune\nexcept ImportError as error:\n    print(error)"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.strip() == "to search for settings, install optuna: pip install softlook[tune]"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "hyperparameter search requires optuna: pip install softlook[tune]"
 
 
-def test_pieces_can_be_searched_over(tmp_path: Path) -> None:
+def test_a_table_can_be_given_by_path(tmp_path: Path) -> None:
     X, y = mixed_table(80)
     rows = "".join(f"{a},{b},{c},{d}\n" for (a, b, c), d in zip(X, y, strict=True))
     (tmp_path / "a.csv").write_text(f"a,b,c,d\n{rows}")
@@ -228,6 +250,6 @@ def test_pieces_can_be_searched_over(tmp_path: Path) -> None:
     assert best.score(tmp_path / "a.csv", "d") == np.mean(best.predict(tmp_path / "a.csv") == y)
 
 
-def test_a_search_takes_a_trial_at_least() -> None:
-    with pytest.raises(ConfigError, match="trials is a whole number from 1 up; 0 came"):
+def test_zero_trials_are_rejected() -> None:
+    with pytest.raises(ConfigError, match="trials: expected an integer >= 1; got 0"):
         tune(TableTransformerClassifier(), [[1.0]], [1], trials=0)
