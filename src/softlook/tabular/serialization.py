@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, WeightsError
 from softlook.base.version import VERSION
+from softlook.models.optimize import optimize_for_cpu
 from softlook.tabular.classifier import FTTransformerClassifier, TableTransformerClassifier, TabTransformerClassifier
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.preprocessing.column_types import ColumnOverrides
@@ -175,7 +176,8 @@ def _restore_fitted(
     estimator: TableEstimator, model: nn.Module, content: dict[str, Any], arrays: Mapping[str, Tensor]
 ) -> None:
     """Restore the attributes of a fitted estimator."""
-    estimator.model_, estimator.hyperparameters_ = model, Hyperparameters(**content["hyperparameters"])
+    estimator.model_ = optimize_for_cpu(model)  # as a fitted one: the same predictions, bit for bit
+    estimator.hyperparameters_ = Hyperparameters(**content["hyperparameters"])
     estimator.target_ = target_from_state(content["target"])
     tensors = {
         name.removeprefix(RETRIEVAL_PREFIX): arrays[name] for name in arrays if name.startswith(RETRIEVAL_PREFIX)
