@@ -167,7 +167,7 @@ def rows_with_keys(visible: Tensor) -> Tensor | None:
 
 def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
     """Return 0 where visible and -inf where masked; adding it is many times faster than `masked_fill`."""
-    return visible.to(dtype).log_()
+    return torch.where(visible, torch.zeros((), dtype=dtype, device=visible.device), -torch.inf)
 
 
 TILE_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}
