@@ -1,4 +1,4 @@
-"""Prose is executed: the README, the pages under docs/, and the examples in docstrings."""
+"""The examples of the README, of the pages under docs/ and of all docstrings run."""
 
 import doctest
 import importlib
@@ -25,29 +25,29 @@ PROMPT = re.compile(r"^\s*>>> ", re.MULTILINE)
 
 
 class Finder(doctest.DocTestFinder):
-    """Also finds the examples of functions that the shape checks have wrapped, which look like strangers otherwise."""
+    """A finder that also finds the examples of functions wrapped by the shape checks."""
 
     def _from_module(self, module: ModuleType, object: object) -> bool:
-        home = getattr(
-            object, "__module__", module.__name__
-        )  # a property does not know its home, but is not a stranger
-        return home == module.__name__
+        # a property has no __module__, but is found only in its own module
+        return getattr(object, "__module__", module.__name__) == module.__name__
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_every_python_block_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # what an example writes stays out of the tree
+    monkeypatch.chdir(tmp_path)  # examples may write files
     text = (ROOT / page).read_text(encoding="utf-8")
     names: dict[str, object] = {"__name__": "__main__"}
     for block in FENCE.finditer(text):
         line = text.count("\n", 0, block.start("code"))
-        assert not block["rest"].strip(), f"{page}:{line}: every block runs, so it is plain ```python"
-        code = "\n" * line + textwrap.dedent(block["code"])  # so that a traceback points at the line of the page
+        assert not block["rest"].strip(), f"{page}:{line}: every block runs, so it must be plain ```python"
+        code = "\n" * line + textwrap.dedent(block["code"])  # tracebacks then have the line numbers of the page
         exec(compile(code, str(ROOT / page), "exec"), names)
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_every_docstring_example_tells_the_truth(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_docstring_example_runs_and_prints_its_output(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
@@ -55,11 +55,11 @@ def test_every_docstring_example_tells_the_truth(name: str, tmp_path: Path, monk
     for example in Finder().find(module, name):
         runner.run(example, out=report.append)
     assert not runner.failures, "".join(report)
-    written = PROMPT.findall(Path(str(module.__file__)).read_text(encoding="utf-8"))
-    assert runner.tries == len(written), f"{name}: {len(written)} examples are written, {runner.tries} were run"
+    prompts = PROMPT.findall(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    assert runner.tries == len(prompts), f"{name} has {len(prompts)} examples, and {runner.tries} were run"
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_every_public_name_shows_an_example(name: str) -> None:
+def test_every_public_name_has_an_example(name: str) -> None:
     text = inspect.getdoc(getattr(softlook, name)) or ""
-    assert ">>> " in text, f"softlook.{name} has no example in its docstring: the first one is worth a page of prose"
+    assert ">>> " in text, f"softlook.{name} has no example in its docstring"

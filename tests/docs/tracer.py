@@ -1,6 +1,6 @@
 """Record which softlook functions a piece of code calls, in order, on every thread.
 
-python -m tests.docs.tracer "A decoded token"   # print the calls of one walk of docs/flow.md
+python -m tests.docs.tracer "A decoded token"   # print the calls of one walkthrough of docs/flow.md
 """
 
 import inspect
@@ -65,8 +65,8 @@ def generate_tokens(_: Path) -> None:
     generate(model, [[1, 2, 3]], max_new_tokens=2)
 
 
-def answer_request(_: Path) -> None:
-    """Answer one completion request."""
+def serve_request(_: Path) -> None:
+    """Serve one completion request."""
     from starlette.testclient import TestClient  # noqa: PLC0415
 
     from softlook.serve.app import create_app  # noqa: PLC0415
@@ -93,19 +93,19 @@ def fit_table(_: Path) -> None:
     estimator.fit(frame, [0, 1] * 20).predict(frame)
 
 
-WALKS: dict[str, Callable[[Path], None]] = {
+WALKTHROUGHS: dict[str, Callable[[Path], None]] = {
     "A training step": train_two_steps,
     "A decoded token": generate_tokens,
-    "A request to the server": answer_request,
+    "A request to the server": serve_request,
     "A table, from frame to prediction": fit_table,
 }
 
 
-def trace(walk: str) -> Calls:
-    """Return the calls of one walk."""
+def trace(walkthrough: str) -> Calls:
+    """Return the calls of one walkthrough."""
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder, recorded_calls() as calls:
-        WALKS[walk](Path(folder))
+        WALKTHROUGHS[walkthrough](Path(folder))
     return calls
 
 

@@ -27,7 +27,7 @@ def summary(path: Path) -> str:
 
 
 def lines(folder: Path, indent: str = "  ") -> list[str]:
-    """Return one line per file and folder below `run_dir`: files first, then subfolders."""
+    """Return one line per file and folder below `folder`: files first, then subfolders."""
     result = [
         f"{indent}{path.name:<{34 - len(indent)}}{summary(path)}".rstrip() for path in sorted(folder.glob("*.py"))
     ]
