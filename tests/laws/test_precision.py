@@ -72,7 +72,7 @@ def test_no_backend_rounds_scores_to_half_precision(name: str, backend: Any, dty
     expected = attention(**exact, backend="reference")
     input_dtype = dtype if cast == "half precision" else torch.float32
     inputs = (("query", query), ("key", key), ("value", value))
-    arguments = {name: tensor.to(input_dtype) for name, tensor in inputs} | given(dtype)
+    arguments: dict[str, Any] = {name: tensor.to(input_dtype) for name, tensor in inputs} | given(dtype)
     if DEVICE.type == "cuda" and backend == "sdpa" and "bias" in arguments:
         pytest.skip("a GPU's fused kernels take the bias in half precision")
     with torch.autocast(DEVICE.type, dtype=dtype, enabled=cast == "autocast"):

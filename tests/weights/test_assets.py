@@ -1,4 +1,4 @@
-"""What stands around texts: softlook's own signs, or what other people's files say, and never a guess between them."""
+"""Special tokens, labels and generation config of a checkpoint or a Hugging Face folder."""
 
 import json
 from pathlib import Path
@@ -26,36 +26,41 @@ SIZES: dict[str, Any] = {"vocab_size": 300, "dim": 8, "depth": 1, "heads": 1}
 GPT_MODEL, TRANSLATOR = GPT(GPTConfig(context=8, **SIZES)), Transformer(TransformerConfig(**SIZES))
 
 
-def stranger(template: str | None = None) -> TextTokenizer:
-    """Somebody else's: <s> is 0, </s> is 1."""
-    words = Tokenizer(WordLevel({"<s>": 0, "</s>": 1, "a": 2}, "a"))
+def foreign_tokenizer(template: str | None = None) -> TextTokenizer:
+    """A tokenizer that softlook did not train: <s> is 0, </s> is 1."""
+    tokenizer = Tokenizer(WordLevel({"<s>": 0, "</s>": 1, "a": 2}, "a"))
     if template is not None:
-        signs = [("<s>", 0), ("</s>", 1)]
-        words.post_processor = TemplateProcessing(single=template, special_tokens=signs)  # pyright: ignore[reportAttributeAccessIssue]
-    return TextTokenizer(words)
+        special_tokens = [("<s>", 0), ("</s>", 1)]
+        processor = TemplateProcessing(single=template, special_tokens=special_tokens)
+        tokenizer.post_processor = processor  # pyright: ignore[reportAttributeAccessIssue]
+    return TextTokenizer(tokenizer)
 
 
 def test_softlook_s_special_tokens_are_those_of_training() -> None:
     own = TextTokenizer(train_tokenizer([], model_type="bytes"))
-    begin, end = (own.bos_id,), (own.eos_id,)
-    assert special_tokens_of(own, {}, GPT_MODEL) == SpecialTokens(begin, (), begin, end)
-    assert special_tokens_of(own, {}, TRANSLATOR) == SpecialTokens((), end, begin, end)
+    bos, eos = (own.bos_id,), (own.eos_id,)
+    assert special_tokens_of(own, {}, GPT_MODEL) == SpecialTokens(bos, (), bos, eos)
+    assert special_tokens_of(own, {}, TRANSLATOR) == SpecialTokens((), eos, bos, eos)
 
 
 def test_special_tokens_come_from_hugging_face_files_and_tokenizers() -> None:
     fields = {"eos_token_id": 1, "decoder_start_token_id": 2, "bos_token_id": 0}
-    assert special_tokens_of(stranger("<s> $A </s>"), fields, TRANSLATOR) == SpecialTokens((0,), (1,), (2,), (1,))
-    assert special_tokens_of(stranger("<s> $A"), fields, GPT_MODEL) == SpecialTokens((0,), (), (0,), (1,))
-    assert special_tokens_of(stranger(), fields, GPT_MODEL) == SpecialTokens((), (), (0,), (1,))
+    assert special_tokens_of(foreign_tokenizer("<s> $A </s>"), fields, TRANSLATOR) == SpecialTokens(
+        (0,), (1,), (2,), (1,)
+    )
+    assert special_tokens_of(foreign_tokenizer("<s> $A"), fields, GPT_MODEL) == SpecialTokens((0,), (), (0,), (1,))
+    assert special_tokens_of(foreign_tokenizer(), fields, GPT_MODEL) == SpecialTokens((), (), (0,), (1,))
 
 
 def test_a_source_ends_with_eos_even_without_a_post_processor() -> None:
-    assert special_tokens_of(stranger(), {"eos_token_id": [1, 2]}, TRANSLATOR) == SpecialTokens((), (1,), (0,), (1, 2))
+    assert special_tokens_of(foreign_tokenizer(), {"eos_token_id": [1, 2]}, TRANSLATOR) == SpecialTokens(
+        (), (1,), (0,), (1, 2)
+    )
 
 
-@pytest.mark.parametrize("odd", ["1", True, -3, [None, "x"], {}])
-def test_invalid_token_ids_are_ignored(odd: Any) -> None:
-    assert special_tokens_of(stranger(), {"eos_token_id": odd}, GPT_MODEL).eos == (1,)
+@pytest.mark.parametrize("invalid", ["1", True, -3, [None, "x"], {}])
+def test_invalid_token_ids_are_ignored(invalid: Any) -> None:
+    assert special_tokens_of(foreign_tokenizer(), {"eos_token_id": invalid}, GPT_MODEL).eos == (1,)
 
 
 def test_generation_config_overrides_config(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A folder is there as a whole or not at all, whatever happens on the way."""
+"""Folders are written atomically: after an error or a kill they are complete or absent."""
 
 import errno
 import os
@@ -17,25 +17,25 @@ from softlook.weights import from_hugging_face, load, save, tensor_files, to_hug
 from softlook.weights.atomic_folder import DiskError, atomic_folder
 from tests.weights.folders import SIZES, hugging_face, tokenizer_json
 
-WAYS: dict[str, tuple[Callable[..., Path], Callable[[Path], Any]]] = {
-    "as a checkpoint": (save, load),
-    "for Hugging Face": (to_hugging_face, from_hugging_face),
+FORMATS: dict[str, tuple[Callable[..., Path], Callable[[Path], Any]]] = {
+    "checkpoint": (save, load),
+    "Hugging Face": (to_hugging_face, from_hugging_face),
 }
 CALLS = (
     *((os, name) for name in ("mkdir", "open", "fsync", "rename", "chmod")),
     *((Path, name) for name in ("open", "touch")),
     (tensor_files, "save_file"),
 )
-"""Everything that a save asks of the disk."""
+"""All file system calls of a save."""
 
 
 class Killed(BaseException):
-    """What a hard kill looks like from inside: nothing more happens, not even tidying up."""
+    """A simulated SIGKILL: nothing runs after it, not even cleanup."""
 
 
 @contextmanager
-def failing(monkeypatch: pytest.MonkeyPatch, at: int, fault: BaseException) -> Iterator[list[str]]:
-    """The disk fails at its so-manieth call; the calls are counted."""
+def failing(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> Iterator[list[str]]:
+    """Raise an error at file system call number `at`; yields the names of the calls."""
     made: list[str] = []
     dead = False
 
@@ -43,11 +43,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, at: int, fault: BaseException) -> I
         def call(*args: Any, **more: Any) -> Any:
             nonlocal dead
             if dead:
-                raise fault
+                raise error
             made.append(name)
             if len(made) == at + 1:
-                dead = isinstance(fault, Killed)
-                raise fault
+                dead = isinstance(error, Killed)
+                raise error
             return real(*args, **more)
 
         return call
@@ -55,47 +55,47 @@ def failing(monkeypatch: pytest.MonkeyPatch, at: int, fault: BaseException) -> I
     with monkeypatch.context() as patch:
         for owner, name in CALLS:
             patch.setattr(owner, name, counted(name, getattr(owner, name)))
-        if isinstance(fault, Killed):
+        if isinstance(error, Killed):
             patch.setattr(shutil, "rmtree", lambda *args, **more: None)
             patch.setattr(Path, "rmdir", lambda path: None)
         yield made
 
 
 def attempts(
-    write: Callable[..., Path], folder: Path, patch: pytest.MonkeyPatch, fault: BaseException
+    write: Callable[..., Path], folder: Path, patch: pytest.MonkeyPatch, error: BaseException
 ) -> Iterator[Path]:
-    """A save that fails at its first call to the disk, one that fails at its second, and so on to the last."""
-    words = folder / "words.json"
-    words.write_text(tokenizer_json(), encoding="utf-8")
+    """Saves that fail at the first file system call, at the second, and so on to the last."""
+    tokenizer = folder / "words.json"
+    tokenizer.write_text(tokenizer_json(), encoding="utf-8")
     model = GPT(SIZES)
     for at in range(1000):
         target = folder / str(at) / "deep" / "model"
-        with failing(patch, at, fault) as made:
+        with failing(patch, at, error) as made:
             try:
-                write(model, target, tokenizer=words)
+                write(model, target, tokenizer=tokenizer)
             except (DiskError, Killed, KeyboardInterrupt):
                 pass
             else:
-                assert len(made) <= at, "a fault was passed over"
+                assert len(made) <= at, "an error was ignored"
                 assert {"mkdir", "open", "fsync", "rename", "save_file"} <= set(made)
                 return
         yield target
-    raise AssertionError("this never ends")
+    raise AssertionError("a save makes too many calls")
 
 
 def left_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.name != "words.json"]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()], ids=repr)
 def test_a_save_that_fails_anywhere_leaves_nothing_behind(
-    way: str, fault: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, read = WAYS[way]
+    write, read = FORMATS[kind]
     committed = 0
-    for target in attempts(write, tmp_path, monkeypatch, fault):
-        if target.exists():  # only the parent's entry was still to be made sure of
+    for target in attempts(write, tmp_path, monkeypatch, error):
+        if target.exists():  # only the fsync of the parent directory failed
             committed += 1
             read(target)
             shutil.rmtree(target.parents[1])
@@ -103,11 +103,11 @@ def test_a_save_that_fails_anywhere_leaves_nothing_behind(
     assert committed <= 2
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_save_that_is_killed_anywhere_leaves_a_whole_folder_or_none(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_save_that_is_killed_anywhere_leaves_a_complete_folder_or_none(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, read = WAYS[way]
+    write, read = FORMATS[kind]
     partial = 0
     for target in attempts(write, tmp_path, monkeypatch, Killed()):
         if target.exists():
@@ -116,11 +116,11 @@ def test_a_save_that_is_killed_anywhere_leaves_a_whole_folder_or_none(
         assert all(name.startswith(".model.") and name.endswith(".partial") for name in others)
         partial += bool(others)
         shutil.rmtree(tmp_path / target.parts[len(tmp_path.parts)], ignore_errors=True)
-    assert partial, "no save was killed half-way"
+    assert partial, "no save was killed before the rename"
 
 
-def test_files_are_on_disk_before_they_get_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fields: list[tuple[str, str]] = []
+def test_files_are_synced_before_the_folder_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, str]] = []
     opened: dict[int, str] = {}
     real = {name: getattr(os, name) for name in ("open", "fsync", "rename")}
 
@@ -130,12 +130,12 @@ def test_files_are_on_disk_before_they_get_their_name(tmp_path: Path, monkeypatc
         return handle
 
     monkeypatch.setattr(os, "open", open_)
-    monkeypatch.setattr(os, "fsync", lambda handle: (fields.append(("sync", opened[handle])), real["fsync"](handle)))
-    monkeypatch.setattr(os, "rename", lambda a, b: (fields.append(("rename", Path(b).name)), real["rename"](a, b)))
+    monkeypatch.setattr(os, "fsync", lambda handle: (calls.append(("sync", opened[handle])), real["fsync"](handle)))
+    monkeypatch.setattr(os, "rename", lambda a, b: (calls.append(("rename", Path(b).name)), real["rename"](a, b)))
     target = save(GPT(SIZES), tmp_path / "here" / "model")
-    rename = fields.index(("rename", "model"))
-    assert {("sync", path.name) for path in target.iterdir()} <= set(fields[:rename])
-    assert fields[rename + 1 :] == [("sync", "here")]
+    rename = calls.index(("rename", "model"))
+    assert {("sync", path.name) for path in target.iterdir()} <= set(calls[:rename])
+    assert calls[rename + 1 :] == [("sync", "here")]
 
 
 @pytest.mark.parametrize("limit", [0, 100, 5_000, 20_000])
@@ -160,13 +160,13 @@ def test_the_error_of_a_full_disk_names_the_free_space(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("taken", ["a folder", "an empty folder", "a file", "a link to nowhere"])
-def test_existing_files_are_not_overwritten(way: str, taken: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("taken", ["a folder", "an empty folder", "a file", "a dangling link"])
+def test_existing_files_are_not_overwritten(kind: str, taken: str, tmp_path: Path) -> None:
     target = tmp_path / "model"
     if taken == "a file":
         target.write_text("mine", encoding="utf-8")
-    elif taken == "a link to nowhere":
+    elif taken == "a dangling link":
         target.symlink_to(tmp_path / "gone")
     else:
         target.mkdir()
@@ -174,7 +174,7 @@ def test_existing_files_are_not_overwritten(way: str, taken: str, tmp_path: Path
             (target / "mine").touch()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(DiskError, match=r"model already exists, and softlook overwrites nothing. Choose another name"):
-        WAYS[way][0](GPT(SIZES), target)
+        FORMATS[kind][0](GPT(SIZES), target)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -195,7 +195,7 @@ def test_a_target_below_a_file_raises_an_error(tmp_path: Path) -> None:
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Root may do anything, so that nothing would be refused."""
+    """Drop root's privileges, which bypass permissions."""
     root = os.geteuid() == 0
     if root:
         os.seteuid(65534)
@@ -212,9 +212,9 @@ def test_missing_permissions_raise_an_error(tmp_path: Path) -> None:
     (tmp_path / "locked").chmod(0)
     try:
         with as_nobody():
-            with pytest.raises(DiskError, match=r"cannot read .*theirs: Permission denied"):
+            with pytest.raises(DiskError, match=r"cannot read .*hf: Permission denied"):
                 from_hugging_face(reference)
-            with pytest.raises(DiskError, match=r"cannot read .*ours: Permission denied"):
+            with pytest.raises(DiskError, match=r"cannot read .*softlook: Permission denied"):
                 load(actual)
             with pytest.raises(DiskError, match=r"cannot write .*new: Permission denied"):
                 save(GPT(SIZES), tmp_path / "locked" / "new")
@@ -222,7 +222,7 @@ def test_missing_permissions_raise_an_error(tmp_path: Path) -> None:
         (tmp_path / "locked").chmod(0o755)
 
 
-def test_a_folder_is_made_as_the_user_wants_folders_made(tmp_path: Path) -> None:
+def test_folders_and_files_respect_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         target = save(GPT(SIZES), tmp_path / "model")
@@ -232,5 +232,5 @@ def test_a_folder_is_made_as_the_user_wants_folders_made(tmp_path: Path) -> None
     assert {path.stat().st_mode & 0o777 for path in target.iterdir()} == {0o640}
 
 
-def test_an_error_of_the_disk_is_an_error_of_weights() -> None:
+def test_a_disk_error_is_a_weights_error() -> None:
     assert issubclass(DiskError, WeightsError)

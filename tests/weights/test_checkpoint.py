@@ -1,4 +1,4 @@
-"""A model that was saved is loaded as it was, to the last bit."""
+"""Checkpoints: a saved model is loaded bitwise unchanged."""
 
 import json
 from pathlib import Path
@@ -20,14 +20,14 @@ SMALL = GPTConfig(vocab_size=11, context=8, dim=16, depth=2, heads=2)
 
 
 def shared(model: nn.Module) -> set[tuple[str, ...]]:
-    """The names that stand for one and the same tensor."""
+    """Groups of names of the same tensor."""
     names: dict[int, list[str]] = {}
     for name, tensor in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(tensor), []).append(name)
     return {tuple(same) for same in names.values() if len(same) > 1}
 
 
-def test_every_model_that_can_be_named_is_tried_here() -> None:
+def test_every_registered_model_is_tested() -> None:
     assert {tiny.model for tiny in TINY.values()} >= {known.model for known in MODELS.values()}
 
 
@@ -48,15 +48,15 @@ def test_tied_embeddings_stay_tied(tmp_path: Path) -> None:
     assert again.lm_head.weight is again.token_embedding.weight
 
 
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_weights_keep_their_precision(kind: torch.dtype, tmp_path: Path) -> None:
-    model = GPT(SMALL).to(kind)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_weights_keep_their_dtype(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = GPT(SMALL).to(dtype)
     again = load(save(model, tmp_path / "model"))
     for name, tensor in unique_tensors(model).items():
         torch.testing.assert_close(unique_tensors(again)[name], tensor, rtol=0, atol=0)
 
 
-def test_a_model_that_was_loaded_learns_on(tmp_path: Path) -> None:
+def test_a_loaded_model_can_be_trained(tmp_path: Path) -> None:
     model = load(save(GPT(SMALL), tmp_path / "model"))
     model(torch.tensor([[3, 1, 4]])).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters() if parameter.numel())
@@ -71,27 +71,27 @@ def test_a_loaded_model_does_not_change_when_its_file_does(tmp_path: Path) -> No
         torch.testing.assert_close(tensor, before[name], rtol=0, atol=0)
 
 
-def test_loading_does_not_use_the_random_generator(tmp_path: Path) -> None:
+def test_loading_does_not_advance_the_random_number_generator(tmp_path: Path) -> None:
     path = save(TINY["FTTransformer"].build(), tmp_path / "model")
     before = torch.get_rng_state()
     load(path)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_tokenizer_comes_along(tmp_path: Path) -> None:
+def test_the_tokenizer_is_saved_with_the_model(tmp_path: Path) -> None:
     words = tmp_path / "tokenizer.json"
     words.write_text(tokenizer_json(), encoding="utf-8")
     path = save(GPT(SMALL), tmp_path / "model", tokenizer=words)
     assert read_tokenizer(path).encode("ab").ids == [2]
 
 
-def test_a_model_of_somebody_elses_is_not_kept(tmp_path: Path) -> None:
+def test_a_model_of_another_package_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"Linear is not a softlook model; supported: .*GPT"):
         save(nn.Linear(2, 2), tmp_path / "model")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_gone_wrong_is_not_kept(tmp_path: Path) -> None:
+def test_a_model_with_nan_is_not_saved(tmp_path: Path) -> None:
     model = GPT(SMALL)
     with torch.no_grad():
         model.final_norm.weight[3] = torch.nan  # pyright: ignore
@@ -100,7 +100,7 @@ def test_a_model_gone_wrong_is_not_kept(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_config_on_disk_is_plain_to_read(tmp_path: Path) -> None:
+def test_the_config_is_stored_as_json(tmp_path: Path) -> None:
     content = json.loads((save(GPT(SMALL), tmp_path / "model") / CONFIG_FILE).read_text(encoding="utf-8"))
     assert content["model"] == "GPT"
     assert content["config"]["dim"] == 16

@@ -1,4 +1,4 @@
-"""A model without numbers costs nothing, and one that is filled is filled as a whole."""
+"""Models on the meta device, and loading that changes all tensors or none."""
 
 import subprocess
 import sys
@@ -18,14 +18,14 @@ HERE = Path("here")
 HUGE = GPTConfig(vocab_size=10**9, context=10**6, dim=2**20, depth=2, heads=2)
 
 
-def test_a_model_far_too_large_for_any_memory_can_still_be_compared() -> None:
+def test_a_model_larger_than_memory_can_be_built_on_the_meta_device() -> None:
     model = build_on_meta(lambda: GPT(HUGE), HERE)
     assert model.token_embedding.weight.shape == (10**9, 2**20)
     assert all(tensor.is_meta for tensor in unique_tensors(model).values())
 
 
-def test_a_model_that_lives_is_filled_where_it_stands() -> None:
-    """Whoever holds its parameters, an optimizer for one, goes on holding them."""
+def test_weights_are_loaded_in_place() -> None:
+    """References to the parameters, such as those of an optimizer, stay valid."""
     model, other = TINY["GPT"].build(seed=0), TINY["GPT"].build(seed=1)
     before = {name: id(parameter) for name, parameter in model.named_parameters()}
     load_checked(model, unique_tensors(other), HERE)
@@ -33,7 +33,7 @@ def test_a_model_that_lives_is_filled_where_it_stands() -> None:
     torch.testing.assert_close(TINY["GPT"].ask(model), TINY["GPT"].ask(other), rtol=0, atol=0)
 
 
-def test_what_is_filled_in_is_a_copy() -> None:
+def test_loaded_tensors_are_copied() -> None:
     model, other = TINY["GPT"].build(seed=0), TINY["GPT"].build(seed=1)
     load_checked(model, unique_tensors(other), HERE)
     with torch.no_grad():
@@ -41,17 +41,17 @@ def test_what_is_filled_in_is_a_copy() -> None:
     assert model.final_norm.weight.abs().max() > 0
 
 
-@pytest.mark.parametrize("spoil", ["missing", "extra", "shape", "number"])
-def test_a_model_is_untouched_where_only_the_last_tensor_does_not_fit(spoil: str) -> None:
+@pytest.mark.parametrize("damage", ["missing", "extra", "shape", "infinite"])
+def test_a_model_is_unchanged_if_the_last_tensor_is_invalid(damage: str) -> None:
     model, other = TINY["GPT"].build(seed=0), TINY["GPT"].build(seed=1)
     before = {name: tensor.clone() for name, tensor in unique_tensors(model).items()}
     tensors = {name: tensor.detach().clone() for name, tensor in unique_tensors(other).items()}
     last = list(tensors)[-1]
-    if spoil == "missing":
+    if damage == "missing":
         del tensors[last]
-    elif spoil == "extra":
+    elif damage == "extra":
         tensors["zzz"] = torch.ones(1)
-    elif spoil == "shape":
+    elif damage == "shape":
         tensors[last] = torch.ones(1, 1, 1)
     else:
         tensors[last].fill_(torch.inf)
@@ -62,7 +62,7 @@ def test_a_model_is_untouched_where_only_the_last_tensor_does_not_fit(spoil: str
 
 
 class Table(nn.Module):
-    """Works out a buffer for itself, which no file holds."""
+    """A module with a computed buffer, which is not saved."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Table(nn.Module):
         self.register_buffer("steps", torch.arange(3.0), persistent=False)
 
 
-def test_what_a_model_works_out_for_itself_is_there_after_it_was_filled() -> None:
+def test_computed_buffers_are_filled_after_loading() -> None:
     model = build_on_meta(Table, HERE)
     load_checked(model, {"scale": torch.tensor([1.0, 2.0, 3.0])}, HERE)
     fill_computed_buffers(model, Table)
@@ -78,9 +78,9 @@ def test_what_a_model_works_out_for_itself_is_there_after_it_was_filled() -> Non
     assert model.scale.tolist() == [1, 2, 3]
 
 
-def test_a_model_is_made_and_loaded_without_torchs_compiler(tmp_path: Path) -> None:
-    """Which takes more than half a second to come, and draws no numbers where there are none."""
+def test_loading_does_not_import_torchs_compiler(tmp_path: Path) -> None:
+    """The import would take more than half a second."""
     save(TINY["GPT"].build(seed=0), tmp_path / "small")
-    batch = "import sys; from softlook.weights import load; load(sys.argv[1]); print('torch._dynamo' in sys.modules)"
-    line = [sys.executable, "-c", batch, str(tmp_path / "small")]
-    assert subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip() == "False"
+    code = "import sys; from softlook.weights import load; load(sys.argv[1]); print('torch._dynamo' in sys.modules)"
+    command = [sys.executable, "-c", code, str(tmp_path / "small")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "False"

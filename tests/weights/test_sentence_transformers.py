@@ -1,4 +1,4 @@
-"""What a folder of sentence-transformers says beside its encoder."""
+"""Modules and pooling configs of sentence-transformers folders."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def folder_with(folder: Path, kinds: tuple[str, ...], pooling: dict[str, Any], p
     return folder
 
 
-def test_a_folder_without_modules_json_is_no_sentence_transformer(tmp_path: Path) -> None:
+def test_a_folder_without_modules_json_is_not_a_sentence_transformer(tmp_path: Path) -> None:
     assert sentence_head(tmp_path) is None
 
 
@@ -35,24 +35,27 @@ def test_exported_models_can_be_imported_unchanged(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize("mean", ["mean", ["mean"]])
 def test_current_and_older_pooling_configs_are_supported(mean: Any, tmp_path: Path) -> None:
     old = {"word_embedding_dimension": 24, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
-    today = {"embedding_dimension": 24, "pooling_mode": mean, "include_prompt": True}
-    for name, pooling in (("old", old), ("today", today)):
+    current = {"embedding_dimension": 24, "pooling_mode": mean, "include_prompt": True}
+    for name, pooling in (("old", old), ("current", current)):
         (tmp_path / name).mkdir()
         assert sentence_head(folder_with(tmp_path / name, KINDS, pooling)) == "mean_pooling_normalized"
 
 
 POOLINGS: dict[str, tuple[dict[str, Any], str]] = {
-    "the largest": ({"pooling_mode": "max"}, "has pooling 'max'"),
-    "two at once": ({"pooling_mode": ["cls", "mean"]}, "has pooling 'cls, mean'"),
-    "two at once, as it was": ({"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}, "pooling 'cls, max'"),
+    "max": ({"pooling_mode": "max"}, "has pooling 'max'"),
+    "two modes": ({"pooling_mode": ["cls", "mean"]}, "has pooling 'cls, mean'"),
+    "two modes in the older format": (
+        {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True},
+        "pooling 'cls, max'",
+    ),
     "none": ({}, "has pooling ''"),
     "a number": ({"pooling_mode": 3}, "pooling_mode.*Input should be a valid"),
 }
 
 
-@pytest.mark.parametrize("what", POOLINGS)
-def test_a_pooling_that_softlook_does_not_know_is_refused(what: str, tmp_path: Path) -> None:
-    pooling, message = POOLINGS[what]
+@pytest.mark.parametrize("name", POOLINGS)
+def test_unsupported_pooling_raises_an_error(name: str, tmp_path: Path) -> None:
+    pooling, message = POOLINGS[name]
     with pytest.raises(WeightsError, match=message):
         sentence_head(folder_with(tmp_path, KINDS, pooling))
 
@@ -60,12 +63,12 @@ def test_a_pooling_that_softlook_does_not_know_is_refused(what: str, tmp_path: P
 @pytest.mark.parametrize(
     "kinds", [("Transformer",), ("Transformer", "Pooling", "Dense"), ("WordEmbeddings", "Pooling")]
 )
-def test_other_modules_are_refused_by_name(kinds: tuple[str, ...], tmp_path: Path) -> None:
+def test_unsupported_modules_raise_an_error_that_names_them(kinds: tuple[str, ...], tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=f"lists '{', '.join(kinds)}'"):
         sentence_head(folder_with(tmp_path, kinds, {"pooling_mode": "mean"}))
 
 
-def test_a_list_of_modules_may_not_lead_out_of_its_folder(tmp_path: Path) -> None:
+def test_a_module_path_outside_the_folder_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="'../1_Pooling', which is not a folder next to it"):
         sentence_head(folder_with(tmp_path, KINDS, {"pooling_mode": "mean"}, path="../1_Pooling"))
 
@@ -77,7 +80,7 @@ def test_an_invalid_modules_json_raises_an_error(text: str, tmp_path: Path) -> N
         sentence_head(tmp_path)
 
 
-def test_a_pooling_that_is_missing_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_pooling_config_raises_an_error(tmp_path: Path) -> None:
     folder_with(tmp_path, KINDS, {})
     (tmp_path / "1_Pooling" / "config.json").unlink()
     with pytest.raises(WeightsError, match=r"1_Pooling holds no config\.json"):

@@ -1,4 +1,4 @@
-"""Tensors in several files: written one after the other, read row by row, and refused where they do not fit."""
+"""Sharded tensors: streaming writes, reads of row ranges, and errors of inconsistent shards."""
 
 import json
 from hashlib import sha256
@@ -24,36 +24,36 @@ from softlook.weights.shards import (
 )
 from softlook.weights.tensor_files import read_safetensors
 
-MANY = {
+TENSORS = {
     "a": torch.randn(5, 3),
-    "nothing": torch.empty(0, 4),
-    "one": torch.tensor(2.5, dtype=torch.float64),
-    "yes": torch.tensor([True, False, True]),
+    "empty": torch.empty(0, 4),
+    "scalar": torch.tensor(2.5, dtype=torch.float64),
+    "boolean": torch.tensor([True, False, True]),
     "half": torch.randn(3).bfloat16(),
     "count": torch.arange(7),
 }
 
 
-def written(tensors: dict[str, Tensor], path: Path) -> dict[str, object]:
+def write_tensors(tensors: dict[str, Tensor], path: Path) -> dict[str, object]:
     with open_writer(path, tensors) as writer:
         for name in writer.names:
             writer.add(name, tensors[name])
         return writer.manifest_entry()
 
 
-def in_rows(folder: Path, cuts: list[int], tensor: Tensor) -> FileEntries:
-    """A tensor cut into a file for each piece."""
+def write_slices(folder: Path, cuts: list[int], tensor: Tensor) -> FileEntries:
+    """Write a tensor in slices, each to its own file."""
     files: FileEntries = {}
     for number, (begin, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
         name = shard_name("x.safetensors", number, len(cuts) - 1)
-        files[name] = {**written({"t": tensor[begin:end]}, folder / name), "slices": {"t": [begin, end]}}
+        files[name] = {**write_tensors({"t": tensor[begin:end]}, folder / name), "slices": {"t": [begin, end]}}
     return files
 
 
-@pytest.mark.parametrize("kind", list(DTYPE_NAMES), ids=str)
-def test_files_written_tensor_by_tensor_are_valid_safetensors(kind: torch.dtype, tmp_path: Path) -> None:
-    tensors = {**MANY, "other": torch.arange(3).to(kind)}
-    entry = written(tensors, tmp_path / "x.safetensors")
+@pytest.mark.parametrize("dtype", list(DTYPE_NAMES), ids=str)
+def test_files_written_tensor_by_tensor_are_valid_safetensors(dtype: torch.dtype, tmp_path: Path) -> None:
+    tensors = {**TENSORS, "other": torch.arange(3).to(dtype)}
+    entry = write_tensors(tensors, tmp_path / "x.safetensors")
     for read in (read_safetensors(tmp_path / "x.safetensors"), load_file(tmp_path / "x.safetensors")):
         assert read.keys() == tensors.keys()
         assert all(
@@ -64,21 +64,21 @@ def test_files_written_tensor_by_tensor_are_valid_safetensors(kind: torch.dtype,
 
 
 def test_a_file_without_tensors_can_be_read(tmp_path: Path) -> None:
-    written({}, tmp_path / "x.safetensors")
+    write_tensors({}, tmp_path / "x.safetensors")
     assert read_safetensors(tmp_path / "x.safetensors") == {}
 
 
-def test_numbers_of_no_known_kind_and_no_numbers_are_refused(tmp_path: Path) -> None:
+def test_unsupported_dtypes_and_nan_raise_an_error(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"x: 't' has dtype torch.complex64, which safetensors does not support"):
-        written({"t": torch.ones(1, dtype=torch.complex64)}, tmp_path / "x")
+        write_tensors({"t": torch.ones(1, dtype=torch.complex64)}, tmp_path / "x")
     with pytest.raises(WeightsError, match=r"y: 't' contains NaN or infinity"):
-        written({"t": torch.tensor([torch.nan])}, tmp_path / "y")
+        write_tensors({"t": torch.tensor([torch.nan])}, tmp_path / "y")
 
 
 @pytest.mark.parametrize("cuts", [[0, 7], [0, 3, 7], [0, 3, 6, 7], [0, 4, 7, 7]], ids=str)
-def test_any_rows_can_be_read_however_a_tensor_is_cut(cuts: list[int], tmp_path: Path) -> None:
+def test_any_range_of_rows_can_be_read_from_any_slices(cuts: list[int], tmp_path: Path) -> None:
     tensor = torch.randn(7, 2)
-    stored = read_shards(tmp_path, "x.safetensors", in_rows(tmp_path, cuts, tensor))["t"]
+    stored = read_shards(tmp_path, "x.safetensors", write_slices(tmp_path, cuts, tensor))["t"]
     assert stored.shape == stored.meta().shape == tensor.shape
     assert torch.equal(stored.full(), tensor)
     for begin in range(8):
@@ -86,8 +86,8 @@ def test_any_rows_can_be_read_however_a_tensor_is_cut(cuts: list[int], tmp_path:
             assert torch.equal(stored.rows(begin, end), tensor[begin:end])
 
 
-def test_slices_that_are_not_contiguous_are_refused(tmp_path: Path) -> None:
-    files = in_rows(tmp_path, [0, 3, 6, 7], torch.randn(7))
+def test_slices_that_are_not_contiguous_raise_an_error(tmp_path: Path) -> None:
+    files = write_slices(tmp_path, [0, 3, 6, 7], torch.randn(7))
     last = "x-00003-of-00003.safetensors"
     for slices, message in (([5, 6], "are not contiguous"), ([6, 8], "holds 1 rows of 't', expected 2")):
         with pytest.raises(WeightsError, match=message):
@@ -98,21 +98,21 @@ def test_slices_that_are_not_contiguous_are_refused(tmp_path: Path) -> None:
         shard_files(tmp_path, "y.safetensors", files)
 
 
-def test_one_file_is_its_own_part(tmp_path: Path) -> None:
-    files = {"x.safetensors": written(MANY, tmp_path / "x.safetensors")}
+def test_a_single_file_is_read_as_one_shard(tmp_path: Path) -> None:
+    files = {"x.safetensors": write_tensors(TENSORS, tmp_path / "x.safetensors")}
     read = read_shards(tmp_path, "x.safetensors", files)
-    assert all(torch.equal(read[name].full(), tensor) for name, tensor in MANY.items())
-    assert torch.equal(StoredTensor.from_tensor(MANY["a"]).rows(1, 3), MANY["a"][1:3])
+    assert all(torch.equal(read[name].full(), tensor) for name, tensor in TENSORS.items())
+    assert torch.equal(StoredTensor.from_tensor(TENSORS["a"]).rows(1, 3), TENSORS["a"][1:3])
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
 def test_tensors_are_sharded_evenly_and_indexed(count: int, tmp_path: Path) -> None:
     tensors = {f"t{number}": torch.zeros(number % 5 + 1) for number in range(30)}
-    homes = assign_shards(tensors, count)
-    loads = [total_bytes({name: t for name, t in tensors.items() if homes[name] == number}) for number in range(count)]
-    assert sum(loads) == total_bytes(tensors)
-    assert max(loads) - min(loads) <= 20
-    write_index(tmp_path, homes, count, total_bytes(tensors))
+    shards = assign_shards(tensors, count)
+    sizes = [total_bytes({name: t for name, t in tensors.items() if shards[name] == number}) for number in range(count)]
+    assert sum(sizes) == total_bytes(tensors)
+    assert max(sizes) - min(sizes) <= 20
+    write_index(tmp_path, shards, count, total_bytes(tensors))
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text(encoding="utf-8"))
     assert index["metadata"]["total_size"] == total_bytes(tensors)
-    assert index["weight_map"]["t0"] == shard_name("model.safetensors", homes["t0"], count)
+    assert index["weight_map"]["t0"] == shard_name("model.safetensors", shards["t0"], count)

@@ -1,4 +1,4 @@
-"""A model that is not what its config says is written nowhere as though it were."""
+"""Only models whose structure matches their config are saved and exported."""
 
 from collections.abc import Callable
 from functools import partial
@@ -30,43 +30,43 @@ LONG = LlamaConfig(
 Change = Callable[[Any], None]
 
 
-def put(path: str, value: Any) -> Change:
-    """Sets `a.b.c` of a model to a value."""
+def set_attribute(path: str, value: Any) -> Change:
+    """Set attribute `a.b.c` of a model."""
     owner, _, name = path.rpartition(".")
     return lambda model: setattr(model.get_submodule(owner), name, value)
 
 
-def untied(model: Any) -> None:
+def untie(model: Any) -> None:
     model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach().clone())
 
 
-def shared(model: Any) -> None:
+def share_blocks(model: Any) -> None:
     model.blocks[1] = model.blocks[0]
 
 
 CHANGES: dict[str, tuple[Change, str]] = {
-    "mixing": (
-        put("blocks.0.attn.core", AttentionCore(score=cosine(0.1), sink=0.0, softcap=3.0, dropout=0.1)),
+    "core": (
+        set_attribute("blocks.0.attn.core", AttentionCore(score=cosine(0.1), sink=0.0, softcap=3.0, dropout=0.1)),
         r"blocks\.0\.attn\.core\.softcap is 3\.0",
     ),
-    "score": (put("blocks.1.attn.core.score", cosine(0.1)), r"blocks\.1\.attn\.core\.score is Cosine"),
-    "scale": (put("blocks.1.attn.core.scale", 1.0), r"blocks\.1\.attn\.core\.scale is 1\.0"),
-    "sink": (put("blocks.1.attn.core.sink", 0.0), r"blocks\.1\.attn\.core\.sink is 0\.0"),
-    "attention dropout": (put("blocks.1.attn.core.dropout", 0.5), r"core\.dropout is 0\.5"),
-    "dropout": (put("dropout.p", 0.3), r"dropout\.p is 0\.3"),
-    "eps": (put("final_norm.eps", 1e-3), r"final_norm\.eps is 0\.001"),
-    "norm": (put("final_norm", RMSNorm(16)), r"final_norm is a RMSNorm, but the config gives a LayerNorm"),
-    "activation": (put("blocks.0.ffn.activation", F.relu), r"blocks\.0\.ffn\.activation is <function relu"),
-    "forward": (put("blocks.0.ffn.forward", lambda x: x), r"blocks\.0\.ffn\.forward is set on the instance"),
-    "wider": (put("blocks.0.ffn.to_up", nn.Linear(16, 65)), r"blocks\.0\.ffn\.to_up\.out_features is 65"),
-    "no bias": (put("blocks.0.ffn.to_out.bias", None), r"blocks\.0\.ffn\.to_out\.bias has shape None"),
-    "part": (
-        put("blocks.0.ffn.more", nn.Identity()),
+    "score": (set_attribute("blocks.1.attn.core.score", cosine(0.1)), r"blocks\.1\.attn\.core\.score is Cosine"),
+    "scale": (set_attribute("blocks.1.attn.core.scale", 1.0), r"blocks\.1\.attn\.core\.scale is 1\.0"),
+    "sink": (set_attribute("blocks.1.attn.core.sink", 0.0), r"blocks\.1\.attn\.core\.sink is 0\.0"),
+    "attention dropout": (set_attribute("blocks.1.attn.core.dropout", 0.5), r"core\.dropout is 0\.5"),
+    "dropout": (set_attribute("dropout.p", 0.3), r"dropout\.p is 0\.3"),
+    "eps": (set_attribute("final_norm.eps", 1e-3), r"final_norm\.eps is 0\.001"),
+    "norm": (set_attribute("final_norm", RMSNorm(16)), r"final_norm is a RMSNorm, but the config gives a LayerNorm"),
+    "activation": (set_attribute("blocks.0.ffn.activation", F.relu), r"blocks\.0\.ffn\.activation is <function relu"),
+    "forward": (set_attribute("blocks.0.ffn.forward", lambda x: x), r"blocks\.0\.ffn\.forward is set on the instance"),
+    "wider": (set_attribute("blocks.0.ffn.to_up", nn.Linear(16, 65)), r"blocks\.0\.ffn\.to_up\.out_features is 65"),
+    "no bias": (set_attribute("blocks.0.ffn.to_out.bias", None), r"blocks\.0\.ffn\.to_out\.bias has shape None"),
+    "extra module": (
+        set_attribute("blocks.0.ffn.more", nn.Identity()),
         r"blocks\.0\.ffn has other submodules than the config gives: more",
     ),
-    "untied": (untied, r"lm_head\.weight is untied, but the config gives tied to token_embedding"),
+    "untied": (untie, r"lm_head\.weight is untied, but the config gives tied to token_embedding"),
     "shared": (
-        shared,
+        share_blocks,
         r"blocks\.1\..* is tied to blocks\.0\.",
     ),
 }
@@ -79,7 +79,7 @@ WRITERS: dict[str, Callable[[nn.Module, Path], Any]] = {
 
 @pytest.mark.parametrize("write", WRITERS.values(), ids=list(WRITERS))
 @pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=list(CHANGES))
-def test_a_model_with_replaced_modules_is_refused(
+def test_a_model_that_does_not_match_its_config_raises_an_error(
     change: Change, message: str, write: Callable[[nn.Module, Path], Any], tmp_path: Path
 ) -> None:
     model = GPT(SMALL)
@@ -130,16 +130,16 @@ def test_functions_are_compared_by_their_code() -> None:
         check_structure(model)
 
 
-def test_onnx_exports_the_computation_whatever_the_config(tmp_path: Path) -> None:
+def test_onnx_exports_the_computation_regardless_of_the_config(tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     model = GPT(SMALL).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
         plain = model(torch.tensor([[1, 2, 3]]))
-        CHANGES["mixing"][0](model)
+        CHANGES["core"][0](model)
         expected = model.eval()(torch.tensor([[1, 2, 3]]))
     assert (plain - expected).abs().max() > 1e-3
     session = runtime.InferenceSession(str(to_onnx(model, tmp_path / "model") / "model.onnx"))
-    given = session.run(None, {"ids": np.array([[1, 2, 3]])})[0]
-    torch.testing.assert_close(torch.from_numpy(given), expected, atol=1e-4, rtol=1e-4)
+    actual = session.run(None, {"ids": np.array([[1, 2, 3]])})[0]
+    torch.testing.assert_close(torch.from_numpy(actual), expected, atol=1e-4, rtol=1e-4)

@@ -1,4 +1,4 @@
-"""Tensors from files: one or several, in the precision they were written in, and never an error of any other kind."""
+"""Tensor files: single and sharded files, dtypes, links, and damaged files."""
 
 import json
 import random
@@ -21,12 +21,12 @@ from tests.weights.folders import hugging_face, numbers
 IDS = torch.tensor([[5, 3, 8, 1], [4, 4, 0, 6]])
 
 
-def reference(kind: torch.dtype = torch.float32) -> Any:
+def reference(dtype: torch.dtype = torch.float32) -> Any:
     config = GPT2Config(vocab_size=11, n_positions=16, n_embd=24, n_layer=3, n_head=4)
-    return GPT2LMHeadModel(config).to(kind).eval()  # pyright: ignore[reportArgumentType]
+    return GPT2LMHeadModel(config).to(dtype).eval()  # pyright: ignore[reportArgumentType]
 
 
-def test_a_model_in_several_files_is_read_like_one_in_one(tmp_path: Path) -> None:
+def test_a_sharded_model_equals_one_in_a_single_file(tmp_path: Path) -> None:
     model = reference()
     model.save_pretrained(tmp_path / "one")
     model.save_pretrained(tmp_path / "several", max_shard_size="10KB")
@@ -35,17 +35,17 @@ def test_a_model_in_several_files_is_read_like_one_in_one(tmp_path: Path) -> Non
     torch.testing.assert_close(several(IDS), one(IDS), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_hugging_face_weights_keep_their_dtype(kind: torch.dtype, tmp_path: Path) -> None:
-    model = reference(kind)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_hugging_face_weights_keep_their_dtype(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = reference(dtype)
     model.save_pretrained(tmp_path / "hf")
     actual = from_hugging_face(tmp_path / "hf")
-    assert {tensor.dtype for tensor in unique_tensors(actual).values()} == {kind}
+    assert {tensor.dtype for tensor in unique_tensors(actual).values()} == {dtype}
     torch.testing.assert_close(actual.token_embedding.weight, model.transformer.wte.weight, rtol=0, atol=0)  # pyright: ignore
     assert actual.lm_head.weight is actual.token_embedding.weight  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_of_several_precisions_the_one_that_holds_all_is_taken(tmp_path: Path) -> None:
+def test_mixed_dtypes_are_promoted_to_a_common_dtype(tmp_path: Path) -> None:
     folder = hugging_face(tmp_path / "hf")
     held = read_tensors(folder)
     held["transformer.ln_f.bias"] = held["transformer.ln_f.bias"].bfloat16()
@@ -53,21 +53,22 @@ def test_of_several_precisions_the_one_that_holds_all_is_taken(tmp_path: Path) -
     assert {tensor.dtype for tensor in unique_tensors(from_hugging_face(folder)).values()} == {torch.float32}
 
 
-def test_one_file_is_read_and_not_an_old_index_beside_it(tmp_path: Path) -> None:
+def test_a_single_file_takes_precedence_over_an_index(tmp_path: Path) -> None:
     write_safetensors({"a": torch.ones(2)}, tmp_path / "model.safetensors")
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "old.safetensors"}}))
     assert list(read_tensors(tmp_path)) == ["a"]
 
 
-def test_a_file_may_be_a_link_as_in_a_cache(tmp_path: Path) -> None:
+def test_a_file_may_be_a_symbolic_link(tmp_path: Path) -> None:
     folder = hugging_face(tmp_path / "hf")
     (folder / "model.safetensors").rename(tmp_path / "blob")
     (folder / "model.safetensors").symlink_to(tmp_path / "blob")
     from_hugging_face(folder)
 
 
-def test_exported_models_can_be_imported(tmp_path: Path) -> None:
-    expected = {"b": numbers(2, 3), "a": numbers(4).bfloat16(), "turned": numbers(3, 2).mT, "count": torch.tensor([7])}
+def test_written_tensors_are_read_unchanged(tmp_path: Path) -> None:
+    transposed = numbers(3, 2).mT
+    expected = {"b": numbers(2, 3), "a": numbers(4).bfloat16(), "transposed": transposed, "count": torch.tensor([7])}
     write_safetensors(expected, tmp_path / "x.safetensors")
     found = read_safetensors(tmp_path / "x.safetensors")
     assert found.keys() == expected.keys()
@@ -76,28 +77,28 @@ def test_exported_models_can_be_imported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_damaged_folder_of_hugging_faces_is_read_or_refused_and_never_worse(name: str, tmp_path: Path) -> None:
-    """Hugging Face's folders carry no digest, so that a flipped bit may pass; a crash may not."""
+def test_a_flipped_bit_in_a_hugging_face_folder_is_loaded_or_raises_a_weights_error(name: str, tmp_path: Path) -> None:
+    """Hugging Face folders have no digests: a flipped bit may go undetected, but must not crash."""
     folder = hugging_face(tmp_path / "hf")
-    content, chance = (folder / name).read_bytes(), random.Random(0)
-    refused = 0
+    content, rng = (folder / name).read_bytes(), random.Random(0)
+    errors = 0
     for _ in range(300):
         changed = bytearray(content)
-        changed[chance.randrange(min(len(content), 3000))] ^= 1 << chance.randrange(8)
+        changed[rng.randrange(min(len(content), 3000))] ^= 1 << rng.randrange(8)
         (folder / name).write_bytes(changed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConfigWarning)
             try:
                 from_hugging_face(folder)
             except WeightsError:
-                refused += 1
-    assert refused > 50
+                errors += 1
+    assert errors > 50
 
 
-def test_a_tensor_with_a_strange_name_is_refused_with_that_name_in_sight(tmp_path: Path) -> None:
+def test_a_malicious_tensor_name_is_escaped_and_truncated_in_the_error(tmp_path: Path) -> None:
     folder = hugging_face(tmp_path / "hf")
     held = {**read_tensors(folder), "\x1b[2J" + "x" * 5000: numbers(1)}
     save_file(held, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(WeightsError, match=r"holds '\\x1b\[2Jxx") as fields:
+    with pytest.raises(WeightsError, match=r"holds '\\x1b\[2Jxx") as error:
         from_hugging_face(folder)
-    assert len(str(fields.value)) < 500
+    assert len(str(error.value)) < 500

@@ -1,4 +1,4 @@
-"""What is written for CTranslate2, run by CTranslate2: it says what our models say."""
+"""Export to CTranslate2: its runtime gives the outputs of softlook's models."""
 
 import json
 import subprocess
@@ -22,14 +22,13 @@ from softlook.weights import from_hugging_face
 from softlook.weights.formats.ctranslate2 import to_ctranslate2
 
 WORDS = ["<s>", "</s>", "<unk>", *"abcdefgh"]
-OTHERS = ["</s>", "<unk>", "<s>", *"ABCDEFGHIJ"]
+TARGET_WORDS = ["</s>", "<unk>", "<s>", *"ABCDEFGHIJ"]
 SENTENCES = tuple(map(list, ("abf", "cchgad", "ebadfgha", "h")))
-MOST = 12
-"""Words that are said before we stop listening."""
+MAX_NEW_TOKENS = 12
 
 
-def stirred(model: nn.Module) -> Any:
-    """Weights large enough for differences to show."""
+def perturbed(model: nn.Module) -> Any:
+    """The model with noise on all weights, so that every one matters."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.2)
@@ -38,12 +37,12 @@ def stirred(model: nn.Module) -> Any:
 
 def transformer(**changes: Any) -> Any:
     fields = {"vocab_size": 11, "context": 32, "dim": 24, "depth": 2, "decoder_depth": 3, "heads": 4}
-    return stirred(Transformer(TransformerConfig(**{**fields, **changes})))
+    return perturbed(Transformer(TransformerConfig(**{**fields, **changes})))
 
 
 def gpt(**changes: Any) -> Any:
     fields = {"vocab_size": 11, "context": 32, "dim": 24, "depth": 2, "heads": 4, "eps": 1e-3}
-    return stirred(GPT(GPTConfig(**{**fields, **changes})))
+    return perturbed(GPT(GPTConfig(**{**fields, **changes})))
 
 
 def translator(folder: Path) -> Any:
@@ -60,40 +59,41 @@ def ids(tokens: list[str], words: list[str]) -> Tensor:
 
 @torch.no_grad()
 def greedy(step: Any, first: Tensor, end: int) -> list[int]:
-    """Always the likeliest, up to the end."""
+    """Greedy decoding up to the end-of-sequence token."""
     output: list[int] = []
-    following = first
-    while len(output) < MOST:
-        word = int(step(following)[0, -1].argmax())
-        if word == end:
+    tokens = first
+    while len(output) < MAX_NEW_TOKENS:
+        token = int(step(tokens)[0, -1].argmax())
+        if token == end:
             break
-        output.append(word)
-        following = torch.tensor([[word]])
+        output.append(token)
+        tokens = torch.tensor([[token]])
     return output
 
 
-def translated(model: Any, source: Tensor, start: int, end: int) -> list[int]:
+def translate_greedy(model: Any, source: Tensor, start: int, end: int) -> list[int]:
     cache, encoded = KVCache(), model.encode(source)
     return greedy(lambda words: model.decode(words, encoded, cache=cache), torch.tensor([[start]]), end)
 
 
-def listened(run: Any, sentence: list[str]) -> list[str]:
-    return run.translate_batch([sentence], beam_size=1, max_decoding_length=MOST, min_decoding_length=0)[0].hypotheses[
-        0
-    ]
+def run_translator(runtime: Any, sentence: list[str]) -> list[str]:
+    results = runtime.translate_batch(
+        [sentence], beam_size=1, max_decoding_length=MAX_NEW_TOKENS, min_decoding_length=0
+    )
+    return results[0].hypotheses[0]
 
 
 @torch.no_grad()
-def surprise(model: Any, source: Tensor, output: Tensor) -> Tensor:
-    """The log-probability of each word after the first."""
+def target_logprobs(model: Any, source: Tensor, output: Tensor) -> Tensor:
+    """The log-probability of each token after the first."""
     return model(source, output[:, :-1]).log_softmax(-1).gather(-1, output[:, 1:, None])[0, :, 0]
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "the paper's": {},
-    "norms first": {"norm": "pre", "activation": "gelu_tanh"},
-    "Marian's": {"positions": "sinusoidal_half", "activation": "silu", "head_bias": True},
-    "BART's": {
+    "paper": {},
+    "pre-norm": {"norm": "pre", "activation": "gelu_tanh"},
+    "Marian": {"positions": "sinusoidal_half", "activation": "silu", "head_bias": True},
+    "BART": {
         "positions": "learned",
         "position_offset": 2,
         "embedding_norm": True,
@@ -105,48 +105,48 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_translation_is_the_one_our_model_gives(variant: str, tmp_path: Path) -> None:
+def test_ctranslate2_gives_the_same_translations(variant: str, tmp_path: Path) -> None:
     model = transformer(**VARIANTS[variant])
-    run = translator(to_ctranslate2(model, tmp_path / "written", vocabulary=WORDS))
-    spoken = 0
+    runtime = translator(to_ctranslate2(model, tmp_path / "written", vocabulary=WORDS))
+    compared = 0
     for sentence in SENTENCES:
-        expected = [WORDS[word] for word in translated(model, ids(sentence, WORDS), 0, 1)]
-        assert listened(run, sentence) == expected
-        spoken += len(expected)
-    assert spoken  # there was something to compare
+        expected = [WORDS[word] for word in translate_greedy(model, ids(sentence, WORDS), 0, 1)]
+        assert run_translator(runtime, sentence) == expected
+        compared += len(expected)
+    assert compared  # not all translations are empty
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_given_translation_is_as_likely_as_our_model_finds_it(variant: str, tmp_path: Path) -> None:
+def test_ctranslate2_gives_the_same_logprobs(variant: str, tmp_path: Path) -> None:
     model = transformer(**VARIANTS[variant])
-    run = translator(to_ctranslate2(model, tmp_path / "written", vocabulary=WORDS))
+    runtime = translator(to_ctranslate2(model, tmp_path / "written", vocabulary=WORDS))
     source, target = list("abfhg"), list("hhca")
-    scored = run.score_batch([source], [target])[0]
-    expected = surprise(model, ids(source, WORDS), ids(["<s>", *target, "</s>"], WORDS))
+    scored = runtime.score_batch([source], [target])[0]
+    expected = target_logprobs(model, ids(source, WORDS), ids(["<s>", *target, "</s>"], WORDS))
     assert scored.tokens == [*target, "</s>"]
     torch.testing.assert_close(torch.tensor(scored.log_probs), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_source_and_target_may_have_vocabularies_of_their_own(tmp_path: Path) -> None:
+def test_source_and_target_may_have_separate_vocabularies(tmp_path: Path) -> None:
     model = transformer(target_vocab_size=13)
-    run = translator(to_ctranslate2(model, tmp_path / "written", vocabulary=WORDS, target_vocabulary=OTHERS))
+    runtime = translator(to_ctranslate2(model, tmp_path / "written", vocabulary=WORDS, target_vocabulary=TARGET_WORDS))
     for sentence in SENTENCES:
-        expected = [OTHERS[word] for word in translated(model, ids(sentence, WORDS), 2, 0)]
-        assert listened(run, sentence) == expected
+        expected = [TARGET_WORDS[word] for word in translate_greedy(model, ids(sentence, WORDS), 2, 0)]
+        assert run_translator(runtime, sentence) == expected
 
 
-def test_a_marian_read_from_hugging_face_translates_as_it_did_there(tmp_path: Path) -> None:
+def test_a_marian_imported_from_hugging_face_gives_the_same_translations(tmp_path: Path) -> None:
     depths = {"encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "d_model": 24}
     heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 32}
     tokens = {"pad_token_id": 10, "decoder_start_token_id": 10, "eos_token_id": 0, "vocab_size": 11}
     fields: dict[str, Any] = {**depths, **heads, **tokens, "scale_embedding": True, "activation_function": "swish"}
     reference: Any = MarianMTModel(MarianConfig(**fields))
     reference.final_logits_bias.normal_()
-    stirred(reference).save_pretrained(tmp_path / "hf")
+    perturbed(reference).save_pretrained(tmp_path / "hf")
     reference = MarianMTModel.from_pretrained(tmp_path / "hf").eval()
     words = ["</s>", "<unk>", *"abcdefgh", "<pad>"]
     written = to_ctranslate2(from_hugging_face(tmp_path / "hf"), tmp_path / "written", vocabulary=words, start="<pad>")
-    run = translator(written)
+    runtime = translator(written)
     for sentence in SENTENCES:
         source, past = [*sentence, "</s>"], []
 
@@ -154,35 +154,35 @@ def test_a_marian_read_from_hugging_face_translates_as_it_did_there(tmp_path: Pa
             past.append(output)
             return reference(input_ids=ids(source, words), decoder_input_ids=torch.cat(past, 1)).logits
 
-        assert listened(run, source) == [words[word] for word in greedy(step, torch.tensor([[10]]), 0)]
+        assert run_translator(runtime, source) == [words[word] for word in greedy(step, torch.tensor([[10]]), 0)]
 
 
 @pytest.mark.parametrize("changes", [{}, {"tie_embeddings": False, "activation": "relu", "hidden": 40}])
-def test_a_gpt_continues_as_our_model_does(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_ctranslate2_gives_the_same_continuations_of_a_gpt(changes: dict[str, Any], tmp_path: Path) -> None:
     model = gpt(**changes)
-    run = generator(to_ctranslate2(model, tmp_path / "written", vocabulary=WORDS))
+    runtime = generator(to_ctranslate2(model, tmp_path / "written", vocabulary=WORDS))
     for sentence in SENTENCES:
         cache, prompt = KVCache(), ids(sentence, WORDS)
         expected = greedy(lambda words, cache=cache: model(words, cache=cache), prompt, 1)
-        answer = run.generate_batch(
-            [sentence], beam_size=1, max_length=MOST, min_length=0, include_prompt_in_result=False
+        result = runtime.generate_batch(
+            [sentence], beam_size=1, max_length=MAX_NEW_TOKENS, min_length=0, include_prompt_in_result=False
         )[0]
-        assert answer.sequences[0] == [WORDS[word] for word in expected]
-        scored = run.score_batch([sentence])[0]
+        assert result.sequences[0] == [WORDS[word] for word in expected]
+        scored = runtime.score_batch([sentence])[0]
         with torch.no_grad():
-            likely = model(prompt[:, :-1]).log_softmax(-1).gather(-1, prompt[:, 1:, None])[0, :, 0]
-        torch.testing.assert_close(torch.tensor(scored.log_probs), likely, rtol=1e-4, atol=1e-4)
+            logprobs = model(prompt[:, :-1]).log_softmax(-1).gather(-1, prompt[:, 1:, None])[0, :, 0]
+        torch.testing.assert_close(torch.tensor(scored.log_probs), logprobs, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
-def test_other_dtypes_are_exported_too(kind: torch.dtype, tmp_path: Path) -> None:
-    model = gpt().to(kind)
-    run = generator(to_ctranslate2(model, tmp_path / "written", vocabulary=WORDS))
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_dtypes_are_exported_too(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = gpt().to(dtype)
+    runtime = generator(to_ctranslate2(model, tmp_path / "written", vocabulary=WORDS))
     prompt = ids(SENTENCES[2], WORDS)
     with torch.no_grad():
-        likely = model.float()(prompt[:, :-1]).log_softmax(-1).gather(-1, prompt[:, 1:, None])[0, :, 0]
-    scored = run.score_batch([SENTENCES[2]])[0]
-    torch.testing.assert_close(torch.tensor(scored.log_probs), likely, rtol=1e-4, atol=1e-4)
+        logprobs = model.float()(prompt[:, :-1]).log_softmax(-1).gather(-1, prompt[:, 1:, None])[0, :, 0]
+    scored = runtime.score_batch([SENTENCES[2]])[0]
+    torch.testing.assert_close(torch.tensor(scored.log_probs), logprobs, rtol=1e-4, atol=1e-4)
 
 
 def test_quantized_weights_are_smaller_with_nearly_the_same_outputs(tmp_path: Path) -> None:
@@ -211,55 +211,55 @@ def tiny_t5() -> Any:
     return T5(T5Config(vocab_size=11, dim=8, depth=1, heads=2, head_dim=4, hidden=8))
 
 
-REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
+UNSUPPORTED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "another model": (tiny_t5, {}, "supports GPT and Transformer without class labels, got T5"),
     "labels": (lambda: gpt(num_class_labels=2), {}, "without class labels, got GPT with class labels"),
-    "no words": (gpt, {"vocabulary": None}, "give vocabulary= or tokenizer="),
-    "too few words": (gpt, {"vocabulary": WORDS[:-1]}, "the model has 11 tokens, got 10"),
-    "a word twice": (gpt, {"vocabulary": [*WORDS[:-1], "a"]}, "the token 'a' occurs more than once"),
-    "no such token": (gpt, {"end": "<eos>"}, "'<eos>' is not in the vocabulary. Give start="),
-    "no target words": (
+    "no vocabulary": (gpt, {"vocabulary": None}, "give vocabulary= or tokenizer="),
+    "too few tokens": (gpt, {"vocabulary": WORDS[:-1]}, "the model has 11 tokens, got 10"),
+    "duplicate token": (gpt, {"vocabulary": [*WORDS[:-1], "a"]}, "the token 'a' occurs more than once"),
+    "unknown end token": (gpt, {"end": "<eos>"}, "'<eos>' is not in the vocabulary. Give start="),
+    "no target vocabulary": (
         lambda: transformer(target_vocab_size=13),
         {},
         "target_vocabulary is required: this model has 13",
     ),
-    "one vocabulary": (transformer, {"target_vocabulary": OTHERS}, "this model has one vocabulary"),
+    "one vocabulary": (transformer, {"target_vocabulary": TARGET_WORDS}, "this model has one vocabulary"),
     "other positions": (lambda: gpt(positions="alibi"), {}, "architecture and LM head of GPT-2"),
     "parallel residuals": (lambda: gpt(parallel=True), {}, "architecture and LM head of GPT-2"),
-    "words of another width": (lambda: gpt(embedding_dim=12), {}, "architecture and LM head of GPT-2"),
+    "embedding projection": (lambda: gpt(embedding_dim=12), {}, "architecture and LM head of GPT-2"),
     "classes": (lambda: gpt(head="classification"), {}, "architecture and LM head of GPT-2"),
-    "no such precision": (gpt, {"quantization": "int4"}, "quantization must be one of int8, .*, got 'int4'"),
+    "unknown quantization": (gpt, {"quantization": "int4"}, "quantization must be one of int8, .*, got 'int4'"),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_unsupported_models_are_refused_and_nothing_is_left(case: str, tmp_path: Path) -> None:
-    make, changes, message = REFUSED[case]
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_unsupported_models_raise_an_error_and_leave_nothing_behind(case: str, tmp_path: Path) -> None:
+    make, changes, message = UNSUPPORTED[case]
     with pytest.raises(WeightsError, match=message):
         to_ctranslate2(make(), tmp_path / "written", **{"vocabulary": WORDS, **changes})
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_existing_folders_are_not_overwritten(tmp_path: Path) -> None:
     to_ctranslate2(gpt(), tmp_path / "written", vocabulary=WORDS)
     with pytest.raises(WeightsError, match="already exists"):
         to_ctranslate2(gpt(), tmp_path / "written", vocabulary=WORDS)
 
 
-def test_a_missing_package_is_named_and_the_rest_works() -> None:
+def test_the_error_of_a_missing_package_names_the_extra() -> None:
     code = (
         "import sys; sys.modules['ctranslate2'] = None; import softlook.weights\n"
         "try: import softlook.weights.formats.ctranslate2\n"
-        "except ImportError as fault: print(fault)"
+        "except ImportError as error: print(error)"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "pip install softlook[ctranslate2]" in output
 
 
-@pytest.mark.parametrize("kind", ["int8", "int16", "float16"])
-def test_quantized_export_does_not_change_the_model(kind: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("quantization", ["int8", "int16", "float16"])
+def test_quantized_export_does_not_change_the_model(quantization: Any, tmp_path: Path) -> None:
     model = transformer()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    to_ctranslate2(model, tmp_path / "written", vocabulary=WORDS, quantization=kind)
+    to_ctranslate2(model, tmp_path / "written", vocabulary=WORDS, quantization=quantization)
     for name, tensor in model.state_dict().items():
         assert tensor.equal(before[name]), name

@@ -1,4 +1,4 @@
-"""GGUF files: written small, read, and broken in every way that came to mind."""
+"""GGUF files: import of small models, and errors of damaged or unsupported files."""
 
 import subprocess
 import sys
@@ -40,13 +40,13 @@ def small(**changes: Any) -> Llama:
     return model
 
 
-def neighbours(weight: Tensor, heads: int) -> Tensor:
-    """Rows of a projection in the order in which llama.cpp's converter puts them."""
+def permute_qk(weight: Tensor, heads: int) -> Tensor:
+    """Rows of a projection in the order of llama.cpp's converter."""
     return weight.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
 
 
 def tensors_of(model: Llama, architecture: str) -> dict[str, Tensor]:
-    """The tensors of a model of ours, named and ordered as llama.cpp does."""
+    """The tensors of a model with llama.cpp's names and row order."""
     c, own = model.config, model.state_dict()
     found = {"token_embd.weight": own["token_embedding.weight"], "output_norm.weight": own["final_norm.weight"]}
     if not c.tie_embeddings:
@@ -58,7 +58,7 @@ def tensors_of(model: Llama, architecture: str) -> dict[str, Tensor]:
                     found[f"blk.{i}.{reference}.{what}"] = own[f"blocks.{i}.{actual}.{what}"]
         if architecture == "llama":
             for name, heads in (("attn_q", c.heads), ("attn_k", c.kv_heads or c.heads)):
-                found[f"blk.{i}.{name}.weight"] = neighbours(found[f"blk.{i}.{name}.weight"], heads)
+                found[f"blk.{i}.{name}.weight"] = permute_qk(found[f"blk.{i}.{name}.weight"], heads)
     return found
 
 
@@ -92,7 +92,7 @@ def write(path: Path, fields: dict[str, Any], tensors: dict[str, Tensor], kind: 
         if value is not None:
             ADDERS[type(value)](writer, name, value)
     for name, tensor in tensors.items():
-        own = kind if tensor.ndim == 2 else Kind.F32  # as llama.cpp: matrices alone are quantised
+        own = kind if tensor.ndim == 2 else Kind.F32  # as in llama.cpp: only matrices are quantized
         writer.add_tensor(name, gguf.quantize(tensor.float().numpy(), own), raw_dtype=own)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -101,7 +101,7 @@ def write(path: Path, fields: dict[str, Any], tensors: dict[str, Tensor], kind: 
     return path
 
 
-def written(
+def write_model(
     model: Llama,
     path: Path,
     *,
@@ -110,14 +110,14 @@ def written(
     fields: dict[str, Any] | None = None,
     tensors: dict[str, Tensor] | None = None,
 ) -> Path:
-    """A model of ours as a GGUF file; `fields` and `tensors` are changed or added, or with None left out."""
-    output = {f"{architecture}.{name}": value for name, value in metadata_of(model).items()} | (fields or {})
+    """A model as a GGUF file; `fields` and `tensors` change or add entries, None removes one."""
+    metadata = {f"{architecture}.{name}": value for name, value in metadata_of(model).items()} | (fields or {})
     kept = tensors_of(model, architecture) | (tensors or {})
-    return write(path, output, {name: t for name, t in kept.items() if t is not None}, kind, architecture)
+    return write(path, metadata, {name: t for name, t in kept.items() if t is not None}, kind, architecture)
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "tie_embeddings": {},
+    "tied": {},
     "untied": {"tie_embeddings": False},
     "wide heads": {"head_dim": 24},
 }
@@ -127,21 +127,21 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_a_gguf_file_gives_the_logits_of_the_exported_model(variant: str, tmp_path: Path) -> None:
     model = small(**VARIANTS[variant])
     width = {"llama.attention.key_length": model.head_dim, "llama.attention.value_length": model.head_dim}
-    again = from_gguf(written(model, tmp_path / "m.gguf", fields=width))
+    again = from_gguf(write_model(model, tmp_path / "m.gguf", fields=width))
     assert again.config.tie_embeddings == model.config.tie_embeddings and not again.training
     torch.testing.assert_close(again(IDS), model(IDS), rtol=0, atol=1e-6)
 
 
-def test_a_qwen2_has_biases_and_its_rows_in_order(tmp_path: Path) -> None:
+def test_a_qwen2_has_biases_and_unpermuted_rows(tmp_path: Path) -> None:
     model = small(qkv_bias=True)
-    again = from_gguf(written(model, tmp_path / "m.gguf", architecture="qwen2"))
+    again = from_gguf(write_model(model, tmp_path / "m.gguf", architecture="qwen2"))
     torch.testing.assert_close(again(IDS), model(IDS), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [Kind.F16, Kind.BF16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.Q5_1])
-def test_quantised_weights_come_out_as_the_package_reads_them(kind: Kind, tmp_path: Path) -> None:
+def test_quantized_weights_are_dequantized_like_the_gguf_package(kind: Kind, tmp_path: Path) -> None:
     model = small()
-    again = from_gguf(written(model, tmp_path / "m.gguf", kind=kind))
+    again = from_gguf(write_model(model, tmp_path / "m.gguf", kind=kind))
     weight, found = (one.state_dict()["blocks.1.ffn.to_up.weight"] for one in (model, again))
     expected = gguf.dequantize(gguf.quantize(weight.numpy(), kind), kind)
     assert found.dtype == torch.float32
@@ -150,13 +150,13 @@ def test_quantised_weights_come_out_as_the_package_reads_them(kind: Kind, tmp_pa
 
 
 ROPE_SCALINGS: dict[str, tuple[dict[str, Any], RopeScaling | None]] = {
-    "none, whatever the factor": ({"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 4.0}, None),
-    "not said": ({"llama.rope.scaling.factor": 4.0}, RopeScaling(rope_type="linear", factor=4.0)),
+    "type none ignores the factor": ({"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 4.0}, None),
+    "default type": ({"llama.rope.scaling.factor": 4.0}, RopeScaling(rope_type="linear", factor=4.0)),
     "linear": (
         {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0},
         RopeScaling(rope_type="linear", factor=4.0),
     ),
-    "linear, in old files": ({"llama.rope.scale_linear": 4.0}, RopeScaling(rope_type="linear", factor=4.0)),
+    "linear, in older files": ({"llama.rope.scale_linear": 4.0}, RopeScaling(rope_type="linear", factor=4.0)),
     "yarn": (
         {
             "llama.rope.scaling.type": "yarn",
@@ -170,66 +170,68 @@ ROPE_SCALINGS: dict[str, tuple[dict[str, Any], RopeScaling | None]] = {
 
 @pytest.mark.parametrize("name", ROPE_SCALINGS)
 def test_rope_scaling_is_read_from_the_metadata(name: str, tmp_path: Path) -> None:
-    fields, stretch = ROPE_SCALINGS[name]
-    model = small(rope_scaling=stretch, rope_theta=100.0)
-    again = from_gguf(written(model, tmp_path / "m.gguf", fields=fields))
-    assert again.config.rope_scaling == stretch
+    fields, scaling = ROPE_SCALINGS[name]
+    model = small(rope_scaling=scaling, rope_theta=100.0)
+    again = from_gguf(write_model(model, tmp_path / "m.gguf", fields=fields))
+    assert again.config.rope_scaling == scaling
     torch.testing.assert_close(again(IDS), model(IDS), rtol=0, atol=1e-6)
 
 
-def slowed(factor: float, context: int, width: int, base: float) -> Tensor:
-    frequencies = base ** -(torch.arange(0, width, 2) / width)
-    return frequencies / llama3(factor, context=context).scale_frequencies(frequencies, base)
+def frequency_divisors(factor: float, context: int, width: int, theta: float) -> Tensor:
+    frequencies = theta ** -(torch.arange(0, width, 2) / width)
+    return frequencies / llama3(factor, context=context).scale_frequencies(frequencies, theta)
 
 
 @pytest.mark.parametrize(
-    ("factor", "context", "base"), [(8.0, 8192, 500_000.0), (32.0, 8192, 500_000.0), (4.0, 48, 50.0)]
+    ("factor", "context", "theta"), [(8.0, 8192, 500_000.0), (32.0, 8192, 500_000.0), (4.0, 48, 50.0)]
 )
 def test_llama_3_rope_scaling_is_recovered_from_its_divisors(
-    factor: float, context: int, base: float, tmp_path: Path
+    factor: float, context: int, theta: float, tmp_path: Path
 ) -> None:
-    stretch = RopeScaling(rope_type="llama3", factor=factor, original_context=context)
-    model = small(rope_scaling=stretch, rope_theta=base, head_dim=64)
-    turns = {"rope_freqs.weight": slowed(factor, context, 64, base)}
-    again = from_gguf(written(model, tmp_path / "m.gguf", tensors=turns, fields={"llama.attention.key_length": 64}))
-    assert again.config.rope_scaling == stretch
+    scaling = RopeScaling(rope_type="llama3", factor=factor, original_context=context)
+    model = small(rope_scaling=scaling, rope_theta=theta, head_dim=64)
+    divisors = {"rope_freqs.weight": frequency_divisors(factor, context, 64, theta)}
+    again = from_gguf(
+        write_model(model, tmp_path / "m.gguf", tensors=divisors, fields={"llama.attention.key_length": 64})
+    )
+    assert again.config.rope_scaling == scaling
     torch.testing.assert_close(again(IDS), model(IDS), rtol=0, atol=1e-6)
 
 
 def test_factors_of_one_mean_no_rope_scaling(tmp_path: Path) -> None:
-    path = written(small(), tmp_path / "m.gguf", tensors={"rope_freqs.weight": torch.ones(8)})
+    path = write_model(small(), tmp_path / "m.gguf", tensors={"rope_freqs.weight": torch.ones(8)})
     assert from_gguf(path).config.rope_scaling is None
 
 
 def test_a_bidirectional_model_is_imported_as_such(tmp_path: Path) -> None:
     model = small(causal=False)
-    again = from_gguf(written(model, tmp_path / "m.gguf", fields={"llama.attention.causal": False}))
+    again = from_gguf(write_model(model, tmp_path / "m.gguf", fields={"llama.attention.causal": False}))
     assert not again.config.causal
     torch.testing.assert_close(again(IDS), model(IDS), rtol=0, atol=1e-6)
 
 
-def test_a_window_is_read(tmp_path: Path) -> None:
+def test_a_sliding_window_is_imported(tmp_path: Path) -> None:
     model = small(sliding_window=3)
-    again = from_gguf(written(model, tmp_path / "m.gguf", fields={"llama.attention.sliding_window": 3}))
+    again = from_gguf(write_model(model, tmp_path / "m.gguf", fields={"llama.attention.sliding_window": 3}))
     torch.testing.assert_close(again(IDS), model(IDS), rtol=0, atol=1e-6)
 
 
-def test_unknown_metadata_are_ignored_with_a_warning(tmp_path: Path) -> None:
-    path = written(small(), tmp_path / "m.gguf", fields={"llama.brand_new": 3})
+def test_unknown_metadata_is_ignored_with_a_warning(tmp_path: Path) -> None:
+    path = write_model(small(), tmp_path / "m.gguf", fields={"llama.brand_new": 3})
     with pytest.warns(ConfigWarning, match="brand_new"):
         from_gguf(path)
 
 
-NO_NUMBER = torch.full((64,), float("nan"))
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a size is missing": ({"fields": {"llama.block_count": None}}, "block_count: Field required"),
-    "a size is a word": ({"fields": {"llama.block_count": "two"}}, "block_count: Input should be a valid integer"),
-    "a size is a list": (
+NAN = torch.full((64,), float("nan"))
+INVALID: dict[str, tuple[dict[str, Any], str]] = {
+    "missing size": ({"fields": {"llama.block_count": None}}, "block_count: Field required"),
+    "size as a string": ({"fields": {"llama.block_count": "two"}}, "block_count: Input should be a valid integer"),
+    "size as a list": (
         {"fields": {"llama.attention.head_count_kv": [2, 2]}},
         "attention_head_count_kv: Input should",
     ),
-    "a size is zero": ({"fields": {"llama.attention.head_count": 0}}, "greater than 0, got 0"),
-    "layers without end": ({"fields": {"llama.block_count": 4_000_000_000}}, "the maximum is"),
+    "size of zero": ({"fields": {"llama.attention.head_count": 0}}, "greater than 0, got 0"),
+    "too many layers": ({"fields": {"llama.block_count": 4_000_000_000}}, "the maximum is"),
     "another depth": (
         {"fields": {"llama.block_count": 1}},
         "holds 'blk.1.attn_k.weight'.*unknown to this architecture",
@@ -238,44 +240,44 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"fields": {"llama.embedding_length": 32, "llama.rope.dimension_count": None}},
         r"'token_embd.weight' must have shape \(11, 32\) by the config, got \(11, 64\)",
     ),
-    "heads that do not fit": (
+    "incompatible heads": (
         {"fields": {"llama.attention.head_count_kv": 3}},
         "heads must be a multiple of kv_heads",
     ),
     "another vocabulary": ({"fields": {"llama.vocab_size": 12}}, r"'token_embd.weight' must have shape \(12, 64\)"),
-    "a missing tensor": ({"tensors": {"blk.0.attn_k.weight": None}}, "lacks 'blk.0.attn_k.weight'"),
-    "no words": ({"tensors": {"token_embd.weight": None}}, "lacks 'token_embd.weight'"),
-    "one tensor more": ({"tensors": {"blk.0.attn_q.bias": torch.ones(64)}}, "holds 'blk.0.attn_q.bias'"),
-    "no numbers": ({"tensors": {"output_norm.weight": NO_NUMBER}}, "contains NaN or infinity"),
+    "missing tensor": ({"tensors": {"blk.0.attn_k.weight": None}}, "lacks 'blk.0.attn_k.weight'"),
+    "missing embedding": ({"tensors": {"token_embd.weight": None}}, "lacks 'token_embd.weight'"),
+    "extra tensor": ({"tensors": {"blk.0.attn_q.bias": torch.ones(64)}}, "holds 'blk.0.attn_q.bias'"),
+    "NaN": ({"tensors": {"output_norm.weight": NAN}}, "contains NaN or infinity"),
     "experts": ({"fields": {"llama.expert_count": 8}}, "experts"),
-    "a part of each head": ({"fields": {"llama.rope.dimension_count": 8}}, "must be equal"),
-    "another stretch": ({"fields": {"llama.rope.scaling.type": "longrope"}}, "has RoPE scaling 'longrope'"),
-    "factors of no Llama 3": (
+    "partial rotary dimensions": ({"fields": {"llama.rope.dimension_count": 8}}, "must be equal"),
+    "unsupported RoPE scaling": ({"fields": {"llama.rope.scaling.type": "longrope"}}, "has RoPE scaling 'longrope'"),
+    "divisors that are not those of Llama 3": (
         {"tensors": {"rope_freqs.weight": torch.linspace(1, 3, 8)}},
         "does not match Llama 3",
     ),
-    "stretched twice": (
+    "RoPE scaling twice": (
         {"fields": {"llama.rope.scaling.factor": 4.0}, "tensors": {"rope_freqs.weight": torch.ones(8)}},
         "has RoPE scaling twice",
     ),
-    "a part of a model": ({"fields": {"split.count": 3}}, "is one of several splits"),
+    "one of several splits": ({"fields": {"split.count": 3}}, "is one of several splits"),
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_what_does_not_go_together_is_refused(what: str, tmp_path: Path) -> None:
-    changes, message = WRONG[what]
+@pytest.mark.parametrize("name", INVALID)
+def test_inconsistent_files_raise_an_error(name: str, tmp_path: Path) -> None:
+    changes, message = INVALID[name]
     with pytest.raises(WeightsError, match=message):
-        from_gguf(written(small(), tmp_path / "m.gguf", **changes))
+        from_gguf(write_model(small(), tmp_path / "m.gguf", **changes))
 
 
-def test_an_unknown_architecture_gets_the_list_of_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_architecture_raises_an_error_that_lists_the_known_ones(tmp_path: Path) -> None:
     path = write(tmp_path / "m.gguf", {}, {}, Kind.F32, "mamba")
     with pytest.raises(WeightsError, match="has architecture 'mamba'; supported: llama, qwen2"):
         from_gguf(path)
 
 
-def test_an_unknown_kind_of_numbers_gets_the_list_of_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_tensor_type_raises_an_error_that_lists_the_known_ones(tmp_path: Path) -> None:
     model = small()
     writer = GGUFWriter(tmp_path / "m.gguf", "llama")
     for name, value in metadata_of(model).items():
@@ -289,7 +291,7 @@ def test_an_unknown_kind_of_numbers_gets_the_list_of_known_ones(tmp_path: Path) 
         from_gguf(tmp_path / "m.gguf")
 
 
-def test_a_path_to_nothing_a_folder_an_empty_file_and_a_text_are_refused(tmp_path: Path) -> None:
+def test_paths_that_are_not_gguf_files_raise_an_error(tmp_path: Path) -> None:
     for path in (tmp_path / "missing.gguf", tmp_path):
         with pytest.raises(WeightsError, match="is not a file. Expected a GGUF file"):
             from_gguf(path)
@@ -299,42 +301,44 @@ def test_a_path_to_nothing_a_folder_an_empty_file_and_a_text_are_refused(tmp_pat
             from_gguf(tmp_path / "m.gguf")
 
 
-def test_a_file_that_ends_too_early_is_refused_wherever_it_ends(tmp_path: Path) -> None:
-    content = written(small(depth=1), tmp_path / "m.gguf").read_bytes()
+def test_a_file_truncated_anywhere_raises_an_error(tmp_path: Path) -> None:
+    content = write_model(small(depth=1), tmp_path / "m.gguf").read_bytes()
     for length in [*range(1, 2400, 37), *range(2400, len(content), len(content) // 20), len(content) - 1]:
         (tmp_path / "cut.gguf").write_bytes(content[:length])
         with pytest.raises(WeightsError, match="is damaged or not a GGUF file"):
             from_gguf(tmp_path / "cut.gguf")
 
 
-def test_a_flipped_bit_is_refused_or_harmless_and_never_anything_else(tmp_path: Path) -> None:
+def test_a_flipped_bit_is_loaded_or_raises_a_weights_error(tmp_path: Path) -> None:
     fields = {"tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.token_type": [1, 1]}
-    content = written(small(depth=1), tmp_path / "m.gguf", fields=fields).read_bytes()
-    refused = 0
-    for place in range(0, 1800, 5):
+    content = write_model(small(depth=1), tmp_path / "m.gguf", fields=fields).read_bytes()
+    errors = 0
+    for index in range(0, 1800, 5):
         changed = bytearray(content)
-        changed[place] ^= 1 << (place % 8)
+        changed[index] ^= 1 << (index % 8)
         (tmp_path / "flipped.gguf").write_bytes(changed)
         try:
             from_gguf(tmp_path / "flipped.gguf")
         except WeightsError:
-            refused += 1
+            errors += 1
         except ConfigWarning:
             pass
-    assert refused > 100
+    assert errors > 100
 
 
 @pytest.mark.parametrize("length", [1 << 40, (1 << 64) - 1])
-def test_a_list_that_claims_to_have_no_end_is_not_walked_to_its_end(length: int, tmp_path: Path) -> None:
+def test_a_huge_array_length_raises_an_error_immediately(length: int, tmp_path: Path) -> None:
     path = write(tmp_path / "m.gguf", {"llama.of_bytes": [True, False, True]}, {}, Kind.F32, "llama")
     content = path.read_bytes()
-    start = content.index(b"of_bytes") + len("of_bytes") + 8  # behind its name: the kinds of the field and of its parts
+    start = (
+        content.index(b"of_bytes") + len("of_bytes") + 8
+    )  # after the name: the types of the field and of its elements
     path.write_bytes(content[:start] + length.to_bytes(8, "little") + content[start + 8 :])
     with pytest.raises(WeightsError, match="unexpected end of file"):
         from_gguf(path)
 
 
-WORDS: dict[str, Any] = {
+TOKENIZER: dict[str, Any] = {
     "tokenizer.ggml.model": "gpt2",
     "tokenizer.ggml.tokens": ["<end>", "a", "b", "ab", "1", "2", "12"],
     "tokenizer.ggml.merges": ["a b", "1 2"],
@@ -343,8 +347,8 @@ WORDS: dict[str, Any] = {
 }
 
 
-def words(path: Path, **changes: Any) -> Path:
-    fields = WORDS | {f"tokenizer.ggml.{name}": value for name, value in changes.items()}
+def write_tokenizer(path: Path, **changes: Any) -> Path:
+    fields = TOKENIZER | {f"tokenizer.ggml.{name}": value for name, value in changes.items()}
     return write(path, fields, {}, Kind.F32, "llama")
 
 
@@ -354,37 +358,37 @@ def words(path: Path, **changes: Any) -> Path:
         ({}, [3, 6, 0]),
         ({"pre": "smollm"}, [3, 4, 5, 0]),
         ({"pre": "smollm", "add_bos_token": True}, [0, 3, 4, 5, 0]),
-        ({"pre": "llama-bpe"}, [0, 3, 6, 0]),  # which begins every text so, whether or not it is said
+        ({"pre": "llama-bpe"}, [0, 3, 6, 0]),  # prepends the BOS token by default
         ({"pre": "llama-bpe", "add_bos_token": False}, [3, 6, 0]),
         ({"token_type": None}, [3, 6]),
     ],
     ids=str,
 )
-def test_the_tokenizer_comes_along(changes: dict[str, Any], ids: list[int], tmp_path: Path) -> None:
-    assert tokenizer_from_gguf(words(tmp_path / "m.gguf", **changes)).encode("ab12<end>").ids == ids
+def test_the_tokenizer_is_imported(changes: dict[str, Any], ids: list[int], tmp_path: Path) -> None:
+    assert tokenizer_from_gguf(write_tokenizer(tmp_path / "m.gguf", **changes)).encode("ab12<end>").ids == ids
 
 
-BAD_WORDS: dict[str, tuple[dict[str, Any], str]] = {
-    "another kind": ({"model": "llama"}, "tokenizer model 'llama'; supported: 'gpt2'"),
-    "none at all": ({"model": None}, "tokenizer model None"),
-    "no list": ({"tokens": "abc"}, "tokens, merges and token_type of the tokenizer must be lists"),
-    "numbers for words": ({"tokens": [1, 2, 3], "token_type": None}, "cannot be built"),
-    "another cut": ({"pre": "tea"}, "pre-tokenizer 'tea' is not supported; supported: default"),
+INVALID_TOKENIZERS: dict[str, tuple[dict[str, Any], str]] = {
+    "another model": ({"model": "llama"}, "tokenizer model 'llama'; supported: 'gpt2'"),
+    "no model": ({"model": None}, "tokenizer model None"),
+    "tokens as a string": ({"tokens": "abc"}, "tokens, merges and token_type of the tokenizer must be lists"),
+    "tokens as integers": ({"tokens": [1, 2, 3], "token_type": None}, "cannot be built"),
+    "unknown pre-tokenizer": ({"pre": "tea"}, "pre-tokenizer 'tea' is not supported; supported: default"),
 }
 
 
-@pytest.mark.parametrize("what", BAD_WORDS)
-def test_a_tokenizer_that_is_not_one_is_refused(what: str, tmp_path: Path) -> None:
-    changes, message = BAD_WORDS[what]
+@pytest.mark.parametrize("name", INVALID_TOKENIZERS)
+def test_an_invalid_tokenizer_raises_an_error(name: str, tmp_path: Path) -> None:
+    changes, message = INVALID_TOKENIZERS[name]
     with pytest.raises(WeightsError, match=message):
-        tokenizer_from_gguf(words(tmp_path / "m.gguf", **changes))
+        tokenizer_from_gguf(write_tokenizer(tmp_path / "m.gguf", **changes))
 
 
 def test_optional_packages_are_imported_lazily() -> None:
     code = (
         "import sys; sys.modules['gguf'] = None; import softlook.weights\n"
         "try: import softlook.weights.formats.gguf\n"
-        "except ImportError as fault: print(fault)"
+        "except ImportError as error: print(error)"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "pip install softlook[gguf]" in output

@@ -1,4 +1,4 @@
-"""Adapters alone, in PEFT's layout: with the weights underneath they are the whole model again."""
+"""Export of LoRA adapters in PEFT's format."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,13 +25,13 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[str], str | None, list[str
         "SEQ_CLS",
         ["bert.pooler.dense", "classifier"],
     ),
-    "bert for words": (lambda: Bert(BertConfig(**SIZES, context=8)), [], None, None),
+    "bert for masked lm": (lambda: Bert(BertConfig(**SIZES, context=8)), [], None, None),
     "llama": (lambda: Llama(LlamaConfig(**SIZES, context=8)), [], "CAUSAL_LM", None),
     "t5": (lambda: T5(T5Config(**SIZES, hidden=32)), [], "SEQ_2_SEQ_LM", None),
 }
 
 
-def adapted(model: nn.Module, **settings: Any) -> nn.Module:
+def with_trained_lora(model: nn.Module, **settings: Any) -> nn.Module:
     """A model with LoRA adapters and random values in all trainable parameters."""
     add_lora(model, 4, alpha=6.0, **settings)
     with torch.no_grad():
@@ -60,7 +60,9 @@ def test_base_and_adapter_merge_to_the_model(name: str, tmp_path: Path) -> None:
     make, trained, task, layers = MODELS[name]
     model = make()
     base = to_hugging_face(model, tmp_path / "base")
-    adapted(model, modules_to_save=trained, target_modules=LINEAR if name != "t5" else ("to_query", "to_value"))
+    with_trained_lora(
+        model, modules_to_save=trained, target_modules=LINEAR if name != "t5" else ("to_query", "to_value")
+    )
     adapter = to_peft(model, tmp_path / "adapter", base=base)
     reference = read_safetensors(to_hugging_face(model, tmp_path / "whole") / SINGLE_FILE)
     torch.testing.assert_close(
@@ -73,13 +75,13 @@ def test_base_and_adapter_merge_to_the_model(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["bert", "llama", "t5"])
 def test_peft_loads_the_adapter_with_the_same_outputs(name: str, tmp_path: Path) -> None:
-    """Seen with peft 0.21 and transformers 5.22; neither is needed for anything else."""
+    """Tested with peft 0.21 and transformers 5.22, which are not required otherwise."""
     peft, transformers = pytest.importorskip("peft"), pytest.importorskip("transformers")
     ids = torch.tensor([[3, 1, 4, 1], [5, 9, 2, 6]])
     make, trained, _, _ = MODELS[name]
     model = make().eval()
     base = to_hugging_face(model, tmp_path / "base")
-    adapted(model, modules_to_save=trained, dropout=0.5)
+    with_trained_lora(model, modules_to_save=trained, dropout=0.5)
     to_peft(model, tmp_path / "adapter", base=base)
     kind = {"bert": "BertForSequenceClassification", "llama": "LlamaForCausalLM", "t5": "T5ForConditionalGeneration"}
     reference = getattr(transformers, kind[name]).from_pretrained(base)
@@ -89,7 +91,7 @@ def test_peft_loads_the_adapter_with_the_same_outputs(name: str, tmp_path: Path)
     torch.testing.assert_close(wrapped(input_ids=ids, **both).logits, actual, atol=1e-4, rtol=1e-4)
 
 
-def test_what_peft_cannot_store_is_refused(tmp_path: Path) -> None:
+def test_adapters_that_peft_cannot_represent_raise_an_error(tmp_path: Path) -> None:
     cases = (
         (GPT(GPTConfig(**SIZES, context=8)), (), r"'blocks.0.attn.to_query.weight' is part of a fused layer"),
         (Bert(BertConfig(**SIZES, head="classification", pooling="mean")), ["head"], "there is none for this Bert"),
@@ -97,7 +99,7 @@ def test_what_peft_cannot_store_is_refused(tmp_path: Path) -> None:
     )
     for model, trained, message in cases:
         with pytest.raises(WeightsError, match=message):
-            to_peft(adapted(model, modules_to_save=trained), tmp_path / "adapter")
+            to_peft(with_trained_lora(model, modules_to_save=trained), tmp_path / "adapter")
     with pytest.raises(WeightsError, match="this Bert has no LoRA adapters. Use to_hugging_face."):
         to_peft(Bert(BertConfig(**SIZES)), tmp_path / "adapter")
     assert not (tmp_path / "adapter").exists()
