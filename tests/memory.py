@@ -1,4 +1,4 @@
-"""Watching what is allocated: the largest tensor that any operation makes, the most that a process ever held."""
+"""Memory in tests: the largest tensor that an operation allocates, and the peak memory of a process."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,9 @@ from torch.utils._pytree import tree_leaves
 
 
 class LargestTensor(TorchDispatchMode):
-    """While it is on, remembers the largest storage that an operation returned, and which operation that was.
+    """Records the largest storage that an operation returns, and the name of that operation.
 
-    Storages are counted and not shapes: a number that is expanded to a whole map takes up one number.
+    Storages count, not shapes: an expanded tensor occupies the memory of the original.
     """
 
     def __init__(self) -> None:
@@ -29,6 +29,6 @@ class LargestTensor(TorchDispatchMode):
 
 
 def peak() -> int:
-    """The most bytes that this process has held in memory; Linux alone can say it of one that another one started."""
+    """Return the peak resident memory of this process in bytes (Linux only)."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))

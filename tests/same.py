@@ -30,7 +30,7 @@ print(json.dumps({name: losses(tiny) for name, tiny in TINY.items()}))
 
 
 def losses(tiny: Any) -> list[str]:
-    """The losses of a tiny model in training, as hexadecimal floats."""
+    """Return the losses of a tiny model in training, as hexadecimal floats."""
     model = tiny.build().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     history = []
@@ -45,7 +45,7 @@ def losses(tiny: Any) -> list[str]:
 
 
 def run_losses(tree: Path) -> dict[str, list[str]]:
-    """The losses with the code in `tree`, from a separate process."""
+    """Return the losses with the code in `tree`, from a separate process."""
     paths = os.pathsep.join([str(tree / "src"), str(tree)])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     child = subprocess.run(
@@ -57,7 +57,7 @@ def run_losses(tree: Path) -> dict[str, list[str]]:
 
 
 def compare(new: dict[str, list[str]], old: dict[str, list[str]]) -> list[str]:
-    """The differences, one line each."""
+    """Return the differences, one line each."""
     differences = []
     for name in dict.fromkeys([*new, *old]):
         if name not in old or name not in new:

@@ -1,16 +1,16 @@
-"""A file that does not fit in the head is two files."""
+"""Files have at most 400 lines."""
 
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LONGEST = 400
-PLACES = ("src", "tests", "benchmarks", "examples")
-FILES = sorted(path.relative_to(ROOT) for place in PLACES for path in (ROOT / place).rglob("*.py"))
+MAX_LINES = 400
+FOLDERS = ("src", "tests", "benchmarks", "examples")
+FILES = sorted(path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
-def test_no_file_is_too_long(path: Path) -> None:
+def test_no_file_exceeds_the_maximum_length(path: Path) -> None:
     lines = len((ROOT / path).read_text(encoding="utf-8").splitlines())
-    assert lines <= LONGEST, f"{path} has {lines} lines, more than {LONGEST}: find the two ideas in it and part them"
+    assert lines <= MAX_LINES, f"{path} has {lines} lines, more than {MAX_LINES}: split it"
