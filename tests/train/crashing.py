@@ -1,8 +1,8 @@
-"""A run that is killed again and again, at any moment, and started again. Run as a program, it reports in JSON.
+"""A run that is killed repeatedly at random moments and restarted. Run as a program, it writes a report as JSON.
 
     python -m tests.train.crashing FOLDER KILLS
 
-It loads torch once and forks a child for each life of a run, so that thirty lives take seconds.
+It loads torch once and forks a child for each attempt, so that thirty attempts take seconds.
 """
 
 import json
@@ -24,32 +24,32 @@ from softlook.weights.manifest import verify_manifest
 from softlook.weights.tensor_files import read_safetensors
 from tests.train.tiny import FAST, make_evaluator, model, run_training
 
-STEPS, LONGEST = 100, 0.3
-"""Steps of a run, and seconds until it is killed at the latest."""
+STEPS, MAX_SECONDS = 100, 0.3
+"""Steps of a run, and the maximum time in seconds before it is killed."""
 
 
 @dataclass
 class Report:
-    """What came of it."""
+    """Outcomes of all attempts."""
 
     kills: int = 0
     failed: int = 0
-    """Lives that ended by themselves, and not well."""
+    """Attempts that ended with an error."""
     corrupt: int = 0
     """Checkpoints that were found damaged after a kill."""
     lost: int = 0
-    """Times that a run went on from an earlier step than one that had been saved."""
-    inside: int = 0
-    """Kills that came in the middle of a save."""
+    """Attempts that resumed from an earlier step than the last one saved."""
+    during_save: int = 0
+    """Kills during a save."""
     left: int = 0
-    """Half-made folders that were still there after the next start."""
+    """Partial folders that remained after the next start."""
     finished: int = 0
     equal: int = 0
-    """Runs that ended, and those of them that ended as the uninterrupted one."""
+    """Finished runs, and those of them that equal the uninterrupted one."""
 
 
-def life(folder: Path) -> int:
-    """Start a run, or go on with it, in a child."""
+def start_attempt(folder: Path) -> int:
+    """Start or resume a run in a child process."""
     child = os.fork()
     if child:
         return child
@@ -72,10 +72,10 @@ def life(folder: Path) -> int:
         os._exit(1)
 
 
-def over(child: int, seconds: float) -> bool:
-    """Did it end by itself within this time? Else it is killed."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+def wait_or_kill(child: int, seconds: float) -> bool:
+    """Whether the child ended by itself within this time; otherwise it is killed."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
         if os.waitpid(child, os.WNOHANG)[0]:
             return True
         time.sleep(0.001)
@@ -85,16 +85,16 @@ def over(child: int, seconds: float) -> bool:
 
 
 def steps(folder: Path, kind: str) -> list[int]:
-    """The steps of all events of a kind, over all lives."""
+    """The steps of all events of a kind, over all attempts."""
     log = folder / "events.jsonl"
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     events = [json.loads(line) for line in lines if line.endswith("}")]
     return [event["step"] for event in events if event["event"] == kind]
 
 
-def examine(folder: Path, report: Report) -> None:
-    """What a kill left behind."""
-    report.inside += bool(list(folder.glob("checkpoints/.*.partial")))
+def check_after_kill(folder: Path, report: Report) -> None:
+    """Verify the checkpoints after a kill."""
+    report.during_save += bool(list(folder.glob("checkpoints/.*.partial")))
     for path in CheckpointManager(folder).list_checkpoints():
         try:
             verify_manifest(path)
@@ -102,44 +102,45 @@ def examine(folder: Path, report: Report) -> None:
             report.corrupt += 1
 
 
-def end(folder: Path, whole: Path, report: Report) -> None:
-    """A run that ended: was it as the uninterrupted one?"""
+def compare_finished(folder: Path, uninterrupted: Path, report: Report) -> None:
+    """Compare a finished run with the uninterrupted one."""
     report.finished += 1
     names = ("model.safetensors", "model_non_ema.safetensors", "optimizer.safetensors", "rng_state.safetensors")
-    own, others = (
-        [read_safetensors(CheckpointManager(run).path(STEPS) / name) for name in names] for run in (folder, whole)
+    actual, expected = (
+        [read_safetensors(CheckpointManager(run).path(STEPS) / name) for name in names]
+        for run in (folder, uninterrupted)
     )
     same = all(
-        a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a) for a, b in zip(own, others, strict=True)
+        a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a) for a, b in zip(actual, expected, strict=True)
     )
     report.equal += same
     report.left += len(list(folder.rglob(".*.partial")))
 
 
-def live(folder: Path, whole: Path, seconds: float, report: Report) -> bool:
-    """One life of a run. Is it over?"""
-    saved, begun = max(steps(folder, "saved"), default=0), len(steps(folder, "started"))
-    ended = over(life(folder), seconds)
+def run_attempt(folder: Path, uninterrupted: Path, seconds: float, report: Report) -> bool:
+    """One attempt. Whether the run has finished."""
+    saved, num_started = max(steps(folder, "saved"), default=0), len(steps(folder, "started"))
+    ended = wait_or_kill(start_attempt(folder), seconds)
     started = steps(folder, "started")
-    report.lost += len(started) > begun and started[-1] < saved
+    report.lost += len(started) > num_started and started[-1] < saved
     if not ended:
         report.kills += 1
-        examine(folder, report)
+        check_after_kill(folder, report)
     elif CheckpointManager(folder).path(STEPS).exists():
-        end(folder, whole, report)
+        compare_finished(folder, uninterrupted, report)
     else:
         report.failed += 1
     return ended
 
 
-def main(where: Path, kills: int) -> Report:
+def main(path: Path, kills: int) -> Report:
     report, generator, number = Report(), random.Random(7), 0
-    whole = where / "whole"
-    build_optimizer(model(), FAST)  # torch loads the rest of itself here; every child would have to wait for it
-    os.waitpid(life(whole), 0)
+    uninterrupted = path / "uninterrupted"
+    build_optimizer(model(), FAST)  # warm up torch's lazy imports once, not in every child
+    os.waitpid(start_attempt(uninterrupted), 0)
     while report.kills < kills and not report.failed:
-        number += live(where / f"run {number}", whole, generator.uniform(0, LONGEST), report)
-    live(where / f"run {number}", whole, 120, report)
+        number += run_attempt(path / f"run {number}", uninterrupted, generator.uniform(0, MAX_SECONDS), report)
+    run_attempt(path / f"run {number}", uninterrupted, 120, report)
     return report
 
 

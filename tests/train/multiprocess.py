@@ -1,9 +1,9 @@
-"""Several processes that learn as one, to be launched by tests.
+"""Distributed training in two processes, to be launched by tests.
 
     python -m tests.train.multiprocess FOLDER STEP SIGNAL
 
-Two processes train; at this STEP the second one gets the SIGNAL that kills or stops it. Where STEP is 0 nobody does,
-and they train in other ways too. What came of it is left in FOLDER. Under torchrun it is one of two processes itself.
+Two processes train; at this STEP the second one gets the SIGNAL, which kills or stops it. With STEP 0 there is no
+signal, and they also train with other settings. Results are written to FOLDER. Under torchrun it is one of the two.
 """
 
 import os
@@ -32,9 +32,9 @@ from softlook.weights.tensor_files import write_safetensors
 from tests.train.tiny import NO_DROPOUT, batches, make_evaluator, model, run_training
 
 STEPS, HALF = 10, 5
-SILENCE = 4.0
-"""Seconds until somebody who is stopped is given up."""
-WAYS: dict[str, dict[str, Any]] = {
+HEARTBEAT_TIMEOUT = 4.0
+"""Seconds after which a stopped rank ends the run."""
+CONFIGS: dict[str, dict[str, Any]] = {
     "rows of each batch": {},
     "whole batches": {
         "gradient_accumulation_steps": 2,
@@ -44,7 +44,7 @@ WAYS: dict[str, dict[str, Any]] = {
     },
     "three batches": {"gradient_accumulation_steps": 3},
     "more processes than rows": {"source": batches(max_tokens=9)},
-    "weights in parts": {
+    "sharded weights": {
         "gradient_accumulation_steps": 2,
         "ema_decay": 0.9,
         "evaluate": make_evaluator(),
@@ -54,21 +54,21 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def calm(way: dict[str, Any], folder: Path | None, **more: Any) -> nn.Module:
-    """A run without dropout, in double precision, so that nothing but the order of additions differs."""
+def train_deterministic(config: dict[str, Any], folder: Path | None, **more: Any) -> nn.Module:
+    """Train without dropout, in float64, so that only the order of summation differs."""
     return run_training(
-        folder, model=model(NO_DROPOUT).double(), **{"max_steps": STEPS, "save_every": 2, **way, **more}
+        folder, model=model(NO_DROPOUT).double(), **{"max_steps": STEPS, "save_every": 2, **config, **more}
     )[0]
 
 
-def dying(step: int, number: int) -> Objective:
-    """The second process gets a signal at this step."""
-    made = 0
+def signal_at(step: int, number: int) -> Objective:
+    """An objective that sends a signal to the second process at this step."""
+    calls = 0
 
     def objective(model: nn.Module, batch: Any) -> Loss:
-        nonlocal made
-        made += 1
-        if made == step and dist.get_rank() == 1:
+        nonlocal calls
+        calls += 1
+        if calls == step and dist.get_rank() == 1:
             os.kill(os.getpid(), number)
         return causal_lm()(model, batch)
 
@@ -77,32 +77,34 @@ def dying(step: int, number: int) -> Objective:
 
 def main(folder: str, step: int, number: int) -> None:
     torch.set_num_threads(1)
-    way, where = WAYS["rows of each batch"], Path(folder)
-    done: dict[str, dict[str, Tensor]] = {}
-    done["rows of each batch"] = kept(
-        calm(way, where / "run", objective=dying(step, number), heartbeat_timeout=SILENCE)
+    config, path = CONFIGS["rows of each batch"], Path(folder)
+    results: dict[str, dict[str, Tensor]] = {}
+    results["rows of each batch"] = full_weights(
+        train_deterministic(
+            config, path / "run", objective=signal_at(step, number), heartbeat_timeout=HEARTBEAT_TIMEOUT
+        )
     )
-    for name, other in WAYS.items():
-        if other is not way:
-            done[name] = kept(calm(other, None))
-    done["begun by one"] = kept(calm(WAYS["weights in parts"], where / "begun by one"))
-    calm(WAYS["weights in parts"], where / "begun by two", stop_at=HALF)
+    for name, other in CONFIGS.items():
+        if other is not config:
+            results[name] = full_weights(train_deterministic(other, None))
+    results["started by one"] = full_weights(train_deterministic(CONFIGS["sharded weights"], path / "started by one"))
+    train_deterministic(CONFIGS["sharded weights"], path / "started by two", stop_at=HALF)
     if is_rank_zero():
-        flat = {f"{way}/{name}": tensor for way, tensors in done.items() for name, tensor in tensors.items()}
-        write_safetensors(flat, where / "done")
+        flat = {f"{config}/{name}": tensor for config, tensors in results.items() for name, tensor in tensors.items()}
+        write_safetensors(flat, path / "results")
 
 
-def kept(model: nn.Module) -> dict[str, Tensor]:
-    """All weights, whole. All processes ask for them at once."""
+def full_weights(model: nn.Module) -> dict[str, Tensor]:
+    """All weights, unsharded. All processes must call it together."""
     return {name: full_tensor(tensor.detach()) for name, tensor in unique_tensors(model).items()}
 
 
 @contextmanager
 def world_of_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As if torchrun had started one process: this one."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    """A process group with this process only, as torchrun would start it."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
     names = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     with monkeypatch.context() as patch:
         for name, value in names.items():
@@ -119,4 +121,4 @@ if __name__ == "__main__":
     try:
         main(*arguments) if "LOCAL_RANK" in os.environ else launch(main, 2, *arguments)
     except TrainingError as error:
-        sys.exit(f"told: {error}")
+        sys.exit(f"error: {error}")

@@ -1,4 +1,4 @@
-"""One closed schema: an unknown name or an impossible value is told."""
+"""Training configs reject unknown names and invalid values."""
 
 import pytest
 from pydantic import ValidationError
@@ -7,7 +7,7 @@ from softlook.train.config import MUTABLE_FIELDS, OptimizerConfig, TrainingConfi
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "invalid",
     [
         {"max_steps": 0},
         {"gradient_accumulation_steps": 0},
@@ -21,9 +21,9 @@ from softlook.train.config import MUTABLE_FIELDS, OptimizerConfig, TrainingConfi
     ],
     ids=str,
 )
-def test_invalid_values_raise(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError, match=next(iter(wrong))):
-        TrainingConfig(**wrong)  # pyright: ignore[reportArgumentType]
+def test_invalid_values_raise(invalid: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(invalid))):
+        TrainingConfig(**invalid)  # pyright: ignore[reportArgumentType]
 
 
 def test_every_field_has_a_description() -> None:
@@ -33,7 +33,7 @@ def test_every_field_has_a_description() -> None:
 
 
 def test_fixed_settings_are_all_but_the_mutable_fields() -> None:
-    kept = fixed_settings(TrainingConfig(), OptimizerConfig())
-    assert set(kept["training"]) == set(TrainingConfig.model_fields) - MUTABLE_FIELDS
-    assert set(kept["optim"]) == set(OptimizerConfig.model_fields)
+    fixed = fixed_settings(TrainingConfig(), OptimizerConfig())
+    assert set(fixed["training"]) == set(TrainingConfig.model_fields) - MUTABLE_FIELDS
+    assert set(fixed["optim"]) == set(OptimizerConfig.model_fields)
     assert set(TrainingConfig.model_fields) >= MUTABLE_FIELDS

@@ -1,4 +1,4 @@
-"""The same on a GPU: half the bits by themselves, going on from where one was, and a world of one over NCCL."""
+"""Training on a GPU: bfloat16 by default, exact resuming, and an NCCL process group of one."""
 
 import os
 from collections.abc import Iterator
@@ -36,21 +36,21 @@ pytestmark = pytest.mark.cuda
 GPU = torch.device("cuda")
 
 
-def near(one: nn.Module, other: nn.Module) -> None:
-    """What a GPU adds up in another order each time differs a little."""
+def assert_close(one: nn.Module, other: nn.Module) -> None:
+    """Equal up to the nondeterministic summation order of a GPU."""
     torch.testing.assert_close(weights(one), weights(other), rtol=1e-3, atol=1e-4, check_device=False)
 
 
 @pytest.fixture
-def orderly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A GPU that adds up in the same order each time."""
+def deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Deterministic algorithms on the GPU."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
 
 
-def long(**more: Any) -> dict[str, Any]:
+def train_settings(**more: Any) -> dict[str, Any]:
     evaluate = make_loss_evaluator([rows(sentences()[:5])], causal_lm(), GPU)
     settings: dict[str, Any] = {
         "device": "auto",
@@ -64,44 +64,44 @@ def long(**more: Any) -> dict[str, Any]:
 
 def test_a_gpu_is_chosen_with_bfloat16() -> None:
     events: list[Any] = []
-    left, _ = run_training(None, events, **long())
+    trained, _ = run_training(None, events, **train_settings())
     (started,) = events_of(events, Started)
     assert (started.device, started.precision) == ("cuda:0", "bfloat16")
-    assert {tensor.dtype for tensor in left.parameters()} == {torch.float32}
+    assert {tensor.dtype for tensor in trained.parameters()} == {torch.float32}
     losses = [event.loss for event in events_of(events, StepLogged)]
     assert sum(losses[-3:]) < sum(losses[:3])
 
 
 @pytest.mark.parametrize("stop", [3, 7])
 def test_a_resumed_gpu_run_equals_an_uninterrupted_one(stop: int, tmp_path: Path) -> None:
-    whole, uninterrupted = run_training(tmp_path / "whole", **long())
-    run_training(tmp_path / "run", stop_at=stop, **long())
-    again, progress = run_training(tmp_path / "run", **long())
+    expected, uninterrupted = run_training(tmp_path / "uninterrupted", **train_settings())
+    run_training(tmp_path / "run", stop_at=stop, **train_settings())
+    resumed, progress = run_training(tmp_path / "run", **train_settings())
     assert (progress.step, progress.cursor) == (uninterrupted.step, uninterrupted.cursor)
-    near(again, whole)
-    generator = [
+    assert_close(resumed, expected)
+    rng_states = [
         read_safetensors(CheckpointManager(tmp_path / run).path(12) / "rng_state.safetensors")
-        for run in ("whole", "run")
+        for run in ("uninterrupted", "run")
     ]
-    assert generator[0].keys() == {"cpu.0", "cuda.0"}
-    assert_same(*generator)
+    assert rng_states[0].keys() == {"cpu.0", "cuda.0"}
+    assert_same(*rng_states)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_a_deterministic_gpu_resumes_bit_for_bit(precision: str, tmp_path: Path, orderly: None) -> None:
-    whole, at = run_training(tmp_path / "whole", **long(precision=precision))
-    run_training(tmp_path / "run", stop_at=7, **long(precision=precision))
-    again, progress = run_training(tmp_path / "run", **long(precision=precision))
-    assert_same_progress(progress, at)
-    assert_same(again, whole)
+def test_a_deterministic_gpu_resumes_bit_for_bit(precision: str, tmp_path: Path, deterministic: None) -> None:
+    expected, expected_progress = run_training(tmp_path / "uninterrupted", **train_settings(precision=precision))
+    run_training(tmp_path / "run", stop_at=7, **train_settings(precision=precision))
+    resumed, progress = run_training(tmp_path / "run", **train_settings(precision=precision))
+    assert_same_progress(progress, expected_progress)
+    assert_same(resumed, expected)
 
 
 def test_float16_trains_on_a_gpu(tmp_path: Path) -> None:
-    one, at = run_training(device="cuda", max_steps=9, precision="float16")
+    one, expected_progress = run_training(device="cuda", max_steps=9, precision="float16")
     run_training(tmp_path, device="cuda", max_steps=9, precision="float16", stop_at=4)
     other, progress = run_training(tmp_path, device="cuda", max_steps=9, precision="float16")
-    assert_same_progress(progress, at)
-    near(other, one)
+    assert_same_progress(progress, expected_progress)
+    assert_close(other, one)
 
 
 def test_gpu_and_cpu_losses_match() -> None:
@@ -123,20 +123,20 @@ def test_real_out_of_memory_splits_batches() -> None:
     torch.cuda.empty_cache()
     free = torch.cuda.mem_get_info()[0]
 
-    def greedy(model: nn.Module, batch: PackedBatch) -> Loss:
-        """There is room for two rows, and no more than two."""
-        taken = torch.empty(len(batch.ids) * (free * 3 // 8), dtype=torch.uint8, device=GPU)
+    def allocate_much(model: nn.Module, batch: PackedBatch) -> Loss:
+        """Memory suffices for two rows and not for three."""
+        allocated = torch.empty(len(batch.ids) * (free * 3 // 8), dtype=torch.uint8, device=GPU)
         loss = causal_lm()(model, batch)
-        return Loss(loss.total + 0 * taken[0], loss.count)
+        return Loss(loss.total + 0 * allocated[0], loss.count)
 
     events: list[Any] = []
-    full, _ = run_training(
-        None, events, model=model(NO_DROPOUT), device="cuda", precision="float32", max_steps=3, objective=greedy
+    split, _ = run_training(
+        None, events, model=model(NO_DROPOUT), device="cuda", precision="float32", max_steps=3, objective=allocate_much
     )
     assert events_of(events, BatchSplit)
     torch.cuda.empty_cache()
-    easy, _ = run_training(None, model=model(NO_DROPOUT), device="cuda", precision="float32", max_steps=3)
-    near(full, easy)
+    unsplit, _ = run_training(None, model=model(NO_DROPOUT), device="cuda", precision="float32", max_steps=3)
+    assert_close(split, unsplit)
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
@@ -144,34 +144,34 @@ def test_real_out_of_memory_splits_batches() -> None:
 def test_an_nccl_group_of_one_equals_a_single_process(
     parallel: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = long(precision=precision)
-    alone, _ = run_training(None, **settings)
+    settings = train_settings(precision=precision)
+    single, _ = run_training(None, **settings)
     with world_of_one(monkeypatch):
         run_training(tmp_path, stop_at=7, parallel=parallel, **settings)
         assert dist.get_backend() == "nccl"
         run_training(tmp_path, parallel=parallel, **settings)
-    near(load(tmp_path), alone)
+    assert_close(load(tmp_path), single)
 
 
 def test_a_cpu_reads_sharded_gpu_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[str, Any] = {"precision": "float32", "ema_decay": 0.9}
-    alone, _ = run_training(None, model=model(NO_DROPOUT), device="cuda", max_steps=8, **settings)
+    single, _ = run_training(None, model=model(NO_DROPOUT), device="cuda", max_steps=8, **settings)
     with world_of_one(monkeypatch):
         run_training(tmp_path, model=model(NO_DROPOUT), device="cuda", max_steps=4, parallel="fsdp", **settings)
     assert "optimizer-00001-of-00001.safetensors" in verify_manifest(CheckpointManager(tmp_path).path(4))
-    again, progress = run_training(tmp_path, model=model(NO_DROPOUT), device="cpu", max_steps=8, **settings)
+    resumed, progress = run_training(tmp_path, model=model(NO_DROPOUT), device="cpu", max_steps=8, **settings)
     assert progress.step == 8
-    near(again, alone)
+    assert_close(resumed, single)
 
 
 def test_fsdp_on_a_deterministic_gpu_resumes_bit_for_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, orderly: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deterministic: None
 ) -> None:
     with world_of_one(monkeypatch):
-        run_training(tmp_path / "whole", parallel="fsdp", **long())
-        run_training(tmp_path / "run", stop_at=7, parallel="fsdp", **long())
-        run_training(tmp_path / "run", parallel="fsdp", **long())
-    files = [CheckpointManager(tmp_path / run).path(12) for run in ("whole", "run")]
+        run_training(tmp_path / "uninterrupted", parallel="fsdp", **train_settings())
+        run_training(tmp_path / "run", stop_at=7, parallel="fsdp", **train_settings())
+        run_training(tmp_path / "run", parallel="fsdp", **train_settings())
+    files = [CheckpointManager(tmp_path / run).path(12) for run in ("uninterrupted", "run")]
     for name in ("model", "model_non_ema", "optimizer"):
         assert_same(*(read_safetensors(path / f"{name}-00001-of-00001.safetensors") for path in files))
     assert "LOCAL_RANK" not in os.environ

@@ -1,4 +1,4 @@
-"""Averages of weights, over time and over checkpoints."""
+"""Exponential moving averages of weights, and averages of checkpoints."""
 
 from pathlib import Path
 
@@ -15,34 +15,34 @@ from tests.train.tiny import SIZES, Line, assert_same, distance, model, run_trai
 
 def test_ema_matches_its_formula() -> None:
     line = Line(1.0)
-    average, expected = EMA(line, decay=0.9), 1.0
+    ema, expected = EMA(line, decay=0.9), 1.0
     for step in range(1, 40):
         with torch.no_grad():
             line.value.fill_(float(step % 7))
-        average.update(step)
+        ema.update(step)
         decay = min(0.9, (1 + step) / (10 + step))
         expected = decay * expected + (1 - decay) * (step % 7)
-    assert average.shadow["value"].item() == pytest.approx(expected, rel=1e-5)
+    assert ema.shadow["value"].item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_swap_in_restores_the_weights_after_an_error() -> None:
-    own = model()
-    average, before = EMA(own, 0.5), weights(own)
+    network = model()
+    ema, before = EMA(network, 0.5), weights(network)
     with torch.no_grad():
-        for tensor in average.shadow.values():
+        for tensor in ema.shadow.values():
             tensor.add_(1.0)
-    kept = {name: tensor.clone() for name, tensor in average.shadow.items()}
-    with pytest.raises(ZeroDivisionError), average.swap_in():
-        torch.testing.assert_close(weights(own)["final_norm.bias"], before["final_norm.bias"] + 1)
+    shadow = {name: tensor.clone() for name, tensor in ema.shadow.items()}
+    with pytest.raises(ZeroDivisionError), ema.swap_in():
+        torch.testing.assert_close(weights(network)["final_norm.bias"], before["final_norm.bias"] + 1)
         raise ZeroDivisionError
-    assert_same(own, before)
-    assert_same(average.shadow, kept)
+    assert_same(network, before)
+    assert_same(ema.shadow, shadow)
 
 
 def test_ema_has_tied_weights_once_and_no_frozen_weights() -> None:
-    own = model()
-    own.position_embedding.requires_grad_(False)  # pyright: ignore
-    names = EMA(own, 0.5).shadow.keys()
+    network = model()
+    network.position_embedding.requires_grad_(False)  # pyright: ignore
+    names = EMA(network, 0.5).shadow.keys()
     assert "position_embedding.weight" not in names
     assert len([name for name in names if name in ("token_embedding.weight", "lm_head.weight")]) == 1
 
@@ -56,8 +56,8 @@ def test_average_checkpoints_is_the_mean(tmp_path: Path) -> None:
     for name, tensor in averaged.items():
         expected = torch.stack([one[name].double() for one in models]).mean(0)
         torch.testing.assert_close(tensor, expected.float(), rtol=1e-7, atol=1e-9)
-    whole = nn.Module.load_state_dict(model(SIZES), averaged, strict=False)
-    assert not whole.unexpected_keys
+    result = nn.Module.load_state_dict(model(SIZES), averaged, strict=False)
+    assert not result.unexpected_keys
     assert_same(average_checkpoints(paths[:1]), {name: models[0][name] for name in averaged})
 
 

@@ -1,4 +1,4 @@
-"""The story of a run on disk: every event a line, readable whatever happened to the last one."""
+"""The event log of a run: one JSON line per event, readable after a crash."""
 
 from dataclasses import asdict
 from pathlib import Path

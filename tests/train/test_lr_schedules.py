@@ -1,4 +1,4 @@
-"""Laws that every schedule keeps: up to the peak, then never up again, with no jump, and never below nought."""
+"""Every schedule rises to its peak, never rises afterwards, is continuous and never negative."""
 
 import math
 
@@ -15,12 +15,12 @@ warmups, lengths = st.integers(0, 60), st.integers(1, 300)
 @names
 @given(warmup=warmups, steps=lengths)
 def test_schedules_rise_in_warmup_and_never_after(name: ScheduleName, warmup: int, steps: int) -> None:
-    share = SCHEDULES[name](warmup, steps)
-    rates = [share(step) for step in range(1, steps + 1)]
-    top = min(max(warmup, 1), steps)
+    schedule = SCHEDULES[name](warmup, steps)
+    rates = [schedule(step) for step in range(1, steps + 1)]
+    end_of_warmup = min(max(warmup, 1), steps)
     if name != "wsd":
-        assert rates[:top] == sorted(rates[:top])
-        assert rates[top - 1 :] == sorted(rates[top - 1 :], reverse=True)
+        assert rates[:end_of_warmup] == sorted(rates[:end_of_warmup])
+        assert rates[end_of_warmup - 1 :] == sorted(rates[end_of_warmup - 1 :], reverse=True)
     peak = rates.index(max(rates))
     assert rates[: peak + 1] == sorted(rates[: peak + 1])
     assert rates[peak:] == sorted(rates[peak:], reverse=True)
@@ -30,16 +30,16 @@ def test_schedules_rise_in_warmup_and_never_after(name: ScheduleName, warmup: in
 @names
 @pytest.mark.parametrize("warmup", [1, 20, 100])
 def test_schedules_peak_at_the_end_of_warmup(name: ScheduleName, warmup: int) -> None:
-    share = SCHEDULES[name](warmup, 1000)
-    assert share(warmup) == pytest.approx(1.0)
-    assert share(warmup + 1) > 0.7
-    assert share(1) == pytest.approx(1 / warmup)
+    schedule = SCHEDULES[name](warmup, 1000)
+    assert schedule(warmup) == pytest.approx(1.0)
+    assert schedule(warmup + 1) > 0.7
+    assert schedule(1) == pytest.approx(1 / warmup)
 
 
 @names
 def test_schedules_are_continuous(name: ScheduleName) -> None:
-    share = SCHEDULES[name](50, 1000)
-    jumps = [abs(share(step + 1) - share(step)) for step in range(1, 1000)]
+    schedule = SCHEDULES[name](50, 1000)
+    jumps = [abs(schedule(step + 1) - schedule(step)) for step in range(1, 1000)]
     assert max(jumps) <= 1 / 50 + 1e-12
 
 
@@ -49,8 +49,8 @@ def test_final_learning_rates() -> None:
 
 
 def test_inverse_sqrt_matches_the_paper() -> None:
-    """dim^-0.5 * min(step^-0.5, step * warmup^-1.5), but for its peak."""
-    share, warmup = SCHEDULES["inverse_sqrt"](4000, 100_000), 4000
+    """dim^-0.5 * min(step^-0.5, step * warmup^-1.5), up to its peak."""
+    schedule, warmup = SCHEDULES["inverse_sqrt"](4000, 100_000), 4000
     for step in (1, 777, 4000, 4001, 90_000):
         paper = min(step**-0.5, step * warmup**-1.5)
-        assert share(step) == pytest.approx(paper * math.sqrt(warmup))
+        assert schedule(step) == pytest.approx(paper * math.sqrt(warmup))

@@ -1,4 +1,4 @@
-"""Laws of half precision on a CPU."""
+"""Properties of bfloat16 matrix multiplication on a CPU."""
 
 import pytest
 import torch
@@ -19,15 +19,15 @@ def inputs(*, bias: bool = True) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_bf16_linear_and_its_gradients_match_float32_up_to_rounding(bias: bool) -> None:
-    own = [part for part in inputs(bias=bias) if part is not None]
-    plain = F.linear(*own)
-    expected = torch.autograd.grad(plain.sin().sum(), own)
+    args = [part for part in inputs(bias=bias) if part is not None]
+    float32 = F.linear(*args)
+    expected = torch.autograd.grad(float32.sin().sum(), args)
     with Bf16LinearMode():
-        found = F.linear(*own)
-    assert found.dtype == torch.float32 and found.shape == plain.shape
-    torch.testing.assert_close(found, plain, rtol=0, atol=0.1)
-    assert not torch.equal(found, plain)
-    for one, other in zip(torch.autograd.grad(plain.detach().cos().mul(found).sum(), own), expected, strict=True):
+        found = F.linear(*args)
+    assert found.dtype == torch.float32 and found.shape == float32.shape
+    torch.testing.assert_close(found, float32, rtol=0, atol=0.1)
+    assert not torch.equal(found, float32)
+    for one, other in zip(torch.autograd.grad(float32.detach().cos().mul(found).sum(), args), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0.02 * float(other.abs().max()))
 
 
@@ -54,13 +54,13 @@ def test_float64_is_unchanged() -> None:
         assert torch.equal(F.linear(x, weight), x @ weight.T)
 
 
-@pytest.mark.parametrize("units", [True, False])
-def test_a_cpu_without_bf16_computes_in_float32(monkeypatch: pytest.MonkeyPatch, units: bool) -> None:
-    monkeypatch.setattr(module, "cpu_has_bf16", lambda: units)
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_a_cpu_without_bf16_computes_in_float32(monkeypatch: pytest.MonkeyPatch, has_bf16: bool) -> None:
+    monkeypatch.setattr(module, "cpu_has_bf16", lambda: has_bf16)
     x, weight, bias = inputs()
     with bf16_if_faster(CPU):
         found = F.linear(x, weight, bias)
-    assert torch.equal(found, F.linear(x, weight, bias)) is not units
+    assert torch.equal(found, F.linear(x, weight, bias)) is not has_bf16
 
 
 @pytest.mark.parametrize("shape", [(0, 8), (2, 0, 8), (8,), (3, 8)])
@@ -74,8 +74,8 @@ def test_bf16_linear_accepts_any_shape(shape: tuple[int, ...]) -> None:
 
 
 def test_a_gpu_uses_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
-    worked = list[tuple[torch.dtype, str]]()
-    monkeypatch.setattr(module, "autocast", lambda kind, device: worked.append((kind, device.type)))
+    calls = list[tuple[torch.dtype, str]]()
+    monkeypatch.setattr(module, "autocast", lambda dtype, device: calls.append((dtype, device.type)))
     for kind in ("cuda", "mps"):
         bf16_if_faster(torch.device(kind))
-    assert worked == [(torch.bfloat16, "cuda"), (torch.float32, "mps")]
+    assert calls == [(torch.bfloat16, "cuda"), (torch.float32, "mps")]

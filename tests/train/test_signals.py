@@ -1,4 +1,4 @@
-"""Asked to stop, a run finishes its step, saves, and says so; asked twice, it is gone at once."""
+"""On a signal, a run finishes its step and saves a checkpoint; a second signal ends it at once."""
 
 import signal
 import threading
@@ -18,7 +18,7 @@ NAMES = [number.name for number in SIGNALS]
 
 
 def once(action: Any, at: int) -> Any:
-    """Does `action` at the so-manieth call, before what is really called."""
+    """Wrap a function so that its `at`-th call runs `action` first."""
     calls = 0
 
     def wrap(real: Any) -> Any:
@@ -35,38 +35,38 @@ def once(action: Any, at: int) -> Any:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("moment", ["a step", "a look", "a save"])
+@pytest.mark.parametrize("moment", ["a step", "an evaluation", "a save"])
 def test_a_signal_at_any_moment_saves_and_the_run_resumes(
     name: str, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, Any] = {"max_steps": 8, "evaluate_every": 2, "save_every": 2, "ema_decay": 0.9}
-    whole, uninterrupted = run_training(tmp_path / "whole", evaluate=make_evaluator(), **settings)
-    ask = once(lambda: signal.raise_signal(signal.Signals[name]), at=2)
+    expected, expected_progress = run_training(tmp_path / "uninterrupted", evaluate=make_evaluator(), **settings)
+    with_signal = once(lambda: signal.raise_signal(signal.Signals[name]), at=2)
     objective, evaluate = causal_lm(), make_evaluator()
     events: list[Any] = []
     with monkeypatch.context() as patch:
         if moment == "a save":
-            patch.setattr(checkpoint_manager, "write_manifest", ask(checkpoint_manager.write_manifest))
-        parts = {"objective": ask(objective) if moment == "a step" else objective}
-        parts["evaluate"] = ask(evaluate) if moment == "a look" else evaluate
+            patch.setattr(checkpoint_manager, "write_manifest", with_signal(checkpoint_manager.write_manifest))
+        parts = {"objective": with_signal(objective) if moment == "a step" else objective}
+        parts["evaluate"] = with_signal(evaluate) if moment == "an evaluation" else evaluate
         run_training(tmp_path / "run", events, **parts, **settings)
     done = events[-1]
     assert isinstance(done, Finished)
     assert (done.signal, done.complete, done.reason) == (name, False, f"stopped by {name}")
     assert done.step == (2 if moment == "a step" else 4)
     assert events_of(events, Saved)[-1].step == done.step
-    again, progress = run_training(tmp_path / "run", events, evaluate=evaluate, **settings)
+    resumed, progress = run_training(tmp_path / "run", events, evaluate=evaluate, **settings)
     assert events[-1].complete
     assert [event.step for event in events_of(events, Evaluated)] == [2, 4, 6, 8]
-    assert_same(again, whole)
-    assert_same_progress(progress, uninterrupted)
+    assert_same(resumed, expected)
+    assert_same_progress(progress, expected_progress)
 
 
 def test_a_second_signal_raises_keyboard_interrupt(tmp_path: Path) -> None:
     def objective(model: nn.Module, batch: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
-        pytest.fail("it went on")
+        pytest.fail("training continued")
 
     events: list[Any] = []
     with pytest.raises(KeyboardInterrupt):
@@ -77,7 +77,7 @@ def test_a_second_signal_raises_keyboard_interrupt(tmp_path: Path) -> None:
 def test_a_signal_interrupts_an_evaluation(tmp_path: Path) -> None:
     def endless(model: nn.Module) -> dict[str, float]:
         signal.raise_signal(signal.SIGTERM)
-        pytest.fail("it looked on")
+        pytest.fail("the evaluation continued")
 
     events: list[Any] = []
     _, progress = run_training(tmp_path, events, max_steps=3, evaluate=endless, evaluate_every=2)
@@ -100,12 +100,12 @@ def test_previous_handlers_are_restored() -> None:
 
 
 def test_no_handlers_outside_the_main_thread() -> None:
-    ended: list[int] = []
+    steps: list[int] = []
     before = signal.getsignal(signal.SIGINT)
-    thread = threading.Thread(target=lambda: ended.append(run_training(max_steps=2)[1].step))
+    thread = threading.Thread(target=lambda: steps.append(run_training(max_steps=2)[1].step))
     thread.start()
     thread.join()
-    assert ended == [2]
+    assert steps == [2]
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -114,4 +114,4 @@ def test_only_interruptible_blocks_are_interrupted() -> None:
         signal.raise_signal(signal.SIGTERM)
         assert stop.received == "SIGTERM"
         with pytest.raises(Interrupted), stop.interruptible():
-            pytest.fail("it was begun although somebody had asked")
+            pytest.fail("the block started after a signal")

@@ -1,4 +1,4 @@
-"""One update: pieces equal the whole, what is no number is left out, and a full memory halves the pieces."""
+"""One update: gradient accumulation is exact, non-finite steps are skipped, and out-of-memory errors split batches."""
 
 from pathlib import Path
 from typing import Any
@@ -33,85 +33,85 @@ from tests.train.tiny import (
 
 
 def make_train_step(objective: Objective | None = None, grad_clip: float = 1e9, **more: Any) -> TrainStep:
-    learner = model(NO_DROPOUT).double()
-    return TrainStep(learner, objective or causal_lm(), build_optimizer(learner, FAST), grad_clip=grad_clip, **more)
+    network = model(NO_DROPOUT).double()
+    return TrainStep(network, objective or causal_lm(), build_optimizer(network, FAST), grad_clip=grad_clip, **more)
 
 
-def gradients(of: TrainStep) -> list[Tensor]:
-    return [p.grad for p in of.parameters if p.grad is not None]
+def gradients(train_step: TrainStep) -> list[Tensor]:
+    return [p.grad for p in train_step.parameters if p.grad is not None]
 
 
-def uneven() -> list[PackedBatch]:
+def uneven_batches() -> list[PackedBatch]:
     """Batches with very different numbers of targets."""
-    long = sorted(sentences(), key=len)
-    return [rows(long[:1]), rows(long[1:3]), rows(long[-12:])]
+    gradient = sorted(sentences(), key=len)
+    return [rows(gradient[:1]), rows(gradient[1:3]), rows(gradient[-12:])]
 
 
 def test_gradient_accumulation_equals_one_large_batch() -> None:
-    apart, together = make_train_step(), make_train_step()
-    one = apart.step(uneven(), lr=0.1)
-    everything = sorted(sentences(), key=len)
-    other = together.step([rows([*everything[:3], *everything[-12:]])], lr=0.1)
-    assert one.targets == other.targets == sum(len(s) - 1 for s in [*everything[:3], *everything[-12:]])
+    accumulated, at_once = make_train_step(), make_train_step()
+    one = accumulated.step(uneven_batches(), lr=0.1)
+    ordered = sorted(sentences(), key=len)
+    other = at_once.step([rows([*ordered[:3], *ordered[-12:]])], lr=0.1)
+    assert one.targets == other.targets == sum(len(s) - 1 for s in [*ordered[:3], *ordered[-12:]])
     torch.testing.assert_close(one.loss, other.loss, rtol=1e-12, atol=0)
     torch.testing.assert_close(one.grad_norm, other.grad_norm, rtol=1e-12, atol=0)
-    torch.testing.assert_close(gradients(apart), gradients(together), rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(weights(apart.model), weights(together.model), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(gradients(accumulated), gradients(at_once), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(weights(accumulated.model), weights(at_once.model), rtol=1e-6, atol=1e-6)
 
 
 def test_a_mean_of_means_would_differ() -> None:
-    """The counts differ so much that weighing each batch alike would show."""
-    losses = [make_train_step().step([batch], lr=0.0).loss for batch in uneven()]
-    assert abs(sum(losses) / 3 - make_train_step().step(uneven(), lr=0.0).loss) > 1e-3
+    """The counts differ so much that equal weights of the batches would give another loss."""
+    losses = [make_train_step().step([batch], lr=0.0).loss for batch in uneven_batches()]
+    assert abs(sum(losses) / 3 - make_train_step().step(uneven_batches(), lr=0.0).loss) > 1e-3
 
 
 def test_the_gradient_is_of_the_mean_over_targets() -> None:
-    ours = make_train_step()
-    batch = uneven()[2]
-    loss = causal_lm()(ours.model, batch)
-    expected = torch.autograd.grad(loss.total / loss.count, [p for p in ours.parameters if p.numel()])
-    ours.step([batch], lr=0.0)
-    torch.testing.assert_close(gradients(ours), list(expected), rtol=1e-9, atol=1e-12)
+    train_step = make_train_step()
+    batch = uneven_batches()[2]
+    loss = causal_lm()(train_step.model, batch)
+    expected = torch.autograd.grad(loss.total / loss.count, [p for p in train_step.parameters if p.numel()])
+    train_step.step([batch], lr=0.0)
+    torch.testing.assert_close(gradients(train_step), list(expected), rtol=1e-9, atol=1e-12)
 
 
 def test_gradient_clipping_bounds_the_norm_over_all_batches() -> None:
-    free, clipped = make_train_step(), make_train_step(grad_clip=0.01)
-    one, other = free.step(uneven(), lr=0.0), clipped.step(uneven(), lr=0.0)
+    unclipped, clipped = make_train_step(), make_train_step(grad_clip=0.01)
+    one, other = unclipped.step(uneven_batches(), lr=0.0), clipped.step(uneven_batches(), lr=0.0)
     assert one.grad_norm == other.grad_norm > 0.01
-    for long, short in zip(gradients(free), gradients(clipped), strict=True):
-        torch.testing.assert_close(short, long * 0.01 / one.grad_norm, rtol=1e-4, atol=1e-12)
+    for gradient, clipped_gradient in zip(gradients(unclipped), gradients(clipped), strict=True):
+        torch.testing.assert_close(clipped_gradient, gradient * 0.01 / one.grad_norm, rtol=1e-4, atol=1e-12)
     length = torch.cat([gradient.flatten() for gradient in gradients(clipped)]).norm().item()
     assert length == pytest.approx(0.01, rel=1e-3)
 
 
 def test_gradients_below_the_limit_are_not_clipped() -> None:
-    free, clipped = make_train_step(), make_train_step(grad_clip=100.0)
-    free.step(uneven(), lr=0.0)
-    clipped.step(uneven(), lr=0.0)
-    torch.testing.assert_close(gradients(free), gradients(clipped), rtol=1e-12, atol=0)
+    unclipped, clipped = make_train_step(), make_train_step(grad_clip=100.0)
+    unclipped.step(uneven_batches(), lr=0.0)
+    clipped.step(uneven_batches(), lr=0.0)
+    torch.testing.assert_close(gradients(unclipped), gradients(clipped), rtol=1e-12, atol=0)
 
 
 def test_a_batch_without_labels_changes_nothing() -> None:
-    ours, other = make_train_step(), make_train_step()
-    silent = PackedBatch(*(tensor[:2] for tensor in vars(uneven()[2]).values()))
-    silent.labels.fill_(-100)
-    assert ours.step([silent], lr=0.0) == StepResult(loss=0.0, targets=0, grad_norm=0.0, applied=True)
-    one, two = ours.step([silent, *uneven()], lr=0.1), other.step(uneven(), lr=0.1)
+    train_step, other = make_train_step(), make_train_step()
+    unlabeled = PackedBatch(*(tensor[:2] for tensor in vars(uneven_batches()[2]).values()))
+    unlabeled.labels.fill_(-100)
+    assert train_step.step([unlabeled], lr=0.0) == StepResult(loss=0.0, targets=0, grad_norm=0.0, applied=True)
+    one, two = train_step.step([unlabeled, *uneven_batches()], lr=0.1), other.step(uneven_batches(), lr=0.1)
     assert (one.targets, one.loss) == (two.targets, pytest.approx(two.loss, rel=1e-12))
 
 
-# --- what is no number -----------------------------------------------------------------------------------------------
+# --- non-finite steps ------------------------------------------------------------------------------------------------
 
 
 def nonfinite_at(steps: set[int], value: float = torch.nan, *, only_gradient: bool = False) -> Objective:
-    """Learns a number; at these steps what comes out is none."""
-    made = 0
+    """A squared error that is multiplied by `value` at these steps."""
+    calls = 0
 
     def objective(line: nn.Module, batch: Tensor) -> Loss:
-        nonlocal made
-        made += 1
+        nonlocal calls
+        calls += 1
         loss = distance(line, batch)
-        if made not in steps:
+        if calls not in steps:
             return loss
         if only_gradient:
             loss.total.register_hook(lambda gradient: gradient * value)
@@ -135,17 +135,17 @@ def test_nonfinite_steps_are_skipped_and_reported(value: float, only_gradient: b
 
 
 def test_a_skipped_step_leaves_the_optimizer_unchanged(tmp_path: Path) -> None:
-    """Two steps with one that is left out between them do what two steps do, at the same rate."""
-    ours, other = make_train_step(), make_train_step()
-    batch = uneven()[2]
-    ours.step([batch], lr=0.1)
-    ours.objective = lambda model, batch: Loss(causal_lm()(model, batch).total * torch.nan, 3)
-    assert not ours.step([batch], lr=0.1).applied
-    ours.objective = causal_lm()
-    for either, times in ((ours, 1), (other, 2)):
+    """Two steps with a skipped one between them equal two steps at the same learning rate."""
+    train_step, other = make_train_step(), make_train_step()
+    batch = uneven_batches()[2]
+    train_step.step([batch], lr=0.1)
+    train_step.objective = lambda model, batch: Loss(causal_lm()(model, batch).total * torch.nan, 3)
+    assert not train_step.step([batch], lr=0.1).applied
+    train_step.objective = causal_lm()
+    for one, times in ((train_step, 1), (other, 2)):
         for _ in range(times):
-            either.step([batch], lr=0.1)
-    assert_same(ours.model, other.model)
+            one.step([batch], lr=0.1)
+    assert_same(train_step.model, other.model)
 
 
 def test_too_many_nonfinite_steps_raise_with_step_batch_and_checkpoint(tmp_path: Path) -> None:
@@ -153,7 +153,8 @@ def test_too_many_nonfinite_steps_raise_with_step_batch_and_checkpoint(tmp_path:
     source = [torch.ones(2), torch.ones(3)]
     settings: dict[str, Any] = {"source": source, "max_steps": 20, "save_every": 1, "max_nonfinite_steps": 3}
     message = (
-        r"^4 steps in a row gave NaN or infinity, the last at step 9 with batch 0 of epoch 4: loss nan, gradient norm nan. "
+        r"^4 steps in a row gave NaN or infinity, the last at step 9 with batch 0 of epoch 4: loss nan, gradient norm "
+        r"nan. "
         r"The weights were not changed. The last good checkpoint is .*step-000000005. Try a smaller optim.lr"
     )
     with pytest.raises(TrainingError, match=message):
@@ -173,66 +174,66 @@ def test_max_nonfinite_steps_in_a_row_are_allowed() -> None:
     assert progress.step == 10
 
 
-# --- a full memory ---------------------------------------------------------------------------------------------------
+# --- out of memory ---------------------------------------------------------------------------------------------------
 
 
-def limit_memory(room: int, error: type[Exception] = torch.OutOfMemoryError) -> tuple[Objective, list[int]]:
-    """There is room for so many rows; what fits is written down."""
-    worked: list[int] = []
+def limit_memory(max_rows: int, error: type[Exception] = torch.OutOfMemoryError) -> tuple[Objective, list[int]]:
+    """An objective that runs out of memory above `max_rows` rows, and the batch sizes that fit."""
+    batch_sizes: list[int] = []
 
     def objective(model: nn.Module, batch: PackedBatch) -> Loss:
-        if len(batch.ids) > room:
+        if len(batch.ids) > max_rows:
             raise error("CUDA out of memory. Tried to allocate 20.00 MiB")
-        worked.append(len(batch.ids))
+        batch_sizes.append(len(batch.ids))
         return causal_lm()(model, batch)
 
-    return objective, worked
+    return objective, batch_sizes
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
 def test_out_of_memory_doubles_the_micro_batches(error: type[Exception]) -> None:
     batch = rows(sorted(sentences(), key=len)[-13:])
-    objective, worked = limit_memory(4, error)
-    ours, other = make_train_step(objective), make_train_step()
-    one, two = ours.step([batch], lr=0.1), other.step([batch], lr=0.1)
-    assert (ours.micro_batches, worked) == (4, [3, 3, 3, 4])
+    objective, batch_sizes = limit_memory(4, error)
+    train_step, other = make_train_step(objective), make_train_step()
+    one, two = train_step.step([batch], lr=0.1), other.step([batch], lr=0.1)
+    assert (train_step.micro_batches, batch_sizes) == (4, [3, 3, 3, 4])
     assert one.targets == two.targets
-    torch.testing.assert_close(gradients(ours), gradients(other), rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(weights(ours.model), weights(other.model), rtol=1e-6, atol=1e-6)
-    worked.clear()
-    ours.step([batch], lr=0.1)
-    assert worked == [3, 3, 3, 4], "it is remembered"
+    torch.testing.assert_close(gradients(train_step), gradients(other), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(weights(train_step.model), weights(other.model), rtol=1e-6, atol=1e-6)
+    batch_sizes.clear()
+    train_step.step([batch], lr=0.1)
+    assert batch_sizes == [3, 3, 3, 4], "the split is kept"
 
 
 def test_out_of_memory_in_a_later_batch_keeps_gradients_exact() -> None:
-    """The first batch fits, the second does not: what the first had added is forgotten before all is done again."""
-    few, many = rows(sentences()[:2]), rows(sentences()[2:12])
-    ours, other = make_train_step(limit_memory(5)[0]), make_train_step()
-    ours.step([few, many], lr=0.1)
-    other.step([few, many], lr=0.1)
-    torch.testing.assert_close(gradients(ours), gradients(other), rtol=1e-9, atol=1e-12)
+    """The first batch fits, the second does not: the gradients of the first are discarded before the retry."""
+    small, large = rows(sentences()[:2]), rows(sentences()[2:12])
+    train_step, other = make_train_step(limit_memory(5)[0]), make_train_step()
+    train_step.step([small, large], lr=0.1)
+    other.step([small, large], lr=0.1)
+    torch.testing.assert_close(gradients(train_step), gradients(other), rtol=1e-9, atol=1e-12)
 
 
 def test_batch_splits_are_reported_and_restored(tmp_path: Path) -> None:
     events: list[Any] = []
-    objective, worked = limit_memory(2)
+    objective, batch_sizes = limit_memory(2)
     settings: dict[str, Any] = {"max_steps": 8, "objective": objective}
-    whole, _ = run_training(tmp_path / "whole", events, **settings)
-    halved = [(event.step, event.micro_batches) for event in events_of(events, BatchSplit)]
-    assert [parts for _, parts in halved] == [2, 4]
-    worked.clear()
+    expected, _ = run_training(tmp_path / "uninterrupted", events, **settings)
+    splits = [(event.step, event.micro_batches) for event in events_of(events, BatchSplit)]
+    assert [micro_batches for _, micro_batches in splits] == [2, 4]
+    batch_sizes.clear()
     events.clear()
     run_training(tmp_path / "run", events, stop_at=4, **settings)
-    again, progress = run_training(tmp_path / "run", events, **settings)
-    assert [(event.step, event.micro_batches) for event in events_of(events, BatchSplit)] == halved
+    resumed, progress = run_training(tmp_path / "run", events, **settings)
+    assert [(event.step, event.micro_batches) for event in events_of(events, BatchSplit)] == splits
     assert progress.micro_batches == 4
-    assert_same(again, whole)
+    assert_same(resumed, expected)
 
 
 def test_one_row_out_of_memory_raises() -> None:
-    ours = make_train_step(limit_memory(0)[0])
+    train_step = make_train_step(limit_memory(0)[0])
     with pytest.raises(TrainingError, match=r"^cpu is out of memory, and the batch cannot be split further: CUDA out"):
-        ours.step([rows(sentences()[:3])], lr=0.1)
+        train_step.step([rows(sentences()[:3])], lr=0.1)
 
 
 def test_other_errors_are_not_taken_for_out_of_memory() -> None:
@@ -243,14 +244,14 @@ def test_other_errors_are_not_taken_for_out_of_memory() -> None:
         make_train_step(broken).step([rows(sentences()[:3])], lr=0.1)
 
 
-# --- other numbers ---------------------------------------------------------------------------------------------------
+# --- half precision --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_half_precision_trains_with_float32_weights(precision: str) -> None:
     full, _ = run_training(max_steps=12)
     half, _ = run_training(max_steps=12, precision=precision)
-    before, one, other = (make_evaluator()(either)["loss"] for either in (model().eval(), full, half))
+    before, one, other = (make_evaluator()(one)["loss"] for one in (model().eval(), full, half))
     assert one == pytest.approx(other, rel=0.01)
     assert one != other
     assert one < before - 0.05
@@ -259,7 +260,7 @@ def test_half_precision_trains_with_float32_weights(precision: str) -> None:
 
 def test_the_loss_scale_is_reduced_and_restored(tmp_path: Path) -> None:
     def steep(line: nn.Module, batch: Tensor) -> Loss:
-        """A slope of 10, which half precision holds, but not 65,536 times as steep."""
+        """A gradient of 10, which float16 can represent, but not 65,536 times it."""
         return Loss((line.value.half() * 10 * batch.half()).float().sum(), batch.numel())  # pyright: ignore
 
     events: list[Any] = []
@@ -267,12 +268,12 @@ def test_the_loss_scale_is_reduced_and_restored(tmp_path: Path) -> None:
     run_training(tmp_path, events, model=Line(), max_steps=9, **settings)
     skipped = len(events_of(events, StepSkipped))
     assert 0 < skipped < 9
-    assert scale(tmp_path, 9) == 65536.0 / 2**skipped
+    assert loss_scale(tmp_path, 9) == 65536.0 / 2**skipped
     events.clear()
     run_training(tmp_path, events, model=Line(), max_steps=12, **settings)
-    assert not events_of(events, StepSkipped), "the scale was forgotten"
-    assert scale(tmp_path, 12) == scale(tmp_path, 9)
+    assert not events_of(events, StepSkipped), "the scale was not restored"
+    assert loss_scale(tmp_path, 12) == loss_scale(tmp_path, 9)
 
 
-def scale(run: Path, step: int) -> float:
+def loss_scale(run: Path, step: int) -> float:
     return read_json(CheckpointManager(run).path(step) / "trainer_state.json")["scaler"]["scale"]

@@ -1,4 +1,4 @@
-"""Batches are values that hold tensors: moved, counted and cut without knowing what they are."""
+"""Batches are nested structures of tensors: they are moved, counted and split generically."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -29,14 +29,14 @@ def tensors(value: Any) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("batch", EXAMPLES, ids=lambda batch: type(batch).__name__)
-@given(parts=st.integers(1, 9))
-def test_split_batch_concatenates_to_the_batch(batch: Any, parts: int) -> None:
-    pieces = split_batch(batch, parts)
-    assert len(pieces) == min(parts, batch_size(batch))
-    assert {type(piece) for piece in pieces} == {type(batch)}
-    for whole, *cut in zip(tensors(batch), *map(tensors, pieces), strict=True):
-        assert torch.equal(torch.cat(cut), whole)
-    sizes = [batch_size(piece) for piece in pieces]
+@given(chunks=st.integers(1, 9))
+def test_split_batch_concatenates_to_the_batch(batch: Any, chunks: int) -> None:
+    micro_batches = split_batch(batch, chunks)
+    assert len(micro_batches) == min(chunks, batch_size(batch))
+    assert {type(piece) for piece in micro_batches} == {type(batch)}
+    for whole, *parts in zip(tensors(batch), *map(tensors, micro_batches), strict=True):
+        assert torch.equal(torch.cat(parts), whole)
+    sizes = [batch_size(piece) for piece in micro_batches]
     assert max(sizes) - min(sizes) <= 1
 
 

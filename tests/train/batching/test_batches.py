@@ -1,4 +1,4 @@
-"""The order of examples is a pure function of seed and epoch, and every place in it can be entered."""
+"""The order of examples is a pure function of seed and epoch, and iteration can start at any position."""
 
 from itertools import islice
 from typing import Any
@@ -30,11 +30,11 @@ seeds = st.integers(0, 2**32)
 def test_every_example_is_in_one_batch_within_max_tokens(
     sizes: list[int], max_tokens: int, seed: int, epoch: int
 ) -> None:
-    made = list(bucket_by_length(sizes, max_tokens, seed=seed, epoch=epoch))
-    assert sorted(number for batch in made for number in batch) == list(range(len(sizes)))
-    for batch in made:
+    batches = list(bucket_by_length(sizes, max_tokens, seed=seed, epoch=epoch))
+    assert sorted(number for batch in batches for number in batch) == list(range(len(sizes)))
+    for batch in batches:
         assert len(batch) == 1 or len(batch) * max(sizes[number] for number in batch) <= max_tokens
-    assert made == list(bucket_by_length(sizes, max_tokens, seed=seed, epoch=epoch))
+    assert batches == list(bucket_by_length(sizes, max_tokens, seed=seed, epoch=epoch))
 
 
 def test_epoch_and_seed_change_the_order() -> None:
@@ -45,8 +45,8 @@ def test_epoch_and_seed_change_the_order() -> None:
 
 def test_batches_hold_examples_of_similar_length() -> None:
     sizes = [1 + number % 10 for number in range(200)]
-    made = list(bucket_by_length(sizes, 40, seed=0, epoch=0))
-    wasted = sum(len(b) * max(sizes[n] for n in b) - sum(sizes[n] for n in b) for b in made)
+    batches = list(bucket_by_length(sizes, 40, seed=0, epoch=0))
+    wasted = sum(len(b) * max(sizes[n] for n in b) - sum(sizes[n] for n in b) for b in batches)
     assert wasted < 0.05 * sum(sizes)
 
 
@@ -54,7 +54,7 @@ def shuffled() -> LengthBucketedBatches[int, list[int]]:
     return LengthBucketedBatches(list(range(20)), lambda item: 1 + item % 5, list, max_tokens=9, seed=3)
 
 
-def rolled() -> SeededTransform[list[int], list[float]]:
+def transformed() -> SeededTransform[list[int], list[float]]:
     return SeededTransform(
         shuffled(),
         lambda batch, generator: (torch.tensor(batch) + torch.rand((), generator=generator)).tolist(),
@@ -62,41 +62,43 @@ def rolled() -> SeededTransform[list[int], list[float]]:
     )
 
 
-@pytest.mark.parametrize("make", [shuffled, rolled, lambda: ListBatches("abcde"), lambda: IterableBatches(range(5))])
+@pytest.mark.parametrize(
+    "make", [shuffled, transformed, lambda: ListBatches("abcde"), lambda: IterableBatches(range(5))]
+)
 def test_iteration_resumes_from_any_cursor(make: Any) -> None:
-    whole = list(islice(make().iter_from(DataCursor()), 25))
-    place = DataCursor()
-    for number, (after, _) in enumerate(whole):
-        assert list(islice(make().iter_from(place), 25 - number)) == whole[number:]
-        place = after
+    expected = list(islice(make().iter_from(DataCursor()), 25))
+    cursor = DataCursor()
+    for number, (after, _) in enumerate(expected):
+        assert list(islice(make().iter_from(cursor), 25 - number)) == expected[number:]
+        cursor = after
 
 
 def test_the_cursor_after_the_last_batch_starts_the_next_epoch() -> None:
     count = len(shuffled().epoch(0))
-    places = [after for after, _ in islice(shuffled().iter_from(DataCursor()), count + 1)]
-    assert places[-3:] == [DataCursor(0, count - 1), DataCursor(1, 0), DataCursor(1, 1)]
+    cursors = [after for after, _ in islice(shuffled().iter_from(DataCursor()), count + 1)]
+    assert cursors[-3:] == [DataCursor(0, count - 1), DataCursor(1, 0), DataCursor(1, 1)]
 
 
 def test_seeded_transform_depends_only_on_seed_and_cursor() -> None:
     torch.manual_seed(1)
-    one = list(islice(rolled().iter_from(DataCursor()), 9))
+    one = list(islice(transformed().iter_from(DataCursor()), 9))
     torch.manual_seed(2)
-    assert list(islice(rolled().iter_from(DataCursor()), 9)) == one
-    made = [
-        next(SeededTransform(ListBatches([3]), rolls, seed=seed).iter_from(DataCursor(epoch, 0)))[1]
+    assert list(islice(transformed().iter_from(DataCursor()), 9)) == one
+    batches = [
+        next(SeededTransform(ListBatches([3]), uniforms, seed=seed).iter_from(DataCursor(epoch, 0)))[1]
         for seed in (0, 1)
         for epoch in (0, 1)
     ]
-    assert len({tuple(batch) for batch in made}) == 4
+    assert len({tuple(batch) for batch in batches}) == 4
 
 
-def rolls(count: int, generator: torch.Generator) -> list[float]:
+def uniforms(count: int, generator: torch.Generator) -> list[float]:
     return torch.rand(count, generator=generator).tolist()
 
 
 def test_derived_seeds_of_similar_numbers_differ() -> None:
-    made = {derive_seed(seed, epoch, offset) for seed in range(8) for epoch in range(8) for offset in range(64)}
-    assert len(made) == 8 * 8 * 64
+    seeds = {derive_seed(seed, epoch, offset) for seed in range(8) for epoch in range(8) for offset in range(64)}
+    assert len(seeds) == 8 * 8 * 64
     assert torch.rand(1, generator=make_generator(1, 2)) != torch.rand(1, generator=make_generator(12))
 
 

@@ -1,4 +1,4 @@
-"""Lists of ids become batches: nothing is lost, nothing is asked where nothing is."""
+"""Lists of ids are collated to batches: no token is lost, and padding has no label."""
 
 import torch
 from hypothesis import given
@@ -20,11 +20,11 @@ ids = st.lists(st.integers(5, 30), max_size=8)
 
 @given(st.lists(ids, min_size=1, max_size=5))
 def test_padding_mask_marks_the_tokens(rows: list[list[int]]) -> None:
-    full, mark = pad_sequences(rows, 9), make_padding_mask(rows)
-    assert full.shape == mark.shape == (len(rows), max(map(len, rows)))
-    for row, filled, present in zip(rows, full, mark, strict=True):
-        assert filled[present].tolist() == row
-        assert (filled[~present] == 9).all()
+    padded, mask = pad_sequences(rows, 9), make_padding_mask(rows)
+    assert padded.shape == mask.shape == (len(rows), max(map(len, rows)))
+    for row, padded_row, row_mask in zip(rows, padded, mask, strict=True):
+        assert padded_row[row_mask].tolist() == row
+        assert (padded_row[~row_mask] == 9).all()
 
 
 @given(st.lists(st.tuples(ids, ids), min_size=1, max_size=4))
@@ -38,18 +38,18 @@ def test_labels_are_decoder_inputs_shifted_by_one(examples: list[tuple[list[int]
 
 
 @given(ids, ids, st.integers(0, 20))
-def test_truncate_pair_uses_the_whole_max_length(one: list[int], other: list[int], room: int) -> None:
-    a, b = truncate_pair(one, other, room)
+def test_truncate_pair_uses_the_whole_max_length(one: list[int], other: list[int], max_length: int) -> None:
+    a, b = truncate_pair(one, other, max_length)
     assert (list(a), list(b)) == (one[: len(a)], other[: len(b)])
-    assert len(a) + len(b) == min(room, len(one) + len(other))
+    assert len(a) + len(b) == min(max_length, len(one) + len(other))
     if len(a) < len(one) and len(b) < len(other):
         assert abs(len(a) - len(b)) <= 1
 
 
 def joined(one: Ids, other: Ids) -> tuple[list[int], list[int]]:
     """`[CLS] a [SEP] b [SEP]`, with 3 and 4 for the special tokens."""
-    behind = [*other, 4] if other else []
-    return [3, *one, 4, *behind], [0] * (len(one) + 2) + [1] * len(behind)
+    second = [*other, 4] if other else []
+    return [3, *one, 4, *second], [0] * (len(one) + 2) + [1] * len(second)
 
 
 def test_token_types_distinguish_the_texts_of_a_pair() -> None:
@@ -62,10 +62,10 @@ def test_token_types_distinguish_the_texts_of_a_pair() -> None:
 
 def test_pad_to_multiple_of_adds_only_padding() -> None:
     examples = [([5, 6, 7], [8]), ([9], [8, 7, 6, 5])]
-    plain, filled = (collate_seq2seq(examples, bos_id=1, eos_id=2, pad_to_multiple_of=multiple) for multiple in (1, 8))
-    assert filled.source.shape == filled.decoder_input.shape == filled.labels.shape == (2, 8)
+    plain, padded = (collate_seq2seq(examples, bos_id=1, eos_id=2, pad_to_multiple_of=multiple) for multiple in (1, 8))
+    assert padded.source.shape == padded.decoder_input.shape == padded.labels.shape == (2, 8)
     for name in ("source", "source_mask", "decoder_input", "labels"):
-        one, other = getattr(plain, name), getattr(filled, name)
+        one, other = getattr(plain, name), getattr(padded, name)
         assert_close(other[:, : one.shape[1]], one)
-    assert not filled.source_mask[:, plain.source.shape[1] :].any()
-    assert bool((filled.labels[:, plain.labels.shape[1] :] == IGNORE_INDEX).all())
+    assert not padded.source_mask[:, plain.source.shape[1] :].any()
+    assert bool((padded.labels[:, plain.labels.shape[1] :] == IGNORE_INDEX).all())

@@ -1,4 +1,4 @@
-"""An order that is worked out: each number once, and shuffled."""
+"""A permutation computed on the fly: every index once, in random order."""
 
 from itertools import pairwise
 
@@ -10,8 +10,8 @@ from softlook.train.batching.packed_stream import LazyPermutation
 
 
 def order(size: int, *keys: int) -> list[int]:
-    made = LazyPermutation(size, *keys)
-    return [made[place] for place in range(size)]
+    permutation = LazyPermutation(size, *keys)
+    return [permutation[index] for index in range(size)]
 
 
 @given(st.integers(1, 700), st.integers(0, 2**40))
@@ -26,15 +26,15 @@ def test_each_key_gives_another_order() -> None:
 
 def test_the_order_looks_random() -> None:
     shuffled = order(4096, 0)
-    assert sum(number == place for place, number in enumerate(shuffled)) < 10
+    assert sum(number == index for index, number in enumerate(shuffled)) < 10
     assert sum(abs(a - b) == 1 for a, b in pairwise(shuffled)) < 20
     early = shuffled[:2048]
     assert 900 < sum(number < 2048 for number in early) < 1150
 
 
 def test_a_trillion_items_take_no_memory() -> None:
-    made = LazyPermutation(10**12, 1)
-    assert len({made[place] for place in range(1000)}) == 1000
-    assert all(0 <= made[10**12 - 1 - place] < 10**12 for place in range(100))
+    permutation = LazyPermutation(10**12, 1)
+    assert len({permutation[index] for index in range(1000)}) == 1000
+    assert all(0 <= permutation[10**12 - 1 - index] < 10**12 for index in range(100))
     with pytest.raises(IndexError):
-        made[10**12]
+        permutation[10**12]

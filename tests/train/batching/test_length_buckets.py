@@ -1,4 +1,4 @@
-"""Batches worked out with arrays are those that a plain loop over lists makes, example by example."""
+"""Vectorized length bucketing equals a plain loop over lists."""
 
 from collections.abc import Sequence
 
@@ -12,16 +12,16 @@ from softlook.train.batching.length_buckets import LengthBucketing, bucket_by_le
 from softlook.train.rng import make_generator
 
 
-def plainly(lengths: Sequence[int], max_tokens: int, *, seed: int, epoch: int) -> list[list[int]]:
-    """The same, written down so that nobody can doubt it."""
+def reference_buckets(lengths: Sequence[int], max_tokens: int, *, seed: int, epoch: int) -> list[list[int]]:
+    """Reference implementation."""
     generator = make_generator(seed, epoch)
     order = torch.randperm(len(lengths), generator=generator).tolist()
-    made: list[list[int]] = [[]]
+    batches: list[list[int]] = [[]]
     for number in sorted(order, key=lambda number: lengths[number]):
-        if made[-1] and (len(made[-1]) + 1) * lengths[number] > max_tokens:
-            made.append([])
-        made[-1].append(number)
-    return [made[i] for i in torch.randperm(len(made), generator=generator).tolist()]
+        if batches[-1] and (len(batches[-1]) + 1) * lengths[number] > max_tokens:
+            batches.append([])
+        batches[-1].append(number)
+    return [batches[i] for i in torch.randperm(len(batches), generator=generator).tolist()]
 
 
 @given(
@@ -34,12 +34,14 @@ def test_buckets_match_a_reference_loop(lengths: list[int], max_tokens: int, see
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK", chunk)
         for epoch in (0, 3):
-            expected = plainly(lengths, max_tokens, seed=seed, epoch=epoch)
+            expected = reference_buckets(lengths, max_tokens, seed=seed, epoch=epoch)
             assert list(bucket_by_length(lengths, max_tokens, seed=seed, epoch=epoch)) == expected
             assert list(bucket_by_length(torch.tensor(lengths), max_tokens, seed=seed, epoch=epoch)) == expected
 
 
 def test_an_order_takes_four_bytes_per_example() -> None:
-    made = LengthBucketing(torch.randint(2, 60, (300_000,), dtype=torch.int32), max_tokens=4096).epoch(seed=0, number=0)
-    assert made.order.untyped_storage().nbytes() == 4 * 300_000
-    assert made.boundaries.nbytes + made.batch_order.nbytes < 300_000
+    bucketed = LengthBucketing(torch.randint(2, 60, (300_000,), dtype=torch.int32), max_tokens=4096).epoch(
+        seed=0, number=0
+    )
+    assert bucketed.order.untyped_storage().nbytes() == 4 * 300_000
+    assert bucketed.boundaries.nbytes + bucketed.batch_order.nbytes < 300_000

@@ -1,4 +1,4 @@
-"""Documents from a file: every id once each time through, documents that do not meet, any place entered."""
+"""Packed documents: every token once per epoch, no attention across documents, and exact resuming."""
 
 from itertools import islice
 from pathlib import Path
@@ -25,13 +25,13 @@ def tokens(written: list[list[int]]) -> TokenizedDocuments:
     return TokenizedDocuments(torch.tensor([id for document in written for id in document]), lengths.cumsum(0))
 
 
-def said(batches: list[PackedBatch]) -> list[tuple[int, int, int]]:
-    """(document, id, what follows) for every place with a token."""
+def token_triples(batches: list[PackedBatch]) -> list[tuple[int, int, int]]:
+    """(document, id, label) of every position with a token."""
     return [
-        (document, id, expected)
+        (document, id, label)
         for rows in batches
-        for place in zip(rows.document_ids.flatten(), rows.ids.flatten(), rows.labels.flatten(), strict=True)
-        for document, id, expected in [[int(number) for number in place]]
+        for position in zip(rows.document_ids.flatten(), rows.ids.flatten(), rows.labels.flatten(), strict=True)
+        for document, id, label in [[int(number) for number in position]]
         if document >= 0
     ]
 
@@ -43,12 +43,16 @@ def test_every_token_is_an_input_and_a_label_once_per_epoch(
     stream = PackedStream(tokens(written), context=context, batch_size=count, seed=7)
     number = len(stream.epoch(epoch))
     batches = [batch for _, batch in islice(stream.iter_from(DataCursor(epoch, 0)), number)]
-    expected = [
+    expected_triples = [
         (number, id, document[i + 1] if i + 1 < len(document) else IGNORE_INDEX)
         for number, document in enumerate(written)
         for i, id in enumerate(document)
     ]
-    assert sorted(said(batches)) == sorted(expected) == sorted(said(list(stream.iter_in_order())))
+    assert (
+        sorted(token_triples(batches))
+        == sorted(expected_triples)
+        == sorted(token_triples(list(stream.iter_in_order())))
+    )
     assert all(batch.ids.shape[1] == context and len(batch.ids) <= count for batch in batches)
 
 
@@ -66,9 +70,9 @@ def test_written_documents_are_read_back(tmp_path: Path) -> None:
     for vocab, width in ((65_536, 2), (65_537, 4)):
         folder = write_documents(iter(written), tmp_path / str(vocab), vocab_size=vocab)
         assert (folder / "ids.bin").stat().st_size == 6 * width
-        opened = TokenizedDocuments.open(folder)
-        assert opened.ids.long().tolist() == [5, 6, 7, 65_535, 0, 9]
-        assert opened.starts.tolist() == [0, 3, 5]
+        loaded = TokenizedDocuments.open(folder)
+        assert loaded.ids.long().tolist() == [5, 6, 7, 65_535, 0, 9]
+        assert loaded.starts.tolist() == [0, 3, 5]
 
 
 def test_a_damaged_token_file_raises(tmp_path: Path) -> None:
@@ -86,10 +90,10 @@ def test_a_damaged_token_file_raises(tmp_path: Path) -> None:
 def test_documents_in_one_row_do_not_attend_to_each_other() -> None:
     model = GPT(GPTConfig(vocab_size=10, context=8, dim=16, depth=2, heads=2)).eval()
     packed = tokens([[1, 2, 3], [4, 5, 6, 7]]).pack([0], 7)
-    alone = [tokens([document]).pack([0], len(document)) for document in ([1, 2, 3], [4, 5, 6, 7])]
-    together, *apart = (causal_lm()(model, rows) for rows in (packed, *alone))
-    assert together.count == sum(int(loss.count) for loss in apart) == 5
-    torch.testing.assert_close(together.total, apart[0].total + apart[1].total)
+    unpacked = [tokens([document]).pack([0], len(document)) for document in ([1, 2, 3], [4, 5, 6, 7])]
+    packed_loss, *unpacked_losses = (causal_lm()(model, rows) for rows in (packed, *unpacked))
+    assert packed_loss.count == sum(int(loss.count) for loss in unpacked_losses) == 5
+    torch.testing.assert_close(packed_loss.total, unpacked_losses[0].total + unpacked_losses[1].total)
 
 
 def test_a_run_over_a_packed_stream_resumes_exactly(tmp_path: Path) -> None:
@@ -102,12 +106,12 @@ def test_a_run_over_a_packed_stream_resumes_exactly(tmp_path: Path) -> None:
         seed=1,
     )
     assert isinstance(stream, Batches)
-    whole, uninterrupted = run_training(source=stream, max_steps=14)
+    expected, expected_progress = run_training(source=stream, max_steps=14)
     for stop in (4, len(stream.epoch(0)), 11):
         run_training(tmp_path / str(stop), source=stream, max_steps=14, stop_at=stop)
-        again, progress = run_training(tmp_path / str(stop), source=stream, max_steps=14)
-        assert_same(again, whole)
-        assert_same_progress(progress, uninterrupted)
+        resumed, progress = run_training(tmp_path / str(stop), source=stream, max_steps=14)
+        assert_same(resumed, expected)
+        assert_same_progress(progress, expected_progress)
 
 
 def test_row_boundaries_and_order_change_per_epoch() -> None:

@@ -1,4 +1,4 @@
-"""Things made ready in the background come in the same order, and so do their errors."""
+"""Prefetched items and their errors keep their order."""
 
 import threading
 import time
@@ -10,17 +10,17 @@ import pytest
 from softlook.train.batching.prefetch import prefetch
 
 
-@pytest.mark.parametrize("many", [0, 1, 3, 50])
-def test_prefetch_keeps_the_order(many: int) -> None:
-    assert list(prefetch(iter(range(20)), many)) == list(range(20))
+@pytest.mark.parametrize("size", [0, 1, 3, 50])
+def test_prefetch_keeps_the_order(size: int) -> None:
+    assert list(prefetch(iter(range(20)), size)) == list(range(20))
 
 
 def test_prefetch_is_bounded() -> None:
-    made: list[int] = []
-    source = prefetch((made.append(i) or i for i in count()), 3)
+    produced: list[int] = []
+    source = prefetch((produced.append(i) or i for i in count()), 3)
     assert list(islice(source, 4)) == [0, 1, 2, 3]
     time.sleep(0.05)
-    assert len(made) <= 4 + 3 + 1
+    assert len(produced) <= 4 + 3 + 1
     source.close()
 
 
@@ -30,10 +30,10 @@ def test_prefetch_overlaps_with_the_consumer() -> None:
             time.sleep(0.03)
             yield i
 
-    began = time.monotonic()
+    start = time.monotonic()
     for _ in prefetch(slow(), 2):
         time.sleep(0.03)
-    assert time.monotonic() - began < 5 * 0.06
+    assert time.monotonic() - start < 5 * 0.06
 
 
 def test_errors_are_raised_in_order() -> None:

@@ -1,4 +1,4 @@
-"""Rows of ids: what is written is read, from memory and from disk alike, and damage is found."""
+"""Token stores return what was written, in memory and on disk, and detect damage."""
 
 import errno
 from pathlib import Path
@@ -16,7 +16,7 @@ from softlook.weights.atomic_folder import DiskError
 
 ids = st.lists(st.integers(0, 99), max_size=5)
 Written = list[tuple[list[int], list[int]]]
-SOME: Written = [([5, 6], [7]), ([], []), ([99], [1, 2, 3]), ([0], [])]
+EXAMPLES: Written = [([5, 6], [7]), ([], []), ([99], [1, 2, 3]), ([0], [])]
 
 
 @given(st.lists(st.tuples(ids, ids), max_size=12))
@@ -34,21 +34,21 @@ def test_a_store_returns_the_examples_it_was_given(written: Written) -> None:
 def test_a_store_on_disk_matches_one_in_memory(
     vocab: int, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "CHUNK", 3)  # so that there are several portions
-    written = [*SOME, ([vocab - 1], [])]
+    monkeypatch.setattr(module, "CHUNK", 3)  # several chunks
+    written = [*EXAMPLES, ([vocab - 1], [])]
     folder = write_store(iter(written), tmp_path / "store", vocab_size=vocab, rows=2)
-    opened, memory = TokenStore.open(folder), store_in_memory(written, vocab_size=vocab, rows=2)
-    assert list(opened) == list(memory) == written
+    on_disk, in_memory = TokenStore.open(folder), store_in_memory(written, vocab_size=vocab, rows=2)
+    assert list(on_disk) == list(in_memory) == written
     assert [
-        torch.equal(one.long(), other.long()) for one, other in zip(opened.tensors(), memory.tensors(), strict=True)
+        torch.equal(one.long(), other.long()) for one, other in zip(on_disk.tensors(), in_memory.tensors(), strict=True)
     ]
-    assert torch.equal(opened.lengths(1), memory.lengths(1))
+    assert torch.equal(on_disk.lengths(1), in_memory.lengths(1))
     assert (folder / "ids.bin").stat().st_size == 9 * width
 
 
 def test_invalid_ids_and_row_counts_raise(tmp_path: Path) -> None:
-    for row, came in (([3, 10], "3 to 10"), ([-1], "-1 to -1")):
-        with pytest.raises(TrainingError, match=f"expected ids from 0 to 9, got {came}"):
+    for row, got in (([3, 10], "3 to 10"), ([-1], "-1 to -1")):
+        with pytest.raises(TrainingError, match=f"expected ids from 0 to 9, got {got}"):
             write_store([(row,)], tmp_path / "a", vocab_size=10)
     with pytest.raises(TrainingError, match="every example of this store has 2 rows; got one with 1"):
         store_in_memory([([3],)], vocab_size=10, rows=2)
@@ -59,21 +59,21 @@ def test_invalid_ids_and_row_counts_raise(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ids.bin", "offsets.bin", "store.json"])
 def test_flipped_bits_and_truncation_are_detected(name: str, tmp_path: Path) -> None:
-    path = write_store(SOME, tmp_path / "store", vocab_size=100, rows=2) / name
+    path = write_store(EXAMPLES, tmp_path / "store", vocab_size=100, rows=2) / name
     content = path.read_bytes()
     damaged = [content[:-1], content + b"\0", b""]
-    for place in range(0, len(content), 7):
-        damaged.append(bytes(byte ^ (at == place) for at, byte in enumerate(content)))
+    for index in range(0, len(content), 7):
+        damaged.append(bytes(byte ^ (i == index) for i, byte in enumerate(content)))
     found = []
-    for bad in damaged:
-        path.write_bytes(bad)
+    for corrupted in damaged:
+        path.write_bytes(corrupted)
         found.append(_read(path.parent))
     path.write_bytes(content)
-    assert _read(path.parent) == SOME
-    if name == "store.json":  # some of it is space, and says nothing
-        found = [each for each in found if each != SOME]
+    assert _read(path.parent) == EXAMPLES
+    if name == "store.json":  # whitespace may change without effect
+        found = [outcome for outcome in found if outcome != EXAMPLES]
         assert found
-    assert all(isinstance(each, TrainingError) for each in found)
+    assert all(isinstance(outcome, TrainingError) for outcome in found)
     path.unlink()
     assert name in str(_read(path.parent))
 
@@ -93,5 +93,5 @@ def test_a_full_disk_raises_and_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(
         DiskError, match=r"cannot write .*store: No space left on device\. [\d,]+ bytes are free on this disk"
     ):
-        write_store(SOME, tmp_path / "store", vocab_size=100, rows=2)
+        write_store(EXAMPLES, tmp_path / "store", vocab_size=100, rows=2)
     assert not list(tmp_path.iterdir())

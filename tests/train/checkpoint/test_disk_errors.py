@@ -1,4 +1,4 @@
-"""The disk fails, or the process dies, at every single call of a save: the last good checkpoint always survives."""
+"""A disk error or a kill at any system call of a save: the last good checkpoint always survives."""
 
 import errno
 import os
@@ -24,22 +24,22 @@ CALLS = (
     (tensor_files, "save_file"),
     (shutil, "copyfile"),
 )
-"""Everything that a save asks of the disk."""
+"""All disk operations of a save."""
 
 
 class Killed(BaseException):
-    """What a hard kill looks like from inside: nothing more happens, not even tidying up."""
+    """A simulated SIGKILL: no later operation succeeds, not even cleanup."""
 
 
 @contextmanager
 def failing(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> Iterator[list[str]]:
-    """The disk fails at its so-manieth call; after a kill nothing works any more. The calls are counted."""
-    made: list[str] = []
+    """Raise at operation number `at`, and after a kill at every later one. Yields the names of the operations."""
+    calls: list[str] = []
 
-    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def counting(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **more: Any) -> Any:
-            made.append(name)
-            if len(made) == at + 1 or (len(made) > at and isinstance(error, Killed)):
+            calls.append(name)
+            if len(calls) == at + 1 or (len(calls) > at and isinstance(error, Killed)):
                 raise error
             return real(*args, **more)
 
@@ -47,11 +47,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> I
 
     with monkeypatch.context() as patch:
         for owner, name in CALLS:
-            patch.setattr(owner, name, counted(name, getattr(owner, name)))
-        yield made
+            patch.setattr(owner, name, counting(name, getattr(owner, name)))
+        yield calls
 
 
-def saved(run: Path, step: int) -> None:
+def save(run: Path, step: int) -> None:
     CheckpointManager(run, keep_checkpoints=1).save(make_state(), Progress(step=step), run.parent / "words.json")
 
 
@@ -63,24 +63,24 @@ def test_an_error_at_any_call_of_a_save_leaves_a_checkpoint(
     (tmp_path / "words.json").touch()
     for at in count():
         run = tmp_path / str(at)
-        saved(run, 1)
-        with failing(monkeypatch, at, error) as made:
+        save(run, 1)
+        with failing(monkeypatch, at, error) as calls:
             try:
-                saved(run, 2)
+                save(run, 2)
             except (WeightsError, KeyboardInterrupt, Killed):
-                told = True
+                raised = True
             else:
-                told = False
-        if len(made) <= at:
-            assert set(made) >= {"mkdir", "open", "fsync", "rename", "replace", "save_file", "copyfile"}
+                raised = False
+        if len(calls) <= at:
+            assert set(calls) >= {"mkdir", "open", "fsync", "rename", "replace", "save_file", "copyfile"}
             break
-        outcomes.append(check(run, told=told, killed=isinstance(error, Killed)))
-    assert len(outcomes) > 25, "a save asks more of a disk than this"
+        outcomes.append(check(run, raised=raised, killed=isinstance(error, Killed)))
+    assert len(outcomes) > 25, "a save has more disk operations"
     assert set(outcomes) == {1, 2}
 
 
-def check(run: Path, *, told: bool, killed: bool) -> int:
-    """Whatever is named as a checkpoint is one, the best is there, and a run can go on. From which step?"""
+def check(run: Path, *, raised: bool, killed: bool) -> int:
+    """Every checkpoint is intact, the best one exists, and the run can resume. Returns the step it resumes from."""
     manager = CheckpointManager(run, keep_checkpoints=1)
     for path in manager.list_checkpoints():
         verify_manifest(path)
@@ -88,17 +88,17 @@ def check(run: Path, *, told: bool, killed: bool) -> int:
     assert best is not None
     verify_manifest(best)
     if not killed:
-        assert not list(manager.folder.glob(".step-000000002*")), "a save that fails leaves nothing behind"
+        assert not list(manager.folder.glob(".step-000000002*")), "a failed save left files behind"
     manager.remove_partial()
     assert not list(run.rglob(".*"))
     progress = manager.restore(make_state(), pytest.fail)
     assert progress is not None
-    assert told or progress.step == 2
+    assert raised or progress.step == 2
     return progress.step
 
 
 def test_files_are_synced_before_the_rename_and_folders_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[str, str]] = []
+    operations: list[tuple[str, str]] = []
     opened: dict[int, Path] = {}
     real = {name: getattr(os, name) for name in ("open", "fsync", "rename", "replace")}
 
@@ -108,17 +108,21 @@ def test_files_are_synced_before_the_rename_and_folders_after(tmp_path: Path, mo
         return handle
 
     def sync(handle: int) -> None:
-        told.append(("sync", opened[handle].name))
+        operations.append(("sync", opened[handle].name))
         real["fsync"](handle)
 
     (tmp_path / "words.json").touch()
-    saved(tmp_path / "run", 1)
+    save(tmp_path / "run", 1)
     monkeypatch.setattr(os, "open", open_)
     monkeypatch.setattr(os, "fsync", sync)
     for name in ("rename", "replace"):
-        monkeypatch.setattr(os, name, lambda a, b, name=name: (told.append((name, Path(b).name)), real[name](a, b)))
-    saved(tmp_path / "run", 2)
-    order = told[: told.index(("rename", ".step-000000001.partial"))]  # what comes after is the end of the old one
+        monkeypatch.setattr(
+            os, name, lambda a, b, name=name: (operations.append((name, Path(b).name)), real[name](a, b))
+        )
+    save(tmp_path / "run", 2)
+    order = operations[
+        : operations.index(("rename", ".step-000000001.partial"))
+    ]  # later ones delete the old checkpoint
     commit = order.index(("rename", "step-000000002"))
     written = {path.name for path in CheckpointManager(tmp_path / "run").path(2).iterdir()}
     assert {("sync", name) for name in written} <= set(order[:commit])

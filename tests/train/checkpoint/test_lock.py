@@ -33,7 +33,7 @@ def start_holder(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_process_is_told_the_holder_and_a_dead_one_holds_nothing(tmp_path: Path) -> None:
+def test_a_locked_run_raises_with_its_holder_and_a_dead_process_holds_no_lock(tmp_path: Path) -> None:
     process = start_holder(tmp_path)
     try:
         message = rf"^{tmp_path} is in use by process {process.pid} on {socket.gethostname()}. Wait for it, or choose"
@@ -59,23 +59,23 @@ def test_the_lock_is_reentrant_within_a_thread(tmp_path: Path) -> None:
     with RunDir(tmp_path).lock():
         assert run_training(tmp_path, max_steps=1)[1].step == 1
         with pytest.raises(TrainingError, match=r"is in use by process \d+"):
-            in_a_thread(lambda: run_training(tmp_path, max_steps=2))
+            run_in_thread(lambda: run_training(tmp_path, max_steps=2))
 
 
-def in_a_thread(action: object) -> None:
-    faults: list[BaseException] = []
+def run_in_thread(action: object) -> None:
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
             action()  # pyright: ignore[reportCallIssue]
         except BaseException as error:
-            faults.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    if faults:
-        raise faults[0]
+    if errors:
+        raise errors[0]
 
 
 def test_a_lock_without_holder_information_is_still_a_lock(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Stopped anywhere and started again, a run ends as if it had never stopped: bit for bit."""
+"""A run that is stopped at any step and resumed equals an uninterrupted one, bit for bit."""
 
 from collections import Counter
 from pathlib import Path
@@ -30,47 +30,47 @@ from tests.train.tiny import (
 
 STEPS, EPOCH = 16, len(batches().epoch(0))
 EDGES = [EPOCH - 1, EPOCH, EPOCH + 1, 2 * EPOCH]
-"""Steps at which an epoch ends, or is about to, where each takes one batch."""
+"""Steps around the ends of epochs, with one batch per step."""
 FILES = ("model.safetensors", "optimizer.safetensors", "rng_state.safetensors")
-WAYS: dict[str, tuple[int, dict[str, Any]]] = {
+CONFIGS: dict[str, tuple[int, dict[str, Any]]] = {
     "plain": (3, {}),
-    "averaged, with looks": (10, {"ema_decay": 0.9, "evaluate_every": 3, "evaluate": make_evaluator()}),
+    "EMA, with evaluations": (10, {"ema_decay": 0.9, "evaluate_every": 3, "evaluate": make_evaluator()}),
     "accumulated, in bfloat16": (10, {"gradient_accumulation_steps": 3, "precision": "bfloat16", "ema_decay": 0.5}),
     "in float16": (3, {"precision": "float16"}),
-    "made ready ahead": (3, {"prefetch": 3, "gradient_accumulation_steps": 2}),
+    "prefetched": (3, {"prefetch": 3, "gradient_accumulation_steps": 2}),
 }
-"""How often to stop, and the settings."""
+"""The number of stops, and the settings."""
 
 
-def points(count: int) -> list[int]:
-    """Places to stop at: about the edges of epochs first, then anywhere."""
+def stop_steps(count: int) -> list[int]:
+    """Steps to stop at: around the ends of epochs first, then random ones."""
     generator = torch.Generator().manual_seed(count)
     anywhere = [n + 1 for n in torch.randperm(STEPS - 1, generator=generator).tolist() if n + 1 not in EDGES]
     return [n for n in (*EDGES, *anywhere) if n < STEPS][:count]
 
 
-def kept(run: Path) -> dict[str, torch.Tensor]:
-    """All that the last checkpoint of a run holds."""
+def last_checkpoint(run: Path) -> dict[str, torch.Tensor]:
+    """All tensors of the last checkpoint of a run."""
     path = CheckpointManager(run).path(STEPS)
     scaler = read_json(path / "trainer_state.json")["scaler"]
     tensors = {f"{file}/{name}": tensor for file in FILES for name, tensor in read_safetensors(path / file).items()}
     return tensors | {f"scaler/{name}": torch.tensor(value) for name, value in scaler.items()}
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_resumed_run_equals_an_uninterrupted_one(way: str, tmp_path: Path) -> None:
-    count, settings = WAYS[way]
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_resumed_run_equals_an_uninterrupted_one(name: str, tmp_path: Path) -> None:
+    count, settings = CONFIGS[name]
     settings = {"max_steps": STEPS, "save_every": 100, **settings}
-    whole, uninterrupted = run_training(tmp_path / "whole", **settings)
-    assert len(points(count)) == count
-    for stop in points(count):
+    expected, expected_progress = run_training(tmp_path / "uninterrupted", **settings)
+    assert len(stop_steps(count)) == count
+    for stop in stop_steps(count):
         run = tmp_path / f"stopped at {stop}"
         _, progress = run_training(run, stop_at=stop, **settings)
         assert progress.step == stop
-        again, progress = run_training(run, **settings)
-        assert_same(again, whole)
-        assert_same_progress(progress, uninterrupted)
-        assert_same(kept(run), kept(tmp_path / "whole"))
+        resumed, progress = run_training(run, **settings)
+        assert_same(resumed, expected)
+        assert_same_progress(progress, expected_progress)
+        assert_same(last_checkpoint(run), last_checkpoint(tmp_path / "uninterrupted"))
 
 
 def test_a_run_can_be_resumed_after_every_step(tmp_path: Path) -> None:
@@ -82,12 +82,12 @@ def test_a_run_can_be_resumed_after_every_step(tmp_path: Path) -> None:
         "evaluate": make_evaluator(),
     }
     events: list[Any] = []
-    whole, uninterrupted = run_training(tmp_path / "whole", **settings)
+    expected, expected_progress = run_training(tmp_path / "uninterrupted", **settings)
     for step in range(1, 10):
-        run_training(tmp_path / "pieces", events, stop_at=step, **settings)
-    pieced, progress = run_training(tmp_path / "pieces", events, **settings)
-    assert_same(pieced, whole)
-    assert_same_progress(progress, uninterrupted)
+        run_training(tmp_path / "resumed", events, stop_at=step, **settings)
+    resumed, progress = run_training(tmp_path / "resumed", events, **settings)
+    assert_same(resumed, expected)
+    assert_same_progress(progress, expected_progress)
     assert [event.step for event in events_of(events, Evaluated)] == [3, 6, 9, 10]
     assert [event.step for event in events_of(events, Started)] == [0, *range(1, 10)]
 
@@ -107,37 +107,42 @@ def test_resuming_repeats_and_skips_no_example(tmp_path: Path) -> None:
 
 
 def test_losses_and_learning_rates_continue_after_resuming(tmp_path: Path) -> None:
-    whole: list[Any] = []
-    pieces: list[Any] = []
-    run_training(tmp_path / "whole", whole, max_steps=9)
-    run_training(tmp_path / "pieces", pieces, max_steps=9, stop_at=4)
-    run_training(tmp_path / "pieces", pieces, max_steps=9)
-    story = [[(e.step, e.loss, e.lr, e.grad_norm) for e in events_of(events, StepLogged)] for events in (whole, pieces)]
-    assert story[0] == story[1]
+    uninterrupted: list[Any] = []
+    resumed: list[Any] = []
+    run_training(tmp_path / "uninterrupted", uninterrupted, max_steps=9)
+    run_training(tmp_path / "resumed", resumed, max_steps=9, stop_at=4)
+    run_training(tmp_path / "resumed", resumed, max_steps=9)
+    logged = [
+        [(e.step, e.loss, e.lr, e.grad_norm) for e in events_of(events, StepLogged)]
+        for events in (uninterrupted, resumed)
+    ]
+    assert logged[0] == logged[1]
 
 
 @pytest.mark.parametrize("stop", [1, 3, 5, 7])
 def test_logged_window_losses_do_not_depend_on_resuming(stop: int, tmp_path: Path) -> None:
-    whole: list[Any] = []
-    pieces: list[Any] = []
-    run_training(tmp_path / "whole", whole, max_steps=9, log_every=4)
-    run_training(tmp_path / "pieces", pieces, max_steps=9, log_every=4, stop_at=stop)
-    run_training(tmp_path / "pieces", pieces, max_steps=9, log_every=4)
-    logged = [[(e.step, e.loss, e.lr) for e in events_of(events, StepLogged)] for events in (whole, pieces)]
+    uninterrupted: list[Any] = []
+    resumed: list[Any] = []
+    run_training(tmp_path / "uninterrupted", uninterrupted, max_steps=9, log_every=4)
+    run_training(tmp_path / "resumed", resumed, max_steps=9, log_every=4, stop_at=stop)
+    run_training(tmp_path / "resumed", resumed, max_steps=9, log_every=4)
+    logged = [[(e.step, e.loss, e.lr) for e in events_of(events, StepLogged)] for events in (uninterrupted, resumed)]
     assert logged[0] == logged[1] and [step for step, _, _ in logged[0]] == [4, 8, 9]
 
 
 def test_evaluation_does_not_change_training() -> None:
-    looks: list[float] = []
+    evaluations: list[float] = []
 
-    def chancy(model: nn.Module) -> dict[str, float]:
-        looks.append(torch.rand(()).item())
-        return {"loss": -float(len(looks))}  # each better than the one before, so that the last weights are kept
+    def random_evaluator(model: nn.Module) -> dict[str, float]:
+        evaluations.append(torch.rand(()).item())
+        return {
+            "loss": -float(len(evaluations))
+        }  # each better than the previous one, so that the last weights are kept
 
-    blind, _ = run_training(max_steps=9)
-    looking, _ = run_training(max_steps=9, evaluate=chancy, evaluate_every=2)
-    assert len(set(looks)) == 5
-    assert_same(blind, looking)
+    unevaluated, _ = run_training(max_steps=9)
+    evaluated, _ = run_training(max_steps=9, evaluate=random_evaluator, evaluate_every=2)
+    assert len(set(evaluations)) == 5
+    assert_same(unevaluated, evaluated)
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
@@ -155,7 +160,7 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stops", [(), (3,), (2, 5, 7)], ids=str)
 def test_patience_is_restored(stops: tuple[int, ...], tmp_path: Path) -> None:
-    """Every look is worse than the first: the run ends after three of them, however it is cut into pieces."""
+    """Every evaluation is worse than the first: the run ends after three of them, however often it is resumed."""
     losses = iter(range(100))
     settings: dict[str, Any] = {"max_steps": 100, "evaluate": lambda model: {"loss": float(next(losses))}}
     for stop in stops:
@@ -181,6 +186,6 @@ def test_fixed_settings_must_match_when_resuming(tmp_path: Path) -> None:
 def test_weights_of_another_model_raise(tmp_path: Path) -> None:
     run_training(tmp_path, max_steps=2)
     with pytest.raises(
-        ValueError, match=r"step-000000002/model.safetensors does not match the model: missing 'value'; it also holds"
+        ValueError, match=r"step-000000002/model.safetensors does not match the model: missing 'value'; unexpected"
     ):
         run_training(tmp_path, max_steps=2, model=Line(), objective=distance, source=[torch.ones(2)])

@@ -1,4 +1,4 @@
-"""A run's folder explains itself, goes on with what it was begun with, and never overwrites anything."""
+"""A run directory stores its config, resumes only with the same settings and data, and overwrites nothing."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_changed_settings_are_listed_and_raise(tmp_path: Path) -> None:
         folder.open({**CONFIG, "optim": {"lr": 0.2}}, "digest")
     with pytest.raises(TrainingError, match=r"  the data have changed"):
         folder.open(CONFIG, "other")
-    assert folder.open(CONFIG, "digest"), "refusing changed nothing"
+    assert folder.open(CONFIG, "digest"), "the rejected calls must not change the run"
 
 
 def test_a_folder_with_other_files_raises(tmp_path: Path) -> None:
@@ -43,9 +43,9 @@ def test_a_folder_with_other_files_raises(tmp_path: Path) -> None:
 
 def test_a_run_dir_that_cannot_be_created_raises(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for place in (tmp_path / "file", tmp_path / "file" / "run"):
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(DiskError, match=r"cannot create the run directory .*\. Choose another one with --run\.$"):
-            RunDir(place).lock().__enter__()
+            RunDir(path).lock().__enter__()
 
 
 def test_files_left_before_the_start_are_accepted(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where a run stands can be written down, and the generator lie as they lay."""
+"""The progress of a run and the states of the random number generators are saved and restored."""
 
 import json
 

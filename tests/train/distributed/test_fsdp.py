@@ -1,4 +1,4 @@
-"""Checkpoints of weights in parts: each process writes its own, any number of others reads them, none is ever half."""
+"""Sharded checkpoints: each rank writes its shard, any number of ranks can read them, and saves are atomic."""
 
 import json
 import os
@@ -23,30 +23,37 @@ from softlook.weights.meta import unique_tensors
 from softlook.weights.shards import read_shards
 from softlook.weights.tensor_files import SINGLE_FILE, read_safetensors, read_tensors
 from tests.train.checkpoint.test_checkpoint_manager import flipped
-from tests.train.distributed_cases import HALF, OTHERS, STEPS, calm, make_state, worse
+from tests.train.distributed_cases import (
+    HALF,
+    RESUMING_GROUPS,
+    STEPS,
+    make_state,
+    train_deterministic,
+    worsening_evaluator,
+)
 from tests.train.tiny import assert_same, weights
 
 ROOT = Path(__file__).parents[3]
 FILES = (SINGLE_FILE, "model_non_ema.safetensors", "optimizer.safetensors", "rng_state.safetensors")
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each process of a world is a fork")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each rank is a fork")
 
 
-def run(where: Path, *jobs: str) -> Path:
-    command = [sys.executable, "-m", "tests.train.distributed_cases", str(where), *jobs]
+def run(path: Path, *jobs: str) -> Path:
+    command = [sys.executable, "-m", "tests.train.distributed_cases", str(path), *jobs]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
-    assert not done.returncode, done.stderr[-3000:]
-    return where
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
+    assert not result.returncode, result.stderr[-3000:]
+    return path
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of three processes that was broken off, and what two read of it."""
-    return run(tmp_path_factory.mktemp("begun"), "begun")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interrupted run of three processes, and the state that two processes read from it."""
+    return run(tmp_path_factory.mktemp("started"), "started")
 
 
 def content(checkpoint: Path) -> dict[str, Tensor]:
-    """All tensors of a checkpoint, put together."""
+    """All tensors of a checkpoint, unsharded."""
     files = verify_manifest(checkpoint)
     return {
         f"{file}/{name}": stored.full()
@@ -58,13 +65,13 @@ def content(checkpoint: Path) -> dict[str, Tensor]:
 @pytest.mark.slow
 def test_a_resumed_fsdp_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     run(tmp_path, "resumed")
-    whole = content(CheckpointManager(tmp_path / "whole").path(STEPS))
+    expected = content(CheckpointManager(tmp_path / "uninterrupted").path(STEPS))
     for stop in (3, HALF):
-        assert_same(content(CheckpointManager(tmp_path / f"broken at {stop}").path(STEPS)), whole)
+        assert_same(content(CheckpointManager(tmp_path / f"stopped at {stop}").path(STEPS)), expected)
 
 
-def test_each_rank_writes_its_rows_and_full_model_tensors(begun: Path) -> None:
-    newest = CheckpointManager(begun / "three").list_checkpoints()[0]
+def test_each_rank_writes_its_rows_and_full_model_tensors(started: Path) -> None:
+    newest = CheckpointManager(started / "three").list_checkpoints()[0]
     files = verify_manifest(newest)
     for file in ("model", "model_non_ema", "optimizer"):
         assert f"{file}.safetensors" not in files
@@ -77,15 +84,15 @@ def test_each_rank_writes_its_rows_and_full_model_tensors(begun: Path) -> None:
     assert_same(
         read_tensors(newest), {name: stored.full() for name, stored in read_shards(newest, SINGLE_FILE, files).items()}
     )
-    cut = files["model_non_ema-00002-of-00003.safetensors"]["slices"]
+    slices = files["model_non_ema-00002-of-00003.safetensors"]["slices"]
     rows = read_safetensors(newest / "model_non_ema-00002-of-00003.safetensors")
-    assert {name: end - begin for name, (begin, end) in cut.items()} == {name: len(rows[name]) for name in rows}
+    assert {name: end - begin for name, (begin, end) in slices.items()} == {name: len(rows[name]) for name in rows}
 
 
-def test_two_ranks_read_what_three_wrote(begun: Path) -> None:
-    expected = content(CheckpointManager(begun / "three").list_checkpoints()[0])
+def test_two_ranks_read_what_three_wrote(started: Path) -> None:
+    expected = content(CheckpointManager(started / "three").list_checkpoints()[0])
     assert_same(
-        read_safetensors(begun / "read 2 fsdp"),
+        read_safetensors(started / "read 2 fsdp"),
         {name: t for name, t in expected.items() if not name.startswith("rng_state")},
     )
 
@@ -95,75 +102,81 @@ def test_any_number_of_ranks_resumes_a_sharded_checkpoint(tmp_path: Path) -> Non
     run(tmp_path, "resized")
     expected = content(CheckpointManager(tmp_path / "three").list_checkpoints()[0])
     expected = {name: tensor for name, tensor in expected.items() if not name.startswith("rng_state")}
-    alone = dict(unique_tensors(calm(None)))
-    for size, way in OTHERS:
-        assert_same(read_safetensors(tmp_path / f"read {size} {way}"), expected)
-        ended = dict(unique_tensors(load(tmp_path / f"{size} {way}")))
-        torch.testing.assert_close(ended, alone, rtol=1e-6, atol=1e-6)
+    single = dict(unique_tensors(train_deterministic(None)))
+    for size, parallel in RESUMING_GROUPS:
+        assert_same(read_safetensors(tmp_path / f"read {size} {parallel}"), expected)
+        finished = dict(unique_tensors(load(tmp_path / f"{size} {parallel}")))
+        torch.testing.assert_close(finished, single, rtol=1e-6, atol=1e-6)
 
 
-def test_one_process_reads_a_sharded_checkpoint(begun: Path) -> None:
-    newest = CheckpointManager(begun / "three").list_checkpoints()[0]
-    known = make_state(World())
+def test_one_process_reads_a_sharded_checkpoint(started: Path) -> None:
+    newest = CheckpointManager(started / "three").list_checkpoints()[0]
+    state = make_state(World())
     settings = json.loads((newest / "trainer_state.json").read_text(encoding="utf-8"))["settings"]
-    assert CheckpointManager(begun / "three", settings=settings).restore(known, pytest.fail).step == HALF  # pyright: ignore
+    assert CheckpointManager(started / "three", settings=settings).restore(state, pytest.fail).step == HALF  # pyright: ignore
     flat = {
-        f"{file}/{name}": t.detach() for file, tensors in known.state_files().items() for name, t in tensors.items()
+        f"{file}/{name}": t.detach() for file, tensors in state.state_files().items() for name, t in tensors.items()
     }
     assert_same(flat, {name: t for name, t in content(newest).items() if not name.startswith("rng_state")})
 
 
-def test_one_process_resumes_and_loads_a_sharded_checkpoint(begun: Path, tmp_path: Path) -> None:
-    shutil.copytree(begun / "three", tmp_path / "run")
+def test_one_process_resumes_and_loads_a_sharded_checkpoint(started: Path, tmp_path: Path) -> None:
+    shutil.copytree(started / "three", tmp_path / "run")
     loaded = load(tmp_path / "run")
     assert isinstance(loaded, GPT)
     newest = CheckpointManager(tmp_path / "run").list_checkpoints()[0]
     assert_same(unique_tensors(loaded), read_tensors(newest))
     assert_same(average_checkpoints([newest, newest]), read_tensors(newest))
-    torch.testing.assert_close(weights(calm(tmp_path / "run")), weights(calm(None)), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        weights(train_deterministic(tmp_path / "run")), weights(train_deterministic(None)), rtol=1e-6, atol=1e-6
+    )
     assert (CheckpointManager(tmp_path / "run").path(STEPS) / SINGLE_FILE).is_file()
 
 
-def cut_short(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def another(path: Path) -> None:
-    """The same part of the checkpoint before."""
+def replace_with_previous(path: Path) -> None:
+    """Replace a shard with that of the previous checkpoint."""
     shutil.copyfile(CheckpointManager(path.parents[2]).list_checkpoints()[1] / path.name, path)
 
 
-def one_bit(path: Path) -> None:
+def flip_bit(path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(flipped(content, random.Random(path.name).randrange(8 * len(content))))
 
 
-@pytest.mark.parametrize("harm", [one_bit, cut_short, another, Path.unlink], ids=lambda harm: harm.__name__)
+@pytest.mark.parametrize(
+    "damage", [flip_bit, truncate, replace_with_previous, Path.unlink], ids=lambda damage: damage.__name__
+)
 def test_a_damaged_shard_falls_back_to_the_previous_checkpoint(
-    harm: Callable[[Path], None], begun: Path, tmp_path: Path
+    damage: Callable[[Path], None], started: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(begun / "three", tmp_path / "run")
+    shutil.copytree(started / "three", tmp_path / "run")
     names = [path.name for path in CheckpointManager(tmp_path / "run").list_checkpoints()[0].glob("*-of-*")]
     assert len(names) == 9
     for name in names:
         shutil.rmtree(tmp_path / "run")
-        shutil.copytree(begun / "three", tmp_path / "run")
+        shutil.copytree(started / "three", tmp_path / "run")
         newest, before = CheckpointManager(tmp_path / "run").list_checkpoints()
-        harm(newest / name)
-        said: list[str] = []
+        damage(newest / name)
+        messages: list[str] = []
         settings = json.loads((before / "trainer_state.json").read_text(encoding="utf-8"))["settings"]
-        progress = CheckpointManager(tmp_path / "run", settings=settings).restore(make_state(World()), said.append)
+        progress = CheckpointManager(tmp_path / "run", settings=settings).restore(make_state(World()), messages.append)
         assert progress is not None
         assert progress.step == HALF - 1
-        assert name in said[0]
-        assert said[0].endswith("Using the previous checkpoint.")
+        assert name in messages[0]
+        assert messages[0].endswith("Using the previous checkpoint.")
 
 
 @pytest.mark.slow
 def test_evaluation_with_fsdp_leaves_the_weights_unchanged(tmp_path: Path) -> None:
-    run(tmp_path, "looked")
-    alone = calm(None, evaluate=worse(), evaluate_every=2)
-    torch.testing.assert_close(read_safetensors(tmp_path / "looked"), dict(unique_tensors(alone)), rtol=1e-6, atol=1e-6)
+    run(tmp_path, "evaluated")
+    single = train_deterministic(None, evaluate=worsening_evaluator(), evaluate_every=2)
+    torch.testing.assert_close(
+        read_safetensors(tmp_path / "evaluated"), dict(unique_tensors(single)), rtol=1e-6, atol=1e-6
+    )
 
 
 @pytest.mark.slow
@@ -171,8 +184,8 @@ def test_a_kill_during_a_sharded_save_keeps_the_last_checkpoint(tmp_path: Path) 
     run(tmp_path, "resumed", "killed")
     report = json.loads((tmp_path / "killed.json").read_text(encoding="utf-8"))
     assert (report["kills"], report["corrupt"], report["left"]) == (6, 0, 0)
-    assert report["inside"], "no kill came in the middle of a save: this proves nothing"
-    paths = [CheckpointManager(tmp_path / name).path(STEPS) for name in ("killed", "whole")]
+    assert report["during_save"], "no kill hit a save: the test is meaningless"
+    paths = [CheckpointManager(tmp_path / name).path(STEPS) for name in ("killed", "uninterrupted")]
     assert_same(*map(content, paths))
 
 
@@ -181,9 +194,9 @@ def test_a_full_disk_on_one_rank_raises_on_all(tmp_path: Path) -> None:
     run(tmp_path, "full")
     for after in (1, 2):
         folder = tmp_path / f"full {after}"
-        said = [(folder / f"told {rank}").read_text() for rank in range(3)]
-        assert all(text.startswith("DiskError: cannot write ") for text in said), said
-        assert all("No space left on device" in text and "The last good checkpoint is " in text for text in said)
+        messages = [(folder / f"error {rank}").read_text() for rank in range(3)]
+        assert all(text.startswith("DiskError: cannot write ") for text in messages), messages
+        assert all("No space left on device" in text and "The last good checkpoint is " in text for text in messages)
         assert [path.name for path in CheckpointManager(folder).list_checkpoints()] == [
             "step-000000002",
             "step-000000001",
@@ -195,7 +208,7 @@ def test_a_full_disk_on_one_rank_raises_on_all(tmp_path: Path) -> None:
 def test_heartbeat_names_a_stopped_rank_and_ignores_a_busy_one(tmp_path: Path) -> None:
     run(tmp_path, "silent", "busy")
     for rank in (1, 2):
-        said = (tmp_path / f"silent {rank}").read_text(encoding="utf-8")
-        assert "rank 0 of 3 (process " in said
-        assert "sent no heartbeat for 1.5 seconds; the run has ended." in said
+        log = (tmp_path / f"silent {rank}").read_text(encoding="utf-8")
+        assert "rank 0 of 3 (process " in log
+        assert "sent no heartbeat for 1.5 seconds; the run has ended." in log
     assert (tmp_path / "busy.json").exists()

@@ -1,4 +1,4 @@
-"""Two processes learn what one learns; where one dies the job ends, says which, and goes on when it is run again."""
+"""Two processes train like one; if one dies, the job ends, names it and can be resumed."""
 
 import os
 import re
@@ -18,55 +18,55 @@ from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
 from softlook.train.distributed.world import World
 from softlook.weights import load
 from softlook.weights.tensor_files import read_safetensors
-from tests.train.multiprocess import HALF, WAYS, calm, kept, world_of_one
+from tests.train.multiprocess import CONFIGS, HALF, full_weights, train_deterministic, world_of_one
 from tests.train.test_train_step import limit_memory, make_train_step
 from tests.train.tiny import assert_same, rows, run_training, sentences, weights
 
 ROOT = Path(__file__).parents[3]
 
 
-def together(
-    folder: Path, step: int = 0, signal: str = "SIGKILL", by: Sequence[str] = (sys.executable,)
+def run_two_processes(
+    folder: Path, step: int = 0, signal: str = "SIGKILL", launcher: Sequence[str] = (sys.executable,)
 ) -> tuple[subprocess.CompletedProcess[str], float]:
-    began = time.monotonic()
-    command = [*by, "-m", "tests.train.multiprocess", str(folder), str(step), signal]
-    ended = subprocess.run(
+    start = time.monotonic()
+    command = [*launcher, "-m", "tests.train.multiprocess", str(folder), str(step), signal]
+    result = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
     )
-    return ended, time.monotonic() - began
+    return result, time.monotonic() - start
 
 
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch cannot")
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this build of torch has no distributed package")
 def test_two_processes_equal_one_also_after_a_kill(tmp_path: Path) -> None:
-    killed, seconds = together(tmp_path, 5, "SIGKILL")
+    killed, seconds = run_two_processes(tmp_path, 5, "SIGKILL")
     assert killed.returncode
     assert re.search(
-        r"told: process \d+, rank 1 of 2, ended with SIGKILL, and the others were ended with it.", killed.stderr
+        r"error: process \d+, rank 1 of 2, ended with SIGKILL, and the others were ended with it.", killed.stderr
     )
     assert seconds < 60
     assert (tmp_path / "run" / "checkpoints" / "step-000000004").is_dir()
-    parts = WAYS["weights in parts"]
-    calm(parts, tmp_path / "begun by one", stop_at=HALF)
-    ended, _ = together(tmp_path)
-    assert not ended.returncode, ended.stderr
-    done = read_safetensors(tmp_path / "done")
-    for way, settings in {**WAYS, "begun by one": parts}.items():
-        alone = {f"{way}/{name}": tensor for name, tensor in kept(calm(settings, None)).items()}
-        torch.testing.assert_close({name: done[name] for name in alone}, alone, rtol=1e-6, atol=1e-6)
-    assert CheckpointManager(tmp_path / "begun by two").list_checkpoints()[0].name == f"step-{HALF:09}"
-    assert isinstance(load(tmp_path / "begun by two"), GPT)
-    ended_by_one = kept(calm(parts, tmp_path / "begun by two"))
-    torch.testing.assert_close(ended_by_one, kept(calm(parts, None)), rtol=1e-6, atol=1e-6)
+    parts = CONFIGS["sharded weights"]
+    train_deterministic(parts, tmp_path / "started by one", stop_at=HALF)
+    result, _ = run_two_processes(tmp_path)
+    assert not result.returncode, result.stderr
+    results = read_safetensors(tmp_path / "results")
+    for name, settings in {**CONFIGS, "started by one": parts}.items():
+        single = {f"{name}/{key}": tensor for key, tensor in full_weights(train_deterministic(settings, None)).items()}
+        torch.testing.assert_close({key: results[key] for key in single}, single, rtol=1e-6, atol=1e-6)
+    assert CheckpointManager(tmp_path / "started by two").list_checkpoints()[0].name == f"step-{HALF:09}"
+    assert isinstance(load(tmp_path / "started by two"), GPT)
+    finished_by_one = full_weights(train_deterministic(parts, tmp_path / "started by two"))
+    torch.testing.assert_close(finished_by_one, full_weights(train_deterministic(parts, None)), rtol=1e-6, atol=1e-6)
 
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="nobody can be stopped here")
-@pytest.mark.parametrize("by", [(sys.executable,), TORCHRUN], ids=["launch", "torchrun"])
-def test_a_stopped_rank_is_named_and_the_run_resumes(by: Sequence[str], tmp_path: Path) -> None:
-    stopped, seconds = together(tmp_path, 5, "SIGSTOP", by)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be stopped here")
+@pytest.mark.parametrize("launcher", [(sys.executable,), TORCHRUN], ids=["launch", "torchrun"])
+def test_a_stopped_rank_is_named_and_the_run_resumes(launcher: Sequence[str], tmp_path: Path) -> None:
+    stopped, seconds = run_two_processes(tmp_path, 5, "SIGSTOP", launcher)
     assert stopped.returncode
     assert re.search(
         rf"rank 1 of 2 \(process \d+ on {re.escape(socket.gethostname())}\) sent no heartbeat", stopped.stderr
@@ -74,30 +74,32 @@ def test_a_stopped_rank_is_named_and_the_run_resumes(by: Sequence[str], tmp_path
     assert "The same command resumes from the last checkpoint." in stopped.stderr
     assert seconds < 60
     assert (tmp_path / "run" / "checkpoints" / "step-000000004").is_dir()
-    calm({}, tmp_path / "run")  # one process alone may end it
+    train_deterministic({}, tmp_path / "run")  # a single process can finish it
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_a_process_group_of_one_equals_a_single_process(
     parallel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alone = weights(run_training(None, max_steps=6)[0])
+    single = weights(run_training(None, max_steps=6)[0])
     with world_of_one(monkeypatch):
         first, _ = run_training(tmp_path, max_steps=3, parallel=parallel)
         assert torch.distributed.get_backend() == "gloo"
         assert any("DTensor" in type(p).__name__ for p in first.parameters()) == (parallel == "fsdp")
-    again, progress = run_training(tmp_path, max_steps=6)
+    resumed, progress = run_training(tmp_path, max_steps=6)
     assert progress.step == 6
-    assert_same(again, alone)
+    assert_same(resumed, single)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_every_row_is_assigned_to_one_rank(count: int, size: int) -> None:
     batches = [torch.arange(5) + 10 * number for number in range(count)]
-    dealt = [World(rank, size).local_batches(batches) for rank in range(size)]
-    assert sorted(int(n) for share in dealt for piece in share for n in piece) == [int(n) for b in batches for n in b]
-    sizes = [sum(map(len, share)) for share in dealt]
+    local = [World(rank, size).local_batches(batches) for rank in range(size)]
+    assert sorted(int(n) for rank_batches in local for batch in rank_batches for n in batch) == [
+        int(n) for b in batches for n in b
+    ]
+    sizes = [sum(map(len, rank_batches)) for rank_batches in local]
     assert max(sizes) - min(sizes) <= count
 
 
@@ -107,21 +109,21 @@ def test_float16_with_fsdp_raises() -> None:
 
 
 def test_out_of_memory_with_several_ranks_raises() -> None:
-    ours = make_train_step(limit_memory(4)[0])
-    ours.world = World(1, 2)
+    train_step = make_train_step(limit_memory(4)[0])
+    train_step.world = World(1, 2)
     with pytest.raises(TrainingError, match=r"rank 1 of 2 cannot split its batch while the others wait for it: CUDA"):
-        ours.step([rows(sentences()[:12])], lr=0.1)
+        train_step.step([rows(sentences()[:12])], lr=0.1)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_fsdp_ranks_compute_equally_many_micro_batches(size: int) -> None:
     batches = [rows(sentences()[:2]), rows(sentences()[2:9])]
-    ours = make_train_step()
+    train_step = make_train_step()
     counts = set()
     for rank in range(size):
-        ours.world = World(rank, size, is_sharded=True)
-        pieces = ours._micro_batches(batches)
-        counts.add(len(pieces))
+        train_step.world = World(rank, size, is_sharded=True)
+        micro_batches = train_step._micro_batches(batches)
+        counts.add(len(micro_batches))
     assert len(counts) == 1
 
 
