@@ -13,8 +13,8 @@ def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
     for rows in (500_000, 2_000_000):
         path = tmp_path / f"{rows}.parquet"
         write_parquet(path, rows)
-        found = measure_in_subprocess(ON_DISK, path)
-        increases.append(found["peak"] - found["before"])
+        measured = measure_in_subprocess(ON_DISK, path)
+        increases.append(measured["peak"] - measured["before"])
         sizes.append(path.stat().st_size)
     assert sizes[0] > MEMORY_LIMIT / 4 and sizes[1] > 2 * MEMORY_LIMIT, "else the whole table would be in memory"
     assert increases[1] - increases[0] < 0.25 * (sizes[1] - sizes[0])

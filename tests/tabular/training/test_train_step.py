@@ -1,4 +1,4 @@
-"""A step of learning, plain and captured."""
+"""Training steps, eager and captured, and automatic hyperparameters."""
 
 import math
 from dataclasses import replace
@@ -17,17 +17,17 @@ from softlook.tabular.training.autosize import TrainingContext, resolve_hyperpar
 from softlook.tabular.training.train_step import TableTrainStep
 from softlook.tabular.training.trainer import TableTrainer, TimeBudget
 
-AMOUNTS = RegressionTarget(np.zeros(1), np.ones(1), ())
-NO_LIMITS = TimeBudget()
-OURS = PRESETS["table"]["default"]
+TARGET = RegressionTarget(np.zeros(1), np.ones(1), ())
+UNLIMITED = TimeBudget()
+DEFAULT = PRESETS["table"]["default"]
 
 
 def model(dropout: float = 0.0) -> TableTransformer:
     torch.manual_seed(0)
-    sizes = TableTransformerConfig(
+    config = TableTransformerConfig(
         n_numeric=3,
         cardinalities=(4,),
-        n_members=2,
+        ensemble_size=2,
         dim=16,
         depth=2,
         heads=2,
@@ -35,85 +35,87 @@ def model(dropout: float = 0.0) -> TableTransformer:
         attention_dropout=dropout,
         hidden_dropout=dropout,
     )
-    return TableTransformer(sizes)
+    return TableTransformer(config)
 
 
-def papers() -> FTTransformer:
+def ft_transformer() -> FTTransformer:
     torch.manual_seed(0)
     sizes = {"dim": 16, "heads": 2, "attention_dropout": 0.0, "hidden_dropout": 0.0}
     return FTTransformer(FTTransformerConfig(n_numeric=3, cardinalities=(4,), depth=2, **sizes))
 
 
 def rows(count: int, seed: int = 0) -> TableTensors:
-    random = torch.Generator().manual_seed(seed)
-    numbers = torch.randn(count, 3, generator=random)
-    return TableTensors(numbers, torch.randint(4, (count, 1), generator=random), numbers[:, :1], torch.ones(count))
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randn(count, 3, generator=generator)
+    return TableTensors(numbers, torch.randint(4, (count, 1), generator=generator), numbers[:, :1], torch.ones(count))
 
 
-def rates(preset: Hyperparameters, limits: TimeBudget = NO_LIMITS) -> list[float]:
+def learning_rates(hparams: Hyperparameters, budget: TimeBudget = UNLIMITED) -> list[float]:
     """The learning rates of all steps."""
-    seen: list[float] = []
-    learner = TableTrainer(model(), rows(64), None, target=AMOUNTS, preset=preset, seed=0)
-    step = learner.train_step.step
+    recorded: list[float] = []
+    trainer = TableTrainer(model(), rows(64), None, target=TARGET, hparams=hparams, seed=0)
+    step = trainer.train_step.step
 
-    def noted(some: TableTensors, rate: float, size: int) -> Tensor:
-        seen.append(rate)
-        return step(some, rate, size)
+    def record(some: TableTensors, lr: float, batch_size: int) -> Tensor:
+        recorded.append(lr)
+        return step(some, lr, batch_size)
 
-    learner.train_step.step = noted  # pyright: ignore[reportAttributeAccessIssue]
-    learner.train(limits, lambda epoch: None)
-    return seen
+    trainer.train_step.step = record  # pyright: ignore[reportAttributeAccessIssue]
+    trainer.train(budget, lambda epoch: None)
+    return recorded
 
 
 @pytest.mark.parametrize("grad_clip", [None, 1e-3])
-def test_a_step_part_by_part_has_the_loss_and_gradients_of_one_in_one_go(
+def test_micro_batches_have_the_loss_and_gradients_of_the_whole_batch(
     grad_clip: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train_step, "FEWEST", 1)
+    monkeypatch.setattr(train_step, "MIN_CPU_CHUNK_ROWS", 1)
     some = replace(rows(40), weight=torch.linspace(0, 2, 40))
-    found = list[list[Tensor | None]]()
-    for concat_rows in (stepping.CPU_CHUNK_VALUES, 1000):
-        monkeypatch.setattr(train_step, "TOGETHER", concat_rows)
-        made = TableTrainStep(papers().train(), AMOUNTS, Hyperparameters(grad_clip=grad_clip))
-        found.append([made.step(some, 0.0, 40), *(weights.grad for weights in made.parameters)])
-    assert 1 < stepping.cpu_micro_batch_size(papers(), some) < 40
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other)
+    results = list[list[Tensor | None]]()
+    for values in (train_step.CPU_CHUNK_VALUES, 1000):
+        monkeypatch.setattr(train_step, "CPU_CHUNK_VALUES", values)
+        step = TableTrainStep(ft_transformer().train(), TARGET, Hyperparameters(grad_clip=grad_clip))
+        results.append([step.step(some, 0.0, 40), *(weights.grad for weights in step.parameters)])
+    assert 1 < train_step.cpu_micro_batch_size(ft_transformer(), some) < 40
+    for whole, accumulated in zip(*results, strict=True):
+        torch.testing.assert_close(whole, accumulated)
 
 
-def test_the_wider_a_table_the_fewer_rows_are_together() -> None:
+def test_wider_tables_have_smaller_micro_batches() -> None:
     tables = [TableTensors(torch.zeros(1, wide), torch.zeros(1, 0)) for wide in (3, 50, 9_999)]
-    sizes = [stepping.cpu_micro_batch_size(papers(), table) for table in tables]
-    assert sizes == sorted(sizes, reverse=True) and sizes[0] > 256 > sizes[-1] == stepping.MIN_CPU_CHUNK_ROWS
+    sizes = [train_step.cpu_micro_batch_size(ft_transformer(), table) for table in tables]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > 256 > sizes[-1] == train_step.MIN_CPU_CHUNK_ROWS
 
 
-def test_a_falling_rate_rises_first_and_ends_at_nothing() -> None:
-    found = rates(Hyperparameters(schedule="cosine", warmup=0.1, lr=1e-2, batch_size=32, epochs=20))
-    assert len(found) == 40
-    top = found.index(max(found))
-    assert 0 < top <= 5 and found[:top] == sorted(found[:top])
-    assert found[top:] == sorted(found[top:], reverse=True)
-    assert found[-1] < 1e-3 * max(found) * 10 and max(found) < 1e-2
+def test_a_cosine_schedule_warms_up_and_decays_to_zero() -> None:
+    lrs = learning_rates(Hyperparameters(schedule="cosine", warmup=0.1, lr=1e-2, batch_size=32, epochs=20))
+    assert len(lrs) == 40
+    peak = lrs.index(max(lrs))
+    assert 0 < peak <= 5 and lrs[:peak] == sorted(lrs[:peak])
+    assert lrs[peak:] == sorted(lrs[peak:], reverse=True)
+    assert lrs[-1] < 1e-3 * max(lrs) * 10 and max(lrs) < 1e-2
 
 
-def test_a_constant_rate_stays() -> None:
-    assert set(rates(Hyperparameters(lr=1e-2, batch_size=32, epochs=3))) == {1e-2}
+def test_a_constant_schedule_keeps_the_learning_rate() -> None:
+    assert set(learning_rates(Hyperparameters(lr=1e-2, batch_size=32, epochs=3))) == {1e-2}
 
 
-def test_with_little_time_the_rate_falls_with_the_time() -> None:
-    class Half(TimeBudget):
-        def share(self) -> float:
+def test_under_a_time_limit_the_learning_rate_decays_with_time() -> None:
+    class HalfElapsed(TimeBudget):
+        def elapsed_fraction(self) -> float:
             return 0.5
 
-    found = rates(Hyperparameters(schedule="cosine", warmup=0.0, lr=1e-2, batch_size=32, epochs=50), Half(seconds=1.0))
-    assert found[0] == pytest.approx(0.5e-2) and found[10] == pytest.approx(0.5e-2)
-    assert math.isclose(found[60], 1e-2 * (1 + math.cos(math.pi * 0.6)) / 2)
+    lrs = learning_rates(
+        Hyperparameters(schedule="cosine", warmup=0.0, lr=1e-2, batch_size=32, epochs=50), HalfElapsed(seconds=1.0)
+    )
+    assert lrs[0] == pytest.approx(0.5e-2) and lrs[10] == pytest.approx(0.5e-2)
+    assert math.isclose(lrs[60], 1e-2 * (1 + math.cos(math.pi * 0.6)) / 2)
 
 
-def test_more_rows_and_a_cpu_mean_fewer_members() -> None:
+def test_more_rows_and_a_cpu_mean_fewer_ensemble_members() -> None:
     on_cpu, on_gpu = (
         [
-            resolve_hyperparameters(OURS, TrainingContext(rows, tokens=10, device=device)).n_members
+            resolve_hyperparameters(DEFAULT, TrainingContext(rows, tokens=10, device=device)).n_members
             for rows in (13_000, 50_000, 500_000)
         ]
         for device in ("cpu", "cuda")
@@ -122,76 +124,78 @@ def test_more_rows_and_a_cpu_mean_fewer_members() -> None:
     assert all(few < many for few, many in zip(on_cpu, on_gpu, strict=True))
 
 
-def test_the_more_rows_the_larger_the_model_and_the_less_is_dropped() -> None:
-    found = [
-        resolve_hyperparameters(OURS, TrainingContext(rows, tokens=10, device="cuda"))
+def test_more_rows_mean_a_larger_model_and_less_dropout() -> None:
+    resolved = [
+        resolve_hyperparameters(DEFAULT, TrainingContext(rows, tokens=10, device="cuda"))
         for rows in (5_000, 50_000, 500_000)
     ]
-    sizes = [(one.dim, one.depth) for one in found]
+    sizes = [(one.dim, one.depth) for one in resolved]
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1]
-    is_regression = resolve_hyperparameters(OURS, TrainingContext(50_000, tokens=10, device="cuda", is_regression=True))
-    few, many, most, of_amounts = (one.attention_dropout or 0.0 for one in (*found, is_regression))
-    assert few >= many > of_amounts > most
+    context = TrainingContext(50_000, tokens=10, device="cuda", is_regression=True)
+    regression = resolve_hyperparameters(DEFAULT, context)
+    small, medium, large, of_regression = (one.attention_dropout or 0.0 for one in (*resolved, regression))
+    assert small >= medium > of_regression > large
 
 
-def test_the_less_time_there_is_the_fewer_members_and_enough_of_it_changes_nothing(
+def test_a_shorter_time_limit_means_fewer_ensemble_members_and_a_long_one_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(autosize, "products_a_second", lambda: 1e10)
+    monkeypatch.setattr(autosize, "macs_per_second", lambda: 1e10)
     times = (1.0, 200.0, 3600.0, None)
-    found = [
-        resolve_hyperparameters(OURS, TrainingContext(5_000, tokens=15, device="cpu", seconds=seconds)).n_members
+    members = [
+        resolve_hyperparameters(DEFAULT, TrainingContext(5_000, tokens=15, device="cpu", seconds=seconds)).n_members
         for seconds in times
     ]
-    assert found == sorted(found) and found[0] == 1 < found[1] < found[2] == found[3]
+    assert members == sorted(members) and members[0] == 1 < members[1] < members[2] == members[3]
 
 
-def test_what_is_told_stays_as_it_is() -> None:
-    told = Hyperparameters(model="TableTransformer", dim=24, n_members=3)
-    assert resolve_hyperparameters(told, TrainingContext(10**6, tokens=50, device="cpu")) == told
+def test_given_hyperparameters_stay() -> None:
+    given = Hyperparameters(model="TableTransformer", dim=24, n_members=3)
+    assert resolve_hyperparameters(given, TrainingContext(10**6, tokens=50, device="cpu")) == given
 
 
-def test_long_tables_are_gone_through_less_often() -> None:
-    assert [scheduled_epochs(OURS, steps) for steps in (1, 100, 800, 10**6)] == [300, 40, 10, 4]
+def test_long_tables_are_trained_for_fewer_epochs() -> None:
+    assert [scheduled_epochs(DEFAULT, steps) for steps in (1, 100, 800, 10**6)] == [300, 40, 10, 4]
     assert scheduled_epochs(Hyperparameters(), 100) is None
 
 
 @pytest.mark.cuda
-@pytest.mark.filterwarnings("ignore")  # the compiler has warnings of its own
-@pytest.mark.parametrize(("half", "compile"), [(False, False), (True, False), (False, True)])
-def test_captured_steps_learn_what_plain_ones_do(half: bool, compile: bool) -> None:
-    device, found = torch.device("cuda"), list[Tensor]()
-    for captured in (True, False):
-        made = model().to(device).train()
-        stepping = TableTrainStep(made, AMOUNTS, Hyperparameters(lr=1e-2, half=half, compile=compile, grad_clip=1.0))
+@pytest.mark.filterwarnings("ignore")  # of the compiler
+@pytest.mark.parametrize(("mixed_precision", "compile"), [(False, False), (True, False), (False, True)])
+def test_captured_steps_equal_eager_ones(mixed_precision: bool, compile: bool) -> None:
+    device, results = torch.device("cuda"), list[Tensor]()
+    hparams = Hyperparameters(lr=1e-2, mixed_precision=mixed_precision, compile=compile, grad_clip=1.0)
+    for is_captured in (True, False):
+        step = TableTrainStep(model().to(device).train(), TARGET, hparams)
         losses = []
         for number in range(12):
             some = rows(32, number).to(device)
-            losses.append(stepping.step(some, 1e-2, 32 if captured else 99).clone())
-        found.append(torch.stack(losses))
-        assert (stepping.graph is not None) == captured
-    torch.testing.assert_close(found[0], found[1], atol=2e-2 if half else 1e-5, rtol=2e-2 if half else 1e-4)
+            losses.append(step.step(some, 1e-2, 32 if is_captured else 99).clone())
+        results.append(torch.stack(losses))
+        assert (step.replay is not None) == is_captured
+    atol, rtol = (2e-2, 2e-2) if mixed_precision else (1e-5, 1e-4)
+    torch.testing.assert_close(results[0], results[1], atol=atol, rtol=rtol)
 
 
 @pytest.mark.cuda
-def test_a_capture_leaves_no_trace_in_weights_and_dice() -> None:
+def test_a_capture_changes_neither_weights_nor_random_state() -> None:
     device = torch.device("cuda")
-    stepping = TableTrainStep(model(0.5).to(device).train(), AMOUNTS, Hyperparameters(lr=1e-2))
-    before = [weights.detach().clone() for weights in stepping.parameters]
-    dice = torch.cuda.get_rng_state(device)
-    stepping._captured(rows(32).to(device))
-    for old, weights in zip(before, stepping.parameters, strict=True):
+    step = TableTrainStep(model(0.5).to(device).train(), TARGET, Hyperparameters(lr=1e-2))
+    before = [weights.detach().clone() for weights in step.parameters]
+    rng_state = torch.cuda.get_rng_state(device)
+    step._capture(rows(32).to(device))
+    for old, weights in zip(before, step.parameters, strict=True):
         assert torch.equal(old, weights)
-    assert torch.equal(dice, torch.cuda.get_rng_state(device))
-    assert all(not value.any() for state in stepping.optimizer.state.values() for value in state.values())
+    assert torch.equal(rng_state, torch.cuda.get_rng_state(device))
+    assert all(not value.any() for state in step.optimizer.state.values() for value in state.values())
 
 
 @pytest.mark.cuda
-@pytest.mark.filterwarnings("ignore")  # the compiler has warnings of its own
+@pytest.mark.filterwarnings("ignore")  # of the compiler
 @pytest.mark.parametrize("compile", [False, True])
-def test_captured_steps_have_new_dice_each_time(compile: bool) -> None:
+def test_captured_steps_have_a_new_dropout_mask_each_time(compile: bool) -> None:
     device = torch.device("cuda")
-    stepping = TableTrainStep(model(0.5).to(device).train(), AMOUNTS, Hyperparameters(lr=1e-2, compile=compile))
+    step = TableTrainStep(model(0.5).to(device).train(), TARGET, Hyperparameters(lr=1e-2, compile=compile))
     some = rows(32).to(device)
-    losses = {stepping.step(some, 0.0, 32).item() for _ in range(5)}
+    losses = {step.step(some, 0.0, 32).item() for _ in range(5)}
     assert len(losses) == 5

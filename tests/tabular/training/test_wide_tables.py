@@ -12,8 +12,8 @@ from softlook.tabular import (
     Hyperparameters,
     TableTransformerClassifier,
     TabTransformerClassifier,
+    importance,
 )
-from softlook.tabular import importance as attention_maps
 from softlook.tabular.training.autosize import (
     MAX_STEP_BYTES,
     TrainingContext,
@@ -24,72 +24,72 @@ from softlook.tabular.training.autosize import (
 )
 from tests.tabular.estimators import small
 
-OURS, PAPER, TAB = PRESETS["table"]["default"], PRESETS["ft"]["paper"], PRESETS["tab"]["improved"]
+DEFAULT, PAPER, IMPROVED_TAB = PRESETS["table"]["default"], PRESETS["ft"]["paper"], PRESETS["tab"]["improved"]
 X = np.random.RandomState(0).randn(80, 12)
 Y = X[:, 0] > 0
 
 
-def bounded(preset: Hyperparameters, setting: TrainingContext) -> Hyperparameters:
-    return limit_step_cost(
-        resolve_hyperparameters(preset, setting), setting, may_drop_dropout=preset.attention_dropout is None
-    )
+def resolve(preset: Hyperparameters, context: TrainingContext) -> Hyperparameters:
+    """The hyperparameters of a fit, with the cost of a step limited."""
+    is_open = preset.attention_dropout is None
+    return limit_step_cost(resolve_hyperparameters(preset, context), context, may_drop_dropout=is_open)
 
 
-@pytest.mark.parametrize("preset", [OURS, PAPER, TAB], ids=["ours", "paper", "tab"])
+@pytest.mark.parametrize("preset", [DEFAULT, PAPER, IMPROVED_TAB], ids=["default", "paper", "improved tab"])
 @pytest.mark.parametrize("tokens", [9, 300, 1_000, 3_001])
 @pytest.mark.parametrize("rows", [100, 5_000, 60_000])
-def test_a_step_on_a_cpu_has_room_however_many_columns_there_are(
+def test_the_memory_of_a_step_on_a_cpu_is_bounded_for_any_number_of_columns(
     preset: Hyperparameters, tokens: int, rows: int
 ) -> None:
-    found = bounded(preset, TrainingContext(rows, tokens=tokens, device="cpu"))
-    assert min(batch_size_for(found, rows), rows) * bytes_per_row(found, tokens) <= MAX_STEP_BYTES
+    hparams = resolve(preset, TrainingContext(rows, tokens=tokens, device="cpu"))
+    assert min(batch_size_for(hparams, rows), rows) * bytes_per_row(hparams, tokens) <= MAX_STEP_BYTES
 
 
-def test_a_step_takes_seconds_however_many_columns_there_are() -> None:
-    found = [bounded(OURS, TrainingContext(5_000, tokens=tokens, device="cpu")) for tokens in (300, 1_000, 5_000)]
-    sizes = [batch_size_for(preset, 5_000) for preset in found]
+def test_the_batch_size_decreases_with_the_number_of_columns() -> None:
+    resolved = [resolve(DEFAULT, TrainingContext(5_000, tokens=tokens, device="cpu")) for tokens in (300, 1_000, 5_000)]
+    sizes = [batch_size_for(hparams, 5_000) for hparams in resolved]
     assert sizes[0] == 256 and sizes == sorted(sizes, reverse=True) and 10 < sizes[-1] < 60
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_nothing_changes_for_tables_of_usual_width(device: str) -> None:
-    for preset in (OURS, PAPER, TAB):
+def test_tables_of_usual_width_are_not_affected(device: str) -> None:
+    for preset in (DEFAULT, PAPER, IMPROVED_TAB):
         for rows, tokens in ((16_000, 9), (40_000, 15), (400_000, 14), (7_000, 20)):
-            setting = TrainingContext(rows, tokens=tokens, device=device)
-            assert bounded(preset, setting) == resolve_hyperparameters(preset, setting)
+            context = TrainingContext(rows, tokens=tokens, device=device)
+            assert resolve(preset, context) == resolve_hyperparameters(preset, context)
 
 
-def test_what_was_told_stays_as_it_is() -> None:
-    setting = TrainingContext(1_000, tokens=3_001, device="cpu")
-    told = replace(OURS, attention_dropout=0.3, batch_size=64)
-    assert bounded(told, setting) == resolve_hyperparameters(told, setting)
-    assert bounded(replace(OURS, attention_dropout=0.3), setting).attention_dropout == 0.3
-    assert bounded(PAPER, setting).attention_dropout == PAPER.attention_dropout
+def test_given_hyperparameters_stay() -> None:
+    context = TrainingContext(1_000, tokens=3_001, device="cpu")
+    given = replace(DEFAULT, attention_dropout=0.3, batch_size=64)
+    assert resolve(given, context) == resolve_hyperparameters(given, context)
+    assert resolve(replace(DEFAULT, attention_dropout=0.3), context).attention_dropout == 0.3
+    assert resolve(PAPER, context).attention_dropout == PAPER.attention_dropout
 
 
-def test_an_estimator_keeps_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimators_limit_the_cost_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("softlook.tabular.training.autosize.MAX_STEP_BYTES", 1_000_000)
-    ours = small(TableTransformerClassifier, epochs=1, device="cpu").fit(X, Y).hyperparameters_
+    default = small(TableTransformerClassifier, epochs=1, device="cpu").fit(X, Y).hyperparameters_
     paper = small(FTTransformerClassifier, preset="paper", epochs=1, device="cpu", dim=64).fit(X, Y).hyperparameters_
-    assert ours.attention_dropout == 0.0
+    assert default.attention_dropout == 0.0
     assert paper.attention_dropout == PAPER.attention_dropout
     assert paper.batch_size is not None and 1 <= paper.batch_size < 64
 
 
-def test_columns_that_are_no_tokens_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numeric_columns_of_a_tab_transformer_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("softlook.tabular.training.autosize.MAX_STEP_BYTES", 500_000)
-    words = np.char.mod("%d", X > 0).astype(object)
+    strings = np.char.mod("%d", X > 0).astype(object)
     numbers, categories = (
-        small(TabTransformerClassifier, epochs=1, device="cpu").fit(table, Y) for table in (X, words)
+        small(TabTransformerClassifier, epochs=1, device="cpu").fit(table, Y) for table in (X, strings)
     )
     assert numbers.hyperparameters_.batch_size is None
     assert categories.hyperparameters_.batch_size is not None
 
 
-def test_maps_are_the_same_however_few_rows_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_maps_do_not_depend_on_the_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
     model = small(TableTransformerClassifier, epochs=1).fit(X, Y)
-    concat_rows = model.explain_rows(X), model.attention_maps(X)
-    monkeypatch.setattr(attention_maps, "MAX_STEP_BYTES", 1)
-    alone = model.explain_rows(X), model.attention_maps(X)
-    for one, other in zip(concat_rows, alone, strict=True):
-        torch.testing.assert_close(torch.tensor(one), torch.tensor(other))
+    batched = model.explain_rows(X), model.attention_maps(X)
+    monkeypatch.setattr(importance, "MAP_VALUES", 1)
+    row_by_row = model.explain_rows(X), model.attention_maps(X)
+    for expected, actual in zip(batched, row_by_row, strict=True):
+        torch.testing.assert_close(torch.tensor(actual), torch.tensor(expected))
