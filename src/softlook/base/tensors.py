@@ -26,10 +26,7 @@ def is_traced(*tensors: Tensor) -> bool:
         return True
     if maybe_current_level() is not None or torch._C._len_torch_dispatch_stack():
         return True
-    for tensor in tensors:  # a loop: a generator would take longer than the checks, in every call of `attention`
-        if type(tensor) not in PLAIN_TYPES or tensor.is_meta:
-            return True
-    return False
+    return any(type(tensor) not in PLAIN_TYPES or tensor.is_meta for tensor in tensors)
 
 
 def can_read(*tensors: Tensor) -> bool:

@@ -153,12 +153,7 @@ def prepare_args(
         raise ShapeError(f"part=(first, total)=({first_key}, {S}) does not hold {s} keys")
     sizes = (B, H, T, S)
     if mask is not None:
-        mask = as_mask(mask)
-        if T == 1 and isinstance(mask, WindowMask) and mask.left is None:
-            mask = None  # the last position sees all earlier ones
-        elif mask.has_tensors:
-            mask = mask_to_device(mask, query.device)
-            mask.validate(sizes)
+        mask = _prepare_mask(as_mask(mask), sizes, query.device)
     if bias is not None:
         bias = to_device(as_bias(bias), query.device)
         bias.validate(sizes, D)
@@ -175,6 +170,15 @@ def prepare_args(
         sizes,
         H // G if G else 1,
     )
+
+
+def _prepare_mask(mask: Mask, sizes: Sizes, device: torch.device) -> Mask | None:
+    if sizes[2] == 1 and isinstance(mask, WindowMask) and mask.left is None:
+        return None  # the last position sees all earlier ones
+    if mask.has_tensors:
+        mask = mask_to_device(mask, device)
+        mask.validate(sizes)
+    return mask
 
 
 def _is_checked(query: Tensor, key: Tensor) -> bool:
