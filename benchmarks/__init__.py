@@ -1,1 +1,1 @@
-"""What softlook costs, measured beside its peers. `python -m benchmarks` runs it all and writes docs/benchmarks."""
+"""Benchmarks of softlook and its alternatives. `python -m benchmarks` runs them and writes docs/benchmarks."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 SOFTCAP = 5.0
 BUCKETS, MAX_DISTANCE = 32, 128
-"""The table of T5."""
+"""Of T5's relative position bias."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Case:
     def flops(self) -> float:
         """Floating-point operations: two matrix products, and five in the backward pass."""
         B, H, T, S, D = self.shape
-        seen = {"causal": (S - (T - 1) / 2) / S, "window": min(self.window, S) / S}.get(self.mask, 1.0)
-        return 4 * B * H * T * S * D * seen * (3.5 if self.backward else 1.0)
+        visible = {"causal": (S - (T - 1) / 2) / S, "window": min(self.window, S) / S}.get(self.mask, 1.0)
+        return 4 * B * H * T * S * D * visible * (3.5 if self.backward else 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,15 +94,15 @@ class Inputs:
 def make_inputs(case: Case, seed: int = 0) -> Inputs:
     """Return fresh random tensors."""
     B, H, T, S, D = case.shape
-    device, source = case.device, torch.Generator(case.device).manual_seed(seed)
+    device, generator = case.device, torch.Generator(case.device).manual_seed(seed)
 
     def random(*sizes: int) -> Tensor:
-        return torch.randn(sizes, generator=source, device=device, dtype=torch.float32)
+        return torch.randn(sizes, generator=generator, device=device, dtype=torch.float32)
 
     def leaf(*sizes: int) -> Tensor:
         return random(*sizes).to(case.dtype).requires_grad_(case.backward)
 
-    lengths = torch.randint(max(1, S // 2), S + 1, (B,), generator=source, device=device)
+    lengths = torch.randint(max(1, S // 2), S + 1, (B,), generator=generator, device=device)
     lengths[0] = S
     slopes = torch.tensor([2 ** (-8 * (h + 1) / H) for h in range(H)], device=device)
     return Inputs(
@@ -126,10 +126,10 @@ def visible_keys(case: Case, inputs: Inputs, rows: Tensor | None = None) -> Tens
         return None
     if case.mask == "padding":
         return (keys < inputs.lengths[:, None])[:, None, None, :]
-    own = (torch.arange(T, device=device) if rows is None else rows)[:, None] + S - T
-    allowed = keys <= own
+    positions = (torch.arange(T, device=device) if rows is None else rows)[:, None] + S - T
+    allowed = keys <= positions
     if case.mask == "window":
-        allowed = allowed & (keys > own - case.window)
+        allowed = allowed & (keys > positions - case.window)
     return allowed[None, None]
 
 
@@ -139,16 +139,17 @@ def distance_bias(case: Case, inputs: Inputs, rows: Tensor | None = None) -> Ten
     if case.extra not in ("alibi", "t5"):
         return None
     device = inputs.query.device
-    own = (torch.arange(T, device=device) if rows is None else rows)[:, None] + S - T
-    ahead = torch.arange(S, device=device) - own  # positive: a future key
+    positions = (torch.arange(T, device=device) if rows is None else rows)[:, None] + S - T
+    relative = torch.arange(S, device=device) - positions  # positive: a future key
     if case.extra == "alibi":
-        return -inputs.slopes[None, :, None, None] * ahead.abs()
-    return inputs.table[t5_buckets(ahead)].permute(2, 0, 1)[None]
+        return -inputs.slopes[None, :, None, None] * relative.abs()
+    return inputs.table[t5_buckets(relative)].permute(2, 0, 1)[None]
 
 
-def t5_buckets(ahead: Tensor) -> Tensor:
+def t5_buckets(relative: Tensor) -> Tensor:
     """Return the T5 bucket of each relative position (bidirectional)."""
     half = BUCKETS // 2
-    exact, far = half // 2, ahead.abs()
-    shared = exact + ((far.clamp(min=1).float() / exact).log() / math.log(MAX_DISTANCE / exact) * (half - exact)).long()
-    return (ahead > 0).long() * half + torch.where(far < exact, far, shared.clamp(max=half - 1))
+    exact, distance = half // 2, relative.abs()
+    scaled_log = (distance.clamp(min=1).float() / exact).log() / math.log(MAX_DISTANCE / exact)
+    logarithmic = exact + (scaled_log * (half - exact)).long()
+    return (relative > 0).long() * half + torch.where(distance < exact, distance, logarithmic.clamp(max=half - 1))

@@ -35,17 +35,17 @@ PARTS: dict[str, tuple[Any, str]] = {
     "backtrace and copy to host": (CudaGraphBeamSearch, "_send"),
     "build hypotheses": (PendingHypotheses, "hypotheses"),
 }
-ROUNDS, POSITION = 10, 20
+N_STEPS, POSITION = 10, 20
 """Number of timed steps, and their position."""
 
 
-class Watch:
+class PartTimer:
     """Exclusive seconds of each part."""
 
     def __init__(self) -> None:
-        self.spent, self.inner = defaultdict[str, float](float), [0.0]
+        self.seconds, self.nested = defaultdict[str, float](float), [0.0]
 
-    def watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
             with self.timing(name):
                 return call(*args, **kwargs)
@@ -56,33 +56,33 @@ class Watch:
     def timing(self, name: str) -> Iterator[None]:
         torch.cuda.synchronize()
         start = time.perf_counter()
-        self.inner.append(0.0)
+        self.nested.append(0.0)
         try:
             yield
         finally:
             torch.cuda.synchronize()
             spent = time.perf_counter() - start
-            self.spent[name] += spent - self.inner.pop()
-            self.inner[-1] += spent
+            self.seconds[name] += spent - self.nested.pop()
+            self.nested[-1] += spent
 
 
-def parts_of(name: str, run: Callable[[], Any]) -> None:
+def print_parts(name: str, run: Callable[[], Any]) -> None:
     """Print the time of each part. Synchronizing after each makes the total longer than a normal run."""
-    watch = Watch()
+    timer = PartTimer()
     with ExitStack() as stack:
         for part, (owner, method) in PARTS.items():
-            stack.enter_context(patch.object(owner, method, watch.watched(part, getattr(owner, method))))
-        with watch.timing("other"):
+            stack.enter_context(patch.object(owner, method, timer.wrap(part, getattr(owner, method))))
+        with timer.timing("other"):
             run()
     print(f"\n#### {name}: where the time goes\n\n| part | ms |\n|---|---|")
     for part in (*PARTS, "other"):
-        if watch.spent[part]:
-            print(f"| {part} | {1000 * watch.spent[part]:.1f} |")
-    print(f"| total | {1000 * sum(watch.spent.values()):.1f} |", flush=True)
+        if timer.seconds[part]:
+            print(f"| {part} | {1000 * timer.seconds[part]:.1f} |")
+    print(f"| total | {1000 * sum(timer.seconds.values()):.1f} |", flush=True)
 
 
 @torch.no_grad()
-def steps_of(model: nn.Module) -> None:
+def print_steps(model: nn.Module) -> None:
     """Print the time of one step of each captured size, in total and for token selection."""
     cache = graph_cache_for(model)
     print("\n#### one step\n\n| sequences | total, ms | selection, ms |\n|---|---|---|")
@@ -99,7 +99,7 @@ def steps_of(model: nn.Module) -> None:
 def _time(graph: GraphedCallable, workspace: BeamWorkspace) -> float:
     """Milliseconds of one replay."""
     times = []
-    for _ in range(ROUNDS + 2):
+    for _ in range(N_STEPS + 2):
         workspace.state.positions.column.fill_(POSITION)
         workspace.state.step.fill_(POSITION)
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -111,20 +111,20 @@ def _time(graph: GraphedCallable, workspace: BeamWorkspace) -> float:
     return statistics.median(times[2:])
 
 
-def kernels_of(run: Callable[[], Any], count: int = 24) -> None:
+def print_kernels(run: Callable[[], Any], count: int = 24) -> None:
     """Print the slowest kernels of one call."""
     from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415  (only needed here)
 
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         run()
         torch.cuda.synchronize()
     times, counts = defaultdict[str, float](float), Counter[str]()
-    for event in seen.events() or ():
+    for event in profiler.events() or ():
         if event.device_type.name == "CUDA":
             times[event.name] += event.time_range.elapsed_us()
             counts[event.name] += 1
     print(
-        f"\n#### kernels: {sum(times.values()) / 1000:.1f} ms\n\n| kernel | times | ms | µs each |\n|---|---|---|---|"
+        f"\n#### kernels: {sum(times.values()) / 1000:.1f} ms\n\n| kernel | calls | ms | µs each |\n|---|---|---|---|"
     )
     for name, spent in sorted(times.items(), key=lambda pair: -pair[1])[:count]:
         print(f"| {name[:90]} | {counts[name]} | {spent / 1000:.2f} | {spent / counts[name]:.1f} |")

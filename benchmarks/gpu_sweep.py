@@ -10,25 +10,34 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import bias_costs, host_costs, look_costs
 from benchmarks.cases import Case, Inputs, make_inputs
-from benchmarks.contest import why
-from benchmarks.memory import hushed
-from benchmarks.peers import FORCED, SOFTLOOK, compiled_flex, eager, flash_window, forced, fused, softlook_entry
+from benchmarks.comparison import short_message
+from benchmarks.implementations import (
+    CUDA_BACKENDS,
+    SOFTLOOK,
+    compiled_flex,
+    eager,
+    flash_window,
+    forced_backends,
+    fused,
+    softlook_entry,
+)
+from benchmarks.memory import suppress_stderr
 from benchmarks.report import Report
 from benchmarks.sweep import HOW_TO_READ, Sweep
-from benchmarks.timing import Deadline, Entry, watch_for
+from benchmarks.timing import Deadline, Entry, timer_for
 
 TOKENS, WIDTH = 16384, 2048
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 FLEX_LENGTHS = (2048,)
-"""Compiling takes seconds for each shape: flex runs at these lengths, and where it may well be the fastest."""
+"""Compiling takes seconds for each shape: flex runs at these lengths, and in cases where it may be the fastest."""
 COLUMNS = ("sdpa", "cudnn", "flash", "efficient", "flex")
-HALF = torch.bfloat16
+BF16 = torch.bfloat16
 
 
 def grid() -> list[Case]:
     """B x N = 16k tokens, H x D = 2048."""
     return [
-        Case("grid", (TOKENS // length, WIDTH // width, length, length, width), mask, HALF, backward)
+        Case("grid", (TOKENS // length, WIDTH // width, length, length, width), mask, BF16, backward)
         for backward in (False, True)
         for width in (64, 128)
         for mask in ("causal", "full")
@@ -37,36 +46,36 @@ def grid() -> list[Case]:
 
 
 def special() -> list[Case]:
-    """What people do beside it."""
+    """Other common shapes and masks."""
     short = [
-        Case("short", (4096, 8, length, length, width), dtype=HALF)
+        Case("short", (4096, 8, length, length, width), dtype=BF16)
         for width in (32, 64)
         for length in (16, 32, 64, 128)
     ]
     decode = [
-        Case("decode", (1, 16, 1, 4096, 128), "causal", HALF),
-        Case("decode", (64, 16, 1, 4096, 128), "causal", HALF),
-        Case("decode, shared keys", (1, 32, 1, 4096, 128), "causal", HALF, kv_heads=8),
-        Case("decode, shared keys", (64, 32, 1, 4096, 128), "causal", HALF, kv_heads=8),
-        Case("decode, padded", (64, 16, 1, 4096, 128), "padding", HALF),
-        Case("chunk", (1, 16, 512, 8192, 128), "causal", HALF),
+        Case("decode", (1, 16, 1, 4096, 128), "causal", BF16),
+        Case("decode", (64, 16, 1, 4096, 128), "causal", BF16),
+        Case("decode, GQA", (1, 32, 1, 4096, 128), "causal", BF16, kv_heads=8),
+        Case("decode, GQA", (64, 32, 1, 4096, 128), "causal", BF16, kv_heads=8),
+        Case("decode, padded", (64, 16, 1, 4096, 128), "padding", BF16),
+        Case("chunk", (1, 16, 512, 8192, 128), "causal", BF16),
     ]
     both = [
-        Case("shared keys", (4, 32, 4096, 4096, 128), "causal", HALF, kv_heads=8),
-        Case("padded", (16, 16, 1024, 1024, 64), "padding", HALF),
-        Case("window", (2, 16, 8192, 8192, 64), "window", HALF, window=512),
-        Case("single precision", (8, 16, 2048, 2048, 64), "causal"),
-        Case("odd width", (8, 16, 2048, 2048, 80), "causal", HALF),
+        Case("GQA", (4, 32, 4096, 4096, 128), "causal", BF16, kv_heads=8),
+        Case("padded", (16, 16, 1024, 1024, 64), "padding", BF16),
+        Case("window", (2, 16, 8192, 8192, 64), "window", BF16, window=512),
+        Case("float32", (8, 16, 2048, 2048, 64), "causal"),
+        Case("head_dim 80", (8, 16, 2048, 2048, 80), "causal", BF16),
     ]
-    dropped = [Case("dropout", (8, 16, 2048, 2048, 64), mask, HALF, True, dropout=0.1) for mask in ("causal", "full")]
-    learn = [replace(case, backward=True) for case in (*short[2:3], *short[4:], *both)]
-    return short + decode + both + learn + dropped
+    dropout = [Case("dropout", (8, 16, 2048, 2048, 64), mask, BF16, True, dropout=0.1) for mask in ("causal", "full")]
+    backward = [replace(case, backward=True) for case in (*short[2:3], *short[4:], *both)]
+    return short + decode + both + backward + dropout
 
 
-def gather(case: Case, inputs: Inputs) -> Sequence[Entry]:
-    """All kernels; flex where it is worth its compile time, the map itself where it is small."""
+def make_entries(case: Case, inputs: Inputs) -> Sequence[Entry]:
+    """All kernels; flex if it is worth its compile time, dense attention if the map is small."""
     _, _, T, S, D = case.shape
-    entries = [softlook_entry(case, inputs), *fused(case, inputs), *forced(case, inputs)]
+    entries = [softlook_entry(case, inputs), *fused(case, inputs), *forced_backends(case, inputs)]
     if case.name == "window" or (case.name == "grid" and S in FLEX_LENGTHS and D == 64):
         entries.append(compiled_flex(case, inputs))
     if case.mask == "window":
@@ -77,24 +86,24 @@ def gather(case: Case, inputs: Inputs) -> Sequence[Entry]:
 
 
 def measure(report: Report, deadline: Deadline, parts: set[str], dry: bool, quick: bool) -> None:
-    """Everything on the GPU. `dry` is the same on the CPU at tiny sizes: a rehearsal, whose numbers mean nothing."""
-    device, brief = "cpu" if dry else "cuda", dry or quick
+    """All benchmarks of the GPU. `dry` runs them on the CPU with tiny sizes, to test the scripts."""
+    device, short = "cpu" if dry else "cuda", dry or quick
     if "H" in parts:
-        host_costs.overhead(report, device, brief)
+        host_costs.overhead(report, device, short)
         host_costs.first_calls(report, device, dry)
     if "E" in parts:
-        _dispatch(report, device, deadline.share(0.6), dry, quick)
+        _dispatch(report, device, deadline.fraction(0.6), dry, quick)
     if "G" in parts:
-        bias_costs.measure(report, device, deadline, brief, dry)
+        bias_costs.measure(report, device, deadline, short, dry)
     if "F" in parts:
         look_costs.measure(report, device, deadline, quick, dry)
-    report.say(f"Measured in {deadline.spent() / 60:.1f} minutes.")
+    report.text(f"Measured in {deadline.elapsed() / 60:.1f} minutes.")
 
 
 def _dispatch(report: Report, device: str, deadline: Deadline, dry: bool, quick: bool) -> None:
-    report.section("E. attention on the GPU", HOW_TO_READ, "Times are the device's own; for the host's see H.")
+    report.section("E. attention on the GPU", HOW_TO_READ, "Times are device times; for host times see H.")
     _kernels(report, device, dry)
-    sweep = Sweep(report, gather, COLUMNS, watch_for(device), deadline)
+    sweep = Sweep(report, make_entries, COLUMNS, timer_for(device), deadline)
     for cases, step in ((special(), 5 if quick else 1), (grid(), 5 if quick or dry else 1)):
         cases = [replace(case, device=device) for case in cases[::step]]
         sweep.run([_tiny(case) for case in cases] if dry else cases, budget=0.05 if dry else 0.4)
@@ -113,30 +122,30 @@ def _tiny(case: Case) -> Case:
 
 
 def _kernels(report: Report, device: str, dry: bool) -> None:
-    """The names of the kernels that really run."""
-    case = Case("kernels", (4, 16, 1024, 1024, 64), "causal", HALF, device=device)
+    """The names of the kernels that actually run."""
+    case = Case("kernels", (4, 16, 1024, 1024, 64), "causal", BF16, device=device)
     case = _tiny(case) if dry else case
     inputs = make_inputs(case)
-    table = report.table("asked for", "kernel that ran longest")
-    settings = {"sdpa, as it comes": None, SOFTLOOK: None} | {
-        name: partial(sdpa_kernel, kind) for name, kind in FORCED.items()
+    table = report.table("requested", "slowest kernel")
+    contexts = {"sdpa, default": None, SOFTLOOK: None} | {
+        name: partial(sdpa_kernel, backend) for name, backend in CUDA_BACKENDS.items()
     }
-    for name, setting in settings.items():
+    for name, context in contexts.items():
         entry = softlook_entry(case, inputs) if name == SOFTLOOK else fused(case, inputs)[0]
-        table.add(name, _longest(replace(entry, context=setting) if setting else entry, device))
+        table.add(name, _slowest_kernel(replace(entry, context=context) if context else entry, device))
 
 
-def _longest(entry: Entry, device: str) -> str:
+def _slowest_kernel(entry: Entry, device: str) -> str:
     activity = ProfilerActivity.CUDA if device == "cuda" else ProfilerActivity.CPU
     try:
         with entry.context():
             entry.call()
-            with hushed(), profile(activities=[activity]) as recorded:
+            with suppress_stderr(), profile(activities=[activity]) as profiler:
                 entry.call()
                 if device == "cuda":
                     torch.cuda.synchronize()
-        own = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
-        events = [event for event in recorded.key_averages() if getattr(event, own) > 0]
-        return max(events, key=lambda event: getattr(event, own)).key[:90] if events else "–"
-    except Exception as problem:
-        return why(problem)
+        time = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
+        events = [event for event in profiler.key_averages() if getattr(event, time) > 0]
+        return max(events, key=lambda event: getattr(event, time)).key[:90] if events else "–"
+    except Exception as error:
+        return short_message(error)

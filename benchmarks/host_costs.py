@@ -10,8 +10,8 @@ import torch
 from torch.nn.attention import sdpa_kernel
 
 from benchmarks.cases import Case, make_inputs
-from benchmarks.contest import why
-from benchmarks.peers import FORCED, fused, softlook_entry
+from benchmarks.comparison import short_message
+from benchmarks.implementations import CUDA_BACKENDS, fused, softlook_entry
 from benchmarks.report import Report, ms
 from benchmarks.timing import Entry
 
@@ -22,7 +22,7 @@ SMALL = (
     Case("padding", (1, 4, 16, 16, 64), "padding"),
     Case("window", (1, 4, 16, 16, 64), "window", window=8),
     Case("chunk", (1, 4, 8, 16, 64), "causal"),
-    Case("shared keys", (1, 4, 16, 16, 64), kv_heads=2),
+    Case("GQA", (1, 4, 16, 16, 64), kv_heads=2),
     Case("plain, with gradient", (1, 4, 16, 16, 64), backward=True),
 )
 LENGTHS = (1001, 1131, 1263, 1397)
@@ -43,75 +43,78 @@ def overhead(report: Report, device: str, quick: bool) -> None:
         try:
             softlook_us, sdpa_us = _microseconds(pair, device, batches=5 if quick else 15)
             table.add(case.name, softlook_us, sdpa_us, softlook_us - sdpa_us)
-        except Exception as problem:
-            table.add(case.name, why(problem), None, None)
+        except Exception as error:
+            table.add(case.name, short_message(error), None, None)
 
 
 def _microseconds(entries: list[Entry], device: str, batches: int, calls: int = 50) -> list[float]:
     times: dict[str, list[float]] = {entry.name: [] for entry in entries}
     for batch in range(batches + 1):
         for entry in entries:
-            _wait(device)
+            _synchronize(device)
             start = time.perf_counter()
             for _ in range(calls):
                 entry.call()
             if batch:  # the first one is a warm-up
                 times[entry.name].append((time.perf_counter() - start) / calls * 1e6)
-            _wait(device)
+            _synchronize(device)
     return [statistics.median(times[entry.name]) for entry in entries]
 
 
 def first_calls(report: Report, device: str, dry: bool) -> None:
     """Time of the first call of a new length per kernel, and of the second one for comparison."""
-    report.say("The first call of a length never seen before, and the second, in milliseconds of wall time.")
-    table = report.table("kernel", "pass", "lengths", "first, median", "first, worst", "second, median")
+    report.text("The first and the second call with a new length, in milliseconds of wall time.")
+    table = report.table("kernel", "pass", "lengths", "first, median", "first, max", "second, median")
     lengths = tuple(length // 16 for length in LENGTHS) if dry else LENGTHS
     for backward in (False, True):
-        for place, name in enumerate(("cudnn", "flash", "efficient", "sdpa", "softlook")):
-            new = [length + place + 8 * backward for length in lengths]  # lengths that no other row has used
-            firsts, seconds, problem = _stalls(name, device, new, backward)
+        for index, name in enumerate(("cudnn", "flash", "efficient", "sdpa", "softlook")):
+            new = [length + index + 8 * backward for length in lengths]  # lengths that no other row has used
+            firsts, seconds, failure = _first_call_times(name, device, new, backward)
             cells = (name, "fwd+bwd" if backward else "fwd", len(firsts))
-            if problem or not firsts:
-                table.add(*cells, problem, None, None)
+            if failure or not firsts:
+                table.add(*cells, failure, None, None)
             else:
-                middle = statistics.median
-                table.add(*cells, ms(middle(firsts)), ms(max(firsts)), ms(middle(seconds)))
+                medians = [ms(statistics.median(times)) for times in (firsts, seconds)]
+                table.add(*cells, medians[0], ms(max(firsts)), medians[1])
 
 
-def _stalls(name: str, device: str, lengths: list[int], backward: bool) -> tuple[list[float], list[float], str | None]:
+def _first_call_times(
+    name: str, device: str, lengths: list[int], backward: bool
+) -> tuple[list[float], list[float], str | None]:
+    """Seconds of the first and of the second call with each length, and the error message of a failure."""
     firsts, seconds = [], []
     # One call beforehand, at another length: library loading is not measured.
     for number, length in enumerate([lengths[-1] + 320, *lengths]):
         case = Case(name, (2, 8, length, length, 64), "causal", torch.bfloat16, backward, device=device)
         try:
-            call, setting = _caller(name, case)
-            with setting():
-                times = [_timed(call, device) for _ in range(2)]
-        except Exception as problem:
-            return firsts, seconds, why(problem)
+            call, context = _call_and_context(name, case)
+            with context():
+                times = [_wall_seconds(call, device) for _ in range(2)]
+        except Exception as error:
+            return firsts, seconds, short_message(error)
         if number:
             firsts.append(times[0])
             seconds.append(times[1])
     return firsts, seconds, None
 
 
-def _caller(name: str, case: Case) -> tuple[Callable[[], object], Callable]:
+def _call_and_context(name: str, case: Case) -> tuple[Callable[[], object], Callable]:
     inputs = make_inputs(case)
     if name == "softlook":
         entry = softlook_entry(case, inputs)
         return entry.call, entry.context
     entry = fused(case, inputs)[0]
-    return entry.call, partial(sdpa_kernel, FORCED[name]) if name in FORCED else entry.context
+    return entry.call, partial(sdpa_kernel, CUDA_BACKENDS[name]) if name in CUDA_BACKENDS else entry.context
 
 
-def _timed(call: Callable[[], object], device: str) -> float:
-    _wait(device)
+def _wall_seconds(call: Callable[[], object], device: str) -> float:
+    _synchronize(device)
     start = time.perf_counter()
     call()
-    _wait(device)
+    _synchronize(device)
     return time.perf_counter() - start
 
 
-def _wait(device: str) -> None:
+def _synchronize(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()

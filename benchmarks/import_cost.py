@@ -1,4 +1,4 @@
-"""D. What `import softlook` costs beside torch."""
+"""D. Import time of softlook without that of torch."""
 
 import re
 import statistics
@@ -7,22 +7,24 @@ import sys
 
 from benchmarks.report import Report
 
-TIMES = 5
+REPEATS = 5
 
 
 def measure(report: Report, quick: bool) -> None:
-    report.section("D. import", f"`python -X importtime`, torch imported first; median of {TIMES}.")
-    runs = [_import_times() for _ in range(2 if quick else TIMES)]
-    table = report.table("what", "ms")
-    middle = {name: statistics.median(run[name] for run in runs) for name in ("softlook", "torch")}
-    table.add("softlook and all it brings, beyond torch", middle["softlook"])
-    table.add("torch itself", middle["torch"])
-    report.in_short(f"`import softlook` takes {middle['softlook']:.0f} ms beyond torch ({middle['torch']:.0f} ms)")
+    report.section("D. import time", f"`python -X importtime`, torch imported first; median of {REPEATS} runs.")
+    runs = [_import_times() for _ in range(2 if quick else REPEATS)]
+    table = report.table("module", "ms")
+    medians = {name: statistics.median(run[name] for run in runs) for name in ("softlook", "torch")}
+    table.add("softlook and its dependencies without torch", medians["softlook"])
+    table.add("torch", medians["torch"])
+    report.summarize(
+        f"`import softlook` takes {medians['softlook']:.0f} ms in addition to torch ({medians['torch']:.0f} ms)"
+    )
 
 
 def _import_times() -> dict[str, float]:
-    """Milliseconds of each top-level import, with everything it imports in turn."""
+    """Cumulative milliseconds of each import."""
     command = [sys.executable, "-X", "importtime", "-c", "import torch; import softlook"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    lines = re.findall(r"import time:\s+\d+ \|\s+(\d+) \| (\S+)$", told, re.MULTILINE)
+    stderr = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    lines = re.findall(r"import time:\s+\d+ \|\s+(\d+) \| (\S+)$", stderr, re.MULTILINE)
     return {name: int(microseconds) / 1e3 for microseconds, name in lines}

@@ -21,12 +21,12 @@ from softlook.recipes.inference import Pipeline, load_pipeline, translate
 from softlook.recipes.text.metrics import corpus_bleu
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
 
-DATES, ALONE, LAPS = 1000, 100, 3
+N_DATES, N_ALONE, ROUNDS = 1000, 100, 3
 """Number of dates, of texts that are also translated alone, and of timing rounds."""
 
 
 @dataclass(frozen=True)
-class Subject:
+class EvalData:
     """A model, its inputs and reference outputs."""
 
     name: str
@@ -35,54 +35,60 @@ class Subject:
     expected: Sequence[str]
 
 
-def dates(count: int = DATES) -> list[Subject]:
+def dates(count: int = N_DATES) -> list[EvalData]:
     """Held-out dates, in known and in unknown formats."""
-    samples = {"dates, unseen": held_out_dates(count), "dates, unseen forms": held_out_forms(count)}
+    samples = {"dates, held out": held_out_dates(count), "dates, held-out formats": held_out_forms(count)}
     return [
-        Subject(name, "dates", [one.text for one in some], [one.iso for one in some]) for name, some in samples.items()
+        EvalData(name, "dates", [one.text for one in some], [one.iso for one in some]) for name, some in samples.items()
     ]
 
 
-def pairs(run: Path, source: Path, target: Path) -> Subject:
-    """Source and target lines of two files."""
+def translation_data(run: Path, source: Path, target: Path) -> EvalData:
+    """Source and target lines of two files, for a translation run."""
     texts, expected = ([line.text for line in read_lines(path, max_chars=MAX_TEXT_CHARS)] for path in (source, target))
-    return Subject(f"{run.name}, {source.name}", str(run), texts, expected)
+    return EvalData(f"{run.name}, {source.name}", str(run), texts, expected)
 
 
-def measure(report: Report, subjects: Sequence[Subject]) -> None:
+def measure(report: Report, datasets: Sequence[EvalData]) -> None:
     report.section(
         "Cost of int8 quantization",
         "`softlook translate` with and without `--int8`, with each run's defaults. `exact match` is the fraction "
         "of outputs equal to the reference, `BLEU` sacreBLEU's, `same as float32` the fraction equal to the float32 "
-        f"output; `same alone` the fraction of {ALONE} outputs that do not change when a text is translated alone. "
-        f"Seconds are medians of {LAPS} rounds over all texts, with one thread; `MB` is the size of the weights.",
+        f"output; `same alone` the fraction of {N_ALONE} outputs that do not change when a text is translated alone. "
+        f"Seconds are medians of {ROUNDS} rounds over all texts, with one thread; `MB` is the size of the weights.",
     )
     table = report.table(
         "model and texts", "texts", "weights", "exact match", "BLEU", "same as float32", "same alone", "seconds", "MB"
     )
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    for subject in subjects:
-        _rows(table, subject)
+    for data in datasets:
+        _add_rows(table, data)
     torch.set_num_threads(before)
 
 
-def _rows(table: Table, subject: Subject) -> None:
-    models = {kind: load_pipeline(subject.run, device="cpu", int8=kind == "int8") for kind in ("float32", "int8")}
+def _add_rows(table: Table, data: EvalData) -> None:
+    models = {dtype: load_pipeline(data.run, device="cpu", int8=dtype == "int8") for dtype in ("float32", "int8")}
     outputs: dict[str, list[str]] = {}
-    seconds: dict[str, list[float]] = {kind: [] for kind in models}
-    for _ in range(LAPS):
-        for kind, model in models.items():
+    seconds: dict[str, list[float]] = {dtype: [] for dtype in models}
+    for _ in range(ROUNDS):
+        for dtype, model in models.items():
             start = time.perf_counter()
-            outputs[kind] = _translate_all(model, subject.texts)
-            seconds[kind].append(time.perf_counter() - start)
-    for kind, model in models.items():
-        alone = [_translate_all(model, [text])[0] for text in subject.texts[:ALONE]]
+            outputs[dtype] = _translate_all(model, data.texts)
+            seconds[dtype].append(time.perf_counter() - start)
+    for dtype, model in models.items():
+        alone = [_translate_all(model, [text])[0] for text in data.texts[:N_ALONE]]
         table.add(
-            subject.name, len(subject.texts), kind, _fraction(outputs[kind], subject.expected),
-            corpus_bleu(outputs[kind], subject.expected), _fraction(outputs[kind], outputs["float32"]), _fraction(outputs[kind][:ALONE], alone),
-            statistics.median(seconds[kind]), megabytes(weight_bytes(model.model)),
-        )  # fmt: skip
+            data.name,
+            len(data.texts),
+            dtype,
+            _fraction(outputs[dtype], data.expected),
+            corpus_bleu(outputs[dtype], data.expected),
+            _fraction(outputs[dtype], outputs["float32"]),
+            _fraction(outputs[dtype][:N_ALONE], alone),
+            statistics.median(seconds[dtype]),
+            megabytes(weight_bytes(model.model)),
+        )
 
 
 def weight_bytes(model: nn.Module) -> int:

@@ -1,4 +1,4 @@
-"""What was measured, said twice: as plain text while it happens, as a Markdown file for the documentation."""
+"""Benchmark report: plain text on the terminal, and a Markdown file for the documentation."""
 
 import os
 import platform
@@ -15,36 +15,36 @@ FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
 
 
 class Report:
-    """Written anew after every line, so that a run that is cut short leaves what it found."""
+    """The file is rewritten after every line, so that an interrupted run keeps its results."""
 
     def __init__(self, device: str, command: str, folder: Path = FOLDER, topic: str = "") -> None:
         self.hardware = torch.cuda.get_device_name() if device == "cuda" else cpu_name()
         slug = re.sub(r"[^a-z0-9]+", "-", f"{self.hardware} {topic}".lower()).strip("-")
         self.path = folder / f"{date.today().isoformat()}-{slug}.md"
-        self.short: list[str] = []
+        self.summary: list[str] = []
         self.lines: list[str] = []
-        self.facts = _facts(self.hardware, device, command)
-        print("\n".join(f"{name}: {fact}" for name, fact in self.facts.items()), flush=True)
+        self.environment = _environment(self.hardware, device, command)
+        print("\n".join(f"{name}: {value}" for name, value in self.environment.items()), flush=True)
 
-    def section(self, title: str, *remarks: str) -> None:
+    def section(self, title: str, *paragraphs: str) -> None:
         self.lines += ["", f"## {title}", ""]
         print(f"\n== {title}", flush=True)
-        for remark in remarks:
-            self.say(remark)
+        for paragraph in paragraphs:
+            self.text(paragraph)
 
-    def say(self, remark: str) -> None:
-        self.lines += [remark, ""]
-        print(remark, flush=True)
+    def text(self, paragraph: str) -> None:
+        self.lines += [paragraph, ""]
+        print(paragraph, flush=True)
         self.write()
 
-    def in_short(self, remark: str) -> None:
-        """A line for the head of the file."""
-        self.short.append(f"- {remark}")
-        print(f"-> {remark}", flush=True)
+    def summarize(self, line: str) -> None:
+        """Add a line to the summary at the top of the file."""
+        self.summary.append(f"- {line}")
+        print(f"-> {line}", flush=True)
         self.write()
 
-    def table(self, *heads: str) -> "Table":
-        return Table(self, heads)
+    def table(self, *header: str) -> "Table":
+        return Table(self, header)
 
     def write(self) -> None:
         head = [
@@ -52,11 +52,11 @@ class Report:
             "",
             "Written by the scripts in `benchmarks/`; not edited by hand.",
             "",
-            *(f"- {name}: {fact}" for name, fact in self.facts.items()),
+            *(f"- {name}: {value}" for name, value in self.environment.items()),
             "",
-            "## In short",
+            "## Summary",
             "",
-            *self.short,
+            *self.summary,
         ]
         text = re.sub(r"\n{3,}", "\n\n", "\n".join([*head, *self.lines])).rstrip() + "\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,29 +64,29 @@ class Report:
 
 
 class Table:
-    """Rows appear as soon as they are known."""
+    """A table whose rows are printed as they are added."""
 
-    def __init__(self, report: Report, heads: Sequence[str]) -> None:
+    def __init__(self, report: Report, header: Sequence[str]) -> None:
         self.report = report
-        self.widths = [max(len(head) + 1, 8) for head in heads]
+        self.widths = [max(len(name) + 1, 8) for name in header]
         self.widths[0] = max(self.widths[0], 30)
-        report.lines += [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads), ""]
-        self.place = len(report.lines) - 1
-        print(self._plain(heads), flush=True)
+        report.lines += [f"| {' | '.join(header)} |", "|" + "---|" * len(header), ""]
+        self.end = len(report.lines) - 1
+        print(self._aligned(header), flush=True)
 
     def add(self, *cells: object) -> None:
-        words = [_word(cell) for cell in cells]
-        self.report.lines.insert(self.place, f"| {' | '.join(words)} |")
-        self.place += 1
-        print(self._plain(words), flush=True)
+        texts = [_format_cell(cell) for cell in cells]
+        self.report.lines.insert(self.end, f"| {' | '.join(texts)} |")
+        self.end += 1
+        print(self._aligned(texts), flush=True)
         self.report.write()
 
-    def _plain(self, words: Sequence[str]) -> str:
-        return " ".join(word.ljust(width) for word, width in zip(words, self.widths, strict=True)).rstrip()
+    def _aligned(self, texts: Sequence[str]) -> str:
+        return " ".join(text.ljust(width) for text, width in zip(texts, self.widths, strict=True)).rstrip()
 
 
 def ms(seconds: float | None) -> str:
-    """Milliseconds, to three digits that matter."""
+    """Milliseconds with three significant digits."""
     if seconds is None:
         return "–"
     return f"{seconds * 1e3:#.3g}".rstrip(".") if seconds < 1 else f"{seconds * 1e3:.0f}"
@@ -96,14 +96,14 @@ def megabytes(count: float | None) -> str:
     return "–" if count is None else f"{count / 2**20:.1f}" if count < 100 * 2**20 else f"{count / 2**20:.0f}"
 
 
-def _word(cell: object) -> str:
+def _format_cell(cell: object) -> str:
     if cell is None:
         return "–"
     return f"{cell:.2f}" if isinstance(cell, float) else str(cell)
 
 
 def cpu_name() -> str:
-    """The processor and how many cores of it there are, without the marks of its maker."""
+    """Model name and number of cores, without trademark signs."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -112,27 +112,27 @@ def cpu_name() -> str:
     return f"{name.strip()}, {os.cpu_count()} cores"
 
 
-def _facts(hardware: str, device: str, command: str) -> dict[str, str]:
-    facts = {
+def _environment(hardware: str, device: str, command: str) -> dict[str, str]:
+    environment = {
         "hardware": hardware,
         "command": f"`{command}`",
         "python": platform.python_version(),
         "torch": f"{torch.__version__}, {torch.backends.cpu.get_cpu_capability()}",
         "threads": str(torch.get_num_threads()),
-        "load of the machine before the run (0 is quiet)": f"{os.getloadavg()[0]:.1f}",
+        "load average before the run": f"{os.getloadavg()[0]:.1f}",
     }
     if device == "cuda":
-        facts |= _cuda_facts()
-    return facts
+        environment |= _cuda_environment()
+    return environment
 
 
-def _cuda_facts() -> dict[str, str]:
+def _cuda_environment() -> dict[str, str]:
     triton = sys.modules.get("triton") or __import__("triton")
     order = ", ".join(SDPBackend(number).name.lower() for number in torch._C._get_sdp_priority_order())
     return {
         "CUDA": str(torch.version.cuda),
         "cuDNN": str(torch.backends.cudnn.version()),
         "Triton": triton.__version__,
-        "order in which torch tries its kernels": order,
-        "float32 matrix products": torch.get_float32_matmul_precision(),
+        "SDPA backend priority": order,
+        "float32 matmul precision": torch.get_float32_matmul_precision(),
     }

@@ -26,8 +26,8 @@ from softlook.weights import save
 WORDS = ["attention", "is", "a", "soft", "look-up", "of", "values", "by", "keys", "that", "match", "a", "query"]
 ABOUT = (
     "Tokens per second of all clients together, {tokens} per response, from a server process with {threads} threads; "
-    "the clients share the machine with it. All client counts in turn, {laps} laps; medians, and ratios within a lap. "
-    "On a machine with other load, the CPU time of the server per token is more reliable."
+    "the clients run on the same machine. All client counts in turn, {rounds} rounds; medians, and ratios within a "
+    "round. On a machine with other load, the CPU time of the server per token is more reliable."
 )
 
 
@@ -77,7 +77,7 @@ async def load(url: str, clients: int, seconds: float, *, tokens: int, stream: b
 
 @dataclass
 class Measurements:
-    """Results for one number of clients, lap by lap."""
+    """Results for one number of clients, round by round."""
 
     throughputs: list[float] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
@@ -94,9 +94,9 @@ def cpu_seconds(server: subprocess.Popen[str]) -> float:
 def measure(
     url: str, server: subprocess.Popen[str], args: argparse.Namespace, *, stream: bool
 ) -> dict[int, Measurements]:
-    """All client counts in turn, several laps, so that other load affects them alike."""
+    """All client counts in turn, several rounds, so that other load affects them alike."""
     results = {clients: Measurements() for clients in args.clients}
-    for _ in range(args.laps):
+    for _ in range(args.rounds):
         for clients, one in results.items():
             before, start = cpu_seconds(server), time.perf_counter()
             throughput, latency = asyncio.run(load(url, clients, args.seconds, tokens=args.tokens, stream=stream))
@@ -126,19 +126,19 @@ def add_rows(table: Table, name: str, results: dict[int, Measurements]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
     parser.add_argument("--sizes", nargs="+", default=["256x4", "512x8"], help="width x depth")
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--laps", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=64, help="tokens per response")
+    parser.add_argument("--seconds", type=float, default=4.0, help="duration of a measurement")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 64])
     args = parser.parse_args()
     report = Report("cpu", f"python -m benchmarks.serving {' '.join(sys.argv[1:])}".strip(), topic="serving")
-    about = ABOUT.format(tokens=args.tokens, laps=args.laps, threads=args.threads)
+    about = ABOUT.format(tokens=args.tokens, rounds=args.rounds, threads=args.threads)
     report.section("Many clients of one server", about)
     table = report.table(
-        "model", "clients", "tokens/s", "ratio", "laps", "CPU ms per token", "CPU ratio", "latency in s"
+        "model", "clients", "tokens/s", "ratio", "range", "CPU ms per token", "CPU ratio", "latency in s"
     )
     for size in args.sizes:
         dim, depth = map(int, size.split("x"))

@@ -1,111 +1,116 @@
-"""Sweep: many cases in one table, a summary, and a longer rerun of lost ones."""
+"""Sweep: many cases in one table, a summary, and a longer rerun of inconclusive ones."""
 
 from collections.abc import Sequence
 
 from benchmarks.cases import Case
-from benchmarks.contest import GOAL, ROUGHER, Gather, Outcome, run_cell
-from benchmarks.peers import SOFTLOOK
+from benchmarks.comparison import GOAL, MAX_ERROR_RATIO, CaseResult, MakeEntries, run_case
+from benchmarks.implementations import SOFTLOOK
 from benchmarks.report import Report, ms
-from benchmarks.timing import Deadline, Watch, geometric_mean
+from benchmarks.timing import Deadline, Timer, geometric_mean
 
+MAX_CELL_CHARS = 15
+"""Longer failure messages are reported below the table."""
 HOW_TO_READ = (
-    "Milliseconds, medians of interleaved rounds. Peers have precomputed masks; softlook builds the mask in "
-    "words in every call. `sdpa` is `scaled_dot_product_attention`, the fastest of the ways to ask it. `ratio` is the "
-    "best peer's time over ours (above 1: softlook is faster), `±` half the distance between its quartiles over the "
-    "rounds. "
-    "`error` is the relative error against float64 (with dropout: how far the answer leans off the undropped one). "
-    f"A peer that errs more than {ROUGHER} times as much as softlook is shown, but is not the best peer: plain "
-    "products in half precision are fast because they round every score."
+    "Milliseconds, medians of interleaved rounds. Baselines have precomputed masks; softlook creates its mask in "
+    "every call. `sdpa` is `scaled_dot_product_attention`, the fastest of the ways to call it. `ratio` is the time of "
+    "the best baseline over that of softlook (above 1: softlook is faster), `±` half its interquartile range over the "
+    "rounds. `error` is the relative error against float64 (with dropout: of the projection on the output without "
+    f"dropout). A baseline with more than {MAX_ERROR_RATIO} times the error of softlook is shown, but cannot be the "
+    "best one: plain products in half precision are fast because they round every score."
 )
 
 
 class Sweep:
-    """The same contest over many cells."""
+    """The same comparison over many cases."""
 
     def __init__(
-        self, report: Report, gather: Gather, columns: Sequence[str], watch: Watch, deadline: Deadline
+        self, report: Report, make_entries: MakeEntries, columns: Sequence[str], timer: Timer, deadline: Deadline
     ) -> None:
-        self.report, self.gather, self.columns = report, gather, columns
-        self.watch, self.deadline = watch, deadline
-        self.outcomes: list[Outcome] = []
+        self.report, self.make_entries, self.columns = report, make_entries, columns
+        self.timer, self.deadline = timer, deadline
+        self.results: list[CaseResult] = []
         self.budget = 1.0
 
     def run(self, cases: Sequence[Case], budget: float) -> None:
-        """One table."""
+        """Run the cases and add one table."""
         self.budget = budget
-        self.outcomes += self._table(cases, budget)
+        self.results += self._table(cases, budget)
 
-    def conclude(self, what: str) -> None:
-        """Measure what may have been lost by noise again, for twice as long, and say what it all adds up to."""
-        lost = [outcome for outcome in self.outcomes if outcome.loses]
-        doubtful = [outcome for outcome in lost if outcome.doubtful]
-        again = doubtful
-        if doubtful and self.deadline.passed():
-            self.report.say("The time was up: cells that may be lost by noise could not be measured again.")
-        elif doubtful:
-            self.report.say(f"Cells below {GOAL} by less than twice their ±, measured again for twice as long:")
-            again = self._table([outcome.case for outcome in doubtful], 2 * self.budget)
-        self._add_up(what)
-        self._name_lost([outcome for outcome in lost if outcome not in doubtful] + [o for o in again if o.loses])
-        for outcome in self.outcomes:
-            if SOFTLOOK in outcome.failed:
-                self.report.in_short(f"softlook FAILED at {label(outcome.case)}: {outcome.failed[SOFTLOOK]}")
+    def conclude(self, title: str) -> None:
+        """Rerun inconclusive cases below the goal for twice as long, and add the summary."""
+        below = [result for result in self.results if result.is_below_goal]
+        inconclusive = [result for result in below if result.is_inconclusive]
+        rerun = inconclusive
+        if inconclusive and self.deadline.passed():
+            self.report.text("The time limit was reached: inconclusive cases were not rerun.")
+        elif inconclusive:
+            self.report.text(f"Cases below {GOAL} by less than twice their ±, rerun for twice as long:")
+            rerun = self._table([result.case for result in inconclusive], 2 * self.budget)
+        self._summarize(title)
+        conclusive = [result for result in below if result not in inconclusive]
+        self._list_below_goal(conclusive + [result for result in rerun if result.is_below_goal])
+        for result in self.results:
+            if SOFTLOOK in result.failures:
+                self.report.summarize(f"softlook FAILED at {label(result.case)}: {result.failures[SOFTLOOK]}")
 
-    def _table(self, cases: Sequence[Case], budget: float) -> list[Outcome]:
-        heads = ("cell", "mask", "kind", "pass", "path", SOFTLOOK, *self.columns)
-        table = self.report.table(*heads, "best peer", "ratio", "±", "GFLOP/s", "error", "peers' error")
-        outcomes = []
+    def _table(self, cases: Sequence[Case], budget: float) -> list[CaseResult]:
+        header = ("case", "mask", "dtype", "pass", "backend", SOFTLOOK, *self.columns)
+        table = self.report.table(*header, "best baseline", "ratio", "±", "GFLOP/s", "error", "baseline error")
+        results = []
         for case in cases:
             if self.deadline.passed():
-                self.report.say(f"The time was up: {len(cases) - len(outcomes)} cells were left out.")
+                self.report.text(f"The time limit was reached: {len(cases) - len(results)} cases were skipped.")
                 break
-            outcome = run_cell(case, self.gather, self.watch, budget)
-            outcomes.append(outcome)
-            mine = outcome.seconds(SOFTLOOK)
-            times = [ms(mine), *(self._cell(outcome, name) for name in self.columns)]
-            rate = None if mine is None else f"{case.flops / mine / 1e9:.0f}"
-            named = (f"{case.name} {case.sizes}", case.mask, case.dtype_name, case.passes, outcome.path)
-            errors = (exact(outcome.errors.get(SOFTLOOK)), exact(outcome.worst_error))
-            table.add(*named, *times, outcome.best, outcome.ratio, outcome.noise, rate, *errors)
-        for outcome in outcomes:
-            tell_failures(self.report, outcome, self.columns)
-        return outcomes
+            result = run_case(case, self.make_entries, self.timer, budget)
+            results.append(result)
+            seconds = result.seconds(SOFTLOOK)
+            times = [ms(seconds), *(self._cell(result, name) for name in self.columns)]
+            rate = None if seconds is None else f"{case.flops / seconds / 1e9:.0f}"
+            description = (f"{case.name} {case.sizes}", case.mask, case.dtype_name, case.passes, result.backend)
+            errors = (format_error(result.errors.get(SOFTLOOK)), format_error(result.max_baseline_error))
+            table.add(*description, *times, result.best, result.ratio, result.noise, rate, *errors)
+        for result in results:
+            report_failures(self.report, result, self.columns)
+        return results
 
     @staticmethod
-    def _cell(outcome: Outcome, name: str) -> str:
-        seconds = outcome.best_of("sdpa") if name == "sdpa" else outcome.seconds(name)
+    def _cell(result: CaseResult, name: str) -> str:
+        seconds = result.best_of("sdpa") if name == "sdpa" else result.seconds(name)
         if seconds is not None:
             return ms(seconds)
-        reason = outcome.failed.get(name, "–")
-        return reason if len(reason) < 15 else "failed"
+        reason = result.failures.get(name, "–")
+        return reason if len(reason) < MAX_CELL_CHARS else "failed"
 
-    def _add_up(self, what: str) -> None:
-        ratios = [outcome.ratio for outcome in self.outcomes if outcome.ratio is not None]
-        reach = sum(ratio >= GOAL for ratio in ratios)
-        self.report.in_short(
-            f"{what}: {reach} of {len(ratios)} cells at {GOAL} of the best peer's speed or above; "
-            f"geometric mean {geometric_mean(ratios):.2f}, lowest {min(ratios, default=0):.2f}"
+    def _summarize(self, title: str) -> None:
+        ratios = [result.ratio for result in self.results if result.ratio is not None]
+        reached = sum(ratio >= GOAL for ratio in ratios)
+        self.report.summarize(
+            f"{title}: {reached} of {len(ratios)} cases at {GOAL} of the best baseline's speed or above; "
+            f"geometric mean {geometric_mean(ratios):.2f}, minimum {min(ratios, default=0):.2f}"
         )
 
-    def _name_lost(self, lost: list[Outcome]) -> None:
-        if lost:
-            self.report.say(f"Below {GOAL}, by more than noise or both times, the slowest first:")
-        for outcome in sorted(lost, key=lambda outcome: outcome.ratio or 0):
-            numbers = f"{outcome.ratio:.2f} ± {outcome.noise:.2f}"
-            self.report.say(f"- {label(outcome.case)}: {numbers}, `{outcome.path}` behind {outcome.best}")
+    def _list_below_goal(self, results: list[CaseResult]) -> None:
+        if results:
+            self.report.text(f"Below {GOAL} by more than the noise, or in both runs, the slowest first:")
+        for result in sorted(results, key=lambda result: result.ratio or 0):
+            ratio = f"{result.ratio:.2f} ± {result.noise:.2f}"
+            self.report.text(f"- {label(result.case)}: {ratio}, `{result.backend}` slower than {result.best}")
 
 
 def label(case: Case) -> str:
     return f"{case.name} {case.sizes} {case.mask} {case.dtype_name} {case.passes}"
 
 
-def exact(error: float | None) -> str:
+def format_error(error: float | None) -> str:
     return "–" if error is None else f"{error:.0e}"
 
 
-def tell_failures(report: Report, outcome: Outcome, shown: Sequence[str] = ()) -> None:
-    """Say who could not answer, unless the table does."""
-    told = {name: reason for name, reason in outcome.failed.items() if name not in shown or len(reason) >= 15}
-    if told:
-        words = "; ".join(f"{name}: {reason}" for name, reason in told.items())
-        report.say(f"- {label(outcome.case)}: {words}")
+def report_failures(report: Report, result: CaseResult, columns: Sequence[str] = ()) -> None:
+    """Add the failures of a case, except for those that are in its row of the table."""
+    failures = [
+        f"{name}: {reason}"
+        for name, reason in result.failures.items()
+        if name not in columns or len(reason) >= MAX_CELL_CHARS
+    ]
+    if failures:
+        report.text(f"- {label(result.case)}: {'; '.join(failures)}")

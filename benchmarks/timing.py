@@ -1,10 +1,10 @@
 """Timing: interleaved rounds in shuffled order, medians and per-round ratios.
 
-The order changes from round to round, so that nobody always runs in the wake of the same other one, whose data
-are still in the cache or whose memory has just been given back. A short call is made once untimed before each sample.
+The order changes from round to round, so that no entry always runs after the same other one, whose data is still in
+the cache or whose memory has just been released. A short call is made once untimed before each sample.
 
-On a GPU the time is the device's own, between two events, with the cache flushed and the host well ahead:
-what the host needs per call is measured on its own, in `host_costs`.
+On a GPU, time is device time between two events, with a flushed cache and the host running ahead; `host_costs` measures
+the host time per call.
 """
 
 import gc
@@ -18,17 +18,13 @@ from dataclasses import dataclass
 
 import torch
 
-LEAST, MOST = 5, 50
-"""Minimum and maximum rounds."""
-SLOW = 3.0
-"""An entry this many times slower than the fastest runs fewer rounds."""
-FEW = 2
-"""Rounds of a slow entry."""
-SAMPLE = 0.002
-"""Duration of a CPU sample in seconds; shorter calls are repeated."""
-
-SHORT = 0.05
-"""Seconds of a call that is made once untimed before each sample."""
+MIN_ROUNDS, MAX_ROUNDS = 5, 50
+SLOW_RATIO, SLOW_ROUNDS = 3.0, 2
+"""An entry this many times slower than the fastest runs only so many rounds."""
+MIN_SAMPLE_SECONDS = 0.002
+"""Minimum duration of a CPU sample; shorter calls are repeated."""
+WARMUP_SECONDS = 0.05
+"""Shorter calls are made once untimed before each sample."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +34,8 @@ class Entry:
     name: str
     call: Callable[[], object]
     context: Callable[[], AbstractContextManager[object]] = nullcontext
-    counts: bool = True
-    """Whether it counts for the best peer; others are informative."""
+    informational: bool = False
+    """Whether it is shown but cannot be the best baseline."""
 
 
 Samples = list[float]
@@ -53,20 +49,20 @@ class Deadline:
         self.start, self.minutes = time.monotonic(), minutes
 
     def passed(self) -> bool:
-        return self.spent() > 60 * self.minutes
+        return self.elapsed() > 60 * self.minutes
 
-    def share(self, part: float) -> "Deadline":
-        """Return a deadline with the same start that ends earlier."""
-        earlier = Deadline(part * self.minutes)
+    def fraction(self, fraction: float) -> "Deadline":
+        """Return a deadline with the same start and a fraction of the time."""
+        earlier = Deadline(fraction * self.minutes)
         earlier.start = self.start
         return earlier
 
-    def spent(self) -> float:
+    def elapsed(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self.start
 
 
-class CpuWatch:
+class CpuTimer:
     """Wall time."""
 
     def once(self, entry: Entry) -> float:
@@ -76,9 +72,9 @@ class CpuWatch:
             return time.perf_counter() - start
 
     def sample(self, entry: Entry, estimate: float) -> float:
-        repeats = max(1, math.ceil(SAMPLE / max(estimate, 1e-7)))
+        repeats = max(1, math.ceil(MIN_SAMPLE_SECONDS / max(estimate, 1e-7)))
         with entry.context():
-            if estimate < SHORT:
+            if estimate < WARMUP_SECONDS:
                 entry.call()
             start = time.perf_counter()
             for _ in range(repeats):
@@ -86,7 +82,7 @@ class CpuWatch:
             return (time.perf_counter() - start) / repeats
 
 
-class CudaWatch:
+class CudaTimer:
     """Device time between two events, after a cache flush and a pause that lets the host run ahead."""
 
     FLUSH_BYTES = 1 << 28
@@ -119,33 +115,38 @@ class CudaWatch:
         return begin.elapsed_time(end) / 1e3
 
 
-Watch = CpuWatch | CudaWatch
+Timer = CpuTimer | CudaTimer
 
 
-def watch_for(device: str) -> Watch:
-    return CudaWatch() if device == "cuda" else CpuWatch()
+def timer_for(device: str) -> Timer:
+    return CudaTimer() if device == "cuda" else CpuTimer()
 
 
-def race(entries: Sequence[Entry], watch: Watch, budget: float, least: int = LEAST) -> dict[str, Samples]:
-    """Time all entries, each called before, in rounds of shuffled order, within about `budget` seconds."""
-    estimates = {entry.name: watch.once(entry) for entry in entries}
+def time_interleaved(
+    entries: Sequence[Entry], timer: Timer, budget: float, min_rounds: int = MIN_ROUNDS
+) -> dict[str, Samples]:
+    """Time all entries in rounds of shuffled order, within about `budget` seconds. All have been called before."""
+    estimates = {entry.name: timer.once(entry) for entry in entries}
     fastest = min(estimates.values())
-    slow = {name for name, seconds in estimates.items() if seconds > SLOW * fastest}
-    cost = {name: max(2 * seconds if seconds < SHORT else seconds, SAMPLE) for name, seconds in estimates.items()}
-    left = budget - FEW * sum(cost[name] for name in slow)
-    rounds = int(left / sum(cost[name] for name in cost if name not in slow))
-    rounds = max(least, min(MOST, rounds))
-    order = random.Random(0)
-    # A call that is long enough has been timed once already; a GPU's clock is another one.
-    long = isinstance(watch, CpuWatch) and fastest > SHORT
-    samples: dict[str, Samples] = {name: [seconds] if long else [] for name, seconds in estimates.items()}
+    slow = {name for name, seconds in estimates.items() if seconds > SLOW_RATIO * fastest}
+    cost = {
+        name: max(2 * seconds if seconds < WARMUP_SECONDS else seconds, MIN_SAMPLE_SECONDS)
+        for name, seconds in estimates.items()
+    }
+    remaining = budget - SLOW_ROUNDS * sum(cost[name] for name in slow)
+    rounds = int(remaining / sum(cost[name] for name in cost if name not in slow))
+    rounds = max(min_rounds, min(MAX_ROUNDS, rounds))
+    rng = random.Random(0)
+    # The estimate of a long call is a sample; on a GPU the estimate is wall time, the samples device time.
+    has_sample = isinstance(timer, CpuTimer) and fastest > WARMUP_SECONDS
+    samples: dict[str, Samples] = {name: [seconds] if has_sample else [] for name, seconds in estimates.items()}
     gc.collect()
     gc.disable()
     try:
-        for number in range(int(long), rounds):
-            for entry in order.sample(entries, len(entries)):
-                if number < FEW or entry.name not in slow:
-                    samples[entry.name].append(watch.sample(entry, estimates[entry.name]))
+        for number in range(int(has_sample), rounds):
+            for entry in rng.sample(entries, len(entries)):
+                if number < SLOW_ROUNDS or entry.name not in slow:
+                    samples[entry.name].append(timer.sample(entry, estimates[entry.name]))
     finally:
         gc.enable()
     return samples
@@ -155,9 +156,9 @@ def median(samples: Samples) -> float:
     return statistics.median(samples)
 
 
-def ratio_noise(above: Samples, below: Samples) -> float:
-    """Half the interquartile range of the per-round ratio: the noise level."""
-    ratios = [one / other for one, other in zip(above, below, strict=False)]
+def ratio_noise(numerators: Samples, denominators: Samples) -> float:
+    """Half the interquartile range of the per-round ratio."""
+    ratios = [one / other for one, other in zip(numerators, denominators, strict=False)]
     if len(ratios) < 2:
         return math.nan
     low, _, high = statistics.quantiles(ratios, n=4)

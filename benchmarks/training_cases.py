@@ -22,10 +22,10 @@ from transformers import (
     default_data_collator,
 )
 
-from benchmarks.model_costs import Pair, paired
-from benchmarks.training_texts import CLS, EOS, PAD, Text, labeled_texts, make_corpus, translation_pairs
+from benchmarks.model_costs import ModelPair, make_pair
+from benchmarks.training_data import CLS, EOS, PAD, Text, labeled_texts, make_corpus, translation_pairs
 from softlook.losses import IGNORE_INDEX
-from softlook.recipes.text.causal_lm import CausalLMObjective, SingleDocumentBatch
+from softlook.recipes.text.causal_lm import CausalLMObjective, LanguageModelBatches, SingleDocumentBatch
 from softlook.train.batching.batches import Batches, DataCursor, LengthBucketedBatches
 from softlook.train.batching.collate import ClassificationBatch, Seq2SeqBatch, collate_classification, collate_seq2seq
 from softlook.train.batching.packed_stream import PackedStream, TokenizedDocuments
@@ -42,7 +42,7 @@ class Case:
     """A model and its training texts, batched on each side as its users would."""
 
     name: str
-    make: Callable[[float], Pair]
+    make: Callable[[float], ModelPair]
     """The same model for both sides, with this dropout probability."""
     features: Sequence[Feature]
     """Examples for transformers."""
@@ -51,8 +51,8 @@ class Case:
     batches: Batches
     """Batches for softlook."""
     objective: Objective
-    same: Callable[[list[Feature]], Any]
-    """The same batch for softlook, to compare losses."""
+    to_softlook: Callable[[list[Feature]], Any]
+    """The batch of these examples for softlook, to compare losses."""
     strategies: tuple[str, ...] = ("random",)
     """Sampling strategies of transformers.Trainer."""
     steps: int = 60
@@ -72,7 +72,7 @@ def feature_tokens(feature: Feature) -> int:
 
 
 def batch_tokens(batch: SingleDocumentBatch | ClassificationBatch | Seq2SeqBatch) -> int:
-    """Input and target tokens of a batch of softlook's, without padding."""
+    """Input and target tokens of a softlook batch, without padding."""
     if isinstance(batch, ClassificationBatch):
         return int(batch.padding_mask.sum())
     source = int(batch.source_mask.sum()) if isinstance(batch, Seq2SeqBatch) else 0
@@ -97,7 +97,7 @@ def causal_lm_case(name: str, *, dim: int, depth: int, heads: int, steps: int = 
     rows = [ids[start : start + CONTEXT] for start in range(0, len(ids) - CONTEXT, CONTEXT)]
     text = TokenizedDocuments(torch.tensor(ids), torch.tensor([0]))
 
-    def make(dropout: float) -> Pair:
+    def make(dropout: float) -> ModelPair:
         config = GPT2Config(
             vocab_size=vocab,
             n_positions=CONTEXT,
@@ -108,9 +108,9 @@ def causal_lm_case(name: str, *, dim: int, depth: int, heads: int, steps: int = 
             eos_token_id=EOS,
             **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout),
         )
-        return paired(name, GPT2LMHeadModel, config)
+        return make_pair(name, GPT2LMHeadModel, config)
 
-    def same(features: list[Feature]) -> SingleDocumentBatch:
+    def to_softlook(features: list[Feature]) -> SingleDocumentBatch:
         ids = torch.tensor([feature["input_ids"] for feature in features])
         return SingleDocumentBatch(ids, torch.cat([ids[:, 1:], torch.full_like(ids[:, :1], IGNORE_INDEX)], 1))
 
@@ -122,7 +122,7 @@ def causal_lm_case(name: str, *, dim: int, depth: int, heads: int, steps: int = 
         collate=default_data_collator,
         batches=LanguageModelBatches(PackedStream(text, context=CONTEXT, batch_size=12, seed=0)),
         objective=CausalLMObjective(CONTEXT),
-        same=same,
+        to_softlook=to_softlook,
         steps=steps,
     )
 
@@ -138,7 +138,7 @@ def classification_case(name: str, *, dim: int, depth: int, heads: int, steps: i
     texts = labeled_texts(4000, vocab, max_length=CONTEXT - 1)
     collate = partial(collate_classification, join=_join, max_length=CONTEXT - 1, pad_id=PAD)
 
-    def make(dropout: float) -> Pair:
+    def make(dropout: float) -> ModelPair:
         config = BertConfig(
             vocab_size=vocab,
             max_position_embeddings=CONTEXT,
@@ -148,7 +148,7 @@ def classification_case(name: str, *, dim: int, depth: int, heads: int, steps: i
             intermediate_size=4 * dim,
             **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout),
         )
-        return paired(name, BertForSequenceClassification, config)
+        return make_pair(name, BertForSequenceClassification, config)
 
     return Case(
         name=name,
@@ -163,7 +163,9 @@ def classification_case(name: str, *, dim: int, depth: int, heads: int, steps: i
             seed=0,
         ),
         objective=classification(),
-        same=lambda features: collate([(feature["input_ids"][1:], (), feature["labels"]) for feature in features]),
+        to_softlook=lambda features: collate(
+            [(feature["input_ids"][1:], (), feature["labels"]) for feature in features]
+        ),
         strategies=("random", "group_by_length"),
         steps=steps,
     )
@@ -172,11 +174,11 @@ def classification_case(name: str, *, dim: int, depth: int, heads: int, steps: i
 def translation_case(name: str, *, dim: int, depth: int, heads: int, steps: int = 60) -> Case:
     """An encoder-decoder, on pairs of different lengths."""
     vocab, max_tokens = VOCAB["words"], 2048
-    sides = translation_pairs(6000, vocab, max_length=CONTEXT - 1)
+    pairs = translation_pairs(6000, vocab, max_length=CONTEXT - 1)
     # Marian starts decoding with the padding token, whose embedding transformers does not train; CLS is trained.
     collate = partial(collate_seq2seq, bos_id=CLS, eos_id=EOS, pad_id=PAD)
 
-    def make(dropout: float) -> Pair:
+    def make(dropout: float) -> ModelPair:
         layers = ("encoder_layers", "decoder_layers"), ("encoder_attention_heads", "decoder_attention_heads")
         config = MarianConfig(
             vocab_size=vocab,
@@ -192,8 +194,8 @@ def translation_case(name: str, *, dim: int, depth: int, heads: int, steps: int 
             **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 4 * dim),
             **dict.fromkeys(("dropout", "attention_dropout"), dropout),
         )
-        pair = paired(name, MarianMTModel, config)
-        pair.ours.head.bias.requires_grad_(False)  # a buffer in transformers, which is not trained
+        pair = make_pair(name, MarianMTModel, config)
+        pair.softlook.lm_head.bias.requires_grad_(False)  # a buffer in transformers, which is not trained
         return pair
 
     def length(pair: tuple[Text, Text]) -> int:
@@ -202,11 +204,11 @@ def translation_case(name: str, *, dim: int, depth: int, heads: int, steps: int 
     return Case(
         name=name,
         make=make,
-        features=[{"input_ids": [*source, EOS], "labels": [*target, EOS]} for source, target in sides],
+        features=[{"input_ids": [*source, EOS], "labels": [*target, EOS]} for source, target in pairs],
         collate=DataCollatorForSeq2Seq(padding_tokenizer(vocab)),
-        batches=LengthBucketedBatches(sides, length, collate, max_tokens=max_tokens, seed=0),
+        batches=LengthBucketedBatches(pairs, length, collate, max_tokens=max_tokens, seed=0),
         objective=translation(label_smoothing=0.0),
-        same=lambda features: collate([(each["input_ids"][:-1], each["labels"][:-1]) for each in features]),
+        to_softlook=lambda features: collate([(each["input_ids"][:-1], each["labels"][:-1]) for each in features]),
         strategies=("random", "group_by_length"),
         steps=steps,
     )

@@ -12,22 +12,22 @@ import torch
 from benchmarks.report import Report, Table
 from benchmarks.timing import Deadline, Samples, ratio_noise
 from benchmarks.training_cases import Case, cases
-from benchmarks.training_lanes import Lane, interleave
+from benchmarks.training_interleaving import InterleavedRun, interleave
 from benchmarks.training_runs import SoftlookRun, TrainerRun
 
 Item = TypeVar("Item")
 THREADS = 2
 DROPOUT = 0.1
 """The default of transformers."""
-LAP = 2
+TURN_STEPS = 2
 """Steps of a run per turn: few, so that other load on the machine affects all runs equally."""
-WARMUP_LAPS = 2
-"""Warm-up laps, not measured."""
+WARMUP_TURNS = 2
+"""Turns at the start that are not measured."""
 GOAL = 1.2
 MAX_LOSS_DIFFERENCE = 1e-4
 """Relative."""
-COMPARED = 4
-"""Steps on the same batches without dropout, after which losses are compared."""
+LOSS_STEPS = 4
+"""Steps on the same batches without dropout whose losses are compared."""
 
 
 def measure(report: Report, deadline: Deadline, quick: bool) -> None:
@@ -44,53 +44,60 @@ def _measure(report: Report, deadline: Deadline, quick: bool) -> None:
         "J. training",
         "Tokens per second over whole steps without padding: data, forward, backward, clipping, AdamW and the loop, "
         f"without evaluation and checkpoints. float32, {THREADS} threads, dropout {DROPOUT}. The runs alternate every "
-        f"{LAP} steps; the first {WARMUP_LAPS} laps are not measured, and the ratio, softlook over Trainer, is the "
-        "median over the laps. The Trainer's batches have equally many tokens, sampled at random or grouped by length. "
-        f"`loss diff` is the largest relative difference of losses in {COMPARED} steps on the same batches without "
-        "dropout; `loss` is that of the first and the last lap, of softlook and of the Trainer.",
+        f"{TURN_STEPS} steps; the first {WARMUP_TURNS} turns are not measured, and the ratio, softlook over Trainer, "
+        "is the median over the turns. The Trainer's batches have equally many tokens, sampled at random or grouped by "
+        "length. "
+        f"`loss diff` is the largest relative difference of losses in {LOSS_STEPS} steps on the same batches without "
+        "dropout; `loss` is that of the first and the last turn, of softlook and of the Trainer.",
     )
     table = report.table("model", "Trainer's batches", "softlook", "Trainer", "ratio", "±", "goal", "loss diff", "loss")
     for case in cases(quick):
         if deadline.passed():
-            report.say(f"The time limit was reached before {case.name}.")
+            report.text(f"The time limit was reached before {case.name}.")
             return
-        _add(table, case, quick)
+        _add_rows(table, case, quick)
 
 
-def _add(table: Table, case: Case, quick: bool) -> None:
+def _add_rows(table: Table, case: Case, quick: bool) -> None:
     difference = loss_difference(case)
     if not difference <= MAX_LOSS_DIFFERENCE:
         table.add(case.name, "–", "–", "–", None, None, GOAL, f"{difference:.1e}: NOT EQUAL", "–")
         return
-    steps = LAP * (WARMUP_LAPS + 2) if quick else case.steps
+    steps = TURN_STEPS * (WARMUP_TURNS + 2) if quick else case.steps
     pair = case.make(DROPOUT)
-    ours = SoftlookRun(case, pair.ours, case.batches, lap=LAP)
-    theirs = [TrainerRun(case, copy.deepcopy(pair.theirs), strategy, lap=LAP) for strategy in case.strategies]
-    lanes = [run.lane(steps) for run in (ours, *theirs)]
-    interleave(lanes)
-    speed, *speeds = (throughput(run, lane, steps) for run, lane in zip((ours, *theirs), lanes, strict=True))
-    for strategy, lane, other in zip(case.strategies, lanes[1:], speeds, strict=True):
+    runs = [
+        SoftlookRun(case, pair.softlook, case.batches, turn_steps=TURN_STEPS),
+        *(
+            TrainerRun(case, copy.deepcopy(pair.transformers), strategy, turn_steps=TURN_STEPS)
+            for strategy in case.strategies
+        ),
+    ]
+    interleaved = [run.interleaved(steps) for run in runs]
+    interleave(interleaved)
+    speed, *speeds = (throughput(*pair, steps) for pair in zip(runs, interleaved, strict=True))
+    for strategy, trainer, other in zip(case.strategies, interleaved[1:], speeds, strict=True):
         ratio = statistics.median(one / another for one, another in zip(speed, other, strict=True))
-        words = (f"{statistics.median(each):,.0f}" for each in (speed, other))
-        loss = f"{format_losses(lanes[0])}, {format_losses(lane)}"
-        table.add(case.name, strategy, *words, ratio, ratio_noise(speed, other), GOAL, f"{difference:.1e}", loss)
+        medians = (f"{statistics.median(each):,.0f}" for each in (speed, other))
+        loss = f"{format_losses(interleaved[0])}, {format_losses(trainer)}"
+        table.add(case.name, strategy, *medians, ratio, ratio_noise(speed, other), GOAL, f"{difference:.1e}", loss)
 
 
-def throughput(run: SoftlookRun | TrainerRun, lane: Lane, steps: int) -> Samples:
-    """Tokens per second of each lap."""
-    counts = [sum(counts) for counts in chunks(run.tokens(steps), LAP)]
-    return [count / lap.seconds for count, lap in zip(counts, lane.laps, strict=True)][WARMUP_LAPS:]
+def throughput(run: SoftlookRun | TrainerRun, interleaved: InterleavedRun, steps: int) -> Samples:
+    """Tokens per second of each turn."""
+    counts = [sum(counts) for counts in chunks(run.tokens(steps), TURN_STEPS)]
+    return [count / turn.seconds for count, turn in zip(counts, interleaved.turns, strict=True)][WARMUP_TURNS:]
 
 
 def loss_difference(case: Case) -> float:
     """The largest relative difference of losses in the same steps on the same batches."""
     pair, batch_size = case.make(0.0), case.trainer_batch_size
-    groups = islice(chunks(case.features, batch_size), COMPARED)
-    ours = SoftlookRun(case, pair.ours, [case.same(group) for group in groups], lap=1).lane(COMPARED)
-    theirs = TrainerRun(case, pair.theirs, "sequential", lap=1).lane(COMPARED)
-    interleave([ours, theirs])
-    laps = zip(ours.laps, theirs.laps, strict=True)
-    return max((abs(one.loss - other.loss) / abs(other.loss) for one, other in laps), default=math.inf)
+    groups = islice(chunks(case.features, batch_size), LOSS_STEPS)
+    batches = [case.to_softlook(group) for group in groups]
+    softlook = SoftlookRun(case, pair.softlook, batches, turn_steps=1).interleaved(LOSS_STEPS)
+    trainer = TrainerRun(case, pair.transformers, "sequential", turn_steps=1).interleaved(LOSS_STEPS)
+    interleave([softlook, trainer])
+    turns = zip(softlook.turns, trainer.turns, strict=True)
+    return max((abs(one.loss - other.loss) / abs(other.loss) for one, other in turns), default=math.inf)
 
 
 def chunks(items: Sequence[Item], size: int) -> Iterator[list[Item]]:
@@ -102,5 +109,5 @@ def chunks(items: Sequence[Item], size: int) -> Iterator[list[Item]]:
     return (list(items[start : start + size]) for start in range(0, len(items) - size + 1, size))
 
 
-def format_losses(lane: Lane) -> str:
-    return f"{lane.laps[0].loss:.2f} → {lane.laps[-1].loss:.2f}"
+def format_losses(run: InterleavedRun) -> str:
+    return f"{run.turns[0].loss:.2f} → {run.turns[-1].loss:.2f}"

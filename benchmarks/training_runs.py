@@ -9,7 +9,7 @@ import torch
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
 from benchmarks.training_cases import Case, Feature, batch_tokens, feature_tokens
-from benchmarks.training_lanes import Lane
+from benchmarks.training_interleaving import InterleavedRun
 from softlook.train import OptimizerConfig, TrainingConfig, fit
 from softlook.train.batching.batches import Batches, DataCursor
 from softlook.train.events import Event, StepLogged
@@ -19,20 +19,22 @@ OPTIM = OptimizerConfig(lr=5e-4, schedule="constant", warmup=0, weight_decay=0.0
 
 
 class SoftlookRun:
-    """`softlook.train.fit`, logging after every lap."""
+    """`softlook.train.fit`, logging at the end of every turn."""
 
-    def __init__(self, case: Case, model: torch.nn.Module, batches: Batches | Sequence[Any], *, lap: int) -> None:
-        self.case, self.model, self.batches, self.lap = case, model, batches, lap
+    def __init__(
+        self, case: Case, model: torch.nn.Module, batches: Batches | Sequence[Any], *, turn_steps: int
+    ) -> None:
+        self.case, self.model, self.batches, self.turn_steps = case, model, batches, turn_steps
 
-    def lane(self, steps: int) -> Lane:
-        return Lane("softlook", lambda lane: self.run(lane, steps))
+    def interleaved(self, steps: int) -> InterleavedRun:
+        return InterleavedRun("softlook", lambda run: self.train(run, steps))
 
-    def run(self, lane: Lane, steps: int) -> None:
+    def train(self, run: InterleavedRun, steps: int) -> None:
         def record(event: Event) -> None:
             if isinstance(event, StepLogged):
-                lane.lap_done(event.loss)
+                run.end_turn(event.loss)
 
-        training = TrainingConfig(max_steps=steps, log_every=self.lap, device="cpu", precision="float32")
+        training = TrainingConfig(max_steps=steps, log_every=self.turn_steps, device="cpu", precision="float32")
         fit(self.model, self.batches, self.case.objective, training=training, optim=OPTIM, callbacks=[record])
 
     def tokens(self, steps: int) -> list[int]:
@@ -43,21 +45,21 @@ class SoftlookRun:
 class TrainerRun:
     """`transformers.Trainer` with the settings of softlook."""
 
-    def __init__(self, case: Case, model: Any, strategy: str, *, lap: int) -> None:
-        self.case, self.model, self.strategy, self.lap = case, model, strategy, lap
+    def __init__(self, case: Case, model: Any, strategy: str, *, turn_steps: int) -> None:
+        self.case, self.model, self.strategy, self.turn_steps = case, model, strategy, turn_steps
         self.counts: list[int] = []
 
-    def lane(self, steps: int) -> Lane:
-        return Lane(f"Trainer, {self.strategy}", lambda lane: self.run(lane, steps))
+    def interleaved(self, steps: int) -> InterleavedRun:
+        return InterleavedRun(f"Trainer, {self.strategy}", lambda run: self.train(run, steps))
 
-    def run(self, lane: Lane, steps: int) -> None:
+    def train(self, run: InterleavedRun, steps: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             trainer = Trainer(
                 self.model,
                 self.arguments(folder, steps),
                 data_collator=self.collate,
                 train_dataset=self.case.features,  # pyright: ignore[reportArgumentType]  (a list is one)
-                callbacks=[LapCallback(lane)],
+                callbacks=[TurnCallback(run)],
             )
             trainer.remove_callback(PrinterCallback)
             trainer.train()
@@ -83,7 +85,7 @@ class TrainerRun:
             adam_beta2=OPTIM.beta2,
             adam_epsilon=EPS,
             max_grad_norm=OPTIM.grad_clip,
-            logging_steps=self.lap,
+            logging_steps=self.turn_steps,
             disable_tqdm=True,
             report_to="none",
             save_strategy="no",
@@ -91,12 +93,12 @@ class TrainerRun:
         )
 
 
-class LapCallback(TrainerCallback):
-    """Reports the logged loss to the lane."""
+class TurnCallback(TrainerCallback):
+    """Ends the turn when the loss is logged."""
 
-    def __init__(self, lane: Lane) -> None:
-        self.lane = lane
+    def __init__(self, run: InterleavedRun) -> None:
+        self.run = run
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **rest: Any) -> None:
         if logs and "loss" in logs:
-            self.lane.lap_done(float(logs["loss"]))
+            self.run.end_turn(float(logs["loss"]))

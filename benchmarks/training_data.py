@@ -45,8 +45,8 @@ def translation_pairs(count: int, vocab: int, *, max_length: int, seed: int = 0)
 
 def lengths(count: int, median: float, sigma: float, max_length: int, generator: torch.Generator) -> list[int]:
     """Log-normal lengths, as of sentences and reviews."""
-    drawn = median * (sigma * torch.randn(count, generator=generator)).exp()
-    return drawn.round().long().clamp(3, max_length).tolist()
+    samples = median * (sigma * torch.randn(count, generator=generator)).exp()
+    return samples.round().long().clamp(3, max_length).tolist()
 
 
 def _zipf(count: int, count_words: int, generator: torch.Generator) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Implementations to compare: softlook, and expert versions in plain torch with precomputed masks."""
+"""Implementations to compare: softlook, and baselines in plain torch with precomputed masks."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -14,13 +14,13 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import softlook
 from benchmarks.cases import SOFTCAP, Case, Inputs, distance_bias, visible_keys
+from benchmarks.reference import dense_attention
 from benchmarks.timing import Entry
-from benchmarks.truth import textbook
 
-SOFTLOOK = "softlook"
+SOFTLOOK, DENSE_BIAS = "softlook", "sdpa, dense bias"
 RECOMPILE_LIMIT = 64
 """Shapes that torch may compile; a sweep exceeds the default of 8."""
-FORCED = {
+CUDA_BACKENDS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
@@ -38,22 +38,22 @@ def softlook_entry(case: Case, inputs: Inputs) -> Entry:
 def softlook_arguments(case: Case, inputs: Inputs) -> dict[str, Any]:
     """Return the keyword arguments of the call."""
     masks, positions = softlook.masks, softlook.positions
-    words: dict[str, Any] = {}
+    kwargs: dict[str, Any] = {}
     if case.mask != "full":
-        words["mask"] = {
+        kwargs["mask"] = {
             "causal": masks.causal,
             "padding": partial(masks.padding, inputs.lengths),
             "window": partial(masks.window, case.window - 1),
         }[case.mask]()
     if case.extra == "alibi":
-        words["bias"] = positions.alibi(inputs.slopes)
+        kwargs["bias"] = positions.alibi(inputs.slopes)
     if case.extra == "t5":
-        words["bias"] = positions.t5(inputs.table)
+        kwargs["bias"] = positions.t5(inputs.table)
     if case.extra == "softcap":
-        words["softcap"] = SOFTCAP
+        kwargs["softcap"] = SOFTCAP
     if case.extra == "sink":
-        words["sink"] = inputs.sink
-    return words | ({"dropout": case.dropout} if case.dropout else {})
+        kwargs["sink"] = inputs.sink
+    return kwargs | ({"dropout": case.dropout} if case.dropout else {})
 
 
 def softlook_backend(case: Case, inputs: Inputs) -> str:
@@ -62,71 +62,72 @@ def softlook_backend(case: Case, inputs: Inputs) -> str:
 
 
 def fused(case: Case, inputs: Inputs) -> list[Entry]:
-    """Torch's fused attention, asked in each way that may be the fastest."""
-    return [Entry(name, run(case, inputs, forward)) for name, forward in sdpa_ways(case, inputs).items()]
+    """Torch's fused attention, called in each way that may be the fastest."""
+    return [Entry(name, run(case, inputs, forward)) for name, forward in sdpa_calls(case, inputs).items()]
 
 
-def fused_with_mask_built(case: Case, inputs: Inputs) -> list[Entry]:
-    """For information: the mask written out anew in each call, as softlook has to where it needs one."""
-    if visible_keys(case, inputs) is None or _built_in_causal(case):
+def fused_building_mask(case: Case, inputs: Inputs) -> list[Entry]:
+    """For information: the dense mask is built in each call, as softlook does if it needs one."""
+    if visible_keys(case, inputs) is None or _is_causal(case):
         return []
-    forward = lambda: _sdpa(case, inputs, attn_mask=_every_row(case, visible_keys(case, inputs)))  # noqa: E731
-    return [Entry("sdpa, mask built", run(case, inputs, forward), counts=False)]
+    forward = lambda: _sdpa(case, inputs, attn_mask=_expand_rows(case, visible_keys(case, inputs)))  # noqa: E731
+    return [Entry("sdpa, building mask", run(case, inputs, forward), informational=True)]
 
 
-def maths(case: Case, inputs: Inputs) -> Entry:
+def math(case: Case, inputs: Inputs) -> Entry:
     """Torch's unfused attention."""
-    forward = next(iter(sdpa_ways(case, inputs).values()))
+    forward = next(iter(sdpa_calls(case, inputs).values()))
     return Entry("math", run(case, inputs, forward), partial(sdpa_kernel, SDPBackend.MATH))
 
 
-def forced(case: Case, inputs: Inputs) -> list[Entry]:
-    """Each fused kernel of a GPU by itself."""
-    ways = sdpa_ways(case, inputs)
+def forced_backends(case: Case, inputs: Inputs) -> list[Entry]:
+    """Each fused CUDA kernel."""
+    calls = sdpa_calls(case, inputs)
     entries = []
-    for name, backend in FORCED.items():
-        way = "sdpa lower-right" if name == "flash" and "sdpa lower-right" in ways else next(iter(ways))
-        entries.append(Entry(name, run(case, inputs, ways[way]), partial(sdpa_kernel, backend)))
+    for name, backend in CUDA_BACKENDS.items():
+        call = "sdpa lower-right" if name == "flash" and "sdpa lower-right" in calls else next(iter(calls))
+        entries.append(Entry(name, run(case, inputs, calls[call]), partial(sdpa_kernel, backend)))
     return entries
 
 
 def eager(case: Case, inputs: Inputs) -> Entry:
-    """The textbook, with the whole map in hand."""
-    added = materialized_bias(case, inputs)
+    """Dense attention from the whole map."""
+    bias = materialized_bias(case, inputs)
 
     def forward() -> Tensor:
         query, key, value = _qkv(inputs)
         key, value = (
             part.repeat_interleave(case.group_size, 1) if case.group_size > 1 else part for part in (key, value)
         )
-        again = materialized_bias(case, inputs) if _learned(case) else added
+        current = materialized_bias(case, inputs) if has_bias_gradient(case) else bias
         softcap, sink = SOFTCAP if case.extra == "softcap" else None, inputs.sink if case.extra == "sink" else None
         if case.dropout:
             scores = query @ key.mT * case.scale
-            return dropout((scores if again is None else scores + again).softmax(-1), case.dropout) @ value
-        return textbook(query, key, value, case.scale, softcap=softcap, added=again, sink=sink)
+            return dropout((scores if current is None else scores + current).softmax(-1), case.dropout) @ value
+        return dense_attention(query, key, value, case.scale, softcap=softcap, bias=current, sink=sink)
 
     return Entry("eager", run(case, inputs, forward))
 
 
 def dense_bias(case: Case, inputs: Inputs) -> Entry | None:
-    """Torch's fused attention with bias and mask written out; None where that cannot be said."""
+    """Torch's fused attention with a dense bias and mask; None if it has no equivalent."""
     if case.extra == "softcap":
         return None
-    added = with_sink(case, inputs) if case.extra == "sink" else materialized_bias(case, inputs)
-    inputs.cache["bias"] = torch.empty(0) if added is None else added
+    bias = with_sink(case, inputs) if case.extra == "sink" else materialized_bias(case, inputs)
+    inputs.cache["bias"] = torch.empty(0) if bias is None else bias
 
     def forward() -> Tensor:
         query, key, value = _qkv(inputs)
-        if case.extra == "sink":  # a key of zeros whose bias is the sink's score, and whose value is nothing
+        if case.extra == "sink":  # a zero key whose bias is the sink's logit, with a zero value
             key, value = pad(key, (0, 0, 0, 8)), pad(value, (0, 0, 0, 8))
-        return sdpa(query, key, value, attn_mask=materialized_bias(case, inputs) if _learned(case) else added)
+        current = materialized_bias(case, inputs) if has_bias_gradient(case) else bias
+        return sdpa(query, key, value, attn_mask=current)
 
-    return Entry("sdpa, bias written out", run(case, inputs, forward))
+    return Entry(DENSE_BIAS, run(case, inputs, forward))
 
 
 def compiled_flex(case: Case, inputs: Inputs) -> Entry:
-    """FlexAttention, compiled for this shape, with its block mask ready-made."""
+    """FlexAttention, compiled for this shape, with a precomputed block mask."""
     flex = _flex_module()
     _, _, T, S, _ = case.shape
     lengths, shift, width = inputs.lengths, S - T, case.window
@@ -141,25 +142,25 @@ def compiled_flex(case: Case, inputs: Inputs) -> Entry:
         blocks = flex.create_block_mask(mods[case.mask], batch, None, T, S, device=case.device)
     call = _compiled(flex.flex_attention)
     forward = lambda: call(*_qkv(inputs), block_mask=blocks, scale=case.scale, enable_gqa=case.group_size > 1)  # noqa: E731
-    return Entry("flex", run(case, inputs, forward), _more_shapes)
+    return Entry("flex", run(case, inputs, forward), _raise_recompile_limit)
 
 
 def flash_window(case: Case, inputs: Inputs) -> Entry:
-    """FlashAttention-2 with its own window, through torch's internal door."""
+    """FlashAttention-2 with its sliding window, through an internal operator of torch."""
 
     def forward() -> Tensor:
         query, key, value = (part.transpose(1, 2) for part in _qkv(inputs))
         _, _, T, S, _ = case.shape
         flash = torch.ops.aten._flash_attention_forward
         window = {"window_size_left": case.window - 1, "window_size_right": 0}
-        answer = flash(query, key, value, None, None, T, S, 0.0, False, False, scale=case.scale, **window)
-        return answer[0].transpose(1, 2)
+        outputs = flash(query, key, value, None, None, T, S, 0.0, False, False, scale=case.scale, **window)
+        return outputs[0].transpose(1, 2)
 
     return Entry("flash window", run(case, inputs, forward))
 
 
 def run(case: Case, inputs: Inputs, forward: Forward) -> Callable[[], object]:
-    """The call to time: the output, or the output and all gradients."""
+    """The timed call: the output, or the output and all gradients."""
     if not case.backward:
         return torch.no_grad()(forward)
 
@@ -170,34 +171,34 @@ def run(case: Case, inputs: Inputs, forward: Forward) -> Callable[[], object]:
     return both
 
 
-def sdpa_ways(case: Case, inputs: Inputs) -> dict[str, Callable[..., Tensor]]:
-    """The plainest first."""
-    allowed = None if _built_in_causal(case) else _every_row(case, visible_keys(case, inputs))
-    ways: dict[str, Callable[..., Tensor]] = {}
+def sdpa_calls(case: Case, inputs: Inputs) -> dict[str, Callable[..., Tensor]]:
+    """Ways to call SDPA for this case, the simplest first."""
+    allowed = None if _is_causal(case) else _expand_rows(case, visible_keys(case, inputs))
+    calls: dict[str, Callable[..., Tensor]] = {}
     if allowed is None:
-        ways["sdpa"] = partial(_sdpa, case, inputs, is_causal=_built_in_causal(case))
+        calls["sdpa"] = partial(_sdpa, case, inputs, is_causal=_is_causal(case))
     else:
-        numbers = torch.zeros_like(allowed, dtype=case.dtype).masked_fill_(~allowed, -torch.inf)
-        ways["sdpa"] = partial(_sdpa, case, inputs, attn_mask=allowed)
-        ways["sdpa float mask"] = partial(_sdpa, case, inputs, attn_mask=numbers)
+        float_mask = torch.zeros_like(allowed, dtype=case.dtype).masked_fill_(~allowed, -torch.inf)
+        calls["sdpa"] = partial(_sdpa, case, inputs, attn_mask=allowed)
+        calls["sdpa float mask"] = partial(_sdpa, case, inputs, attn_mask=float_mask)
         if case.mask == "causal":
             lower_right = causal_lower_right(*case.shape[2:4])
-            ways["sdpa lower-right"] = partial(_sdpa, case, inputs, attn_mask=lower_right)
+            calls["sdpa lower-right"] = partial(_sdpa, case, inputs, attn_mask=lower_right)
     if case.group_size > 1:
-        ways |= {f"{name} repeated": partial(way, repeat=True) for name, way in ways.items()}
-    return ways
+        calls |= {f"{name} repeated": partial(call, repeat=True) for name, call in calls.items()}
+    return calls
 
 
-def _sdpa(case: Case, inputs: Inputs, repeat: bool = False, **words: Any) -> Tensor:
+def _sdpa(case: Case, inputs: Inputs, repeat: bool = False, **kwargs: Any) -> Tensor:
     query, key, value = _qkv(inputs)
     if repeat:
         key, value = (part.repeat_interleave(case.group_size, 1) for part in (key, value))
-    shared = case.group_size > 1 and not repeat
-    return sdpa(query, key, value, dropout_p=case.dropout, enable_gqa=shared, **words)
+    enable_gqa = case.group_size > 1 and not repeat
+    return sdpa(query, key, value, dropout_p=case.dropout, enable_gqa=enable_gqa, **kwargs)
 
 
 def materialized_bias(case: Case, inputs: Inputs) -> Tensor | None:
-    """Bias and mask as one tensor of numbers to add."""
+    """Bias and mask as one additive tensor."""
     bias, allowed = distance_bias(case, inputs), visible_keys(case, inputs)
     if allowed is None:
         return None if bias is None else bias.to(case.dtype)
@@ -211,32 +212,33 @@ def with_sink(case: Case, inputs: Inputs) -> Tensor:
     B, H, T, S, _ = case.shape
     mask = materialized_bias(case, inputs)
     mask = inputs.query.new_zeros(1, 1, 1, S) if mask is None else mask
-    wide = torch.full((1, H, T, S + 8), -torch.inf, dtype=case.dtype, device=case.device)
-    wide[..., :S] = mask
-    wide[..., S] = inputs.sink[:, None].to(case.dtype)
-    return wide
+    padded = torch.full((1, H, T, S + 8), -torch.inf, dtype=case.dtype, device=case.device)
+    padded[..., :S] = mask
+    padded[..., S] = inputs.sink[:, None].to(case.dtype)
+    return padded
 
 
 def _qkv(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
     return inputs.query, inputs.key, inputs.value
 
 
-def _learned(case: Case) -> bool:
+def has_bias_gradient(case: Case) -> bool:
+    """Whether the bias is a parameter with a gradient, so that it is computed in every call."""
     return case.extra == "t5" and case.backward
 
 
-def _built_in_causal(case: Case) -> bool:
+def _is_causal(case: Case) -> bool:
     _, _, T, S, _ = case.shape
     return case.mask == "causal" and T == S and T > 1
 
 
-def _every_row(case: Case, allowed: Tensor | None) -> Tensor | None:
+def _expand_rows(case: Case, allowed: Tensor | None) -> Tensor | None:
     return None if allowed is None else allowed.expand(-1, -1, case.shape[2], -1)
 
 
 @cache
 def _flex_module() -> Any:
-    import torch.nn.attention.flex_attention as flex  # noqa: PLC0415  (loads the compiler)
+    import torch.nn.attention.flex_attention as flex  # noqa: PLC0415  (imports the compiler)
 
     return flex
 
@@ -246,5 +248,5 @@ def _compiled(call: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(call, dynamic=False)
 
 
-def _more_shapes() -> AbstractContextManager[object]:
+def _raise_recompile_limit() -> AbstractContextManager[object]:
     return torch._dynamo.config.patch(recompile_limit=RECOMPILE_LIMIT, accumulated_recompile_limit=4 * RECOMPILE_LIMIT)
