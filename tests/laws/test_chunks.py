@@ -25,7 +25,7 @@ def single_sequence(case: Case, batch: int, keep: slice, mask: Mask | None) -> C
     """A single sequence of the batch, without padding or other documents."""
     one = slice(batch, batch + 1)
     parts = (tensor[one, :, keep] for tensor in (case.query, case.key, case.value))
-    return case.but(**dict(zip(("query", "key", "value"), parts, strict=True)), mask=mask)
+    return case.replace(**dict(zip(("query", "key", "value"), parts, strict=True)), mask=mask)
 
 
 @given(cases(lengths="square", kinds="relative", without=("mask",)), st.sampled_from(list(SHAPES)), st.data())

@@ -89,7 +89,7 @@ def test_mix_multiplies_by_the_map_and_spread_by_its_transpose(case: Case) -> No
     group_size = H // case.key.shape[1]
     close(seen.mix(case.value), weights @ case.value.repeat_interleave(group_size, 1))
     close(seen.mix(case.value[0, 0]), weights @ case.value[0, 0])
-    amounts = case.made.normal(B, H, T, 3)
+    amounts = case.rng.normal(B, H, T, 3)
     close(seen.spread(amounts), weights.mT @ amounts)
     close(seen.spread(amounts[0, 0]), weights.mT @ amounts[0, 0])
     with small_tiles():

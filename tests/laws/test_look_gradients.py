@@ -14,7 +14,7 @@ from softlook.ops.look import ALL_STATS
 from softlook.ops.merge import merge_looks, merge_outputs
 from tests.laws.test_look import statistics_of_the_map
 from tests.memory import LargestTensor
-from tests.ops_cases import Case, Made, cases, close, small_tiles
+from tests.ops_cases import Case, TensorRNG, cases, close, small_tiles
 
 DIFFERENTIABLE = [name for name in ALL_STATS if name != "top_indices"]
 TOP, BINS = 2, 3
@@ -53,8 +53,8 @@ def test_the_gradient_of_each_statistic_matches_that_of_the_whole_map(case: Case
 @settings(max_examples=20)
 @given(cases())
 def test_mix_and_spread_have_the_gradients_of_products_with_the_map(case: Case) -> None:
-    amounts = case.made.normal(*case.sizes[:3], 2).requires_grad_()
-    case = case.but(query=case.query.requires_grad_(), value=case.value.requires_grad_())
+    amounts = case.rng.normal(*case.sizes[:3], 2).requires_grad_()
+    case = case.replace(query=case.query.requires_grad_(), value=case.value.requires_grad_())
     group_size = case.sizes[1] // case.key.shape[1]
     with small_tiles():
         seen = look(case.query, case.key, **case.options)
@@ -68,8 +68,8 @@ def test_mix_and_spread_have_the_gradients_of_products_with_the_map(case: Case) 
 
 @pytest.mark.parametrize("sink", [None, -0.5])
 def test_the_look_of_attention_and_look_has_the_gradient_of_look(sink: float | None) -> None:
-    made = Made(torch.Generator().manual_seed(3), torch.float64)
-    query, key, value = made.normal(1, 2, 4, 3).requires_grad_(), made.normal(1, 2, 5, 3), made.normal(1, 2, 5, 3)
+    rng = TensorRNG(torch.Generator().manual_seed(3), torch.float64)
+    query, key, value = rng.normal(1, 2, 4, 3).requires_grad_(), rng.normal(1, 2, 5, 3), rng.normal(1, 2, 5, 3)
     actual = attention_and_look(query, key, value, sink=sink, stats="lse")[1].lse
     expected = look(query, key, sink=sink, stats="lse").lse
     close(gradients(actual, [query])[0], gradients(expected, [query])[0])
@@ -80,8 +80,8 @@ SPANS = [(0, 3), (3, 4), (4, 7)]
 
 def merged_and_whole(**options: Any) -> tuple[list[Tensor], list[Tensor]]:
     """Output and gradients of query, key, value and bias: merged from chunks of the keys, and over all keys."""
-    made = Made(torch.Generator().manual_seed(19), torch.float64)
-    inputs = [made.normal(1, 2, 3, 4), made.normal(1, 1, 7, 4), made.normal(1, 1, 7, 2), made.normal(1, 2, 3, 7)]
+    rng = TensorRNG(torch.Generator().manual_seed(19), torch.float64)
+    inputs = [rng.normal(1, 2, 3, 4), rng.normal(1, 1, 7, 4), rng.normal(1, 1, 7, 2), rng.normal(1, 2, 3, 7)]
     query, key, value, bias = (tensor.requires_grad_() for tensor in inputs)
     lses, outputs = [], []
     for a, b in SPANS:
@@ -107,8 +107,8 @@ def test_merged_outputs_have_the_gradients_of_the_whole(options: dict[str, Any])
 
 
 def test_merged_statistics_have_the_gradients_of_the_whole() -> None:
-    made = Made(torch.Generator().manual_seed(23), torch.float64)
-    query, key = made.normal(1, 2, 3, 4).requires_grad_(), made.normal(1, 2, 7, 4)
+    rng = TensorRNG(torch.Generator().manual_seed(23), torch.float64)
+    query, key = rng.normal(1, 2, 3, 4).requires_grad_(), rng.normal(1, 2, 7, 4)
     names = ("lse", "entropy", "effective_keys", "max_weight")
     mask = torch.ones(3, 7, dtype=torch.bool)
     mask[0], mask[1, :3] = False, False

@@ -9,25 +9,25 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from softlook import attention, attention_and_look, look
 from softlook.ops.backends import sdpa_cpu
-from tests.ops_cases import DEVICE, EAGER, Case, Made, cases, close
+from tests.ops_cases import DEVICE, EAGER, Case, TensorRNG, cases, close
 
 
 def visible_from(case: Case, key: int) -> torch.Tensor:
     """(B, H, T): whether the key is visible to each query."""
-    return case.seen()[..., key]
+    return case.visible()[..., key]
 
 
 @pytest.mark.parametrize("backend", EAGER)
 @given(case=cases(without=("sink",)))
 def test_a_nan_in_a_query_affects_its_row_only(case: Case, backend: str) -> None:
-    case = case.written_out()  # so that a content-dependent bias does not become NaN itself
-    assume(case.can(backend))
+    case = case.materialize()  # so that a content-dependent bias does not become NaN itself
+    assume(case.supports(backend))
     B, H, T, _ = case.sizes
-    row = tuple(int(case.made.whole(0, size)) for size in (B, H, T))
+    row = tuple(int(case.rng.integers(0, size)) for size in (B, H, T))
     query = case.query.clone()
     query[row] = torch.nan
-    before, after = case.attend(backend=backend), case.but(query=query).attend(backend=backend)
-    sees = bool(case.seen()[row].any())
+    before, after = case.attend(backend=backend), case.replace(query=query).attend(backend=backend)
+    sees = bool(case.visible()[row].any())
     assert after[row].isnan().all() if sees else after[row].eq(0).all()
     others = torch.ones(B, H, T, dtype=torch.bool, device=DEVICE)
     others[row] = False
@@ -37,15 +37,15 @@ def test_a_nan_in_a_query_affects_its_row_only(case: Case, backend: str) -> None
 @pytest.mark.parametrize("backend", EAGER)
 @given(case=cases())
 def test_a_nan_in_a_visible_key_gives_nan(case: Case, backend: str) -> None:
-    case = case.written_out()  # so that a content-dependent bias does not become NaN itself
-    assume(case.can(backend))
+    case = case.materialize()  # so that a content-dependent bias does not become NaN itself
+    assume(case.supports(backend))
     G, S = case.key.shape[1:3]
-    b, g, j = (int(case.made.whole(0, size)) for size in (case.sizes[0], G, S))
+    b, g, j = (int(case.rng.integers(0, size)) for size in (case.sizes[0], G, S))
     key = case.key.clone()
     key[b, g, j] = torch.nan
-    output = case.but(key=key).attend(backend=backend)
+    output = case.replace(key=key).attend(backend=backend)
     sees = visible_from(case, j)[b].unflatten(0, (G, -1))[g]
-    masked_rows = ~case.seen().any(-1)
+    masked_rows = ~case.visible().any(-1)
     assert output[b].unflatten(0, (G, -1))[g][sees].isnan().all()
     assert output[masked_rows].eq(0).all()
 
@@ -67,30 +67,30 @@ NONFINITE = {
 def test_overflow_in_a_masked_key_gives_the_exact_output_or_nan(
     case: Case, backend: str, numbers: str, math_max_queries: int
 ) -> None:
-    assume(case.can(backend) and case.options.get("mask") is not None)
-    hidden = ~case.seen().any(2).unflatten(1, (case.key.shape[1], -1)).any(2)  # (B, G, S): masked for every query
+    assume(case.supports(backend) and case.options.get("mask") is not None)
+    hidden = ~case.visible().any(2).unflatten(1, (case.key.shape[1], -1)).any(2)  # (B, G, S): masked for every query
     assume(bool(hidden.any()))
     broken = torch.tensor(NONFINITE[numbers], device=DEVICE).repeat(case.key.shape[3])[: case.key.shape[3]]
     key = torch.where(hidden[..., None], broken, case.key)
     expected = case.attend(backend="reference")
     with mock.patch.object(sdpa_cpu, "MATH_MAX_QUERIES", math_max_queries):
-        output = case.but(key=key).attend(backend=backend)
+        output = case.replace(key=key).attend(backend=backend)
     exact = output.isclose(expected, rtol=1e-4, atol=1e-4).all(-1)
     assert (exact | output.isnan().any(-1)).all()
     if backend == "reference":
         assert exact.all()
-    assert output[~case.seen().any(-1)].eq(0).all(), "a fully masked row is not zero"
+    assert output[~case.visible().any(-1)].eq(0).all(), "a fully masked row is not zero"
 
 
 @pytest.mark.parametrize("backend", EAGER)
 @given(case=cases())
 def test_a_nan_in_a_visible_value_gives_nan(case: Case, backend: str) -> None:
-    assume(case.can(backend))
+    assume(case.supports(backend))
     G, S, E = case.value.shape[1:]
-    b, g, j, e = (int(case.made.whole(0, size)) for size in (case.sizes[0], G, S, E))
+    b, g, j, e = (int(case.rng.integers(0, size)) for size in (case.sizes[0], G, S, E))
     value = case.value.clone()
     value[b, g, j, e] = torch.nan
-    output = case.but(value=value).attend(backend=backend)
+    output = case.replace(value=value).attend(backend=backend)
     sees = visible_from(case, j)[b].unflatten(0, (G, -1))[g]
     assert output[b].unflatten(0, (G, -1))[g][sees][:, e].isnan().all()
 
@@ -107,15 +107,15 @@ def test_dropout_does_not_change_the_look(case: Case) -> None:
 def test_dropout_sets_a_weight_to_zero_or_scales_it(case: Case) -> None:
     B, G, S, _ = case.key.shape
     one_hot = torch.eye(S, device=DEVICE).expand(B, G, S, S)
-    output = case.but(value=one_hot).attend(dropout=0.25)
+    output = case.replace(value=one_hot).attend(dropout=0.25)
     kept, weights = output != 0, case.weights()
     close(output[kept], weights[kept] / 0.75, 1e-4)
 
 
 @pytest.mark.parametrize("backend", EAGER)
 def test_dropout_keeps_the_mean(backend: Any) -> None:
-    trials, made = 4000, Made(torch.Generator().manual_seed(1), torch.float32)
-    query, key, value = made.normal(1, 2, 3, 4), made.normal(1, 2, 5, 4), made.normal(1, 2, 5, 4)
+    trials, rng = 4000, TensorRNG(torch.Generator().manual_seed(1), torch.float32)
+    query, key, value = rng.normal(1, 2, 3, 4), rng.normal(1, 2, 5, 4), rng.normal(1, 2, 5, 4)
     many = (tensor.expand(trials, -1, -1, -1) for tensor in (query, key, value))
     outputs = attention(*many, dropout=0.3, backend=backend)
     standard_error = outputs.std(0) / trials**0.5

@@ -17,10 +17,10 @@ def permute(option: Tensor | None, rows: Tensor | None = None, columns: Tensor |
 
 @given(cases(lengths="square"))
 def test_permuting_a_sequence_permutes_the_output(case: Case) -> None:
-    dense = case.written_out()
-    order = case.made.order(case.sizes[3])
+    dense = case.materialize()
+    order = case.rng.permutation(case.sizes[3])
     mask, bias = (permute(dense.options.get(name), order, order) for name in ("mask", "bias"))
-    shuffled = case.but(
+    shuffled = case.replace(
         query=case.query[:, :, order], key=case.key[:, :, order], value=case.value[:, :, order], mask=mask, bias=bias
     )
     close(shuffled.attend(), case.attend()[:, :, order])
@@ -28,22 +28,22 @@ def test_permuting_a_sequence_permutes_the_output(case: Case) -> None:
 
 @given(cases())
 def test_the_order_of_keys_does_not_matter(case: Case) -> None:
-    dense = case.written_out()
-    order = case.made.order(case.sizes[3])
+    dense = case.materialize()
+    order = case.rng.permutation(case.sizes[3])
     mask, bias = (permute(dense.options.get(name), columns=order) for name in ("mask", "bias"))
-    shuffled = case.but(key=case.key[:, :, order], value=case.value[:, :, order], mask=mask, bias=bias)
+    shuffled = case.replace(key=case.key[:, :, order], value=case.value[:, :, order], mask=mask, bias=bias)
     close(shuffled.attend(), case.attend())
 
 
 @given(cases())
 def test_a_symbolic_mask_or_bias_equals_its_dense_form(case: Case) -> None:
-    close(case.attend(), case.written_out().attend())
+    close(case.attend(), case.materialize().attend())
 
 
 @given(cases())
 def test_grouped_key_heads_equal_repeated_key_heads(case: Case) -> None:
     group_size = case.query.shape[1] // case.key.shape[1]
-    repeated = case.but(
+    repeated = case.replace(
         key=case.key.repeat_interleave(group_size, 1), value=case.value.repeat_interleave(group_size, 1)
     )
     close(case.attend(), repeated.attend())
@@ -53,14 +53,14 @@ def permuted_heads(case: Case) -> Tensor:
     """A permutation of the groups, and of the heads within each group."""
     G = case.key.shape[1]
     R = case.query.shape[1] // G
-    groups = case.made.order(G)
-    members = torch.stack([case.made.order(R) for _ in range(G)])
+    groups = case.rng.permutation(G)
+    members = torch.stack([case.rng.permutation(R) for _ in range(G)])
     return (groups[:, None] * R + members).flatten()
 
 
 @given(cases(without=("score",)))
 def test_the_order_of_heads_and_groups_does_not_matter(case: Case) -> None:
-    case, heads = case.written_out(), permuted_heads(case)
+    case, heads = case.materialize(), permuted_heads(case)
     R = case.query.shape[1] // case.key.shape[1]
     groups = heads[::R] // R
     options = dict(case.options)
@@ -68,6 +68,6 @@ def test_the_order_of_heads_and_groups_does_not_matter(case: Case) -> None:
         options[name] = options[name][:, heads]
     if isinstance(options.get("sink"), Tensor):
         options["sink"] = options["sink"][heads]
-    permuted = case.but(query=case.query[:, heads], key=case.key[:, groups], value=case.value[:, groups], **options)
+    permuted = case.replace(query=case.query[:, heads], key=case.key[:, groups], value=case.value[:, groups], **options)
     close(permuted.attend(), case.attend()[:, heads])
     close(permuted.weights(), case.weights()[:, heads])

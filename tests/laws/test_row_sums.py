@@ -13,12 +13,12 @@ from tests.ops_cases import DEVICE, Case, cases, close
 def test_rows_sum_to_one_or_to_zero_where_fully_masked(case: Case) -> None:
     weights = case.weights()
     assert weights.ge(0).all()
-    close(weights.sum(-1), case.seen().any(-1).to(weights.dtype))
+    close(weights.sum(-1), case.visible().any(-1).to(weights.dtype))
 
 
 @given(cases(), st.sampled_from([0.0, -2.0, 1.5]))
 def test_a_sink_scales_every_row_by_the_remaining_probability(case: Case, sink: float) -> None:
-    alone = case.but(sink=None)
+    alone = case.replace(sink=None)
     lse = attention_scores(case.query, case.key, **alone.options).logsumexp(-1)
     remaining = lse.exp() / (lse.exp() + torch.tensor(sink, device=DEVICE, dtype=lse.dtype).exp())
     close(case.weights(sink=sink).sum(-1), remaining)
@@ -27,17 +27,17 @@ def test_a_sink_scales_every_row_by_the_remaining_probability(case: Case, sink: 
 
 @given(cases())
 def test_masked_keys_have_zero_weight(case: Case) -> None:
-    assert case.weights()[~case.seen()].eq(0).all()
-    assert case.weights()[case.seen()].gt(0).all()
+    assert case.weights()[~case.visible()].eq(0).all()
+    assert case.weights()[case.visible()].gt(0).all()
 
 
 @given(cases(without=("sink",)))
 def test_every_output_lies_in_the_range_of_the_visible_values(case: Case) -> None:
     group_size = case.query.shape[1] // case.key.shape[1]
     values = case.value.repeat_interleave(group_size, 1)[:, :, None]  # (B, H, 1, S, E)
-    hidden = ~case.seen()[..., None]
+    hidden = ~case.visible()[..., None]
     low, high = values.masked_fill(hidden, torch.inf).amin(3), values.masked_fill(hidden, -torch.inf).amax(3)
-    has_keys = case.seen().any(-1)
+    has_keys = case.visible().any(-1)
     output = case.attend()
     assert output[has_keys].ge(low[has_keys] - 1e-12).all()
     assert output[has_keys].le(high[has_keys] + 1e-12).all()
@@ -47,16 +47,16 @@ def test_every_output_lies_in_the_range_of_the_visible_values(case: Case) -> Non
 @given(cases(without=("sink",)))
 def test_adding_a_constant_to_a_row_of_scores_changes_nothing(case: Case) -> None:
     B, H, T, S = case.sizes
-    row = 5 * case.made.normal(B, H, T, 1).expand(B, H, T, S)
+    row = 5 * case.rng.normal(B, H, T, 1).expand(B, H, T, S)
     bias = case.options.get("bias")
-    shifted = case.but(bias=row if bias is None else as_bias(bias) + row)
+    shifted = case.replace(bias=row if bias is None else as_bias(bias) + row)
     close(shifted.attend(), case.attend())
 
 
 @given(cases(without=("sink", "scale", "softcap", "score")))
 def test_weights_are_uniform_at_high_temperature_and_one_hot_at_low_temperature(case: Case) -> None:
-    alone = case.but(bias=None)
-    seen, has_keys = alone.seen(), alone.seen().any(-1)
+    alone = case.replace(bias=None)
+    seen, has_keys = alone.visible(), alone.visible().any(-1)
     even = seen.to(torch.float64) / seen.sum(-1, keepdim=True).clamp(min=1)
     close(alone.weights(score=scores.scaled_dot(temperature=1e9)), even, 1e-6)
 
@@ -72,4 +72,4 @@ def test_weights_are_uniform_at_high_temperature_and_one_hot_at_low_temperature(
 @given(cases(without=("sink",)))
 def test_the_total_received_weight_is_the_number_of_queries_with_visible_keys(case: Case) -> None:
     received = look(case.query, case.key, **case.options).received
-    close(received.sum(-1), case.seen().any(-1).sum(-1).to(received.dtype))
+    close(received.sum(-1), case.visible().any(-1).sum(-1).to(received.dtype))

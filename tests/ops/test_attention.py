@@ -10,9 +10,9 @@ import torch
 
 from softlook import attention, attention_and_look, attention_scores, attention_weights, look, masks, scores
 from softlook.ops.look import ALL_STATS
-from tests.ops_cases import DEVICE, EAGER, Made, close
+from tests.ops_cases import DEVICE, EAGER, TensorRNG, close
 
-MADE = Made(torch.Generator().manual_seed(7), torch.float64)
+RNG = TensorRNG(torch.Generator().manual_seed(7), torch.float64)
 FULL = {"B": 2, "H": 4, "G": 2, "T": 3, "S": 5, "D": 6, "E": 2}
 EMPTY = {
     "batch": {"B": 0},
@@ -30,7 +30,7 @@ ONE = dict.fromkeys(FULL, 1)
 
 def inputs(sizes: dict[str, int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     B, H, G, T, S, D, E = (sizes[name] for name in "BHGTSDE")
-    tensors = MADE.normal(B, H, T, D), MADE.normal(B, G, S, D), MADE.normal(B, G, S, E)
+    tensors = RNG.normal(B, H, T, D), RNG.normal(B, G, S, D), RNG.normal(B, G, S, E)
     query, key, value = (tensor.requires_grad_() for tensor in tensors)
     return query, key, value
 
@@ -85,7 +85,7 @@ def test_with_a_single_key_the_output_is_its_value(backend: Any) -> None:
 @pytest.mark.filterwarnings("ignore")  # whose compiler has warnings of its own
 @pytest.mark.parametrize("options", [{}, {"mask": masks.causal()}, {"softcap": 5.0}, {"sink": 0.0}], ids=str)
 def test_autocast_matches_torch(options: dict[str, Any]) -> None:
-    query, key, value = (MADE.normal(1, 2, 4, 8).float() for _ in range(3))
+    query, key, value = (RNG.normal(1, 2, 4, 8).float() for _ in range(3))
     with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
         output = attention(query, key, value, **options)
         expected = torch.nn.functional.scaled_dot_product_attention(query, key, value)
@@ -103,13 +103,13 @@ def test_autocast_accepts_both_half_precisions() -> None:
 
 
 def test_autocast_leaves_double_precision_alone() -> None:
-    query = MADE.normal(1, 2, 4, 8)
+    query = RNG.normal(1, 2, 4, 8)
     with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
         assert attention(query, query, query).dtype == torch.float64
 
 
 def test_a_look_under_autocast_equals_a_look_at_the_rounded_inputs() -> None:
-    query, key = (2 * MADE.normal(1, 2, 16, 8).float() for _ in range(2))
+    query, key = (2 * RNG.normal(1, 2, 16, 8).float() for _ in range(2))
     with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
         autocasted = look(query, key, stats=("lse", "entropy", "max_weight", "received"))
     rounded = look(query.bfloat16(), key.bfloat16(), stats=("lse", "entropy", "max_weight", "received"))
@@ -118,7 +118,7 @@ def test_a_look_under_autocast_equals_a_look_at_the_rounded_inputs() -> None:
 
 
 def test_second_derivatives_match_finite_differences() -> None:
-    query, key, value = (MADE.normal(1, 1, 3, 2).requires_grad_() for _ in range(3))
+    query, key, value = (RNG.normal(1, 1, 3, 2).requires_grad_() for _ in range(3))
 
     def call(*tensors: torch.Tensor) -> torch.Tensor:
         return attention(*tensors, mask=masks.causal(), softcap=3.0, sink=0.1, backend="reference")
@@ -129,13 +129,13 @@ def test_second_derivatives_match_finite_differences() -> None:
 
 @pytest.mark.parametrize("backend", ["sdpa", "tiled"])
 def test_gradients_match_finite_differences(backend: Any) -> None:
-    tensors = [MADE.normal(1, 2, 3, 2).requires_grad_() for _ in range(3)]
+    tensors = [RNG.normal(1, 2, 3, 2).requires_grad_() for _ in range(3)]
     assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, mask=masks.causal(), backend=backend), tensors)
 
 
 def test_inputs_are_not_modified() -> None:
-    query, key, value = (MADE.normal(1, 2, 4, 3) for _ in range(3))
-    bias, mask = MADE.normal(4, 4), MADE.coin(4, 4)
+    query, key, value = (RNG.normal(1, 2, 4, 3) for _ in range(3))
+    bias, mask = RNG.normal(4, 4), RNG.booleans(4, 4)
     before = [tensor.clone() for tensor in (query, key, value, bias, mask)]
     for backend in EAGER:
         attention(query, key, value, bias=bias, mask=mask, backend=backend)
@@ -146,7 +146,7 @@ def test_inputs_are_not_modified() -> None:
 
 
 def test_strides_do_not_matter() -> None:
-    tensors = [MADE.normal(2, 5, 4, 6) for _ in range(3)]
+    tensors = [RNG.normal(2, 5, 4, 6) for _ in range(3)]
     strided = [tensor.transpose(1, 2) for tensor in tensors]  # (B, H, T, D) views of (B, T, H, D) memory
     for backend in EAGER:
         close(attention(*strided, backend=backend), attention(*(t.contiguous() for t in strided), backend=backend))

@@ -10,32 +10,32 @@ from torch import Tensor
 from softlook import DtypeError, MaskError, attention, attention_scores, bias, masks, positions
 from softlook.base.shapes import Tile
 from softlook.ops.bias import DenseBias, as_bias
-from tests.ops_cases import DEVICE, Made, close, small_tiles
+from tests.ops_cases import DEVICE, TensorRNG, close, small_tiles
 
 SIZES = (2, 4, 3, 5)
 
 
 @pytest.fixture
-def made() -> Made:
-    return Made(torch.Generator().manual_seed(0), torch.float64)
+def rng() -> TensorRNG:
+    return TensorRNG(torch.Generator().manual_seed(0), torch.float64)
 
 
-def test_a_bias_is_added_after_scale_and_softcap_and_before_the_mask(made: Made) -> None:
-    query, key, bias = made.normal(2, 4, 3, 6), made.normal(2, 4, 5, 6), made.normal(*SIZES)
-    mask = made.coin(3, 5)
+def test_a_bias_is_added_after_scale_and_softcap_and_before_the_mask(rng: TensorRNG) -> None:
+    query, key, bias = rng.normal(2, 4, 3, 6), rng.normal(2, 4, 5, 6), rng.normal(*SIZES)
+    mask = rng.booleans(3, 5)
     scores = attention_scores(query, key, bias=bias, mask=mask, softcap=2.0, scale=0.5)
     expected = (2 * (query @ key.mT * 0.5 / 2).tanh() + bias).masked_fill(~mask, -torch.inf)
     close(scores, expected)
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (1, 5), (2, 4, 3, 5), (1, 4, 1, 5), (2, 1, 1, 5)], ids=str)
-def test_dimensions_of_size_one_broadcast(made: Made, shape: tuple[int, ...]) -> None:
-    query, key, bias = made.normal(2, 4, 3, 6), made.normal(2, 4, 5, 6), made.normal(*shape)
+def test_dimensions_of_size_one_broadcast(rng: TensorRNG, shape: tuple[int, ...]) -> None:
+    query, key, bias = rng.normal(2, 4, 3, 6), rng.normal(2, 4, 5, 6), rng.normal(*shape)
     close(attention_scores(query, key, bias=bias), attention_scores(query, key) + bias)
 
 
-def test_biases_add_up(made: Made) -> None:
-    query, key, bias = made.normal(2, 4, 3, 6), made.normal(2, 4, 5, 6), made.normal(3, 5)
+def test_biases_add_up(rng: TensorRNG) -> None:
+    query, key, bias = rng.normal(2, 4, 3, 6), rng.normal(2, 4, 5, 6), rng.normal(3, 5)
     alibi = positions.alibi(4)
     both = attention_scores(query, key, bias=alibi + bias)
     close(both, attention_scores(query, key, bias=alibi) + bias)
@@ -43,38 +43,38 @@ def test_biases_add_up(made: Made) -> None:
     assert str(alibi + bias) == "alibi + dense(1x1x3x5)"
 
 
-def test_score_mod_and_tile_agree(made: Made) -> None:
+def test_score_mod_and_tile_agree(rng: TensorRNG) -> None:
     tile = Tile.whole(SIZES, DEVICE)
-    key = made.normal(2, 4, 5, 6)
-    table = made.normal(8, 4)
+    key = rng.normal(2, 4, 5, 6)
+    table = rng.normal(8, 4)
     alibi = positions.alibi(torch.tensor([0.5, 0.25, 0.125, 0.0625], device=DEVICE))
-    for each in (as_bias(made.normal(2, 1, 1, 5)), alibi, positions.t5(table), alibi + made.normal(3, 5)):
+    for each in (as_bias(rng.normal(2, 1, 1, 5)), alibi, positions.t5(table), alibi + rng.normal(3, 5)):
         score_mod = each.score_mod(3, 5)
         assert score_mod is not None
         whole = each.tile(key[:, :, :3], key, 1.0, tile).expand(SIZES)
-        scores = made.normal(*SIZES)
+        scores = rng.normal(*SIZES)
         close(score_mod(scores, *torch.broadcast_tensors(*tile.indices())).to(whole), scores + whole)
 
 
-def test_a_content_dependent_bias_has_no_score_mod(made: Made) -> None:
-    shaw = positions.shaw(made.normal(5, 6))
+def test_a_content_dependent_bias_has_no_score_mod(rng: TensorRNG) -> None:
+    shaw = positions.shaw(rng.normal(5, 6))
     assert shaw.score_mod(3, 5) is None
-    assert (shaw + made.normal(3, 5)).score_mod(3, 5) is None
+    assert (shaw + rng.normal(3, 5)).score_mod(3, 5) is None
 
 
-def test_bias_properties(made: Made) -> None:
-    dense, alibi = as_bias(made.normal(3, 5)), positions.alibi(4)
+def test_bias_properties(rng: TensorRNG) -> None:
+    dense, alibi = as_bias(rng.normal(3, 5)), positions.alibi(4)
     assert dense.may_mask and not alibi.may_mask and (alibi + dense).may_mask
-    assert not dense.requires_grad and as_bias(made.normal(3, 5).requires_grad_()).requires_grad
-    assert (alibi + made.normal(3, 5).requires_grad_()).requires_grad
-    assert positions.shaw(made.normal(5, 6), made.normal(5, 2)).has_relative_values
-    assert not (alibi + positions.shaw(made.normal(5, 6))).has_relative_values
+    assert not dense.requires_grad and as_bias(rng.normal(3, 5).requires_grad_()).requires_grad
+    assert (alibi + rng.normal(3, 5).requires_grad_()).requires_grad
+    assert positions.shaw(rng.normal(5, 6), rng.normal(5, 2)).has_relative_values
+    assert not (alibi + positions.shaw(rng.normal(5, 6))).has_relative_values
 
 
-def test_relative_values_of_two_biases_add_up(made: Made) -> None:
-    query = made.normal(1, 1, 4, 6)
-    one, other = (positions.shaw(made.normal(3, 6), made.normal(3, 2)) for _ in range(2))
-    value = made.normal(1, 1, 4, 2)
+def test_relative_values_of_two_biases_add_up(rng: TensorRNG) -> None:
+    query = rng.normal(1, 1, 4, 6)
+    one, other = (positions.shaw(rng.normal(3, 6), rng.normal(3, 2)) for _ in range(2))
+    value = rng.normal(1, 1, 4, 2)
     weights = attention_scores(query, query, bias=one + other, stage="weights")
     tile = Tile.whole((1, 1, 4, 4), DEVICE)
     added = [bias.relative_values(weights, tile) for bias in (one, other)]
@@ -83,9 +83,9 @@ def test_relative_values_of_two_biases_add_up(made: Made) -> None:
 
 
 @pytest.mark.parametrize("backend", ["reference", "sdpa", "tiled"])
-def test_minus_infinity_masks_a_key(made: Made, backend: Any) -> None:
-    query, key, value = made.normal(1, 2, 3, 6), made.normal(1, 2, 5, 6), made.normal(1, 2, 5, 4)
-    hidden = made.coin(3, 5)
+def test_minus_infinity_masks_a_key(rng: TensorRNG, backend: Any) -> None:
+    query, key, value = rng.normal(1, 2, 3, 6), rng.normal(1, 2, 5, 6), rng.normal(1, 2, 5, 4)
+    hidden = rng.booleans(3, 5)
     hidden[1] = True
     bias = torch.zeros(3, 5, dtype=torch.float64, device=DEVICE).masked_fill(hidden, -torch.inf)
     actual = attention(query, key, value, bias=bias, backend=backend)
@@ -94,12 +94,12 @@ def test_minus_infinity_masks_a_key(made: Made, backend: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", ["reference", "sdpa", "tiled"])
-def test_a_row_masked_by_a_bias_gets_zero_gradients(made: Made, backend: Any) -> None:
-    query = made.normal(1, 2, 3, 6).requires_grad_()
+def test_a_row_masked_by_a_bias_gets_zero_gradients(rng: TensorRNG, backend: Any) -> None:
+    query = rng.normal(1, 2, 3, 6).requires_grad_()
     bias = torch.zeros(3, 3, dtype=torch.float64, device=DEVICE)
     bias[1] = -torch.inf
     bias.requires_grad_()
-    (made.normal(1, 2, 3, 6) * attention(query, query, query, bias=bias, backend=backend)).sum().backward()
+    (rng.normal(1, 2, 3, 6) * attention(query, query, query, bias=bias, backend=backend)).sum().backward()
     assert query.grad is not None and query.grad.isfinite().all()
     assert bias.grad is not None and bias.grad.isfinite().all() and bias.grad[1].eq(0).all()
 
@@ -132,9 +132,9 @@ def relative(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor)
 
 @pytest.mark.parametrize("backend", ["auto", "reference", "tiled"])
 @pytest.mark.parametrize("lengths", [(5, 5), (2, 5), (300, 300)], ids=str)
-def test_a_score_function_is_applied_on_every_backend(backend: Any, lengths: tuple[int, int], made: Made) -> None:
+def test_a_score_function_is_applied_on_every_backend(backend: Any, lengths: tuple[int, int], rng: TensorRNG) -> None:
     T, S = lengths
-    query, key, value = made.normal(2, 4, T, 6), made.normal(2, 2, S, 6), made.normal(2, 2, S, 3)
+    query, key, value = rng.normal(2, 4, T, 6), rng.normal(2, 2, S, 6), rng.normal(2, 2, S, 3)
     slopes = 0.125 * torch.arange(1, 5, device=DEVICE)
     expected = attention(
         query, key, value, softcap=3.0, bias=positions.alibi(slopes.to(query)), mask=masks.causal(), backend="reference"
@@ -143,11 +143,11 @@ def test_a_score_function_is_applied_on_every_backend(backend: Any, lengths: tup
         close(attention(query, key, value, bias=bias.from_function(relative), backend=backend), expected, 1e-8)
 
 
-def test_a_score_function_is_differentiable_and_adds_to_other_biases(made: Made) -> None:
-    query, weight = made.normal(1, 2, 6, 4).requires_grad_(), made.normal(6, 6).requires_grad_()
+def test_a_score_function_is_differentiable_and_adds_to_other_biases(rng: TensorRNG) -> None:
+    query, weight = rng.normal(1, 2, 6, 4).requires_grad_(), rng.normal(6, 6).requires_grad_()
     function = bias.from_function(lambda score, b, h, q_idx, kv_idx: score + weight[q_idx, kv_idx])
     outputs = (
-        attention(query, query, query, bias=function + made.normal(6, 6).mul(0), backend="tiled"),
+        attention(query, query, query, bias=function + rng.normal(6, 6).mul(0), backend="tiled"),
         attention(query, query, query, bias=weight),
     )
     close(*outputs)

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from softlook import Look, ShapeError, attention_and_look, look, masks
-from tests.ops_cases import DEVICE, Made, close
+from tests.ops_cases import DEVICE, TensorRNG, close
 
-MADE = Made(torch.Generator().manual_seed(9), torch.float32)
-QUERY, KEY = MADE.normal(1, 4, 3, 8), MADE.normal(1, 2, 5, 8)
+RNG = TensorRNG(torch.Generator().manual_seed(9), torch.float32)
+QUERY, KEY = RNG.normal(1, 4, 3, 8), RNG.normal(1, 2, 5, 8)
 
 
 def test_a_look_holds_the_requested_statistics_only() -> None:
@@ -68,11 +68,11 @@ def test_mix_and_spread_check_their_arguments() -> None:
     with pytest.raises(
         ShapeError, match=r"value expects one vector for each key, \(1, 2, 5, 'value_dim'\), got \(1, 4, 5, 2\)"
     ):
-        seen.mix(MADE.normal(1, 4, 5, 2))
+        seen.mix(RNG.normal(1, 4, 5, 2))
     with pytest.raises(ShapeError, match=r"spread expects one vector per query, \(1, 4, 3, 'dim'\)"):
-        seen.spread(MADE.normal(1, 2, 3, 2))
+        seen.spread(RNG.normal(1, 2, 3, 2))
     with pytest.raises(ValueError, match="merged from chunks and holds no queries and keys"):
-        Look({"lse": seen.lse}).mix(MADE.normal(1, 2, 5, 2))
+        Look({"lse": seen.lse}).mix(RNG.normal(1, 2, 5, 2))
 
 
 def test_any_weight_comes_from_its_score_and_the_log_sum_exp() -> None:
@@ -111,7 +111,7 @@ def test_n_equal_weights_count_as_n_effective_keys() -> None:
 
 
 def test_attention_and_look_keeps_every_gradient() -> None:
-    weight = MADE.normal(8, 8).requires_grad_()
+    weight = RNG.normal(8, 8).requires_grad_()
 
     def score(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
         return query @ weight @ key.mT

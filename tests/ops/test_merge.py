@@ -7,10 +7,10 @@ import torch
 
 from softlook import Look, attention, attention_with_lse, look, masks
 from softlook.ops.merge import merge_looks, merge_outputs
-from tests.ops_cases import DEVICE, Made, close
+from tests.ops_cases import DEVICE, TensorRNG, close
 
-MADE = Made(torch.Generator().manual_seed(19), torch.float64)
-QUERY, KEY, VALUE = MADE.normal(1, 2, 3, 4), MADE.normal(1, 1, 7, 4), MADE.normal(1, 1, 7, 2)
+RNG = TensorRNG(torch.Generator().manual_seed(19), torch.float64)
+QUERY, KEY, VALUE = RNG.normal(1, 2, 3, 4), RNG.normal(1, 1, 7, 4), RNG.normal(1, 1, 7, 2)
 SPANS = [(0, 3), (3, 4), (4, 7)]
 
 
@@ -74,7 +74,7 @@ def test_mix_and_spread_of_chunks_with_the_total_log_sum_exp_add_up() -> None:
     mixed = sum(chunk.mix(VALUE[:, :, a:b]) for chunk, (a, b) in zip(seen, SPANS, strict=True))
     assert isinstance(mixed, torch.Tensor)
     close(mixed, attention(QUERY, KEY, VALUE))
-    amounts = MADE.normal(1, 2, 3, 2)
+    amounts = RNG.normal(1, 2, 3, 2)
     close(torch.cat([chunk.spread(amounts) for chunk in seen], 2), look(QUERY, KEY).spread(amounts))
 
 
@@ -111,14 +111,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_attention_with_lse_returns_the_output_and_the_log_sum_exp(name: str) -> None:
     rows = 0 if name == "empty" else 3
-    query, key = MADE.normal(1, 4, rows, 8), MADE.normal(1, 2, 5, 8)
+    query, key = RNG.normal(1, 4, rows, 8), RNG.normal(1, 2, 5, 8)
     output, lse = attention_with_lse(query, key, key, **OPTIONS[name])
     close(output, attention(query, key, key, **OPTIONS[name]), 1e-6)
     close(lse, look(query, key, stats=("lse",), **OPTIONS[name]).lse, 1e-6)
 
 
 def test_merged_outputs_have_the_gradients_of_attention_over_all_keys() -> None:
-    tensors = [MADE.normal(1, 2, n, 4).requires_grad_() for n in (3, 6, 6)]
+    tensors = [RNG.normal(1, 2, n, 4).requires_grad_() for n in (3, 6, 6)]
     query, key, value = tensors
     halves = [attention_with_lse(query, key[:, :, p], value[:, :, p]) for p in (slice(0, 2), slice(2, 6))]
     outputs = (merge_outputs(*zip(*halves, strict=True)), attention(query, key, value))
@@ -128,7 +128,7 @@ def test_merged_outputs_have_the_gradients_of_attention_over_all_keys() -> None:
 
 
 def test_an_lse_without_a_gradient_raises_an_error_where_one_is_needed() -> None:
-    query = MADE.normal(1, 2, 3, 4).requires_grad_()
+    query = RNG.normal(1, 2, 3, 4).requires_grad_()
     output, lse = attention_with_lse(query, query, query)
     with pytest.raises(ValueError, match="output 0 requires a gradient, but its lse does not"):
         merge_outputs([output], [lse.detach()])

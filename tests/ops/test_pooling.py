@@ -5,9 +5,9 @@ import torch
 
 from softlook import attention_weights, look, masks
 from softlook.ops.pooling import bin_edges
-from tests.ops_cases import DEVICE, Made, close, small_tiles
+from tests.ops_cases import DEVICE, TensorRNG, close, small_tiles
 
-MADE = Made(torch.Generator().manual_seed(17), torch.float64)
+RNG = TensorRNG(torch.Generator().manual_seed(17), torch.float64)
 
 
 def test_bins_are_as_even_as_possible() -> None:
@@ -31,7 +31,7 @@ def test_every_position_has_one_bin_and_no_bin_is_empty(length: int, bins: int) 
 @pytest.mark.parametrize("bins", [1, 3, 4, 20])
 def test_cells_hold_the_mean_and_the_largest_weight(lengths: tuple[int, int], bins: int) -> None:
     T, S = lengths
-    query, key = MADE.normal(2, 2, T, 3), MADE.normal(2, 2, S, 3)
+    query, key = RNG.normal(2, 2, T, 3), RNG.normal(2, 2, S, 3)
     weights = attention_weights(query, key, mask=masks.causal())
     with small_tiles():
         tiled = look(query, key, mask=masks.causal(), stats=("pooled_mean", "pooled_max"), bins=bins)
@@ -46,14 +46,14 @@ def test_cells_hold_the_mean_and_the_largest_weight(lengths: tuple[int, int], bi
 
 
 def test_each_pooled_map_can_be_requested_alone() -> None:
-    query = MADE.normal(1, 1, 6, 3)
+    query = RNG.normal(1, 1, 6, 3)
     both = look(query, query, stats=("pooled_mean", "pooled_max"), bins=2)
     close(look(query, query, stats=("pooled_mean",), bins=2).pooled_mean, both.pooled_mean)
     close(look(query, query, stats=("pooled_max",), bins=2).pooled_max, both.pooled_max)
 
 
 def test_with_as_many_bins_as_positions_the_pooled_map_is_the_map() -> None:
-    query = MADE.normal(1, 2, 6, 3)
+    query = RNG.normal(1, 2, 6, 3)
     seen = look(query, query, stats=("pooled_mean", "pooled_max"), bins=6)
     close(seen.pooled_mean, attention_weights(query, query))
     close(seen.pooled_max, attention_weights(query, query))

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from softlook import ShapeError, attention, attention_scores, attention_weights, scores
-from tests.ops_cases import DEVICE, Made, close
+from tests.ops_cases import DEVICE, TensorRNG, close
 
-MADE = Made(torch.Generator().manual_seed(3), torch.float64)
-WEIGHT, PER_HEAD = MADE.normal(4, 4), MADE.normal(2, 4, 4)
-TO_QUERY, TO_KEY, VECTOR = MADE.normal(4, 3), MADE.normal(4, 3), MADE.normal(3)
+RNG = TensorRNG(torch.Generator().manual_seed(3), torch.float64)
+WEIGHT, PER_HEAD = RNG.normal(4, 4), RNG.normal(2, 4, 4)
+TO_QUERY, TO_KEY, VECTOR = RNG.normal(4, 3), RNG.normal(4, 3), RNG.normal(3)
 
 FORMULAS: dict[str, tuple[Any, Callable[[Tensor, Tensor, int], Tensor]]] = {
     "none": (None, lambda q, k, h: q @ k / 2),
@@ -33,7 +33,7 @@ FORMULAS: dict[str, tuple[Any, Callable[[Tensor, Tensor, int], Tensor]]] = {
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_score_matches_its_formula(name: str) -> None:
     score, formula = FORMULAS[name]
-    query, key = MADE.normal(2, 2, 3, 4), MADE.normal(2, 1, 5, 4)
+    query, key = RNG.normal(2, 2, 3, 4), RNG.normal(2, 1, 5, 4)
     actual = attention_scores(query, key, score=score, stage="scaled")
     for b in range(2):
         for h in range(2):
@@ -42,26 +42,26 @@ def test_a_score_matches_its_formula(name: str) -> None:
 
 
 def test_squared_distance_up_to_a_constant_per_query() -> None:
-    query, key = MADE.normal(1, 2, 3, 4), MADE.normal(1, 2, 5, 4)
+    query, key = RNG.normal(1, 2, 3, 4), RNG.normal(1, 2, 5, 4)
     expected = (-torch.cdist(query, key).square() / 2 / 1.5).softmax(-1)
     close(attention_weights(query, key, score=scores.squared_distance(temperature=1.5)), expected)
 
 
 def test_by_distance_every_key_matches_itself_best() -> None:
-    key = 5 * MADE.normal(1, 1, 6, 4)
+    key = 5 * RNG.normal(1, 1, 6, 4)
     weights = attention_weights(key, key, score=scores.squared_distance(temperature=0.1))
     assert weights[0, 0].argmax(-1).tolist() == list(range(6))
 
 
 def test_an_explicit_scale_replaces_the_temperature() -> None:
-    query, key = MADE.normal(1, 2, 3, 4), MADE.normal(1, 2, 5, 4)
+    query, key = RNG.normal(1, 2, 3, 4), RNG.normal(1, 2, 5, 4)
     close(attention_scores(query, key, score=scores.scaled_dot(7.0), scale=0.1), query @ key.mT * 0.1)
     by_hand = attention_scores(query, key, score=lambda q, k: q @ k.mT, scale=0.1)
     close(by_hand, query @ key.mT * 0.1)
 
 
 def test_a_score_called_directly_matches_attention_scores() -> None:
-    query, key = MADE.normal(1, 2, 3, 4), MADE.normal(1, 2, 5, 4)
+    query, key = RNG.normal(1, 2, 3, 4), RNG.normal(1, 2, 5, 4)
     for score in (
         scores.dot(),
         scores.scaled_dot(),
@@ -73,13 +73,13 @@ def test_a_score_called_directly_matches_attention_scores() -> None:
 
 
 def test_bilinear_takes_two_dimensions() -> None:
-    query, key, weight = MADE.normal(1, 2, 3, 4), MADE.normal(1, 2, 5, 6), MADE.normal(4, 6)
+    query, key, weight = RNG.normal(1, 2, 3, 4), RNG.normal(1, 2, 5, 6), RNG.normal(4, 6)
     close(attention_scores(query, key, score=scores.bilinear(weight)), query @ weight @ key.mT)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_weights_of_a_score_may_have_the_dtype_of_the_query(dtype: torch.dtype) -> None:
-    query, key = MADE.normal(1, 2, 3, 4).to(dtype), MADE.normal(1, 2, 5, 4).to(dtype)
+    query, key = RNG.normal(1, 2, 3, 4).to(dtype), RNG.normal(1, 2, 5, 4).to(dtype)
     for score in (
         scores.bilinear(WEIGHT.to(dtype)),
         scores.additive(TO_QUERY.to(dtype), TO_KEY.to(dtype), VECTOR.to(dtype)),
@@ -88,7 +88,7 @@ def test_weights_of_a_score_may_have_the_dtype_of_the_query(dtype: torch.dtype) 
 
 
 def test_gradients_reach_the_weights_of_a_score() -> None:
-    query = MADE.normal(1, 2, 3, 4)
+    query = RNG.normal(1, 2, 3, 4)
     weight, vector = WEIGHT.clone().requires_grad_(), VECTOR.clone().requires_grad_()
     for score, leaf in ((scores.bilinear(weight), weight), (scores.additive(TO_QUERY, TO_KEY, vector), vector)):
         attention(query, query, query, score=score).square().sum().backward()
@@ -106,7 +106,7 @@ def test_a_temperature_is_above_zero(make: Callable[[float], object], temperatur
 
 @pytest.mark.usefixtures("no_shape_checks")
 def test_a_bilinear_weight_of_another_size_raises_an_error() -> None:
-    query = MADE.normal(1, 2, 3, 5)
+    query = RNG.normal(1, 2, 3, 5)
     with pytest.raises(ShapeError, match=r"a weight \(\.\.\., 5, 5\), query by key dimension, got \(4, 4\)"):
         attention(query, query, query, score=scores.bilinear(WEIGHT))
 

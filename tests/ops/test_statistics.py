@@ -8,9 +8,9 @@ from softlook.ops import statistics
 from softlook.ops.look import ALL_STATS
 from softlook.ops.statistics import grouped_top_k
 from tests.memory import LargestTensor
-from tests.ops_cases import DEVICE, Made
+from tests.ops_cases import DEVICE, TensorRNG
 
-MADE = Made(torch.Generator().manual_seed(11), torch.float32)
+RNG = TensorRNG(torch.Generator().manual_seed(11), torch.float32)
 
 
 @pytest.fixture(autouse=True)
@@ -31,14 +31,14 @@ def assert_holds_the_largest(weights: torch.Tensor, count: int) -> None:
 def test_the_largest_weights_are_found_at_every_length(count: int) -> None:
     around_group_sizes = [n * n * count + off for n in range(3, 9) for off in (-1, 0, 1, n)]
     for length in (1, 2, count, count + 1, *around_group_sizes):
-        assert_holds_the_largest(MADE.normal(2, 1, 5, length).softmax(-1), count)
+        assert_holds_the_largest(RNG.normal(2, 1, 5, length).softmax(-1), count)
 
 
 @pytest.mark.parametrize("count", [1, 3, 8])
 @pytest.mark.parametrize("length", [5, 64, 127, 128, 129, 300])
 def test_tied_weights_are_listed_once(count: int, length: int) -> None:
     assert_holds_the_largest(torch.full((1, 1, 2, length), 0.25, device=DEVICE), count)
-    assert_holds_the_largest(MADE.whole(0, 3, 1, 2, 4, length).float(), count)
+    assert_holds_the_largest(RNG.integers(0, 3, 1, 2, 4, length).float(), count)
 
 
 @pytest.mark.parametrize("length", [128, 131, 300])
@@ -65,7 +65,7 @@ OPTIONS = {
 def test_a_look_never_allocates_the_map(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "TILE_ELEMENTS", {"cpu": 1 << 13, "cuda": 1 << 13})
     T = 512
-    query, key = MADE.normal(1, 2, T, 4), MADE.normal(1, 1, T, 4)
+    query, key = RNG.normal(1, 2, T, 4), RNG.normal(1, 1, T, 4)
     with LargestTensor() as largest:
         seen = look(query, key, stats=ALL_STATS, bins=16, **OPTIONS[name])
         seen.mix(key)

@@ -12,7 +12,7 @@ import torch._dynamo
 from softlook import attention, bias, masks, positions
 from softlook.base.tensors import to_device
 from softlook.ops.backends import flex
-from tests.ops_cases import DEVICE, Made
+from tests.ops_cases import DEVICE, TensorRNG
 
 unfused = import_module("torch._higher_order_ops.flex_attention")  # a function of the same name shadows the module
 pytestmark = [
@@ -21,16 +21,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of the compiler
 ]
 
-MADE = Made(torch.Generator().manual_seed(31), torch.float32)
+RNG = TensorRNG(torch.Generator().manual_seed(31), torch.float32)
 OPTIONS: dict[str, dict[str, Any]] = {
     "causal window": {"mask": masks.causal() & masks.window(40)},
     "softcap": {"softcap": 5.0, "mask": masks.causal()},
     "alibi": {"bias": positions.alibi(4), "mask": masks.causal()},
-    "t5": {"bias": positions.t5(MADE.normal(8, 4), max_distance=20)},
+    "t5": {"bias": positions.t5(RNG.normal(8, 4), max_distance=20)},
     "function mask": {"mask": masks.from_function(lambda b, h, q_idx, kv_idx: (q_idx - kv_idx) % 3 == 0)},
     "score function": {"bias": bias.from_function(lambda score, b, h, q_idx, kv_idx: score - 0.1 * (q_idx - kv_idx))},
     "fully masked rows": {"mask": masks.window(20) & masks.padding([100])},
-    "dense bias that masks": {"bias": MADE.normal(1, 4, 1, 200).masked_fill(MADE.coin(1, 4, 1, 200), -torch.inf)},
+    "dense bias that masks": {"bias": RNG.normal(1, 4, 1, 200).masked_fill(RNG.booleans(1, 4, 1, 200), -torch.inf)},
 }
 
 
@@ -46,7 +46,7 @@ def _never_unfused() -> Iterator[None]:
 
 
 def inputs(T: int, S: int, width: int = 16) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return MADE.normal(1, 4, T, width), MADE.normal(1, 2, S, width), MADE.normal(1, 2, S, width)
+    return RNG.normal(1, 4, T, width), RNG.normal(1, 2, S, width), RNG.normal(1, 2, S, width)
 
 
 def assert_matches_reference(T: int, S: int, **options: Any) -> None:

@@ -12,28 +12,28 @@ from softlook import BackendError, attention, bias, explain, masks, positions, s
 from softlook.ops.arguments import prepare_args
 from softlook.ops.backends import flex, reference, sdpa, sdpa_cpu, sdpa_cuda, tiled, varlen
 from softlook.ops.backends import plan as planning
-from tests.ops_cases import DEVICE, Made
+from tests.ops_cases import DEVICE, TensorRNG
 
-MADE = Made(torch.Generator().manual_seed(23), torch.float32)
-QUERY, KEY, VALUE = MADE.normal(1, 4, 6, 8), MADE.normal(1, 2, 6, 8), MADE.normal(1, 2, 6, 8)
+RNG = TensorRNG(torch.Generator().manual_seed(23), torch.float32)
+QUERY, KEY, VALUE = RNG.normal(1, 4, 6, 8), RNG.normal(1, 2, 6, 8), RNG.normal(1, 2, 6, 8)
 CPU_ONLY = pytest.mark.skipif(DEVICE.type != "cpu", reason="CUDA selects other kernels")
 
 SELECTED: dict[str, tuple[dict[str, Any], str, str]] = {
     "plain": ({}, "sdpa", "torch's fused kernel computes this directly"),
     "causal": ({"mask": masks.causal()}, "sdpa", "torch's fused kernel has a built-in causal mask"),
     "window": ({"mask": masks.window(2)}, "sdpa", "mask and bias are materialized"),
-    "dense bias": ({"bias": MADE.normal(6, 6)}, "sdpa", "mask and bias are materialized"),
+    "dense bias": ({"bias": RNG.normal(6, 6)}, "sdpa", "mask and bias are materialized"),
     "cosine": ({"score": scores.cosine()}, "sdpa", "torch's fused kernel computes this directly"),
     "softcap": ({"softcap": 5.0}, "tiled", "torch's kernels have no softcap"),
     "sink": ({"sink": 0.0}, "tiled", "torch's kernels have no attention sink"),
     "alibi": ({"bias": positions.alibi(4)}, "tiled", "torch's kernels need the bias as a tensor"),
     "relative values": (
-        {"bias": positions.shaw(MADE.normal(3, 8), MADE.normal(3, 8))},
+        {"bias": positions.shaw(RNG.normal(3, 8), RNG.normal(3, 8))},
         "tiled",
         "torch's kernels have no relative values",
     ),
     "additive score": (
-        {"score": scores.additive(MADE.normal(8, 3), MADE.normal(8, 3), MADE.normal(3))},
+        {"score": scores.additive(RNG.normal(8, 3), RNG.normal(8, 3), RNG.normal(3))},
         "tiled",
         "torch's kernels support dot-product scores only",
     ),
@@ -144,12 +144,12 @@ UNSUPPORTED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "score": ("sdpa", {"score": lambda q, k: q @ k.mT}, "torch's kernels support dot-product scores only"),
     "relative values": (
         "sdpa",
-        {"bias": positions.shaw(MADE.normal(3, 8), MADE.normal(3, 8))},
+        {"bias": positions.shaw(RNG.normal(3, 8), RNG.normal(3, 8))},
         "torch's kernels have no relative values",
     ),
     "flex score": ("flex", {"score": lambda q, k: q @ k.mT}, "it supports dot-product scores only"),
     "flex dropout": ("flex", {"dropout": 0.1}, "it has no dropout"),
-    "flex content": ("flex", {"bias": positions.shaw(MADE.normal(3, 8))}, "the bias shaw depends on queries or keys"),
+    "flex content": ("flex", {"bias": positions.shaw(RNG.normal(3, 8))}, "the bias shaw depends on queries or keys"),
     "flex graph": (
         "flex",
         {"mask": masks.graph(torch.tensor([[0], [1]])) & masks.causal()},
@@ -260,7 +260,7 @@ def test_the_planned_kernel_is_the_one_that_runs(
 @pytest.mark.parametrize("backend", ["auto", "sdpa", "tiled", "reference"])
 @pytest.mark.parametrize("sizes", [(0, 3), (3, 0)], ids=str)
 def test_empty_sizes_run_the_reference(backend: Any, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    query, key = MADE.normal(1, 2, sizes[0], 4), MADE.normal(1, 2, sizes[1], 4)
+    query, key = RNG.normal(1, 2, sizes[0], 4), RNG.normal(1, 2, sizes[1], 4)
     monkeypatch.setattr(reference, "reference_attention", lambda *_: torch.full_like(query, 7))
     plan = explain(query, key, key, backend=backend)
     assert plan.backend == "reference" and (backend == "reference" or "a size is 0" in plan.reason)
@@ -269,7 +269,7 @@ def test_empty_sizes_run_the_reference(backend: Any, sizes: tuple[int, int], mon
 
 @CPU_ONLY
 def test_packed_documents_run_separately() -> None:
-    query = MADE.normal(1, 2, 64, 4)
+    query = RNG.normal(1, 2, 64, 4)
     mask = masks.documents(torch.arange(64) // 32)
     assert varlen.document_lengths(prepare_args(query, query, mask=mask)) == [32, 32]
     assert "each document runs through torch's kernels on its own" in explain(query, query, query, mask=mask).reason

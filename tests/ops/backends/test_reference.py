@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from softlook import attention, attention_scores, attention_weights, masks
-from tests.ops_cases import DEVICE, Made, close
+from tests.ops_cases import DEVICE, TensorRNG, close
 
-MADE = Made(torch.Generator().manual_seed(5), torch.float64)
+RNG = TensorRNG(torch.Generator().manual_seed(5), torch.float64)
 
 
 def by_hand(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[list[Any], list[Any]]:
@@ -42,15 +42,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "scale": {"scale": 2.0},
     "softcap": {"softcap": 0.7},
-    "bias": {"bias": MADE.normal(2, 4, 3, 5)},
-    "mask": {"mask": MADE.coin(2, 4, 3, 5)},
-    "sink": {"sink": MADE.normal(4)},
+    "bias": {"bias": RNG.normal(2, 4, 3, 5)},
+    "mask": {"mask": RNG.booleans(2, 4, 3, 5)},
+    "sink": {"sink": RNG.normal(4)},
     "all": {
         "scale": 0.3,
         "softcap": 0.4,
-        "bias": MADE.normal(2, 4, 3, 5),
-        "mask": MADE.coin(2, 4, 3, 5),
-        "sink": MADE.normal(4),
+        "bias": RNG.normal(2, 4, 3, 5),
+        "mask": RNG.booleans(2, 4, 3, 5),
+        "sink": RNG.normal(4),
     },
     "fully masked": {"mask": torch.zeros(2, 4, 3, 5, dtype=torch.bool, device=DEVICE)},
 }
@@ -59,7 +59,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_reference_matches_plain_arithmetic(name: str, groups: int) -> None:
-    query, key, value = MADE.normal(2, 4, 3, 6), MADE.normal(2, groups, 5, 6), MADE.normal(2, groups, 5, 2)
+    query, key, value = RNG.normal(2, 4, 3, 6), RNG.normal(2, groups, 5, 6), RNG.normal(2, groups, 5, 2)
     weights, output = by_hand(query, key, value, **OPTIONS[name])
     close(attention_weights(query, key, **OPTIONS[name]), torch.tensor(weights, dtype=torch.float64, device=DEVICE))
     actual = attention(query, key, value, **OPTIONS[name], backend="reference")
@@ -67,8 +67,8 @@ def test_the_reference_matches_plain_arithmetic(name: str, groups: int) -> None:
 
 
 def test_stages_are_computed_in_order() -> None:
-    query, key = MADE.normal(1, 2, 3, 4), MADE.normal(1, 2, 3, 4)
-    bias = MADE.normal(3, 3)
+    query, key = RNG.normal(1, 2, 3, 4), RNG.normal(1, 2, 3, 4)
+    bias = RNG.normal(3, 3)
     options = {"scale": 3.0, "softcap": 0.5, "bias": bias, "mask": masks.causal()}
     scaled, softcapped, masked, weights = (
         attention_scores(query, key, stage=stage, **options) for stage in ("scaled", "softcapped", "masked", "weights")
@@ -91,7 +91,7 @@ def test_huge_scores_do_not_overflow() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
-    query, key = MADE.normal(1, 2, 7, 8).to(dtype), MADE.normal(1, 2, 9, 8).to(dtype)
+    query, key = RNG.normal(1, 2, 7, 8).to(dtype), RNG.normal(1, 2, 9, 8).to(dtype)
     exact = attention(query.double(), key.double(), key.double(), backend="reference")
     actual = attention(query, key, key, backend="reference")
     assert actual.dtype == dtype

@@ -8,9 +8,9 @@ import torch
 from softlook import attention, masks
 from softlook.ops.arguments import prepare_args
 from softlook.ops.backends import sdpa, sdpa_cpu, sdpa_cuda
-from tests.ops_cases import DEVICE, Made, close
+from tests.ops_cases import DEVICE, TensorRNG, close
 
-MADE = Made(torch.Generator().manual_seed(29), torch.float64)
+RNG = TensorRNG(torch.Generator().manual_seed(29), torch.float64)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_native_masks_are_not_materialized(calls: list[dict[str, Any]]) -> None:
-    query = MADE.normal(1, 2, 5, 4)
+    query = RNG.normal(1, 2, 5, 4)
     attention(query, query, query, backend="sdpa")
     attention(query, query, query, mask=masks.causal(), backend="sdpa")
     assert [call["allowed"] for call in calls] == [None, None]
@@ -43,7 +43,7 @@ def test_native_masks_are_not_materialized(calls: list[dict[str, Any]]) -> None:
 )
 def test_queries_are_aligned_with_the_last_keys(mask: masks.Mask, lengths: tuple[int, int]) -> None:
     T, S = lengths
-    query, key = MADE.normal(1, 2, T, 4), MADE.normal(1, 2, S, 4)
+    query, key = RNG.normal(1, 2, T, 4), RNG.normal(1, 2, S, 4)
     close(
         attention(query, key, key, mask=mask, backend="sdpa"),
         attention(query, key, key, mask=mask, backend="reference"),
@@ -53,15 +53,15 @@ def test_queries_are_aligned_with_the_last_keys(mask: masks.Mask, lengths: tuple
 @pytest.mark.parametrize("scale", [-0.5, 0.0, 1e-3])
 @pytest.mark.parametrize("mask", [None, masks.causal(), masks.window(2)], ids=str)
 def test_any_scale_with_any_mask_matches_the_reference(mask: masks.Mask | None, scale: float) -> None:
-    query = MADE.normal(1, 2, 5, 4)
+    query = RNG.normal(1, 2, 5, 4)
     actual = attention(query, query, query, mask=mask, scale=scale, backend="sdpa")
     close(actual, attention(query, query, query, mask=mask, scale=scale, backend="reference"))
 
 
 def test_value_dim_may_differ_from_head_dim(calls: list[dict[str, Any]]) -> None:
-    query, key = MADE.normal(1, 4, 5, 6), MADE.normal(1, 2, 7, 6)
+    query, key = RNG.normal(1, 4, 5, 6), RNG.normal(1, 2, 7, 6)
     for width in (1, 5, 6, 9):
-        value = MADE.normal(1, 2, 7, width)
+        value = RNG.normal(1, 2, 7, width)
         actual = attention(query, key, value, backend="sdpa")
         close(actual, attention(query, key, value, backend="reference"))
         assert actual.shape[-1] == width
@@ -70,7 +70,7 @@ def test_value_dim_may_differ_from_head_dim(calls: list[dict[str, Any]]) -> None
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_a_fully_masked_query_gets_zeros_and_zero_gradients(dtype: torch.dtype) -> None:
-    query, key = MADE.normal(2, 2, 4, 8).to(dtype), MADE.normal(2, 2, 3, 8).to(dtype)
+    query, key = RNG.normal(2, 2, 4, 8).to(dtype), RNG.normal(2, 2, 3, 8).to(dtype)
     inputs = [query.requires_grad_(), key.requires_grad_()]
     output = attention(query, key, key, mask=masks.causal() & masks.padding([0, 2]), backend="sdpa")
     assert output[0].eq(0).all() and output[1, :, 0].eq(0).all() and output[1, :, 1:].ne(0).any()
@@ -80,7 +80,7 @@ def test_a_fully_masked_query_gets_zeros_and_zero_gradients(dtype: torch.dtype) 
 
 
 def test_native_masks_are_recognized() -> None:
-    query, short = MADE.normal(1, 2, 5, 4), MADE.normal(1, 2, 3, 4)
+    query, short = RNG.normal(1, 2, 5, 4), RNG.normal(1, 2, 3, 4)
     assert sdpa.has_native_mask(prepare_args(query, query))
     assert sdpa.has_native_mask(prepare_args(query, query, mask=masks.causal()))
     assert not sdpa.has_native_mask(prepare_args(short, query, mask=masks.causal()))
@@ -89,8 +89,8 @@ def test_native_masks_are_recognized() -> None:
 
 
 def test_a_dense_bias_is_differentiable() -> None:
-    query, bias = MADE.normal(1, 2, 5, 4), MADE.normal(1, 2, 5, 5).requires_grad_()
-    weight = MADE.normal(1, 2, 5, 4)
+    query, bias = RNG.normal(1, 2, 5, 4), RNG.normal(1, 2, 5, 5).requires_grad_()
+    weight = RNG.normal(1, 2, 5, 4)
     gradients = [
         torch.autograd.grad((attention(query, query, query, bias=bias, backend=path) * weight).sum(), bias)[0]
         for path in ("sdpa", "reference")

@@ -6,19 +6,19 @@ import torch
 from softlook import attention, masks, positions, scores
 from softlook.ops.backends import tiled
 from tests.memory import LargestTensor
-from tests.ops_cases import DEVICE, Made, close, small_tiles
+from tests.ops_cases import DEVICE, TensorRNG, close, small_tiles
 
-MADE = Made(torch.Generator().manual_seed(13), torch.float64)
+RNG = TensorRNG(torch.Generator().manual_seed(13), torch.float64)
 OPTIONS = {
     "plain": {},
     "causal": {"mask": masks.causal()},
     "window": {"mask": masks.window(40)},
     "fully masked rows": {"mask": masks.window(20) & masks.padding([100])},
-    "bias that masks": {"bias": MADE.normal(300, 300).masked_fill(MADE.coin(300, 300), -torch.inf)},
+    "bias that masks": {"bias": RNG.normal(300, 300).masked_fill(RNG.booleans(300, 300), -torch.inf)},
     "alibi": {"bias": positions.alibi(2)},
-    "shaw": {"bias": positions.shaw(MADE.normal(9, 3), MADE.normal(9, 2))},
+    "shaw": {"bias": positions.shaw(RNG.normal(9, 3), RNG.normal(9, 2))},
     "softcap and sink": {"softcap": 2.0, "sink": 0.3},
-    "additive": {"score": scores.additive(MADE.normal(2, 3, 4), MADE.normal(2, 3, 4), MADE.normal(4))},
+    "additive": {"score": scores.additive(RNG.normal(2, 3, 4), RNG.normal(2, 3, 4), RNG.normal(4))},
 }
 
 
@@ -30,11 +30,11 @@ def test_many_tiles_match_the_reference_and_its_gradients(name: str, monkeypatch
     groups = (
         2 if name == "additive" else 1
     )  # so that a tile holds one of the two heads, each of which has its own weights
-    query, key, value = MADE.normal(1, 2, 300, 3), MADE.normal(1, groups, 300, 3), MADE.normal(1, groups, 300, 2)
+    query, key, value = RNG.normal(1, 2, 300, 3), RNG.normal(1, groups, 300, 3), RNG.normal(1, groups, 300, 2)
     inputs = [tensor.requires_grad_() for tensor in (query, key, value)]
     actual, expected = (attention(*inputs, **OPTIONS[name], backend=path) for path in ("tiled", "reference"))
     close(actual, expected)
-    weight = MADE.normal(*actual.shape)
+    weight = RNG.normal(*actual.shape)
     for one, other in zip(*(torch.autograd.grad(o, inputs, weight) for o in (actual, expected)), strict=True):
         close(one, other, 1e-9)
 
@@ -42,7 +42,7 @@ def test_many_tiles_match_the_reference_and_its_gradients(name: str, monkeypatch
 @pytest.mark.parametrize("columns", [1, 2, 3, 7, 8, 100])
 def test_the_number_of_keys_per_tile_does_not_matter(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiled, "TILE_COLUMNS", columns)
-    query, key = MADE.normal(2, 2, 5, 3), MADE.normal(2, 2, 8, 3)
+    query, key = RNG.normal(2, 2, 5, 3), RNG.normal(2, 2, 8, 3)
     for mask in (None, masks.causal(), masks.window(1, 1), ~masks.prefix(4), masks.padding([0, 3])):
         close(
             attention(query, key, key, mask=mask, backend="tiled"),
@@ -59,7 +59,7 @@ def saved(N: int) -> int:
         kept[memory.data_ptr()] = memory.nbytes() // tensor.element_size()
         return tensor
 
-    query = MADE.normal(1, 1, N, 4).requires_grad_()
+    query = RNG.normal(1, 1, N, 4).requires_grad_()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         output = attention(query, query, query, mask=masks.causal(), softcap=5.0, backend="tiled")
     assert output.requires_grad
@@ -78,14 +78,14 @@ def test_the_whole_map_is_never_allocated(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(tiled, "RECOMPUTE_ABOVE", 0)
     monkeypatch.setattr(tiled, "TILE_COLUMNS", 128)
     T = 512
-    query, key, value = (MADE.normal(1, 2, T, 4).requires_grad_() for _ in range(3))
+    query, key, value = (RNG.normal(1, 2, T, 4).requires_grad_() for _ in range(3))
     with LargestTensor() as seen:
         attention(query, key, value, **OPTIONS[name], backend="tiled").sum().backward()
     assert seen.elements <= 16 * T, f"{seen.elements} elements allocated by {seen.name}"
 
 
 def test_recomputed_tiles_use_the_same_dropout() -> None:
-    query = MADE.normal(1, 2, 6, 3).requires_grad_()
+    query = RNG.normal(1, 2, 6, 3).requires_grad_()
     eye = torch.eye(6, dtype=torch.float64, device=DEVICE).expand(1, 2, 6, 6).clone().requires_grad_()
     with small_tiles():
         output = attention(query, query, eye, dropout=0.5, backend="tiled")
@@ -95,7 +95,7 @@ def test_recomputed_tiles_use_the_same_dropout() -> None:
 
 
 def test_two_averages_are_merged_by_their_log_sum_exp() -> None:
-    score, value = MADE.normal(1, 1, 4, 9), MADE.normal(9, 2)
+    score, value = RNG.normal(1, 1, 4, 9), RNG.normal(9, 2)
     halves = [
         (part.softmax(-1) @ v, part.logsumexp(-1)) for part, v in zip(score.split(5, -1), value.split(5), strict=True)
     ]

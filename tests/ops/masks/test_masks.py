@@ -14,7 +14,7 @@ from softlook import MaskError, attention, masks
 from softlook.base.shapes import Tile
 from softlook.base.tensors import to_device
 from softlook.ops.masks import Mask
-from tests.ops_cases import DEVICE, Made, some_masks
+from tests.ops_cases import DEVICE, TensorRNG, some_masks
 
 LENGTHS = [(4, 4), (2, 5), (5, 2), (1, 6), (3, 1)]
 NODES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 2]])
@@ -82,8 +82,8 @@ def test_loops_let_every_node_with_an_edge_see_itself() -> None:
 
 def draw_mask(data: st.DataObject) -> tuple[Mask, tuple[int, int, int, int]]:
     B, H, T, S = (data.draw(st.integers(1, limit)) for limit in (2, 2, 6, 6))
-    made = Made(torch.Generator().manual_seed(data.draw(st.integers(0, 999))), torch.float32)
-    return data.draw(some_masks((B, H, T, S), made)), (B, H, T, S)
+    rng = TensorRNG(torch.Generator().manual_seed(data.draw(st.integers(0, 999))), torch.float32)
+    return data.draw(some_masks((B, H, T, S), rng)), (B, H, T, S)
 
 
 def draw_range(data: st.DataObject, length: int) -> range:
@@ -122,7 +122,7 @@ def test_visible_and_full_ranges_match_the_dense_mask(data: st.DataObject) -> No
 @given(st.data())
 def test_and_or_not_match_those_of_dense_masks(data: st.DataObject) -> None:
     one, sizes = draw_mask(data)
-    other = masks.dense(Made(torch.Generator().manual_seed(1), torch.float32).coin(*sizes))
+    other = masks.dense(TensorRNG(torch.Generator().manual_seed(1), torch.float32).booleans(*sizes))
     a, b = (mask.to_dense(sizes, DEVICE).expand(sizes) for mask in (one, other))
     assert (one & other).to_dense(sizes, DEVICE).expand(sizes).equal(a & b)
     assert (one | other).to_dense(sizes, DEVICE).expand(sizes).equal(a | b)
