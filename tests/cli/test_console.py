@@ -1,4 +1,4 @@
-"""How words are laid out on a terminal, and elsewhere."""
+"""Layout of messages and progress, on a terminal and elsewhere."""
 
 import io
 
@@ -10,7 +10,7 @@ from softlook.cli.console import wrap_lines
 from softlook.cli.progress import BAR_WIDTH, ProgressReporter
 from softlook.train.events import Evaluated, Event, Finished, Started, StepLogged
 
-LONG = "error: there is no such column. There are " + ", ".join(f"column_{number}" for number in range(40))
+LONG_LINE = "error: there is no such column. Columns: " + ", ".join(f"column_{number}" for number in range(40))
 
 
 def terminal(width: int) -> Console:
@@ -18,37 +18,35 @@ def terminal(width: int) -> Console:
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_on_a_terminal_no_word_is_broken_and_none_is_lost(width: int) -> None:
-    lines = wrap_lines(LONG, terminal(width)).split("\n")
+def test_wrapping_breaks_no_word_and_loses_none(width: int) -> None:
+    lines = wrap_lines(LONG_LINE, terminal(width)).split("\n")
     assert max(map(len, lines)) <= width
-    assert " ".join(lines) == LONG
+    assert " ".join(lines) == LONG_LINE
 
 
-def test_a_row_of_cells_and_a_long_word_stay_whole() -> None:
-    row, word = "  softlook predict runs/a --data FILE  answers", "/a-long-path/" * 9
+def test_aligned_columns_and_long_words_are_not_wrapped() -> None:
+    row, word = "  softlook predict runs/a --data FILE  use the model", "/a-long-path/" * 9
     assert wrap_lines(row, terminal(20)) == row
-    assert wrap_lines(f"Beginning {word}", terminal(20)) == f"Beginning\n{word}"
+    assert wrap_lines(f"Starting {word}", terminal(20)) == f"Starting\n{word}"
 
 
-def test_what_is_indented_stays_so() -> None:
-    assert wrap_lines("  id: every value is another one", terminal(20)).split("\n") == [
-        "  id: every value is",
-        "    another one",
-    ]
+def test_wrapped_lines_keep_their_indentation() -> None:
+    lines = wrap_lines("  id: every value is unique", terminal(20)).split("\n")
+    assert lines == ["  id: every value is", "    unique"]
 
 
-def test_for_a_file_a_line_is_a_line() -> None:
-    assert wrap_lines(LONG, Console(file=io.StringIO(), width=40)) == LONG
+def test_lines_are_not_wrapped_in_a_file() -> None:
+    assert wrap_lines(LONG_LINE, Console(file=io.StringIO(), width=40)) == LONG_LINE
 
 
-def test_scores_are_spelled_as_in_the_table_of_scores() -> None:
+def test_scores_are_formatted_as_in_the_report() -> None:
     console = terminal(80)
     ProgressReporter(console)(Evaluated(6, {"loss": 0.424, "rmse": 101266.4}, is_best=False))
     assert console.file.getvalue() == "step 6: validation loss 0.4240, RMSE 101,266\n"  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def by_the_clock() -> list[Event]:
-    """A run that has a minute, seen after a quarter of it."""
+def events_with_a_time_limit() -> list[Event]:
+    """A run with a time limit of a minute, after a quarter of it."""
     return [
         Started(0, 0, "cpu", "float32", 10, limit=60.0),
         Evaluated(20, {"loss": 0.424, "accuracy": 0.81}, is_best=True),
@@ -56,19 +54,19 @@ def by_the_clock() -> list[Event]:
     ]
 
 
-def test_where_the_clock_decides_it_is_said_how_long_is_left() -> None:
+def test_with_a_time_limit_the_remaining_time_is_printed() -> None:
     console = Console(file=io.StringIO(), width=80)
     reporter = ProgressReporter(console, "rows")
-    for event in by_the_clock():
+    for event in events_with_a_time_limit():
         reporter(event)
     assert "step 23  loss 0.500  1,234 rows/s  45 s left\n" in console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_a_bar_shows_the_share_of_the_time_and_stays_on_its_line(width: int) -> None:
+def test_the_progress_bar_shows_the_elapsed_fraction_of_the_time_limit_and_fits_on_one_line(width: int) -> None:
     bar = Progress(BarColumn(BAR_WIDTH), TextColumn("{task.fields[status]}"), console=terminal(width))
     reporter = ProgressReporter(bar.console, "rows", bar=bar)
-    for event in by_the_clock():
+    for event in events_with_a_time_limit():
         reporter(event)
     (task,) = bar.tasks
     assert task.percentage == 25 and "45 s left" in task.fields["status"]
@@ -76,10 +74,10 @@ def test_a_bar_shows_the_share_of_the_time_and_stays_on_its_line(width: int) -> 
     assert ("validation loss" in task.fields["status"]) == (width == 120)
 
 
-def test_when_a_run_is_over_the_bar_says_nothing_of_it_any_more() -> None:
+def test_the_progress_bar_is_reset_when_a_run_has_finished() -> None:
     bar = Progress(BarColumn(BAR_WIDTH), TextColumn("{task.fields[status]}"), console=terminal(80))
     reporter = ProgressReporter(bar.console, "rows", bar=bar)
-    for event in (*by_the_clock(), Finished(40, "the time is up", 60.0, True, None, None)):
+    for event in (*events_with_a_time_limit(), Finished(40, "the time limit was reached", 60.0, True, None, None)):
         reporter(event)
     (task,) = bar.tasks
     assert task.total is None and task.fields["status"] == ""

@@ -1,4 +1,4 @@
-"""A GGUF file carries no checksum: the command reports its digest, and refuses a file of another one."""
+"""A GGUF file has no checksum: `softlook import` reports its digest, and rejects a file with another one."""
 
 import hashlib
 from pathlib import Path
@@ -9,15 +9,15 @@ import torch
 from softlook.base.errors import WeightsError
 from softlook.cli.commands.import_weights import import_weights
 from softlook.weights import load
-from tests.weights.formats.test_gguf import IDS, small, written
+from tests.weights.formats.test_gguf import IDS, small, write_model
 
 
 def test_the_digest_of_a_gguf_file_is_reported_and_checked(tmp_path: Path) -> None:
     model = small()
-    path = written(model, tmp_path / "m.gguf")
+    path = write_model(model, tmp_path / "m.gguf")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    made = import_weights(path, tmp_path / "one", sha256=digest.upper())
-    assert made.details["sha256"] == digest
+    result = import_weights(path, tmp_path / "one", sha256=digest.upper())
+    assert result.details["sha256"] == digest
     torch.testing.assert_close(load(tmp_path / "one")(IDS), model(IDS), rtol=0, atol=1e-6)
     flipped = bytearray(path.read_bytes())
     flipped[-5] ^= 1
