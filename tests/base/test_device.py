@@ -1,4 +1,4 @@
-"""What to compute on, and with which numbers."""
+"""Choice of device and dtype."""
 
 import pytest
 import torch
@@ -10,10 +10,10 @@ from softlook.train.mixed_precision import autocast, choose_dtype
 
 
 def test_auto_prefers_cuda_then_mps_then_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    for cuda, mps, chosen in ((True, True, "cuda"), (False, True, "mps"), (False, False, "cpu")):
+    for cuda, mps, expected in ((True, True, "cuda"), (False, True, "mps"), (False, False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda cuda=cuda: cuda)
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda mps=mps: mps)
-        assert choose_device().type == chosen
+        assert choose_device().type == expected
 
 
 def test_each_local_rank_gets_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,10 +32,10 @@ def test_rank_zero_is_known_from_the_environment(rank: int, local: int, monkeypa
     assert local_rank() == local
 
 
-@pytest.mark.parametrize("expected", ["tpu", "xla:0", "cuda:99"])
-def test_an_unavailable_device_raises(expected: str) -> None:
-    with pytest.raises(ConfigError, match=rf"device '{expected}' is not available: .*Leave it out, or use cpu"):
-        choose_device(expected)
+@pytest.mark.parametrize("name", ["tpu", "xla:0", "cuda:99"])
+def test_an_unavailable_device_raises(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"device '{name}' is not available: .*Leave it out, or use cpu"):
+        choose_device(name)
 
 
 def test_an_unknown_device_name_lists_known_ones() -> None:

@@ -1,4 +1,4 @@
-"""Nothing that actual from a file can act on a terminal, and the caret stands where it should."""
+"""Text of a file cannot control the terminal, and the caret is below its column."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from softlook.base.errors import EXCERPT_WIDTH, escape_control, excerpt_with_car
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=200))
-def test_whatever_comes_in_only_printable_characters_come_out(text: str) -> None:
+def test_escaped_text_is_printable(text: str) -> None:
     assert escape_control(text).isprintable()
 
 
@@ -18,21 +18,21 @@ def test_an_excerpt_is_short_and_the_caret_is_below_it(text: str, column: int) -
     assert caret.strip() == "^"
 
 
-def test_the_caret_stands_below_the_column() -> None:
+def test_the_caret_is_below_the_column() -> None:
     shown, caret = excerpt_with_caret("x" * 500 + "!" + "y" * 500, 501).split("\n")
     assert shown.startswith("...") and shown.endswith("...")
     assert shown[caret.index("^")] == "!"
 
 
-def test_what_is_written_out_moves_the_caret_along() -> None:
+def test_escaped_characters_shift_the_caret() -> None:
     shown, caret = excerpt_with_caret("\x1b\x00!", 3).split("\n")
     assert shown[caret.index("^")] == "!"
 
 
-def test_wide_characters_take_two_places_and_accents_none() -> None:
+def test_wide_characters_take_two_columns_and_combining_ones_none() -> None:
     assert excerpt_with_caret("日本!", 3).split("\n")[1] == "    ^"
     assert excerpt_with_caret("e\u0301!", 3).split("\n")[1] == " ^"
 
 
-def test_a_byte_that_could_not_be_read_is_shown_as_a_byte() -> None:
+def test_a_byte_that_cannot_be_decoded_is_shown_in_hex() -> None:
     assert escape_control(b"Gr\xfc".decode("utf-8", "surrogateescape")) == r"Gr\xfc"

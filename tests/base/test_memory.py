@@ -1,4 +1,4 @@
-"""Out of memory is told from other errors, and a model that cannot fit is refused before it is built."""
+"""Out-of-memory errors are recognized, and models larger than the memory raise an error before they are built."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from softlook.base.memory import check_trainable, total_memory
 from softlook.cli.exit_codes import FAILED, INTERNAL, error_message, exit_code
 
 
-def test_an_allocation_that_fails_is_the_end_of_a_run_and_no_internal_error() -> None:
+def test_a_failed_allocation_is_not_an_internal_error() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 60)
     assert is_out_of_memory(caught.value) and exit_code(caught.value) is FAILED
@@ -17,7 +17,7 @@ def test_an_allocation_that_fails_is_the_end_of_a_run_and_no_internal_error() ->
     assert exit_code(RuntimeError("something else")) is INTERNAL
 
 
-def test_a_model_larger_than_the_memory_is_refused() -> None:
+def test_a_model_larger_than_the_memory_raises_an_error() -> None:
     cpu = torch.device("cpu")
     check_trainable(total_memory(cpu) // 32, cpu)
     with pytest.raises(ConfigError, match=r"parameters takes at least .* GB, and cpu has"):

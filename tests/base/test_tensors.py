@@ -1,4 +1,4 @@
-"""Values that hold tensors, moved to another device."""
+"""Moving values that contain tensors to another device."""
 
 import torch
 
@@ -9,13 +9,13 @@ from softlook.ops.masks.masks import PaddingMask
 META = torch.device("meta")
 
 
-def test_every_tensor_inside_is_moved() -> None:
+def test_every_tensor_of_a_value_is_moved() -> None:
     both = to_device(masks.padding([1, 2]) & masks.prefix(torch.tensor([1, 1])), META)
     assert both.one.lengths.device == both.other.length.device == META  # pyright: ignore[reportAttributeAccessIssue]
     assert to_device(positions.alibi(4), META).slopes.device == META  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_what_is_there_already_is_not_copied() -> None:
+def test_values_on_the_device_are_not_copied() -> None:
     for value in (masks.causal(), masks.padding([1, 2]), positions.alibi(2), torch.zeros(1)):
         assert to_device(value, torch.device("cpu")) is value
 

@@ -1,4 +1,4 @@
-"""Columns as tokens."""
+"""Embeddings of table columns."""
 
 import pytest
 import torch
@@ -12,11 +12,11 @@ from softlook.embed import CategoricalEmbedding, ColumnEmbedding, LinearFeatureE
 from softlook.embed.features import check_table
 from softlook.models.optimize import project_categorical, project_numeric
 
-FEW = settings(max_examples=40)
-some_sizes = st.lists(st.integers(1, 4), max_size=4)
+FEWER_EXAMPLES = settings(max_examples=40)
+cardinality_lists = st.lists(st.integers(1, 4), max_size=4)
 
 
-def test_a_number_scales_its_column_s_vector_and_moves_no_other_column() -> None:
+def test_a_number_scales_the_vector_of_its_column_only() -> None:
     tokens, numbers = LinearFeatureEmbedding(3, 8), torch.randn(5, 3)
     assert_close(tokens(torch.zeros(5, 3)), tokens.bias.expand(5, 3, 8))
     assert_close(tokens(numbers)[:, 1], numbers[:, 1:2] * tokens.weight[1] + tokens.bias[1])
@@ -25,9 +25,9 @@ def test_a_number_scales_its_column_s_vector_and_moves_no_other_column() -> None
     assert_close(tokens(changed)[:, [0, 2]], tokens(numbers)[:, [0, 2]], rtol=0, atol=0)
 
 
-@FEW
-@given(some_sizes)
-def test_every_value_of_every_column_has_a_row_of_its_own_and_none_is_left_over(sizes: list[int]) -> None:
+@FEWER_EXAMPLES
+@given(cardinality_lists)
+def test_every_category_of_every_column_has_its_own_row(sizes: list[int]) -> None:
     tokens = CategoricalEmbedding(sizes, 8, bias=False)
     found = [
         tokens.weight.eq(tokens(torch.tensor([[0] * j + [value] + [0] * (len(sizes) - j - 1)]))[0, j]).all(1)
@@ -38,14 +38,14 @@ def test_every_value_of_every_column_has_a_row_of_its_own_and_none_is_left_over(
     assert rows == list(range(sum(sizes)))
 
 
-def test_the_bias_belongs_to_the_column_whatever_its_value() -> None:
+def test_the_bias_of_a_column_does_not_depend_on_its_category() -> None:
     tokens = CategoricalEmbedding((2, 3), 8)
     assert tokens.bias is not None
     ids = torch.tensor([[0, 2], [1, 0]])
     assert_close(tokens(ids) - tokens.weight[ids + torch.tensor([0, 2])], tokens.bias.expand(2, 2, 8))
 
 
-def test_values_of_one_column_share_a_part_and_the_rest_is_their_own() -> None:
+def test_categories_of_a_column_share_a_part_of_their_embedding() -> None:
     tokens = ColumnEmbedding((3, 3), 16)
     one, other = tokens(torch.tensor([[0, 0], [1, 2]]))
     assert_close(one[:, 14:], other[:, 14:], rtol=0, atol=0)
@@ -54,7 +54,7 @@ def test_values_of_one_column_share_a_part_and_the_rest_is_their_own() -> None:
 
 
 @pytest.mark.parametrize(("shared", "width"), [(None, 2), (0, 0), (5, 5)])
-def test_how_much_is_shared_can_be_told(shared: int | None, width: int) -> None:
+def test_the_width_of_the_shared_part_is_configurable(shared: int | None, width: int) -> None:
     tokens = ColumnEmbedding((3, 3), 16, shared=shared)
     assert tokens.columns.shape == (2, width)
     assert tokens(torch.zeros(4, 2, dtype=torch.long)).shape == (4, 2, 16)
@@ -69,7 +69,7 @@ def test_projected_tables_equal_projected_tokens() -> None:
         assert_close(projected, layer(categorical(categories)))
 
 
-def test_a_missing_number_is_named() -> None:
+def test_the_error_for_missing_numbers_names_the_column() -> None:
     numbers = torch.randn(5, 3)
     numbers[[1, 4], 2] = torch.nan
     with pytest.raises(
@@ -78,27 +78,27 @@ def test_a_missing_number_is_named() -> None:
         LinearFeatureEmbedding(3, 8)(numbers)
 
 
-@pytest.mark.parametrize(("value", "came"), [(3, "0 to 3"), (-1, "-1 to 0")])
-def test_a_category_out_of_range_is_named_with_its_column(value: int, came: str) -> None:
-    with pytest.raises(ShapeError, match=f"categories of column 1 must be from 0 to 2, got {came}"):
+@pytest.mark.parametrize(("value", "value_range"), [(3, "0 to 3"), (-1, "-1 to 0")])
+def test_the_error_for_a_category_out_of_range_names_the_column(value: int, value_range: str) -> None:
+    with pytest.raises(ShapeError, match=f"categories of column 1 must be from 0 to 2, got {value_range}"):
         CategoricalEmbedding((5, 3), 8)(torch.tensor([[4, 0], [4, value]]))
 
 
-def test_another_number_of_columns_is_refused_and_not_stretched() -> None:
+def test_a_wrong_number_of_columns_raises_an_error() -> None:
     with pytest.raises(ShapeError, match="expected 3 numeric columns, got 1"):
         LinearFeatureEmbedding(3, 8)(torch.randn(5, 1))
     with pytest.raises(ShapeError, match="expected 2 categorical columns, got 1"):
         CategoricalEmbedding((2, 3), 8)(torch.zeros(5, 1, dtype=torch.long))
 
 
-def test_sizes_that_make_no_sense_are_refused() -> None:
+def test_invalid_sizes_raise_an_error() -> None:
     with pytest.raises(ConfigError, match=r"cardinalities must be at least 1, got \(2, 0\)"):
         CategoricalEmbedding((2, 0), 8)
     with pytest.raises(ConfigError, match="the shared part of a column must be from 0 to 7 wide, got 8"):
         ColumnEmbedding((2,), 8, shared=8)
 
 
-def test_a_table_may_lack_one_part_but_not_both_and_its_parts_have_the_same_rows() -> None:
+def test_a_table_requires_numbers_or_categories_with_equal_numbers_of_rows() -> None:
     numbers, categories = torch.randn(4, 2), torch.zeros(4, 3, dtype=torch.long)
     assert [part.shape for part in check_table(None, categories, numbers)] == [(4, 0), (4, 3)]
     assert [part.shape for part in check_table(numbers, None, numbers)] == [(4, 2), (4, 0)]
@@ -112,6 +112,6 @@ def test_a_table_may_lack_one_part_but_not_both_and_its_parts_have_the_same_rows
         check_table(numbers[:3], categories, numbers)
 
 
-def test_numbers_of_another_precision_than_the_model_s_are_refused() -> None:
+def test_numbers_of_a_different_dtype_than_the_model_raise_an_error() -> None:
     with pytest.raises(DtypeError, match=r"the numbers are torch\.float64, the model is torch\.float32\. Use"):
         check_table(torch.randn(2, 2).double(), None, torch.zeros(1))

@@ -8,28 +8,28 @@ from softlook import ShapeError
 from softlook.embed import ClassToken, PatchEmbedding
 
 
-def test_a_patch_is_a_linear_layer_on_its_own_points() -> None:
+def test_a_patch_embedding_is_a_linear_layer_on_the_pixels_of_the_patch() -> None:
     embed, images = PatchEmbedding(channels=2, patch_size=3, dim=5), torch.randn(4, 2, 6, 9)
-    squares = images.unflatten(2, (2, 3)).unflatten(4, (3, 3)).permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
-    own = embed.proj
-    assert_close(embed(images), torch.nn.functional.linear(squares, own.weight.flatten(1), own.bias))
+    patches = images.unflatten(2, (2, 3)).unflatten(4, (3, 3)).permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+    assert_close(embed(images), torch.nn.functional.linear(patches, embed.proj.weight.flatten(1), embed.proj.bias))
 
 
-def test_patches_come_row_by_row_and_do_not_touch() -> None:
+def test_patches_are_in_row_major_order_and_do_not_overlap() -> None:
     embed, images = PatchEmbedding(channels=1, patch_size=2, dim=3), torch.randn(1, 1, 4, 6)
     changed = images.clone()
     changed[0, 0, 2, 3] += 1  # the second row of patches, the second column
-    moved = (embed(changed) != embed(images)).any(-1)[0]
-    assert moved.tolist() == [False, False, False, False, True, False]
+    differs = (embed(changed) != embed(images)).any(-1)[0]
+    assert differs.tolist() == [False, False, False, False, True, False]
 
 
-def test_images_that_do_not_fit_are_refused() -> None:
+def test_images_that_cannot_be_divided_into_patches_raise_an_error() -> None:
     embed = PatchEmbedding(channels=3, patch_size=4, dim=8)
     with pytest.raises(ShapeError, match=r"expected images \(B, 3, height, width\), got \(1, 1, 8, 8\)"):
         embed(torch.randn(1, 1, 8, 8))
-    with pytest.raises(ShapeError, match="an image of 8 x 10 pixels cannot be divided into patches of 4 x 4 pixels:"):
+    indivisible = "pixels cannot be divided into patches of 4 x 4 pixels: resize"
+    with pytest.raises(ShapeError, match=f"an image of 8 x 10 {indivisible}"):
         embed(torch.randn(1, 3, 8, 10))
-    with pytest.raises(ShapeError, match="an image of 0 x 8 pixels cannot be divided into patches of 4 x 4 pixels: resize"):
+    with pytest.raises(ShapeError, match=f"an image of 0 x 8 {indivisible}"):
         embed(torch.randn(1, 3, 0, 8))
 
 

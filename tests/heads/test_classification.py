@@ -1,4 +1,4 @@
-"""Scores of classes, on top of any encoder."""
+"""Classification heads on any encoder."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from softlook.heads import ClassificationHead, ClsPool, HiddenStates, MeanPool, 
 
 
 class Encoder(nn.Module):
-    """Some encoder that knows no positions and no heads."""
+    """An encoder without positions and without a head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,25 +24,25 @@ class Encoder(nn.Module):
         return x
 
 
-def test_any_encoder_classifies_by_mean_pooling_and_then_order_plays_no_part() -> None:
+def test_classification_by_mean_pooling_does_not_depend_on_the_order() -> None:
     model = nn.Sequential(Encoder(), ClassificationHead(MeanPool(), 8, classes=3))
     x = torch.randn(2, 5, 8)
-    scores = model(x)
-    assert scores.shape == (2, 3)
-    torch.testing.assert_close(model(x[:, torch.randperm(5)]), scores)
+    logits = model(x)
+    assert logits.shape == (2, 3)
+    torch.testing.assert_close(model(x[:, torch.randperm(5)]), logits)
 
 
-def test_any_encoder_classifies_by_a_global_unit_which_has_looked_at_all_the_others() -> None:
+def test_classification_by_class_token_depends_on_all_tokens() -> None:
     model = nn.Sequential(ClassToken(8), Encoder(), ClassificationHead(ClsPool(), 8, classes=3))
     x = torch.randn(2, 5, 8, requires_grad=True)
-    scores = model(x)
-    assert scores.shape == (2, 3)
-    (seen,) = torch.autograd.grad(scores.square().sum(), x)
-    assert (seen.abs().sum(-1) > 0).all(), "every token has a part in the answer"
-    torch.testing.assert_close(model(x[:, torch.randperm(5)]), scores)
+    logits = model(x)
+    assert logits.shape == (2, 3)
+    (grad,) = torch.autograd.grad(logits.square().sum(), x)
+    assert (grad.abs().sum(-1) > 0).all()
+    torch.testing.assert_close(model(x[:, torch.randperm(5)]), logits)
 
 
-def test_a_tag_depends_on_its_own_vector_only() -> None:
+def test_token_classification_depends_only_on_the_state_of_the_token() -> None:
     head, x = TokenClassificationHead(8, classes=3), torch.randn(2, 5, 8)
     changed = x.clone()
     changed[:, 2] += 1.0
@@ -51,22 +51,22 @@ def test_a_tag_depends_on_its_own_vector_only() -> None:
     assert not differs[:, [0, 1, 3, 4]].any()
 
 
-def test_a_span_has_a_score_for_beginning_and_one_for_ending_at_every_token() -> None:
+def test_span_head_gives_start_and_end_logits_for_every_token() -> None:
     head, x = SpanHead(8), torch.randn(2, 5, 8)
-    begins, ends = head(x).unbind(-1)
-    torch.testing.assert_close(begins, x @ head.to_span.weight[0] + head.to_span.bias[0])
-    torch.testing.assert_close(ends, x @ head.to_span.weight[1] + head.to_span.bias[1])
+    start_logits, end_logits = head(x).unbind(-1)
+    torch.testing.assert_close(start_logits, x @ head.to_span.weight[0] + head.to_span.bias[0])
+    torch.testing.assert_close(end_logits, x @ head.to_span.weight[1] + head.to_span.bias[1])
 
 
 @pytest.mark.parametrize(
     "head", [ClassificationHead(MeanPool(), 8, 3, dropout=0.5), TokenClassificationHead(8, 3, dropout=0.5)]
 )
-def test_dropout_is_for_training_only(head: nn.Module) -> None:
+def test_dropout_applies_in_training_only(head: nn.Module) -> None:
     x = torch.randn(2, 5, 8)
     assert not torch.equal(head.train()(x), head(x))
     assert torch.equal(head.eval()(x), head(x))
 
 
-def test_states_are_handed_on_untouched() -> None:
+def test_hidden_states_are_returned_unchanged() -> None:
     x = torch.randn(2, 5, 8)
     assert HiddenStates()(x, torch.ones(2, 5, dtype=torch.bool)) is x

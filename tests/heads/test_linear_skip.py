@@ -30,11 +30,11 @@ def build(name: str, *, linear_skip: bool) -> nn.Module:
 
 def test_each_part_adds_the_contribution_of_its_column() -> None:
     skip = LinearSkip(1, (2, 2), tokens=3, dim=4, classes=1)
-    for place, weights in enumerate(skip.parameters()):
-        nn.init.constant_(weights, 10.0**place)
+    for index, weights in enumerate(skip.parameters()):
+        nn.init.constant_(weights, 10.0**index)
     numbers, categories = torch.tensor([[3.0], [torch.nan]]), torch.tensor([[0, 1], [1, 1]])
-    scores = skip(numbers, categories, torch.ones(2, 1, 3, 4))
-    assert scores[:, 0, 0].tolist() == [3 + 2 * 10 + 12 * 100, 2 * 10 + 12 * 100]
+    logits = skip(numbers, categories, torch.ones(2, 1, 3, 4))
+    assert logits[:, 0, 0].tolist() == [3 + 2 * 10 + 12 * 100, 2 * 10 + 12 * 100]
 
 
 @pytest.mark.parametrize("name", MODELS)

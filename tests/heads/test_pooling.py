@@ -1,4 +1,4 @@
-"""One vector for a whole sequence."""
+"""Pooling of a sequence into one vector."""
 
 import pytest
 import torch
@@ -6,12 +6,12 @@ from torch import Tensor, nn
 
 from softlook.heads import ClsPool, L2Normalize, MeanPool, Pooler
 
-PRESENT = torch.tensor([[True, True, True, False], [True, False, False, False]])
+PADDING_MASK = torch.tensor([[True, True, True, False], [True, False, False, False]])
 POOLS = {
     "mean": MeanPool(),
-    "first": ClsPool(),
-    "dense": Pooler(MeanPool(), 3, torch.tanh),
-    "length one": L2Normalize(MeanPool()),
+    "cls": ClsPool(),
+    "pooler": Pooler(MeanPool(), 3, torch.tanh),
+    "l2": L2Normalize(MeanPool()),
 }
 
 
@@ -21,29 +21,29 @@ def x() -> Tensor:
 
 
 @pytest.mark.parametrize("pool", POOLS.values(), ids=list(POOLS))
-def test_what_stands_where_no_token_is_changes_nothing(pool: nn.Module, x: Tensor) -> None:
-    filled = x.masked_fill(~PRESENT[..., None], torch.nan)
-    torch.testing.assert_close(pool(filled, PRESENT), pool(x, PRESENT))
+def test_padding_does_not_change_the_output(pool: nn.Module, x: Tensor) -> None:
+    filled = x.masked_fill(~PADDING_MASK[..., None], torch.nan)
+    torch.testing.assert_close(pool(filled, PADDING_MASK), pool(x, PADDING_MASK))
 
 
 @pytest.mark.parametrize("pool", POOLS.values(), ids=list(POOLS))
-def test_a_padded_sequence_is_pooled_as_if_it_were_alone(pool: nn.Module, x: Tensor) -> None:
-    torch.testing.assert_close(pool(x, PRESENT)[:1], pool(x[:1, :3]))
+def test_a_padded_sequence_is_pooled_like_an_unpadded_one(pool: nn.Module, x: Tensor) -> None:
+    torch.testing.assert_close(pool(x, PADDING_MASK)[:1], pool(x[:1, :3]))
 
 
 @pytest.mark.parametrize("pool", POOLS.values(), ids=list(POOLS))
-def test_padding_on_the_left_pools_like_padding_on_the_right(pool: nn.Module, x: Tensor) -> None:
+def test_left_padding_pools_like_right_padding(pool: nn.Module, x: Tensor) -> None:
     left = x.roll(1, 1)
-    torch.testing.assert_close(pool(left, PRESENT.roll(1, 1))[:1], pool(x, PRESENT)[:1])
+    torch.testing.assert_close(pool(left, PADDING_MASK.roll(1, 1))[:1], pool(x, PADDING_MASK)[:1])
 
 
-def test_the_mean_forgets_the_order_and_the_first_does_not(x: Tensor) -> None:
-    turned = x.flip(1)
-    torch.testing.assert_close(MeanPool()(turned), MeanPool()(x))
-    assert not torch.allclose(ClsPool()(turned), ClsPool()(x))
+def test_mean_pooling_ignores_the_order_and_cls_pooling_does_not(x: Tensor) -> None:
+    reversed_x = x.flip(1)
+    torch.testing.assert_close(MeanPool()(reversed_x), MeanPool()(x))
+    assert not torch.allclose(ClsPool()(reversed_x), ClsPool()(x))
 
 
-def test_the_mean_of_no_token_at_all_is_zero_with_no_nan_in_its_gradient(x: Tensor) -> None:
+def test_the_mean_of_a_fully_padded_sequence_is_zero_with_a_zero_gradient(x: Tensor) -> None:
     x.requires_grad_()
     pooled = MeanPool()(x, torch.zeros(2, 4, dtype=torch.bool))
     pooled.sum().backward()
@@ -52,12 +52,12 @@ def test_the_mean_of_no_token_at_all_is_zero_with_no_nan_in_its_gradient(x: Tens
     torch.testing.assert_close(x.grad, torch.zeros(2, 4, 3))
 
 
-def test_a_dense_pool_bends_a_linear_map_of_the_pooled_vector(x: Tensor) -> None:
+def test_pooler_applies_a_linear_layer_and_an_activation(x: Tensor) -> None:
     pool = Pooler(ClsPool(), 3, torch.relu)
     torch.testing.assert_close(pool(x), torch.relu(x[:, 0] @ pool.dense.weight.T + pool.dense.bias))
 
 
-def test_length_one_keeps_the_direction(x: Tensor) -> None:
+def test_l2_normalization_keeps_the_direction(x: Tensor) -> None:
     pooled, mean = L2Normalize(MeanPool())(x), MeanPool()(x)
     torch.testing.assert_close(pooled.norm(dim=-1), torch.ones(2))
     torch.testing.assert_close(pooled * mean.norm(dim=-1, keepdim=True), mean)

@@ -1,4 +1,4 @@
-"""The colours are even, and what stands on them can be read."""
+"""The colormap is perceptually uniform, and text on it is readable."""
 
 import pytest
 
@@ -7,9 +7,9 @@ from softlook.lens.color import DARK, LIGHT, NAN_COLOR, STEPS, colormap, contras
 TEXT = ("ink", "soft", "query", "key")
 
 
-def lightness(colour: str) -> float:
+def lightness(color: str) -> float:
     """The L of OKLab, from its published definition."""
-    parts = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    parts = (int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
     red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
     long = 0.4122214708 * red + 0.5363325363 * green + 0.0514459929 * blue
     medium = 0.2119034982 * red + 0.6806995451 * green + 0.1073969566 * blue
@@ -21,16 +21,16 @@ def lightness(colour: str) -> float:
 def test_equal_steps_of_weight_are_equal_steps_of_lightness(dark: bool) -> None:
     first, last = lightness(colormap(0, dark=dark)), lightness(colormap(STEPS, dark=dark))
     for step in range(STEPS + 1):
-        even = first + (last - first) * step / STEPS
-        assert abs(lightness(colormap(step, dark=dark)) - even) < 0.005
+        expected = first + (last - first) * step / STEPS
+        assert abs(lightness(colormap(step, dark=dark)) - expected) < 0.005
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_number_can_be_read_on_every_square(dark: bool) -> None:
-    for colour in (NAN_COLOR, *(colormap(step, dark=dark) for step in range(STEPS + 1))):
-        assert contrast(colour, text_color(colour)) >= 4.5
+def test_numbers_are_readable_on_every_color_of_the_map(dark: bool) -> None:
+    for color in (NAN_COLOR, *(colormap(step, dark=dark) for step in range(STEPS + 1))):
+        assert contrast(color, text_color(color)) >= 4.5
 
 
 @pytest.mark.parametrize("page", [LIGHT, DARK])
-def test_words_can_be_read_on_their_paper(page: dict[str, str]) -> None:
+def test_text_is_readable_on_the_page(page: dict[str, str]) -> None:
     assert all(contrast(page[name], page["paper"]) >= 4.5 for name in TEXT)

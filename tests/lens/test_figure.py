@@ -1,4 +1,4 @@
-"""A figure is true, stands by itself, and says nothing that was not meant."""
+"""Figures show the exact weights, are self-contained, and escape their labels."""
 
 import re
 from xml.etree import ElementTree
@@ -11,7 +11,7 @@ from softlook import ShapeError, attention_weights
 from softlook.lens import attention_figure, heads_figure
 
 SVG = "{http://www.w3.org/2000/svg}"
-NASTY = [
+HOSTILE_LABELS = [
     "<script>alert(1)</script>",
     '"/><image href="x" onerror="alert(1)"/>',
     "' onload='alert(1)",
@@ -31,30 +31,30 @@ def tooltips(svg: str) -> list[str]:
     return [square.findtext(f"{SVG}title", "") for square in squares(svg)]
 
 
-def some_map(queries: int, keys: int) -> Tensor:
+def random_map(queries: int, keys: int) -> Tensor:
     return attention_weights(torch.randn(1, 1, queries, 4), torch.randn(1, 1, keys, 4))[0, 0]
 
 
-def named(letter: str, count: int) -> list[str]:
+def numbered(letter: str, count: int) -> list[str]:
     return [f"{letter}{number}" for number in range(count)]
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 5), (16, 16), (17, 2), (60, 49)])
-def test_every_square_carries_the_number_of_the_map(queries: int, keys: int) -> None:
-    weights = some_map(queries, keys)
-    found = tooltips(attention_figure(weights, queries=named("q", queries), keys=named("k", keys)))
+def test_every_tooltip_shows_the_weight_of_its_square(queries: int, keys: int) -> None:
+    weights = random_map(queries, keys)
+    found = tooltips(attention_figure(weights, queries=numbered("q", queries), keys=numbered("k", keys)))
     assert found == [f"q{i} attends to k{j}: {weights[i, j]:.3f}" for i in range(queries) for j in range(keys)]
 
 
-def test_a_small_map_prints_its_numbers_and_a_large_one_leaves_them_to_the_tooltips() -> None:
+def test_a_small_map_shows_its_weights_and_a_large_one_only_in_tooltips() -> None:
     weights = torch.tensor([[0.25, 0.7496, 0.0004, 0.0]])
     svg = attention_figure(weights, queries=["q"], keys=list("abcd"))
     assert [square.findtext(f"{SVG}text") for square in squares(svg)] == ["0.25", "0.75", "<.01", "0"]
-    large = attention_figure(some_map(17, 17), queries=named("q", 17), keys=named("k", 17))
+    large = attention_figure(random_map(17, 17), queries=numbered("q", 17), keys=numbered("k", 17))
     assert all(square.find(f"{SVG}text") is None for square in squares(large))
 
 
-def test_a_darker_square_is_a_larger_weight_and_equal_weights_look_equal() -> None:
+def test_larger_weights_are_darker_and_equal_weights_have_equal_colors() -> None:
     weights = torch.tensor([[0.1, 0.2, 0.2, 0.5]])
     boxes = [
         square.find(f"{SVG}rect") for square in squares(attention_figure(weights, queries=["q"], keys=list("abcd")))
@@ -63,62 +63,62 @@ def test_a_darker_square_is_a_larger_weight_and_equal_weights_look_equal() -> No
     assert reds[0] > reds[1] == reds[2] > reds[3]
 
 
-@pytest.mark.parametrize("nasty", NASTY)
-def test_no_label_becomes_markup_and_nothing_in_it_stays_unseen(nasty: str) -> None:
-    svg = heads_figure({nasty: torch.eye(2)}, queries=[nasty, "q"], keys=["k", nasty], title=nasty)
+@pytest.mark.parametrize("label", HOSTILE_LABELS)
+def test_labels_are_escaped_and_control_characters_are_made_visible(label: str) -> None:
+    svg = heads_figure({label: torch.eye(2)}, queries=[label, "q"], keys=["k", label], title=label)
     plain = heads_figure({"x": torch.eye(2)}, queries=["x", "q"], keys=["k", "x"], title="x")
-    tags, usual = ([e.tag for e in ElementTree.fromstring(s).iter()] for s in (svg, plain))
-    assert set(tags) == set(usual)
+    tags, expected = ([e.tag for e in ElementTree.fromstring(s).iter()] for s in (svg, plain))
+    assert set(tags) == set(expected)
     assert all(c.isprintable() or c == "\n" for c in svg)
     names = {name for element in ElementTree.fromstring(svg).iter() for name in element.attrib}
     assert not [name for name in names if name.startswith("on") or "href" in name]
 
 
-def test_a_label_is_told_as_it_was_given() -> None:
+def test_a_tooltip_shows_the_label_unchanged() -> None:
     svg = attention_figure(torch.eye(1), queries=["<it>"], keys=['R&D "x"'])
     assert tooltips(svg) == ['<it> attends to R&D "x": 1.000']
 
 
-def test_a_figure_needs_nothing_from_elsewhere() -> None:
+def test_a_figure_is_self_contained() -> None:
     svg = attention_figure(torch.eye(2), queries=["a", "b"], keys=["a", "b"], title="t")
     assert re.findall(r"https?://[^\"]+", svg) == ["http://www.w3.org/2000/svg"]
     assert "url(" not in svg
     assert "@import" not in svg
 
 
-def test_a_figure_can_be_read_without_seeing_it() -> None:
+def test_a_figure_is_accessible_to_screen_readers() -> None:
     weights = torch.tensor([[0.25, 0.75], [0.9, 0.1]])
     root = ElementTree.fromstring(
         attention_figure(weights, queries=["it", "road"], keys=["cat", "dog"], title="Two words")
     )
     assert root.attrib["role"] == "img"
     assert root.attrib["aria-label"] == root.findtext(f"{SVG}title") == "Two words"
-    told = root.findtext(f"{SVG}desc", "")
-    assert "it attends most to dog (0.750)." in told
-    assert "road attends most to cat (0.900)." in told
+    description = root.findtext(f"{SVG}desc", "")
+    assert "it attends most to dog (0.750)." in description
+    assert "road attends most to cat (0.900)." in description
 
 
-def test_several_maps_share_one_scale() -> None:
+def test_several_maps_share_one_color_scale() -> None:
     pale, strong = torch.full((1, 2), 0.5), torch.tensor([[1.0, 0.0]])
     together = squares(heads_figure({"pale": pale, "strong": strong}, queries=["q"], keys=["a", "b"]))
     alone = squares(attention_figure(pale, queries=["q"], keys=["a", "b"]))
     assert len(together) == 4
     fills = [square[1].attrib["fill"] for square in (alone[0], together[0], together[2])]
-    assert fills[0] == fills[2] != fills[1]  # 0.5 is the most there is when alone, and half of it beside 1.0
+    assert fills[0] == fills[2] != fills[1]  # 0.5 is the maximum of one map, and half of the maximum of both
 
 
-def test_a_weight_that_is_not_a_number_stays_in_sight() -> None:
+def test_nan_weights_are_shown() -> None:
     svg = attention_figure(torch.tensor([[torch.nan, 1.0]]), queries=["q"], keys=["a", "b"])
     assert squares(svg)[0].findtext(f"{SVG}text") == "nan"
     assert tooltips(svg)[0] == "q attends to a: nan"
 
 
-def test_a_map_of_nothing_but_zeros_is_drawn() -> None:
+def test_a_map_of_zeros_is_drawn() -> None:
     svg = attention_figure(torch.zeros(2, 2), queries=["a", "b"], keys=["a", "b"])
     assert tooltips(svg)[3] == "b attends to b: 0.000"
 
 
-def test_what_cannot_be_drawn_is_refused_with_a_way_out() -> None:
+def test_invalid_maps_raise_an_error_with_a_solution() -> None:
     with pytest.raises(ShapeError, match=r"dimensions \(queries, keys\), got \(1, 1, 2, 2\). Select one"):
         attention_figure(torch.zeros(1, 1, 2, 2), queries=["a", "b"], keys=["a", "b"])
     with pytest.raises(ShapeError, match=r"2 queries and 3 keys .* got \(2, 2\)"):
@@ -126,7 +126,7 @@ def test_what_cannot_be_drawn_is_refused_with_a_way_out() -> None:
     with pytest.raises(ShapeError, match=r"at least one cell, got \(0, 0\)"):
         attention_figure(torch.zeros(0, 0), queries=[], keys=[])
     with pytest.raises(ShapeError, match="Pool the map first: look"):
-        attention_figure(torch.zeros(1, 129), queries=["a"], keys=named("k", 129))
+        attention_figure(torch.zeros(1, 129), queries=["a"], keys=numbered("k", 129))
     with pytest.raises(ValueError, match="Use attention_weights, not attention_scores"):
         attention_figure(torch.tensor([[-1.0, torch.inf]]), queries=["a"], keys=["a", "b"])
     with pytest.raises(ValueError, match="at least one map, got none"):
