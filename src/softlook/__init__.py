@@ -1,7 +1,7 @@
-"""softlook: attention as a soft look-up. A query is compared with every key, and the answer is every value,
-each to the extent that its key matches.
+"""Attention and Transformers for PyTorch.
 
-A name is fetched when it is first asked for, so that `softlook --help` need not wait for torch.
+Attention is a soft dictionary lookup: it returns an average of all values, weighted by how well each key matches the
+query. Names are imported on first use, so that `softlook --help` does not import torch.
 """
 
 from importlib import import_module

@@ -64,8 +64,8 @@ PREDICT_EXAMPLES = """
   cat new.csv | softlook predict runs/table-adult - --keep id
 """
 TUNE_EXAMPLES = """
-  softlook tune --data adult.csv --target income --trials 20 --minutes 10
-  softlook tune --data adult.csv --target income --preset paper --size.depth 3
+  softlook tune --data adult.csv --target income --trials 20 --max-minutes 10
+  softlook tune --data adult.csv --target income --estimator ft --model.depth 3
   softlook train table --config runs/tune-adult/best.toml
 """
 SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
