@@ -21,10 +21,10 @@ from softlook.train.config import OptimizerConfig
 
 
 def resolved(
-    asked: CausalLMConfig, config: Path | None = None, environ: dict[str, str] | None = None
+    config: CausalLMConfig, file: Path | None = None, environ: dict[str, str] | None = None
 ) -> ResolvedConfig[CausalLMConfig]:
     return resolve_config(
-        load_overrides(asked, config=config, environ=environ or {}), {"optim.lr": 0.5, "optim.grad_clip": 2.0}
+        load_overrides(config, config=file, environ=environ or {}), {"optim.lr": 0.5, "optim.grad_clip": 2.0}
     )
 
 
@@ -88,24 +88,24 @@ def test_paths_in_a_config_file_are_relative_to_it(tmp_path: Path) -> None:
 def test_init_from_in_a_file_and_in_python(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text('init_from = "weights"\n', encoding="utf-8")
-    by_file, by_hand = (
+    from_file, from_python = (
         load_overrides(TranslationConfig(), config=path),
         explicit_overrides(TranslationConfig(init_from=Path("weights"))),
     )
-    assert by_file.values["init_from"] == Path("weights")
-    assert resolve_config(by_hand, {}).config.init_from == Path("weights")
+    assert from_file.values["init_from"] == Path("weights")
+    assert resolve_config(from_python, {}).config.init_from == Path("weights")
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_field_has_a_description(task: str) -> None:
     groups = [TASKS[task], *(type(value) for _, value in TASKS[task]() if hasattr(value, "model_fields_set"))]
-    bare = [
+    undocumented = [
         f"{group.__name__}.{name}"
         for group in groups
         for name, field in group.model_fields.items()
         if not field.description and not hasattr(field.default, "model_fields_set")
     ]
-    assert not bare
+    assert not undocumented
 
 
 @pytest.mark.parametrize("task", TASKS)

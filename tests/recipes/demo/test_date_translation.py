@@ -39,8 +39,8 @@ def test_cross_attention_aligns_the_day() -> None:
 
 def test_predictions_do_not_depend_on_the_batch() -> None:
     model, texts = shipped_model(), [date.text for date in held_out_dates(7)]
-    alone = [read_dates(model, [text])[0] for text in texts[:3]]
-    assert read_dates(model, texts)[:3] == read_dates(model, texts[:3]) == alone
+    single = [read_dates(model, [text])[0] for text in texts[:3]]
+    assert read_dates(model, texts)[:3] == read_dates(model, texts[:3]) == single
 
 
 def test_it_writes_its_data_and_trains_on_it(tmp_path: Path) -> None:

@@ -31,39 +31,39 @@ def model(kind: str, folder: Path, **changes: Any) -> Any:
     model_class: Any = getattr(transformers, kind)
     name = kind.replace("ForSequenceClassification", "").replace("Model", "")
     sizes = {"vocab_size": len(WORDS), "pad_token_id": 1, **SIZES[name], **changes}
-    theirs = model_class(model_class.config_class(**sizes)).eval()
-    tokenizer(kind, saved(theirs, folder))
-    return theirs
+    reference = model_class(model_class.config_class(**sizes)).eval()
+    tokenizer(kind, saved(reference, folder))
+    return reference
 
 
 def rows(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
     words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
-    coded = words(TEXTS, padding=True, return_tensors="pt")
-    return coded["input_ids"], coded["attention_mask"]
+    encoding = words(TEXTS, padding=True, return_tensors="pt")
+    return encoding["input_ids"], encoding["attention_mask"]
 
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_embeddings_equal_the_mean_of_hugging_face_hidden_states(kind: str, tmp_path: Path) -> None:
-    theirs = model(f"{kind}Model", tmp_path)
+    reference = model(f"{kind}Model", tmp_path)
     run = load_pipeline(tmp_path, device="cpu")
     assert isinstance(run.model, TextEncoder) and run.task == "embed"
-    ids, there = rows(tmp_path)
+    ids, attention_mask = rows(tmp_path)
     with torch.no_grad():
-        states = theirs(ids, attention_mask=there).last_hidden_state * there[..., None]
-    close(embed(run, TEXTS), states.sum(1) / there.sum(1, keepdim=True))
+        states = reference(ids, attention_mask=attention_mask).last_hidden_state * attention_mask[..., None]
+    close(embed(run, TEXTS), states.sum(1) / attention_mask.sum(1, keepdim=True))
     with torch.no_grad():
-        first = theirs(ids, attention_mask=there).last_hidden_state[:, 0]
+        first = reference(ids, attention_mask=attention_mask).last_hidden_state[:, 0]
     close(embed(run, TEXTS, pooling="cls"), first)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SIZES if kind != "T5Encoder"])
 def test_class_probabilities_equal_hugging_face(kind: str, tmp_path: Path) -> None:
-    theirs = model(f"{kind}ForSequenceClassification", tmp_path, num_labels=3)
+    reference = model(f"{kind}ForSequenceClassification", tmp_path, num_labels=3)
     run = load_pipeline(tmp_path, device="cpu")
-    ids, there = rows(tmp_path)
+    ids, attention_mask = rows(tmp_path)
     with torch.no_grad():
-        wanted = theirs(ids, attention_mask=there).logits.softmax(-1)
-    for prediction, probabilities in zip(classify(run, TEXTS), wanted, strict=True):
+        expected = reference(ids, attention_mask=attention_mask).logits.softmax(-1)
+    for prediction, probabilities in zip(classify(run, TEXTS), expected, strict=True):
         best = int(probabilities.argmax())
         assert prediction.label == f"LABEL_{best}"
         assert prediction.probability == pytest.approx(float(probabilities[best]), abs=1e-4)

@@ -34,14 +34,14 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     model.generation_config.update(max_length=9, num_beams=2)
     model.save_pretrained(tmp_path)
     pieces = [(word, 0.0) for word in SPECIAL] + [(f"\N{LOWER ONE EIGHTH BLOCK}{word}", -1.0) for word in WORDS]
-    made = Tokenizer(models.Unigram(pieces, unk_id=3, byte_fallback=False))
-    made.pre_tokenizer = pre_tokenizers.Metaspace()  # pyright: ignore[reportAttributeAccessIssue]
-    made.add_special_tokens([AddedToken(sign, special=True) for sign in SPECIAL])
-    special = [(sign, number) for number, sign in enumerate(SPECIAL)]
-    made.post_processor = processors.TemplateProcessing(  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=3, byte_fallback=False))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
+    special = [(token, number) for number, token in enumerate(SPECIAL)]
+    tokenizer.post_processor = processors.TemplateProcessing(  # pyright: ignore[reportAttributeAccessIssue]
         single=request.param, pair=None, special_tokens=special
     )
-    made.save(str(tmp_path / "tokenizer.json"))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
     return tmp_path
 
 
@@ -49,14 +49,16 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("target", ["fr_XX", "de_DE"])
 def test_translations_between_languages_equal_hugging_face(source: str, target: str, folder: Path) -> None:
     run = with_languages(load_pipeline(folder, device="cpu"), source, target)
-    theirs: Any = MBartForConditionalGeneration.from_pretrained(folder).eval()
+    reference: Any = MBartForConditionalGeneration.from_pretrained(folder).eval()
     text = run.tokenizer.encode(["this is a soft look"])[0]
-    behind = load_pipeline(folder, device="cpu").special_tokens.prefix == ()
+    is_suffix = load_pipeline(folder, device="cpu").special_tokens.prefix == ()
     language = SPECIAL.index(source)
-    row = [*text, 2, language] if behind else [language, *text, 2]
-    wanted = theirs.generate(torch.tensor([row]), forced_bos_token_id=SPECIAL.index(target))[0].tolist()
-    assert wanted[1] == SPECIAL.index(target)
-    assert translate(run, ["this is a soft look"])[0].text == run.tokenizer.decode([id for id in wanted[1:] if id > 6])
+    row = [*text, 2, language] if is_suffix else [language, *text, 2]
+    expected = reference.generate(torch.tensor([row]), forced_bos_token_id=SPECIAL.index(target))[0].tolist()
+    assert expected[1] == SPECIAL.index(target)
+    assert translate(run, ["this is a soft look"])[0].text == run.tokenizer.decode(
+        [id for id in expected[1:] if id > 6]
+    )
 
 
 def test_languages_default_to_the_files(folder: Path) -> None:

@@ -45,27 +45,27 @@ def language_model(runs: dict[str, Path]) -> Pipeline:
 def test_generated_texts_do_not_depend_on_the_batch(language_model: Pipeline) -> None:
     prompts = ["the cat", "", "my king sees the moon 3 .", "the"]
     params = GenerationParams(seed=5, max_new_tokens=6)
-    together = generate(language_model, prompts, params, num_samples=2)
-    assert [one.prompt for one in together] == [prompt for prompt in prompts for _ in range(2)]
+    batched = generate(language_model, prompts, params, num_samples=2)
+    assert [one.prompt for one in batched] == [prompt for prompt in prompts for _ in range(2)]
     for index, prompt in enumerate(prompts):
-        alone = generate(language_model, [prompt], params, num_samples=2, first_index=index)
-        assert [one.text for one in alone] == [one.text for one in together[2 * index : 2 * index + 2]]
+        single = generate(language_model, [prompt], params, num_samples=2, first_index=index)
+        assert [one.text for one in single] == [one.text for one in batched[2 * index : 2 * index + 2]]
 
 
 def test_streamed_text_equals_generated_text(language_model: Pipeline) -> None:
     params = GenerationParams(seed=5, max_new_tokens=12, stop=("e",), repetition_penalty=1.2)
     for number in range(3):
-        (whole,) = generate(language_model, ["the cat"], params, first_index=number)
-        assert "".join(stream(language_model, "the cat", params, index=number)) == whole.text
-        assert "e" not in whole.text
+        (generated,) = generate(language_model, ["the cat"], params, first_index=number)
+        assert "".join(stream(language_model, "the cat", params, index=number)) == generated.text
+        assert "e" not in generated.text
 
 
 def test_the_default_limit_of_new_tokens_is_the_context(language_model: Pipeline) -> None:
     context = language_model.model.config.context
     prompt = "the cat sees fish 1 .\n" * 5
-    long = generate(language_model, [prompt], GenerationParams(temperature=0))[0]
+    generated = generate(language_model, [prompt], GenerationParams(temperature=0))[0]
     length = len(language_model.tokenizer.encode([prompt])[0]) + 1
-    assert long.finish_reason == "eos" or len(long.tokens) == context - length
+    assert generated.finish_reason == "eos" or len(generated.tokens) == context - length
     with pytest.raises(ConfigError, match="expected a temperature of at least 0, got -1"):
         generate(language_model, ["a"], GenerationParams(temperature=-1))
 
@@ -82,10 +82,10 @@ def test_classes_equal_those_in_training(runs: dict[str, Path]) -> None:
     collator = ClassificationCollator(run.tokenizer, min(run.max_length, run.model.config.context))
     examples = [LabeledText(one.text, one.pair, "") for one in inputs]
     items = collator.encode(examples, run.labels)
-    wanted = predict_logits(run.model, collator, items, run.device).softmax(-1)
+    expected = predict_logits(run.model, collator, items, run.device).softmax(-1)
     found = classify(run, inputs)
-    given = torch.tensor([[one.classes[name] for name in run.labels] for one in found])
-    torch.testing.assert_close(given, wanted)
+    actual = torch.tensor([[one.classes[name] for name in run.labels] for one in found])
+    torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(embed(run, inputs)[1], embed(run, ["film"])[0])
     assert classify(run, []) == []
 
@@ -99,60 +99,64 @@ def imported_tokenizer() -> TextTokenizer:
     return TextTokenizer(words)
 
 
-@pytest.mark.parametrize("segments", [0, 1, 2])
-def test_imported_tokenizers_add_their_own_special_tokens(segments: int) -> None:
+@pytest.mark.parametrize("token_types", [0, 1, 2])
+def test_imported_tokenizers_add_their_own_special_tokens(token_types: int) -> None:
     model = Bert(
-        BertConfig(vocab_size=5, context=6, dim=8, depth=1, heads=2, token_types=segments, head="classification")
+        BertConfig(vocab_size=5, context=6, dim=8, depth=1, heads=2, token_types=token_types, head="classification")
     ).eval()
     run = Pipeline("m", model, imported_tokenizer(), SpecialTokens(), ["no", "yes"], torch.device("cpu"))
-    one, two, cut = tokenize(run, [TextInput("a"), TextInput("a", "b"), TextInput("a b a b a b a b")])
-    assert list(one.ids) == [1, 3, 2] and list(two.ids) == [1, 3, 2, 2, 4, 2] and len(cut.ids) == 6
+    one, two, truncated = tokenize(run, [TextInput("a"), TextInput("a", "b"), TextInput("a b a b a b a b")])
+    assert list(one.ids) == [1, 3, 2] and list(two.ids) == [1, 3, 2, 2, 4, 2] and len(truncated.ids) == 6
     assert max(two.token_types) == 1
     assert len(classify(run, ["a", ("a", "b")])) == 2
 
 
 @pytest.mark.parametrize("kind", ["T5", "RNNSearch"])
 def test_every_translation_model_has_alignments(kind: str) -> None:
-    reader = load_pipeline("dates", device="cpu")
-    vocab = reader.tokenizer.vocab_size
+    pipeline = load_pipeline("dates", device="cpu")
+    vocab = pipeline.tokenizer.vocab_size
     torch.manual_seed(0)
-    made = {
+    makers = {
         "T5": lambda: T5(T5Config(vocab_size=vocab, dim=16, depth=2, heads=2, head_dim=8, hidden=16)),
         "RNNSearch": lambda: RNNSearch(
             RNNSearchConfig(source_vocab_size=vocab, target_vocab_size=vocab, dim=8, hidden=8, readout=8)
         ),
     }
-    run = replace(reader, model=made[kind]().eval())
-    rows = [[*ids, reader.tokenizer.eos_id] for ids in reader.tokenizer.encode(["3 mars", "le 25 mai 1999"])]
-    said = reader.tokenizer.encode(["2022-03", "1"])
-    for one, alone in zip(
-        compute_alignments(run, rows, said),
-        [compute_alignments(run, [row], [ids])[0] for row, ids in zip(rows, said, strict=True)],
+    run = replace(pipeline, model=makers[kind]().eval())
+    rows = [[*ids, pipeline.tokenizer.eos_id] for ids in pipeline.tokenizer.encode(["3 mars", "le 25 mai 1999"])]
+    target_ids = pipeline.tokenizer.encode(["2022-03", "1"])
+    for one, single in zip(
+        compute_alignments(run, rows, target_ids),
+        [compute_alignments(run, [row], [ids])[0] for row, ids in zip(rows, target_ids, strict=True)],
         strict=True,
     ):
-        torch.testing.assert_close(one.weights, alone.weights)
+        torch.testing.assert_close(one.weights, single.weights)
         assert one.weights.shape == (len(one.target), len(one.source))
-        assert ((one.weights.sum(1) > 0) & (one.weights.sum(1) < 1)).all()  # the end of the source has its share
+        assert (
+            (one.weights.sum(1) > 0) & (one.weights.sum(1) < 1)
+        ).all()  # the end-of-sequence token of the source has the rest
 
 
 def test_words_are_aligned_by_all_their_tokens() -> None:
     weights = torch.tensor([[0.5, 0.0, 0.3, 0.3], [0.0, 0.0, 0.4, 0.4], [0.9, 0.0, 0.0, 0.0]])
-    look = Alignment(["the", " ", "ca", "t"], ["Kat", "ze", " die"], weights)
-    assert look.token_pairs() == [(0, 0), (0, 2), (2, 1)]
-    assert look.word_pairs() == [(0, 1), (1, 0)]
+    alignment = Alignment(["the", " ", "ca", "t"], ["Kat", "ze", " die"], weights)
+    assert alignment.token_pairs() == [(0, 0), (0, 2), (2, 1)]
+    assert alignment.word_pairs() == [(0, 1), (1, 0)]
     assert Alignment([], ["a"], torch.zeros(1, 0)).word_pairs() == []
 
 
 def test_translations_do_not_depend_on_the_batch() -> None:
-    reader = load_pipeline("dates", device="cpu")
+    pipeline = load_pipeline("dates", device="cpu")
     texts = ["3 mars 2022", "", "donnerstag, den 25. dezember 1999", "1/2/03"]
-    together = translate(reader, texts, num_beams=1, with_alignment=True)
-    assert [one.source for one in together] == texts and together[1].candidates == []
-    for text, one in list(zip(texts, together, strict=True))[2:]:
-        (alone,) = translate(reader, [text], num_beams=1, with_alignment=True)
-        assert alone.text == one.text and alone.candidates[0].score == pytest.approx(one.candidates[0].score, abs=1e-4)
-        assert one.candidates[0].alignment is not None and alone.candidates[0].alignment is not None
-        torch.testing.assert_close(one.candidates[0].alignment.weights, alone.candidates[0].alignment.weights)
+    batched = translate(pipeline, texts, num_beams=1, with_alignment=True)
+    assert [one.source for one in batched] == texts and batched[1].candidates == []
+    for text, one in list(zip(texts, batched, strict=True))[2:]:
+        (single,) = translate(pipeline, [text], num_beams=1, with_alignment=True)
+        assert single.text == one.text and single.candidates[0].score == pytest.approx(
+            one.candidates[0].score, abs=1e-4
+        )
+        assert one.candidates[0].alignment is not None and single.candidates[0].alignment is not None
+        torch.testing.assert_close(one.candidates[0].alignment.weights, single.candidates[0].alignment.weights)
 
 
 @pytest.mark.parametrize("device", ["cuda:0", "mps"])
@@ -163,9 +167,9 @@ def test_int8_needs_a_cpu(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_int8_model_gives_nearly_the_same_probabilities(runs: dict[str, Path]) -> None:
-    exact, small = (load_pipeline(runs["classify"], device="cpu", int8=int8) for int8 in (False, True))
+    exact, quantized = (load_pipeline(runs["classify"], device="cpu", int8=int8) for int8 in (False, True))
     assert any(type(part) is torch.nn.Linear for part in exact.model.modules())
-    assert not any(type(part) is torch.nn.Linear for part in small.model.modules())
+    assert not any(type(part) is torch.nn.Linear for part in quantized.model.modules())
     texts = ["the cat sees fish", "a king"]
-    for one, other in zip(classify(exact, texts), classify(small, texts), strict=True):
+    for one, other in zip(classify(exact, texts), classify(quantized, texts), strict=True):
         assert dict(other.classes) == pytest.approx(dict(one.classes), abs=0.05)

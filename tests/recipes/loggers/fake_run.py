@@ -37,7 +37,7 @@ RESUMED: list[Event] = [
     step_logged(3),
     step_logged(4),
     *evaluated(4),
-    Finished(4, "all steps are done", 4.0),
+    Finished(4, "max_steps reached", 4.0),
 ]
 """Steps 2 and 3 were logged before the crash."""
 

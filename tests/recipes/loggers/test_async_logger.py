@@ -46,10 +46,10 @@ class RecordingLogger:
 
 def log_run(folder: Path, events: Sequence[Event], scores: Mapping[str, Any], **more: Any) -> list[Any]:
     calls: list[Any] = []
-    one = AsyncLogger("recording", lambda info: RecordingLogger(info, calls, **more), RunInfo(folder, {}))
+    logger = AsyncLogger("recording", lambda info: RecordingLogger(info, calls, **more), RunInfo(folder, {}))
     for event in events:
-        one(event)
-    one.finish(events[-1].step, scores, complete=bool(scores))
+        logger(event)
+    logger.finish(events[-1].step, scores, complete=bool(scores))
     return calls
 
 
@@ -59,8 +59,8 @@ def steps(calls: list[Any], kind: str) -> list[int]:
 
 def test_metrics_samples_and_scores_are_logged_in_order(tmp_path: Path) -> None:
     calls = log_run(tmp_path, RESUMED, SCORES)
-    kinds = ["open", "metrics", "metrics", "samples", "metrics", "metrics", "metrics", "samples", "finish"]
-    assert [call[0] for call in calls] == kinds
+    names = ["open", "metrics", "metrics", "samples", "metrics", "metrics", "metrics", "samples", "finish"]
+    assert [call[0] for call in calls] == names
     assert calls[1][2] == {"train/loss": 8.0, "train/lr": 0.1, "train/grad_norm": 1.0, "train/tokens_per_second": 9.0}
     assert calls[2][2] == {"validation/loss": 3.0}
     assert calls[-1] == ("finish", 4, {"final/loss": 0.5, "final/test.bleu": 40.0}, True)
@@ -77,7 +77,7 @@ def test_steps_repeated_after_a_crash_are_logged_once(tmp_path: Path) -> None:
 
 
 def test_what_was_not_logged_before_a_crash_is_logged_after_it(tmp_path: Path) -> None:
-    before = log_run(tmp_path, CRASHED[:3], {})  # killed between a step and the look behind it
+    before = log_run(tmp_path, CRASHED[:3], {})  # killed between a step and its evaluation
     after = log_run(tmp_path, RESUMED, SCORES)
     assert steps(before + after, "train") == [1, 2, 3, 4]
     assert steps(before + after, "validation") == [2, 4]
@@ -90,15 +90,15 @@ def test_a_rewinding_logger_gets_repeated_metrics_again(tmp_path: Path) -> None:
     assert [call[1] for call in after if call[0] == "samples"] == [4]
 
 
-@pytest.mark.parametrize("where", ["open", "metrics", "samples", "finish"])
+@pytest.mark.parametrize("method", ["open", "metrics", "samples", "finish"])
 def test_a_failing_logger_is_disabled_with_one_warning(
-    where: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    calls = log_run(tmp_path, CRASHED + RESUMED[1:], SCORES, fails_at=where)
+    calls = log_run(tmp_path, CRASHED + RESUMED[1:], SCORES, fails_at=method)
     assert [record.getMessage() for record in caplog.records] == [
         f"Logging to recording is disabled: OSError: the network is gone. All metrics are in {tmp_path}."
     ]
-    assert where not in [call[0] for call in calls]
+    assert method not in [call[0] for call in calls]
 
 
 def test_a_hanging_logger_does_not_block_the_run(
@@ -106,22 +106,22 @@ def test_a_hanging_logger_does_not_block_the_run(
 ) -> None:
     monkeypatch.setattr(async_logger, "FINISH_TIMEOUT", 0.05)
     monkeypatch.setattr(async_logger, "MAX_QUEUE", 5)
-    for count, why in ((2, "did not finish within 0.05 s"), (9, "5 events behind")):
-        free = threading.Event()
+    for count, reason in ((2, "did not finish within 0.05 s"), (9, "5 events behind")):
+        released = threading.Event()
 
-        def blocked(info: RunInfo, free: threading.Event = free) -> RecordingLogger:
-            free.wait()
+        def open_blocked(info: RunInfo, released: threading.Event = released) -> RecordingLogger:
+            released.wait()
             return RecordingLogger(info, [])
 
-        one = AsyncLogger("slow", blocked, RunInfo(tmp_path, {}))
-        one(Started(0, 9, "cpu", "float32", 1))
+        logger = AsyncLogger("slow", open_blocked, RunInfo(tmp_path, {}))
+        logger(Started(0, 9, "cpu", "float32", 1))
         for step in range(count):
-            one(step_logged(step))
-        one.finish(count, {}, complete=True)
-        assert why in caplog.records[-1].getMessage()
-        free.set()
-        one.thread.join(5)
-        assert not one.thread.is_alive()
+            logger(step_logged(step))
+        logger.finish(count, {}, complete=True)
+        assert reason in caplog.records[-1].getMessage()
+        released.set()
+        logger.thread.join(5)
+        assert not logger.thread.is_alive()
     assert len(caplog.records) == 2
 
 

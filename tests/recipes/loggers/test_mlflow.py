@@ -15,12 +15,12 @@ from tests.recipes.loggers.fake_run import CHANGED, CRASHED, RESUMED, log_run
 class Client:
     """A fake MLflow client."""
 
-    made: list["Client"] = []
+    instances: list["Client"] = []
     params: dict[str, str] = {}
 
     def __init__(self, tracking_uri: str) -> None:
         self.uri, self.calls = tracking_uri, list[tuple[Any, ...]]()
-        Client.made.append(self)
+        Client.instances.append(self)
 
     def get_experiment_by_name(self, name: str) -> None:
         self.calls.append(("experiment", name))
@@ -53,18 +53,18 @@ class Client:
 
 @pytest.fixture
 def clients(monkeypatch: pytest.MonkeyPatch) -> list[Client]:
-    parts: dict[str, dict[str, Any]] = {
+    modules: dict[str, dict[str, Any]] = {
         "mlflow": {},
         "mlflow.entities": {name: lambda *values: values for name in ("Param", "RunTag", "Metric")},
         "mlflow.tracking": {"MlflowClient": Client},
     }
-    for name, values in parts.items():
+    for name, values in modules.items():
         module = ModuleType(name)
         module.__dict__.update(values)
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(Client, "made", [])
+    monkeypatch.setattr(Client, "instances", [])
     monkeypatch.setattr(Client, "params", {})
-    return Client.made
+    return Client.instances
 
 
 @pytest.fixture(autouse=True)
@@ -83,8 +83,8 @@ def test_a_resumed_run_is_one_run(clients: list[Client], tmp_path: Path) -> None
     assert first.uri == f"sqlite:///{(folder / 'mlflow' / 'mlflow.db').as_posix()}"
     assert ("create_experiment", "softlook", (folder / "mlflow" / "artifacts").as_uri()) in first.calls
     assert ("create_run", "7", "lm-words") in first.calls
-    assert not [words for words in second.calls if words[0].startswith("create")]
-    assert [words for words in first.calls + second.calls if words[2:3] == ("train/loss",)] == [
+    assert not [call for call in second.calls if call[0].startswith("create")]
+    assert [call for call in first.calls + second.calls if call[2:3] == ("train/loss",)] == [
         ("metric", "abc", "train/loss", 10.0 - step, step) for step in (1, 2, 3, 4)
     ]
     assert ("param", "training.max_steps", "4") in first.calls
@@ -128,5 +128,5 @@ def test_mlflow_itself_shows_each_step_once(tmp_path: Path) -> None:
     assert run.data.metrics["final/test.bleu"] == 40.0
     files = [file.path for file in client.list_artifacts(run.info.run_id, "samples")]
     assert files == ["samples/00000002.txt", "samples/00000004.txt"]
-    (kept,) = (tmp_path / "mlflow").rglob("00000004.txt")
-    assert kept.read_text(encoding="utf-8") == "prediction: words 4\nlabel: w\n"
+    (sample_file,) = (tmp_path / "mlflow").rglob("00000004.txt")
+    assert sample_file.read_text(encoding="utf-8") == "prediction: words 4\nlabel: w\n"

@@ -13,11 +13,11 @@ from tests.recipes.loggers.fake_run import CRASHED, RESUMED, log_run
 class Writer:
     """A fake SummaryWriter."""
 
-    made: list["Writer"] = []
+    instances: list["Writer"] = []
 
     def __init__(self, folder: str, purge_step: int | None = None) -> None:
         self.folder, self.purge_step, self.calls = folder, purge_step, list[tuple[Any, ...]]()
-        Writer.made.append(self)
+        Writer.instances.append(self)
 
     def add_scalar(self, *call: Any) -> None:
         self.calls.append(call)
@@ -33,18 +33,18 @@ class Writer:
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[Writer]:
+def writers(monkeypatch: pytest.MonkeyPatch) -> list[Writer]:
     module = ModuleType("torch.utils.tensorboard")
     module.SummaryWriter = Writer  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    monkeypatch.setattr(Writer, "made", [])
-    return Writer.made
+    monkeypatch.setattr(Writer, "instances", [])
+    return Writer.instances
 
 
-def test_metrics_and_samples_are_written(written: list[Writer], tmp_path: Path) -> None:
+def test_metrics_and_samples_are_written(writers: list[Writer], tmp_path: Path) -> None:
     log_run("tensorboard", tmp_path, CRASHED)
     log_run("tensorboard", tmp_path, RESUMED)
-    first, second = written
+    first, second = writers
     assert first.folder == str(tmp_path / "tensorboard")
     assert (first.purge_step, second.purge_step) == (None, 2)
     assert (
@@ -69,15 +69,15 @@ def test_tensorboard_shows_each_step_once_and_every_sample(tmp_path: Path) -> No
 
     log_run("tensorboard", tmp_path, CRASHED)
     log_run("tensorboard", tmp_path, RESUMED)
-    read = EventAccumulator(str(tmp_path / "tensorboard"))
-    read.Reload()
-    losses = [(event.step, event.value) for event in read.Scalars("train/loss")]
+    accumulator = EventAccumulator(str(tmp_path / "tensorboard"))
+    accumulator.Reload()
+    losses = [(event.step, event.value) for event in accumulator.Scalars("train/loss")]
     assert losses == [(1, 9.0), (2, 8.0), (3, 7.0), (4, 6.0)]
-    assert [event.step for event in read.Scalars("validation/loss")] == [2, 4]
-    assert [event.value for event in read.Scalars("final/test.bleu")] == [40.0]
-    texts = read.Tensors("sample/0/text_summary")
+    assert [event.step for event in accumulator.Scalars("validation/loss")] == [2, 4]
+    assert [event.value for event in accumulator.Scalars("final/test.bleu")] == [40.0]
+    texts = accumulator.Tensors("sample/0/text_summary")
     assert [(event.step, event.tensor_proto.string_val[0]) for event in texts] == [
         (2, b"prediction: words 2\n\nlabel: w"),
         (4, b"prediction: words 4\n\nlabel: w"),
     ]
-    assert b"optim.lr" in read.Tensors("settings/text_summary")[0].tensor_proto.string_val[0]
+    assert b"optim.lr" in accumulator.Tensors("settings/text_summary")[0].tensor_proto.string_val[0]

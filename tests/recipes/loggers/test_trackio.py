@@ -14,8 +14,8 @@ from tests.recipes.loggers.fake_run import CRASHED, RESUMED, SETTINGS, log_run
 class Run:
     """A fake trackio run."""
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.given, self.calls, self.is_finished = given, list[tuple[dict[str, Any], int]](), False
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options, self.calls, self.is_finished = options, list[tuple[dict[str, Any], int]](), False
 
     def log(self, values: dict[str, Any], step: int) -> None:
         self.calls.append((values, step))
@@ -26,19 +26,19 @@ class Run:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
-    made: list[Run] = []
+    runs: list[Run] = []
     module = ModuleType("trackio")
 
-    def init(**given: Any) -> Run:
+    def init(**options: Any) -> Run:
         print("* Trackio project initialized")  # noqa: T201  (as the real one does)
-        made.append(Run(given))
-        return made[-1]
+        runs.append(Run(options))
+        return runs[-1]
 
-    names = SimpleNamespace(runs=lambda project: [SimpleNamespace(name=run.given["name"]) for run in made])
-    module.__dict__.update(init=init, Markdown=str, Api=lambda: names)
+    api = SimpleNamespace(runs=lambda project: [SimpleNamespace(name=run.options["name"]) for run in runs])
+    module.__dict__.update(init=init, Markdown=str, Api=lambda: api)
     monkeypatch.setitem(sys.modules, "trackio", module)
     monkeypatch.delenv("TRACKIO_PROJECT", raising=False)
-    return made
+    return runs
 
 
 def test_a_resumed_run_is_one_run(runs: list[Run], tmp_path: Path, capsys: Any) -> None:
@@ -46,8 +46,8 @@ def test_a_resumed_run_is_one_run(runs: list[Run], tmp_path: Path, capsys: Any) 
     log_run("trackio", tmp_path, RESUMED)
     first, second = runs
     expected = {"project": "softlook", "name": tmp_path.name, "resume": "never", "config": SETTINGS}
-    assert expected.items() <= first.given.items()
-    assert (second.given["name"], second.given["resume"]) == (tmp_path.name, "allow")
+    assert expected.items() <= first.options.items()
+    assert (second.options["name"], second.options["resume"]) == (tmp_path.name, "allow")
     losses = [(step, values["train/loss"]) for values, step in first.calls + second.calls if "train/loss" in values]
     assert losses == [(1, 9.0), (2, 8.0), (3, 7.0), (4, 6.0)]
     assert ({"samples": "prediction: words 4  \nlabel: w"}, 4) in second.calls
@@ -57,11 +57,11 @@ def test_a_resumed_run_is_one_run(runs: list[Run], tmp_path: Path, capsys: Any) 
 
 
 def test_a_run_of_the_same_name_in_another_folder_is_another_run(runs: list[Run], tmp_path: Path) -> None:
-    for place in ("here", "there"):
-        folder = tmp_path / place / "lm-words"
+    for parent in ("here", "there"):
+        folder = tmp_path / parent / "lm-words"
         folder.mkdir(parents=True)
         log_run("trackio", folder, CRASHED)
-    first, second = (run.given["name"] for run in runs)
+    first, second = (run.options["name"] for run in runs)
     assert first == "lm-words"
     assert second.startswith("lm-words-")
 
@@ -70,10 +70,10 @@ def test_discard_stdout_affects_one_thread_only(capsys: Any) -> None:
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
     with discard_stdout(), ThreadPoolExecutor(1) as other:
-        sys.stdout.write("mine\n")
-        other.submit(sys.stdout.write, "theirs\n").result()
+        sys.stdout.write("this thread\n")
+        other.submit(sys.stdout.write, "other thread\n").result()
     sys.stdout.write("after\n")
-    assert capsys.readouterr().out == "theirs\nafter\n"
+    assert capsys.readouterr().out == "other thread\nafter\n"
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -81,7 +81,7 @@ def test_trackio_itself_shows_each_step_once(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "home"))
     trackio = pytest.importorskip("trackio")
     storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
-    project = f"softlook-{tmp_path.name}"  # where trackio keeps it was decided when it was first imported
+    project = f"softlook-{tmp_path.name}"  # trackio reads its folder once, at its first import
     monkeypatch.setenv("TRACKIO_PROJECT", project)
     folder = tmp_path / "lm-words"
     folder.mkdir()

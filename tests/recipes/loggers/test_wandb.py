@@ -23,38 +23,38 @@ class Run:
 
     url = "https://localhost/run"
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.given, self.summary, self.ended = given, dict[str, Any](), -1
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options, self.summary, self.exit_code = options, dict[str, Any](), -1
         self.calls: list[tuple[dict[str, Any], int]] = []
 
     def log(self, values: dict[str, Any], step: int) -> None:
         self.calls.append((values, step))
 
     def finish(self, exit_code: int) -> None:
-        self.ended = exit_code
+        self.exit_code = exit_code
 
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
-    made: list[Run] = []
+    runs: list[Run] = []
     module = ModuleType("wandb")
 
-    def init(**given: Any) -> Run:
-        made.append(Run(given))
-        return made[-1]
+    def init(**options: Any) -> Run:
+        runs.append(Run(options))
+        return runs[-1]
 
     class Settings(SimpleNamespace):
         model_fields = {"init_timeout": None}
 
     module.__dict__.update(init=init, Settings=Settings, Table=lambda columns, data: (columns, data))
     monkeypatch.setitem(sys.modules, "wandb", module)
-    return made
+    return runs
 
 
 @pytest.fixture(autouse=True)
-def no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_api_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("API_KEY", "IDENTITY_TOKEN_FILE", "MODE", "PROJECT", "BASE_URL", "ERROR_REPORTING"):
-        monkeypatch.setenv(f"WANDB_{name}", "")  # so that it is put back whatever happens to it
+        monkeypatch.setenv(f"WANDB_{name}", "")  # so that monkeypatch restores it
         monkeypatch.delenv(f"WANDB_{name}")
     monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
 
@@ -63,7 +63,7 @@ def test_a_resumed_run_is_one_run(runs: list[Run], tmp_path: Path) -> None:
     log_run("wandb", tmp_path, CRASHED)
     log_run("wandb", tmp_path, RESUMED, CHANGED)
     first, second = runs
-    assert first.given["id"] == second.given["id"]
+    assert first.options["id"] == second.options["id"]
     expected = {
         "project": "softlook",
         "name": tmp_path.name,
@@ -71,13 +71,13 @@ def test_a_resumed_run_is_one_run(runs: list[Run], tmp_path: Path) -> None:
         "mode": "offline",
         "config": SETTINGS,
     }
-    assert expected.items() <= first.given.items()
-    assert vars(first.given["settings"]) == {"silent": True, "console": "off", "init_timeout": 20.0}
+    assert expected.items() <= first.options.items()
+    assert vars(first.options["settings"]) == {"silent": True, "console": "off", "init_timeout": 20.0}
     losses = [(step, values["train/loss"]) for values, step in first.calls + second.calls if "train/loss" in values]
     assert losses == [(1, 9.0), (2, 8.0), (3, 7.0), (4, 6.0)]
     assert ({"samples": (["prediction", "label"], [["words 4", "w"]])}, 4) in second.calls
     assert second.summary == {"final/loss": 0.5, "final/test.bleu": 40.0}
-    assert (first.ended, second.ended) == (1, 0)
+    assert (first.exit_code, second.exit_code) == (1, 0)
 
 
 def test_without_an_api_key_it_is_offline_and_logs_so(
@@ -98,7 +98,7 @@ def test_an_api_key_enables_online_mode_and_an_explicit_mode_is_kept(
     monkeypatch.setenv("WANDB_API_KEY", "k")
     monkeypatch.setenv("WANDB_PROJECT", "mine")
     log_run("wandb", tmp_path, CRASHED)
-    assert [runs[0].given[name] for name in ("mode", "resume", "project")] == ["online", "allow", "mine"]
+    assert [runs[0].options[name] for name in ("mode", "resume", "project")] == ["online", "allow", "mine"]
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert select_mode() == "disabled"
 
@@ -110,26 +110,26 @@ def test_a_key_is_found_in_the_netrc_file_of_the_right_host(tmp_path: Path, monk
     assert select_mode() == "online"
     monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
     monkeypatch.setenv("WANDB_MODE", "online")
-    assert select_mode() == "offline"  # it would ask at the keyboard
+    assert select_mode() == "offline"  # online mode would prompt for a key
     path.write_text("machine", encoding="utf-8")
     assert select_mode() == "offline"
 
 
 def records(path: Path) -> Iterator[Any]:
-    """What lies in one of W&B's files, as its own messages."""
+    """The records of a W&B file, as protobuf messages."""
     from wandb.proto.wandb_internal_pb2 import Record  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
 
-    content, place, held = path.read_bytes(), 7, b""
-    while place + 7 <= len(content):
-        if BLOCK - place % BLOCK < 7:
-            place += BLOCK - place % BLOCK
+    content, offset, record = path.read_bytes(), 7, b""
+    while offset + 7 <= len(content):
+        if BLOCK - offset % BLOCK < 7:
+            offset += BLOCK - offset % BLOCK
             continue
-        length, kind = struct.unpack_from("<HB", content, place + 4)
-        held += content[place + 7 : place + 7 + length]
-        place += 7 + length
+        length, kind = struct.unpack_from("<HB", content, offset + 4)
+        record += content[offset + 7 : offset + 7 + length]
+        offset += 7 + length
         if kind in (1, 4):  # a whole record, or the last part of one
-            yield Record.FromString(held)
-            held = b""
+            yield Record.FromString(record)
+            record = b""
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -18,12 +18,12 @@ NUMBERS = list(range(1000, 11_000))
 
 
 @dataclass
-class Holder:
-    held: Any
+class Wrapper:
+    value: Any
 
 
 @pytest.mark.parametrize(
-    "wrap", [lambda x: x, lambda x: [x, x], lambda x: Holder(x), lambda x: {"a": (x,)}], ids=range(4)
+    "wrap", [lambda x: x, lambda x: [x, x], lambda x: Wrapper(x), lambda x: {"a": (x,)}], ids=range(4)
 )
 def test_nested_tensors_are_counted(wrap: Any) -> None:
     assert 40_000 <= size_in_memory([wrap(torch.zeros(10_000))]) < 41_000
@@ -40,28 +40,28 @@ def test_modules_are_not_counted() -> None:
 
 
 def test_long_lists_are_extrapolated() -> None:
-    lists = [[number * 1000 + each for each in range(10)] for number in range(5000)]
-    whole = sum(each.__sizeof__() for row in lists for each in (row, *row))
-    assert 0.8 * whole < size_in_memory([lists]) < 1.4 * whole
+    lists = [[number * 1000 + item for item in range(10)] for number in range(5000)]
+    total = sum(item.__sizeof__() for row in lists for item in (row, *row))
+    assert 0.8 * total < size_in_memory([lists]) < 1.4 * total
 
 
 def test_a_token_store_counts_as_its_ids(tmp_path: Path) -> None:
     examples = [(list(range(10)),)] * 100
-    kept = store_in_memory(examples, vocab_size=20)
-    assert 2 * 1000 + 8 * 101 <= size_in_memory([kept]) < 2 * 1000 + 8 * 101 + 1000
+    store = store_in_memory(examples, vocab_size=20)
+    assert 2 * 1000 + 8 * 101 <= size_in_memory([store]) < 2 * 1000 + 8 * 101 + 1000
     write_store(examples, tmp_path / "store", vocab_size=20)
     assert size_in_memory([TokenStore.open(tmp_path / "store")]) >= 2 * 1000 + 8 * 101
 
 
 def test_data_on_disk_needs_no_memory() -> None:
     profile = StepProfile(seconds=0.1, weights=100, gradients=100, optimizer=200, activations=50)
-    inside = estimate_memory(profile, 7, has_ema=True, is_on_disk=False)
-    beside = estimate_memory(profile, 7, has_ema=False, is_on_disk=True)
-    assert (inside.total, beside.total) == (557, 450)
-    assert beside.to_json()["data_on_disk"] == 7
-    assert "data 1 kB" in str(inside)
-    assert "stay on disk" in str(beside)
-    assert "EMA" not in str(beside)
+    in_memory = estimate_memory(profile, 7, has_ema=True, is_on_disk=False)
+    on_disk = estimate_memory(profile, 7, has_ema=False, is_on_disk=True)
+    assert (in_memory.total, on_disk.total) == (557, 450)
+    assert on_disk.to_json()["data_on_disk"] == 7
+    assert "data 1 kB" in str(in_memory)
+    assert "stay on disk" in str(on_disk)
+    assert "EMA" not in str(on_disk)
 
 
 def test_memory_is_formatted_with_units() -> None:

@@ -61,11 +61,11 @@ def predicted(task: str, folder: Path, **more: Any) -> PreparedRun[Any]:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_run_needs_the_predicted_memory(task: str, tmp_path: Path) -> None:
-    found = predicted(task, tmp_path)
+    prepared = predicted(task, tmp_path)
     saved = SavedTensors()
     with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
         trained = run_task(TASKS[task][0], overrides(task, tmp_path))
-    memory = found.memory
+    memory = prepared.memory
     assert memory is not None
     assert memory.activations / 2 < saved.peak < 2 * memory.activations
     weights = sum(p.numel() * p.element_size() for p in trained.model.parameters())
@@ -81,25 +81,25 @@ def test_a_run_needs_the_predicted_memory(task: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_a_run_takes_the_predicted_time(task: str, tmp_path: Path) -> None:
     sizes = {"model": type(overrides(task, tmp_path).schema().model)(dim=128, depth=2, heads=4, dropout=0.1)}
-    seen = []
+    ratios = []
     for attempt in range(3):
         folder = tmp_path / str(attempt)
         folder.mkdir()
-        found = predicted(task, folder, **sizes)
+        prepared = predicted(task, folder, **sizes)
         events: list[Any] = []
         run_task(TASKS[task][0], overrides(task, folder, **sizes), [events.append])
-        took = [event for event in events if isinstance(event, StepLogged)][-1].seconds
-        assert found.seconds_per_step is not None
-        seen.append(60 * found.seconds_per_step / took)
-        if 0.5 < seen[-1] < 2:
+        seconds = [event for event in events if isinstance(event, StepLogged)][-1].seconds
+        assert prepared.seconds_per_step is not None
+        ratios.append(60 * prepared.seconds_per_step / seconds)
+        if 0.5 < ratios[-1] < 2:
             return
-    pytest.fail(f"predicted / measured: {seen}")
+    pytest.fail(f"predicted / measured: {ratios}")
 
 
 def test_a_small_batch_does_not_bias_the_step_time() -> None:
-    usual = [(1.0 + number / 100, 100) for number in range(10)]
-    assert typical_step_seconds(usual) == pytest.approx(1.01)  # the first one includes warmup
-    assert 0.8 < typical_step_seconds([*usual, (0.02, 1)]) < 1.05
+    steps = [(1.0 + number / 100, 100) for number in range(10)]
+    assert typical_step_seconds(steps) == pytest.approx(1.01)  # the first one includes warmup
+    assert 0.8 < typical_step_seconds([*steps, (0.02, 1)]) < 1.05
     assert typical_step_seconds([(2.0, 100)]) == 2.0
     assert count_elements({"ids": torch.zeros(3, 4), "classes": (torch.zeros(3), None)}) == 15
 
@@ -112,15 +112,15 @@ def test_shared_storage_counts_once() -> None:
 def test_saved_tensors_exclude_weights_and_count_views_once() -> None:
     layer = nn.Linear(64, 64)
     x = torch.ones(8, 64, requires_grad=True)
-    with count_saved_tensors(list(layer.parameters())) as kept:
+    with count_saved_tensors(list(layer.parameters())) as saved:
         layer(x).relu().sum().backward()
-    assert sum(kept.values()) == 2 * 8 * 64 * 4  # the input and what relu gave
+    assert sum(saved.values()) == 2 * 8 * 64 * 4  # the input and the output of relu
 
 
 def test_a_benchmark_leaves_model_and_rng_state_unchanged(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    found = predicted("classify", tmp_path)
+    prepared = predicted("classify", tmp_path)
     again = predicted("classify", tmp_path)
-    for one, other in zip(found.plan.model.parameters(), again.plan.model.parameters(), strict=True):
+    for one, other in zip(prepared.plan.model.parameters(), again.plan.model.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
         assert one.grad is None

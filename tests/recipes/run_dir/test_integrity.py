@@ -55,9 +55,9 @@ def table_run(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    place = tmp_path_factory.mktemp("runs")
-    found = train_runs(place, "lm", "translate", "mlm", "classify", "word2vec")
-    return found | {"table": table_run(place / "table")}
+    folder = tmp_path_factory.mktemp("runs")
+    found = train_runs(folder, "lm", "translate", "mlm", "classify", "word2vec")
+    return found | {"table": table_run(folder / "table")}
 
 
 def flip_bit(path: Path, rng: random.Random) -> None:
@@ -70,7 +70,7 @@ def check_flips(folder: Path, task: str, times: int) -> dict[str, int]:
     """Flip bits of every file, one at a time; the number of detected flips by file name."""
     rng, expected, found = random.Random(7), predictions(folder, task), {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size):
-        whole = path.read_bytes()
+        original = path.read_bytes()
         for _ in range(times):
             flip_bit(path, rng)
             try:
@@ -81,7 +81,7 @@ def check_flips(folder: Path, task: str, times: int) -> dict[str, int]:
                 found[path.name] = found.get(path.name, 0) + 1
                 assert path.name in str(error) or path.parent.name in str(error), f"{path} is not named: {error}"
             finally:
-                path.write_bytes(whole)
+                path.write_bytes(original)
     assert predictions(folder, task) == expected
     return found
 
@@ -92,8 +92,8 @@ TASKS = ["lm", "translate", "mlm", "classify", "word2vec", "table"]
 @pytest.mark.parametrize("task", TASKS)
 def test_a_flipped_bit_is_detected_or_changes_no_prediction(task: str, runs: dict[str, Path]) -> None:
     found = check_flips(runs[task], task, times=1)
-    begun = {name for name in INITIAL_FILES if (runs[task] / name).is_file()}
-    assert begun <= found.keys(), "every file that a run starts with is verified"
+    initial = {name for name in INITIAL_FILES if (runs[task] / name).is_file()}
+    assert initial <= found.keys(), "every file that a run starts with is verified"
     assert not LOGS & found.keys()
 
 
@@ -111,19 +111,19 @@ def test_a_run_with_a_damaged_file_is_not_resumed_served_or_exported(name: str, 
     content[len(content) // 2] ^= 4
     (run / name).write_bytes(content)
     weights = {path: path.read_bytes() for path in (run / "checkpoints").rglob("*") if path.is_file()}
-    for request in (lambda: train_classification(settings), lambda: load_model(run), lambda: load(run)):
+    for use in (lambda: train_classification(settings), lambda: load_model(run), lambda: load(run)):
         with pytest.raises(ERRORS, match=name):
-            request()
+            use()
     assert weights == {path: path.read_bytes() for path in (run / "checkpoints").rglob("*") if path.is_file()}
 
 
 def test_a_run_without_digests_still_loads(runs: dict[str, Path], tmp_path: Path) -> None:
     run = Path(shutil.copytree(runs["classify"], tmp_path / "old"))
     for name in ("settings.json", "best.json"):
-        kept = read_checksummed(run / name)
-        kept.pop("files", None)
+        content = read_checksummed(run / name)
+        content.pop("files", None)
 
-        write_json(run / name, kept)
+        write_json(run / name, content)
     assert predictions(run, "classify") == predictions(runs["classify"], "classify")
 
 

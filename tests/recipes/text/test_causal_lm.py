@@ -73,16 +73,16 @@ def test_attention_does_not_cross_documents(tmp_path: Path) -> None:
     trained = train_causal_lm(causal_lm_config(tmp_path, tokenizer=TokenizerConfig(type="bytes")))
     tokens = tokenize_split(CorpusSplit(read_documents(table)), trained.tokenizer)
     assert count_utf8_bytes(CorpusSplit(read_documents(table))) == 7
-    both = simplify_batch(PackedStream(tokens, context=16, batch_size=1, seed=0).tokens.pack([0], 16))
-    alone = [
+    packed = simplify_batch(PackedStream(tokens, context=16, batch_size=1, seed=0).tokens.pack([0], 16))
+    single = [
         SingleDocumentBatch(ids[:, :-1], ids[:, 1:])
         for ids in (tokens.ids[None, :5].long(), tokens.ids[None, 5:].long())
     ]
     objective = CausalLMObjective(16)
-    assert not isinstance(both, SingleDocumentBatch)
-    together, apart = objective(model, both), [objective(model, rows) for rows in alone]
-    assert int(together.count) == sum(int(loss.count) for loss in apart) == 9
-    torch.testing.assert_close(together.total, apart[0].total + apart[1].total)
+    assert not isinstance(packed, SingleDocumentBatch)
+    packed_loss, single_losses = objective(model, packed), [objective(model, rows) for rows in single]
+    assert int(packed_loss.count) == sum(int(loss.count) for loss in single_losses) == 9
+    torch.testing.assert_close(packed_loss.total, single_losses[0].total + single_losses[1].total)
 
 
 def test_single_document_rows_have_the_same_loss_without_a_mask(tmp_path: Path) -> None:
@@ -101,18 +101,20 @@ def test_transformer_xl_carries_its_cache_across_segments() -> None:
     model = TransformerXL(TransformerXLConfig(vocab_size=20, dim=16, depth=1, heads=2, hidden=32, dropout=0.0)).eval()
     ids = torch.randint(20, (2, 17))
     rows = SingleDocumentBatch(ids[:, :-1], ids[:, 1:])
-    whole, segments = CausalLMObjective(16)(model, rows), CausalLMObjective(8)(model, rows)
+    full, segments = CausalLMObjective(16)(model, rows), CausalLMObjective(8)(model, rows)
     uncached = CausalLMObjective(8, use_cache=False)(model, rows)
-    torch.testing.assert_close(whole.total, segments.total)
-    assert abs((uncached.total - whole.total).item()) > 1e-4
+    torch.testing.assert_close(full.total, segments.total)
+    assert abs((uncached.total - full.total).item()) > 1e-4
 
 
 def test_training_from_disk_equals_training_from_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = train_causal_lm(causal_lm_config(tmp_path, run_dir=tmp_path / "small"))
+    in_memory = train_causal_lm(causal_lm_config(tmp_path, run_dir=tmp_path / "memory"))
     monkeypatch.setattr("softlook.recipes.text.token_cache.DISK_THRESHOLD", 10)
-    large, again = (train_causal_lm(causal_lm_config(tmp_path, run_dir=tmp_path / name)) for name in ("large", "again"))
+    on_disk, from_cache = (
+        train_causal_lm(causal_lm_config(tmp_path, run_dir=tmp_path / name)) for name in ("disk", "cache")
+    )
     assert len(list((tmp_path / ".tokens").iterdir())) == 1
-    assert large.scores == small.scores == again.scores
+    assert on_disk.scores == in_memory.scores == from_cache.scores
 
 
 def test_initialized_weights_limit_the_context(tmp_path: Path) -> None:

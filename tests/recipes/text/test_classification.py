@@ -31,15 +31,15 @@ def test_easy_classes_are_learned(pooling: str, tmp_path: Path) -> None:
     assert trained.scores["test"]["accuracy"] == 1.0
     assert trained.scores["test"]["classes"]["good"]["f1"] == 1.0
     assert read_json(trained.run_dir / "labels.json") == {"labels": ["bad", "good"]}
-    again = evaluate(trained.run_dir, (test,), device="cpu")
-    assert again == trained.scores["test"]
+    scores = evaluate(trained.run_dir, (test,), device="cpu")
+    assert scores == trained.scores["test"]
 
 
 def test_pairs_are_classified(tmp_path: Path) -> None:
     rows = "".join(f"word{n}\tword{n if n % 2 else n + 1}\t{'same' if n % 2 else 'other'}\n" for n in range(60))
     (tmp_path / "pairs.tsv").write_text(f"one\ttwo\tkind\n{rows}", encoding="utf-8")
-    asked = classification_config(tmp_path, data=(tmp_path / "pairs.tsv",), text="one", text_pair="two", label="kind")
-    trained = train_classification(asked.model_copy(update={"data": (tmp_path / "pairs.tsv",)}))
+    config = classification_config(tmp_path, data=(tmp_path / "pairs.tsv",), text="one", text_pair="two", label="kind")
+    trained = train_classification(config.model_copy(update={"data": (tmp_path / "pairs.tsv",)}))
     assert trained.scores["accuracy"] >= 0.0
     assert trained.resolved.config.text_pair == "two"
 
@@ -79,10 +79,10 @@ def test_it_can_be_initialized_from_a_masked_language_model(tmp_path: Path) -> N
 
 
 def test_it_can_be_initialized_from_weights_with_other_special_token_names(tmp_path: Path) -> None:
-    """BERT's own tokenizer says [CLS] where softlook says <cls>."""
+    """BERT's tokenizer has [CLS] instead of softlook's <cls>."""
     words = train_tokenizer(["film was fine lovely awful dull"], model_type="bpe", vocab_size=300).to_str()
-    for ours, theirs in (("<cls>", "[CLS]"), ("<sep>", "[SEP]"), ("<pad>", "[PAD]")):
-        words = words.replace(ours, theirs)
+    for old, new in (("<cls>", "[CLS]"), ("<sep>", "[SEP]"), ("<pad>", "[PAD]")):
+        words = words.replace(old, new)
     (tmp_path / "tokenizer.json").write_text(words, encoding="utf-8")
     encoder = Bert(BertConfig(vocab_size=300, context=64, dim=32, depth=1, heads=2, head="hidden_states"))
     folder = save(encoder, tmp_path / "encoder", tokenizer=tmp_path / "tokenizer.json")
@@ -110,7 +110,7 @@ def test_pretrained_weights_determine_size_and_tokenizer(tmp_path: Path) -> None
     assert trained.resolved.config.model.dim is None
     assert trained.model.config.dim == 32  # pyright: ignore[reportAttributeAccessIssue]
     (encoder / "tokenizer.json").unlink()
-    with pytest.raises(WeightsError, match=r"tokenizer\.json is not there"):
+    with pytest.raises(WeightsError, match=r"tokenizer\.json does not exist"):
         train_classification(classification_config(tmp_path, 4, run_dir=tmp_path / "other", init_from=encoder))
 
 
@@ -121,28 +121,28 @@ def test_a_class_with_held_out_examples_only_is_a_class(tmp_path: Path) -> None:
     assert len(read_json(trained.run_dir / "labels.json")["labels"]) == 20
 
 
-@pytest.mark.parametrize("segments", [0, 1])
-def test_models_without_token_types_are_trained_and_served(segments: int, tmp_path: Path) -> None:
-    """As DistilBERT, which knows no segments, and RoBERTa, which has one vector for all."""
+@pytest.mark.parametrize("token_types", [0, 1])
+def test_models_without_token_types_are_trained_and_served(token_types: int, tmp_path: Path) -> None:
+    """Like DistilBERT, which has no token types, and RoBERTa, which has one for all tokens."""
     rows = "".join(f"word{n}\tword{n if n % 2 else n + 1}\t{'same' if n % 2 else 'other'}\n" for n in range(60))
     (tmp_path / "pairs.tsv").write_text(f"one\ttwo\tkind\n{rows}", encoding="utf-8")
     words = train_tokenizer([], model_type="bytes")
     words.save(str(tmp_path / "words.json"))
-    sizes = BertConfig(vocab_size=words.get_vocab_size(), context=32, dim=16, depth=1, heads=2, token_types=segments)
+    sizes = BertConfig(vocab_size=words.get_vocab_size(), context=32, dim=16, depth=1, heads=2, token_types=token_types)
     save(Bert(sizes), tmp_path / "start", tokenizer=tmp_path / "words.json")
-    asked = classification_config(
+    config = classification_config(
         tmp_path, steps=2, text="one", text_pair="two", label="kind", init_from=tmp_path / "start"
     )
-    trained = train_classification(asked.model_copy(update={"data": (tmp_path / "pairs.tsv",)}))
+    trained = train_classification(config.model_copy(update={"data": (tmp_path / "pairs.tsv",)}))
     (found,) = classify(load_pipeline(trained.run_dir, device="cpu"), [("word1", "word2")])
     loaded_model = load_model(trained.run_dir, "kinds")
     first = [loaded_model.tokenizer.cls_id, *loaded_model.tokenizer.encode(["word1"])[0], loaded_model.tokenizer.sep_id]
     row = [*first, *loaded_model.tokenizer.encode(["word2"])[0], loaded_model.tokenizer.sep_id]
     engine = Engine(scheduler_for(loaded_model, ServerLimits()))
-    heard: Queue[RequestOutput] = Queue()
-    engine.submit([EngineRequest(tuple(row), second_start=len(first))], lambda _, output: heard.put(output))
-    numbers = heard.get(timeout=30).tensor
+    outputs: Queue[RequestOutput] = Queue()
+    engine.submit([EngineRequest(tuple(row), second_start=len(first))], lambda _, output: outputs.put(output))
+    logits = outputs.get(timeout=30).tensor
     engine.close()
-    assert numbers is not None
-    chances = dict(zip(loaded_model.labels, numbers.softmax(-1).tolist(), strict=True))
-    assert chances == pytest.approx(dict(found.classes), abs=1e-5)
+    assert logits is not None
+    probabilities = dict(zip(loaded_model.labels, logits.softmax(-1).tolist(), strict=True))
+    assert probabilities == pytest.approx(dict(found.classes), abs=1e-5)

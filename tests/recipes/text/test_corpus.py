@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from softlook.data import read_documents, read_pairs
-from softlook.data import read_sentences as lines
+from softlook.data import read_documents, read_pairs, read_sentences
 from softlook.recipes.run_dir.layout import data_name
 from softlook.recipes.text.corpus import CorpusSplit, contiguous_texts, make_validation_split, read_corpus
 from tests.recipes.small import digits, sentences
@@ -36,18 +35,18 @@ def test_contiguous_texts_reassemble_documents_without_held_out_parts(tmp_path: 
     split = make_validation_split(examples)
     splits = CorpusSplit(examples, split), CorpusSplit(examples, split, is_held_out=True)
     chunks = [["".join(text.text for text in texts) for texts, _, _ in contiguous_texts(side)] for side in splits]
-    whole = path.read_text(encoding="utf-8")
-    assert sum(len(text) for side in chunks for text in side) == len(whole)
-    assert all(text in whole for side in chunks for text in side)
+    text_of_file = path.read_text(encoding="utf-8")
+    assert sum(len(text) for side in chunks for text in side) == len(text_of_file)
+    assert all(text in text_of_file for side in chunks for text in side)
     assert len(chunks[0]) > 1
-    (_, begins, ends), *_ = contiguous_texts(CorpusSplit(examples))
-    assert begins and ends
+    (_, starts, ends), *_ = contiguous_texts(CorpusSplit(examples))
+    assert starts and ends
 
 
 def test_contiguous_texts_contain_one_document(tmp_path: Path) -> None:
-    found = list(contiguous_texts(CorpusSplit(lines(sentences(tmp_path / "words.txt")))))
+    found = list(contiguous_texts(CorpusSplit(read_sentences(sentences(tmp_path / "words.txt")))))
     assert len(found) == 40
-    assert all(len({text.document for text in texts}) == 1 and begins and ends for texts, begins, ends in found)
+    assert all(len({text.document for text in texts}) == 1 and starts and ends for texts, starts, ends in found)
 
 
 def test_a_generic_file_name_is_prefixed_with_its_folder() -> None:
@@ -59,8 +58,8 @@ def test_validation_data_is_subsampled_independently_of_its_order(tmp_path: Path
     data, valid = digits(tmp_path / "a.tsv"), digits(tmp_path / "b.tsv", 90)
     reordered = tmp_path / "c.tsv"
     reordered.write_text("\n".join(reversed(valid.read_text(encoding="utf-8").splitlines())) + "\n", encoding="utf-8")
-    ones, others = (read_corpus(read_pairs, (data,), (path,), max_valid=20) for path in (valid, reordered))
-    assert ones.counts == others.counts == (400, 20)
-    assert {pair.source for pair in ones.valid} == {pair.source for pair in others.valid}
-    assert ones.messages[-1] == "Evaluating on 20 of the 90 validation examples, sampled by content."
+    first, second = (read_corpus(read_pairs, (data,), (path,), max_valid=20) for path in (valid, reordered))
+    assert first.counts == second.counts == (400, 20)
+    assert {pair.source for pair in first.valid} == {pair.source for pair in second.valid}
+    assert first.messages[-1] == "Evaluating on 20 of the 90 validation examples, sampled by content."
     assert read_corpus(read_pairs, (data,), (valid,), max_valid=90).counts == (400, 90)

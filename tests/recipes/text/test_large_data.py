@@ -46,11 +46,11 @@ def write_data(path: Path, task: str, size: int) -> Path:
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory of a child process is measured on Linux")
 @pytest.mark.parametrize("task", ["translate", "classify"])
 def test_large_data_needs_no_more_memory(task: str, tmp_path: Path) -> None:
-    found = []
+    peaks = []
     for name, size in (("small", SMALL), ("large", LARGE)):
         data = write_data(tmp_path / f"{name}.tsv", task, size)
         command = [sys.executable, "-c", CHILD, task, str(data), str(tmp_path / name / "run")]
         (tmp_path / name).mkdir()
-        found.append(int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]))
+        peaks.append(int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]))
     assert (tmp_path / "large" / ".tokens").is_dir()
-    assert found[1] - found[0] < MAX_GROWTH
+    assert peaks[1] - peaks[0] < MAX_GROWTH

@@ -23,7 +23,7 @@ from softlook.recipes import (
 from softlook.recipes.config.resolve import load_overrides
 from softlook.recipes.config.schema import CausalLMConfig, ClassificationConfig, LoraConfig
 from softlook.train.config import OptimizerConfig
-from softlook.train.events import StepLogged as Stepped
+from softlook.train.events import StepLogged
 from softlook.weights import load, save
 from softlook.weights.manifest import best_checkpoint
 from softlook.weights.tensor_files import read_safetensors
@@ -49,17 +49,17 @@ def encoder(folder: Path) -> Path:
 
 
 def fine_tune(folder: Path, base: Path, steps: int = 4, callbacks: Any = (), **more: Any) -> TrainResult:
-    asked = classification_config(
+    config = classification_config(
         folder, steps, **{"run_dir": folder / "fine_tune", "init_from": base, "lora": LORA, **more}
     )
-    return train_classification(asked, callbacks)
+    return train_classification(config, callbacks)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_only_adapted_weights_change_in_the_merged_model(task: str, tmp_path: Path) -> None:
-    run, asked = TASKS[task]
-    base = run(asked(tmp_path, run_dir=tmp_path / "base")).run_dir
-    trained = run(asked(tmp_path, run_dir=tmp_path / "fine_tune", lora=LORA, init_from=base))
+    train, make_config = TASKS[task]
+    base = train(make_config(tmp_path, run_dir=tmp_path / "base")).run_dir
+    trained = train(make_config(tmp_path, run_dir=tmp_path / "fine_tune", lora=LORA, init_from=base))
     before, after = load(base).state_dict(), load(trained.run_dir).state_dict()
     assert before.keys() == after.keys()
     changed = {name for name, tensor in after.items() if not torch.equal(tensor, before[name])}
@@ -74,12 +74,12 @@ def test_the_classification_head_is_trained_in_full(tmp_path: Path) -> None:
     base = train_classification(classification_config(tmp_path, run_dir=tmp_path / "base")).run_dir
     for name, start, new in (("one", base, set()), ("other", encoder(tmp_path), {"head.pool.dense"})):
         trained = fine_tune(tmp_path, start, run_dir=tmp_path / name, train={"ema_decay": 0.9})
-        learned = {
+        trained_modules = {
             name.rpartition(".")[0]
             for name in read_safetensors(best_checkpoint(trained.run_dir) / "model_non_ema.safetensors")
         }
-        assert {name for name in learned if name.startswith("head")} == {"head.to_classes"} | new
-        assert {name for name in learned if not name.startswith("head")} == {
+        assert {name for name in trained_modules if name.startswith("head")} == {"head.to_classes"} | new
+        assert {name for name in trained_modules if not name.startswith("head")} == {
             "blocks.0.attn.to_query",
             "blocks.0.attn.to_value",
         }
@@ -107,42 +107,45 @@ def test_the_number_of_trained_parameters_is_logged(tmp_path: Path, caplog: pyte
     base = encoder(tmp_path)
     with caplog.at_level("INFO", "softlook"):
         trained = fine_tune(tmp_path, base)
-    learn = 2 * 4 * (32 + 32) + 2 * 32 + 2 + 32 * 32 + 32
+    num_trained = 2 * 4 * (32 + 32) + 2 * 32 + 2 + 32 * 32 + 32
     count = sum(parameter.numel() for parameter in trained.model.parameters()) + 2 * 4 * (32 + 32)
-    assert f"LoRA: {learn:,} of {count:,} parameters are trained" in caplog.text
+    assert f"LoRA: {num_trained:,} of {count:,} parameters are trained" in caplog.text
 
 
 class CrashError(Exception):
     """Stands for a killed process."""
 
 
-@pytest.mark.parametrize("average", [0.0, 0.9], ids=str)
-def test_a_crashed_run_resumes_bit_for_bit(average: float, tmp_path: Path) -> None:
-    base, train = encoder(tmp_path), {"save_every": 2, "evaluate_every": 3, "ema_decay": average}
+@pytest.mark.parametrize("ema_decay", [0.0, 0.9], ids=str)
+def test_a_crashed_run_resumes_bit_for_bit(ema_decay: float, tmp_path: Path) -> None:
+    base, train = encoder(tmp_path), {"save_every": 2, "evaluate_every": 3, "ema_decay": ema_decay}
 
     def crash(event: Any) -> None:
-        if isinstance(event, Stepped) and event.step == 5:
+        if isinstance(event, StepLogged) and event.step == 5:
             raise CrashError
 
-    whole = fine_tune(tmp_path, base, 8, run_dir=tmp_path / "whole", train=train)
+    uninterrupted = fine_tune(tmp_path, base, 8, run_dir=tmp_path / "uninterrupted", train=train)
     with pytest.raises(CrashError):
         fine_tune(tmp_path, base, 8, [crash], train=train)
     moved = base.rename(tmp_path / "elsewhere")  # compared by content, not by path
-    again = fine_tune(tmp_path, moved, 8, train=train)
-    files = sorted(path.name for path in best_checkpoint(whole.run_dir).glob("*.safetensors"))
-    assert files == sorted(path.name for path in best_checkpoint(again.run_dir).glob("*.safetensors"))
+    resumed = fine_tune(tmp_path, moved, 8, train=train)
+    files = sorted(path.name for path in best_checkpoint(uninterrupted.run_dir).glob("*.safetensors"))
+    assert files == sorted(path.name for path in best_checkpoint(resumed.run_dir).glob("*.safetensors"))
     assert "adapters.safetensors" in files
     last = "checkpoints/step-000000008"
     for file in files:
-        assert (whole.run_dir / last / file).read_bytes() == (again.run_dir / last / file).read_bytes(), file
-    assert (again.progress.best_loss, again.progress.best_step) == (whole.progress.best_loss, whole.progress.best_step)
-    assert again.scores == whole.scores
+        assert (uninterrupted.run_dir / last / file).read_bytes() == (resumed.run_dir / last / file).read_bytes(), file
+    assert (resumed.progress.best_loss, resumed.progress.best_step) == (
+        uninterrupted.progress.best_loss,
+        uninterrupted.progress.best_step,
+    )
+    assert resumed.scores == uninterrupted.scores
 
 
 def test_resuming_with_other_lora_settings_is_an_error(tmp_path: Path) -> None:
     base = encoder(tmp_path)
     fine_tune(tmp_path, base)
-    for changed, said in (
+    for changed, message in (
         (LoraConfig(rank=8), "lora.rank: was 4, now 8"),
         (LoraConfig(rank=4, alpha=4.0), "lora.alpha: was None, now 4.0"),
         (
@@ -151,7 +154,7 @@ def test_resuming_with_other_lora_settings_is_an_error(tmp_path: Path) -> None:
         ),
         (LoraConfig(), "lora.rank: was 4, now 0"),
     ):
-        with pytest.raises(TrainingError, match=said):
+        with pytest.raises(TrainingError, match=message):
             fine_tune(tmp_path, base, lora=changed)
 
 
@@ -170,10 +173,10 @@ def test_exported_adapters_are_those_of_the_best_checkpoint_after_resuming(tmp_p
     base = encoder(tmp_path)
     for steps in (4, 4, 8):
         run = train_masked_lm(masked_lm_config(tmp_path, steps, lora=LORA, init_from=base, train={"evaluate_every": 4}))
-        alone = read_safetensors(run.run_dir / "adapter" / "adapter_model.safetensors")
+        exported = read_safetensors(run.run_dir / "adapter" / "adapter_model.safetensors")
         best = read_safetensors(best_checkpoint(run.run_dir) / "adapters.safetensors")
         name = "base_model.model.bert.encoder.layer.0.attention.self.query.lora_A.weight"
-        assert torch.equal(alone[name], best["blocks.0.attn.to_query.lora_A"])
+        assert torch.equal(exported[name], best["blocks.0.attn.to_query.lora_A"])
 
 
 def test_a_fine_tuned_run_can_be_fine_tuned_again(tmp_path: Path) -> None:
@@ -201,9 +204,9 @@ def test_unknown_target_modules_are_an_error(tmp_path: Path) -> None:
 
 def test_the_lora_learning_rate_is_higher_than_for_full_fine_tuning(tmp_path: Path) -> None:
     base = encoder(tmp_path)
-    few = fine_tune(tmp_path, base, run_dir=tmp_path / "few", optim={}).resolved.config.optim.lr
-    every = fine_tune(tmp_path, base, run_dir=tmp_path / "all", optim={}, lora=LoraConfig()).resolved.config.optim.lr
-    assert few == 10 * every
+    lora_lr = fine_tune(tmp_path, base, run_dir=tmp_path / "lora", optim={}).resolved.config.optim.lr
+    full_lr = fine_tune(tmp_path, base, run_dir=tmp_path / "full", optim={}, lora=LoraConfig()).resolved.config.optim.lr
+    assert lora_lr == 10 * full_lr
 
 
 def test_target_modules_in_a_file_and_in_the_environment(tmp_path: Path) -> None:

@@ -10,20 +10,20 @@ from softlook.train.events import Evaluated, Event, Sampled
 from tests.recipes.small import events_of, masked_lm_config
 
 
-@pytest.mark.parametrize("pairs", [False, True])
-def test_masked_tokens_are_predicted_better_than_by_chance(pairs: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("next_sentence", [False, True])
+def test_masked_tokens_are_predicted_better_than_by_chance(next_sentence: bool, tmp_path: Path) -> None:
     events: list[Event] = []
-    asked = masked_lm_config(
+    config = masked_lm_config(
         tmp_path,
         steps=60,
-        next_sentence=pairs,
+        next_sentence=next_sentence,
         tokenizer=TokenizerConfig(type="words", vocab_size=60),
         train={"ema_decay": 0.0},
     )
-    trained = train_masked_lm(asked, [events.append])
-    again = evaluate(trained.run_dir, asked.data, device="cpu")  # the validation split masks a single token
-    assert again["accuracy"] > 0.2 and again["loss"] > 0  # of about 25 words
-    assert ("next_sentence_accuracy" in trained.scores) == pairs
+    trained = train_masked_lm(config, [events.append])
+    scores = evaluate(trained.run_dir, config.data, device="cpu")  # the validation split masks a single token
+    assert scores["accuracy"] > 0.2 and scores["loss"] > 0  # of about 25 words
+    assert ("next_sentence_accuracy" in trained.scores) == next_sentence
     assert events_of(events, Sampled)[-1].samples[0].keys() == {"text", "prediction", "label"}
 
 

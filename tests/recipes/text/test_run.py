@@ -55,16 +55,16 @@ def test_the_run_directory_is_complete(tmp_path: Path) -> None:
 def test_an_interrupted_run_resumes_exactly(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    whole = train_translation(translation_config(tmp_path / "a", steps=6))
+    uninterrupted = train_translation(translation_config(tmp_path / "a", steps=6))
     config = translation_config(tmp_path / "b", steps=6)
-    broken = run_until(config, 3)
-    assert not broken.finished.complete
-    assert not (broken.run_dir / "scores.json").exists()
+    interrupted = run_until(config, 3)
+    assert not interrupted.finished.complete
+    assert not (interrupted.run_dir / "scores.json").exists()
     events: list[Event] = []
-    again = train_translation(config, [events.append])
+    resumed = train_translation(config, [events.append])
     assert events_of(events, Started)[0].step == 3
-    for name, tensor in weights(whole).items():
-        assert torch.equal(tensor, weights(again)[name]), name
+    for name, tensor in weights(uninterrupted).items():
+        assert torch.equal(tensor, weights(resumed)[name]), name
 
 
 def test_resuming_with_a_changed_setting_is_an_error(tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_automatic_values_are_kept_when_a_run_resumes(tmp_path: Path, monkeypatc
     config = TranslationConfig.model_validate({**config.model_dump(exclude_unset=True)})
     first = run_until(config, 2)
     monkeypatch.setattr("softlook.recipes.config.autosize._measure_flops", lambda device, dtype: 1e15)
-    again = train_translation(config)
-    assert again.resolved.config.model == first.resolved.config.model
-    assert again.progress.step == 6
+    resumed = train_translation(config)
+    assert resumed.resolved.config.model == first.resolved.config.model
+    assert resumed.progress.step == 6
 
 
 def test_fresh_starts_a_new_run_next_to_the_old_one(tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_a_dry_run_resolves_everything_and_starts_nothing(tmp_path: Path) -> Non
 
 def test_max_minutes_limits_a_run(tmp_path: Path) -> None:
     config = translation_config(tmp_path, steps=1_000_000, train={"max_minutes": 0.02, "evaluate_every": 1_000_000})
-    ended = train_translation(config)
-    assert ended.finished.reason == "time limit reached"
-    assert ended.progress.seconds < 10
+    result = train_translation(config)
+    assert result.finished.reason == "time limit reached"
+    assert result.progress.seconds < 10
 
 
 @pytest.mark.parametrize("data", [(), (Path("no/such/file.tsv"),)], ids=str)

@@ -76,27 +76,27 @@ def test_batches_from_disk_are_those_from_memory(
     disk_threshold(10)
     for _ in range(2):  # written, and found again
         disk = build_plan(task, tmp_path)
-        for (cursor, batch), (other, again) in zip(first_batches(memory), first_batches(disk), strict=True):
+        for (cursor, batch), (other, resumed) in zip(first_batches(memory), first_batches(disk), strict=True):
             assert cursor == other
-            assert all(torch.equal(batch[name], again[name]) for name in batch)
+            assert all(torch.equal(batch[name], resumed[name]) for name in batch)
         assert disk.epoch_tokens == memory.epoch_tokens
         assert len(list((tmp_path / ".tokens").iterdir())) == 1
 
 
 def test_a_run_from_disk_resumes_exactly(tmp_path: Path, disk_threshold: Callable[[int], None]) -> None:
-    asked = {"steps": 8, "batch": TranslationBatchConfig(max_tokens=400)}
-    whole = train_translation(translation_config(tmp_path, run_dir=tmp_path / "whole", **asked))
+    options = {"steps": 8, "batch": TranslationBatchConfig(max_tokens=400)}
+    uninterrupted = train_translation(translation_config(tmp_path, run_dir=tmp_path / "uninterrupted", **options))
     disk_threshold(10)
 
     def stop(event: Event) -> None:
         if isinstance(event, StepLogged) and event.step == 5:
             signal.raise_signal(signal.SIGINT)
 
-    broken = train_translation(translation_config(tmp_path, **asked), [stop])
-    assert broken.progress.step < 8
-    again = train_translation(translation_config(tmp_path, **asked))
-    assert again.progress.step == 8
-    assert_same(again.model, whole.model)
+    interrupted = train_translation(translation_config(tmp_path, **options), [stop])
+    assert interrupted.progress.step < 8
+    resumed = train_translation(translation_config(tmp_path, **options))
+    assert resumed.progress.step == 8
+    assert_same(resumed.model, uninterrupted.model)
 
 
 @pytest.mark.parametrize("name", ["ids.bin", "offsets.bin", "store.json"])
@@ -108,10 +108,10 @@ def test_a_damaged_cache_is_rebuilt_with_a_warning(
     (path,) = (tmp_path / ".tokens").glob(f"*/{name}")
     content = path.read_bytes()
     path.write_bytes(content[:9] + bytes([content[9] ^ 4]) + content[10:])
-    again = first_batches(build_plan("translate", tmp_path))
+    resumed = first_batches(build_plan("translate", tmp_path))
     assert f"{name} is not" in caplog.text and "Tokenizing again." in caplog.text
     assert path.read_bytes() == content
-    assert all(torch.equal(one[1]["labels"], other[1]["labels"]) for one, other in zip(first, again, strict=True))
+    assert all(torch.equal(one[1]["labels"], other[1]["labels"]) for one, other in zip(first, resumed, strict=True))
 
 
 def test_a_cache_written_by_another_run_meanwhile_is_used(
@@ -119,14 +119,14 @@ def test_a_cache_written_by_another_run_meanwhile_is_used(
 ) -> None:
     disk_threshold(10)
     build_plan("translate", tmp_path)
-    (kept,) = (tmp_path / ".tokens").iterdir()
-    shutil.move(kept, tmp_path / "theirs")
+    (cached,) = (tmp_path / ".tokens").iterdir()
+    shutil.move(cached, tmp_path / "moved")
 
-    def late(*_: Any, **__: Any) -> None:
-        shutil.move(tmp_path / "theirs", kept)
-        raise DiskError(f"{kept} exists already")
+    def write_meanwhile(*_: Any, **__: Any) -> None:
+        shutil.move(tmp_path / "moved", cached)
+        raise DiskError(f"{cached} exists already")
 
-    monkeypatch.setattr("softlook.recipes.text.token_cache.write_store", late)
+    monkeypatch.setattr("softlook.recipes.text.token_cache.write_store", write_meanwhile)
     assert first_batches(build_plan("translate", tmp_path))
 
 
@@ -184,13 +184,13 @@ def test_a_long_line_within_the_limit_is_skipped_as_a_long_pair(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     train_tokenizer([], model_type="bytes").save(str(tmp_path / "tokenizer.json"))
-    asked = translation_config(
+    config = translation_config(
         tmp_path, 2, tokenizer=TokenizerConfig(file=tmp_path / "tokenizer.json"), max_line_chars=4_000_000
     )
-    with asked.data[0].open("a", encoding="utf-8") as file:
+    with config.data[0].open("a", encoding="utf-8") as file:
         file.write("1 " * 1_500_000 + "\t1 1\n")
     with caplog.at_level("INFO", "softlook"):
-        train_translation(asked)
+        train_translation(config)
     assert "Skipping 1 pairs longer than" in caplog.text
 
 

@@ -53,44 +53,44 @@ def test_every_option_learns(option: str, tmp_path: Path) -> None:
 def test_batched_translations_equal_single_ones(model: str, beams: int, tmp_path: Path) -> None:
     trained = train_translation(translation_config(tmp_path, steps=20, arch=model))
     texts = ["1 2 3", "4", "5 6 7 8 9", ""]
-    together = translate_texts(trained.model, trained.tokenizer, texts, num_beams=beams)
-    alone = [translate_texts(trained.model, trained.tokenizer, [text], num_beams=beams)[0] for text in texts]
-    assert together == alone
+    batched = translate_texts(trained.model, trained.tokenizer, texts, num_beams=beams)
+    single = [translate_texts(trained.model, trained.tokenizer, [text], num_beams=beams)[0] for text in texts]
+    assert batched == single
 
 
 def test_bpe_dropout_depends_on_seed_and_epoch_only(tmp_path: Path) -> None:
-    asked = translation_config(
+    config = translation_config(
         tmp_path,
         tokenizer=TokenizerConfig(type="bpe", vocab_size=300, bpe_dropout=0.3),
         batch=TranslationBatchConfig(max_tokens=400),
     )
-    trained = train_translation(asked)
+    trained = train_translation(config)
     texts = (["1 2 3 4 5"] * 50, ["5 4 3 2 1"] * 50)
-    config = trained.resolved.config
+    resolved = trained.resolved.config
 
     def batches(cursor: DataCursor, count: int) -> list[Any]:
         source = BPEDropoutBatches(
-            texts, trained.tokenizer, config, lambda items: torch.tensor([len(a) for a, _ in items])
+            texts, trained.tokenizer, resolved, lambda items: torch.tensor([len(a) for a, _ in items])
         )
         return [batch for _, (_, batch) in zip(range(count), source.iter_from(cursor), strict=False)]
 
-    whole = batches(DataCursor(), 12)
-    epoch = len(BPEDropoutBatches(texts, trained.tokenizer, config, list).epoch(0))
-    again = batches(DataCursor(1, 0), 12 - epoch)
+    uninterrupted = batches(DataCursor(), 12)
+    epoch = len(BPEDropoutBatches(texts, trained.tokenizer, resolved, list).epoch(0))
+    resumed = batches(DataCursor(1, 0), 12 - epoch)
     assert epoch < 12
-    for one, other in zip(whole[epoch:], again, strict=True):
+    for one, other in zip(uninterrupted[epoch:], resumed, strict=True):
         assert torch.equal(one, other)
-    assert [batch.tolist() for batch in whole[:epoch]] != [batch.tolist() for batch in again[:epoch]]
+    assert [batch.tolist() for batch in uninterrupted[:epoch]] != [batch.tolist() for batch in resumed[:epoch]]
 
 
 def test_only_pairs_over_the_length_limit_are_skipped(tmp_path: Path) -> None:
     long = tmp_path / "long.tsv"
     long.write_text("".join(f"one more word {n}\tand another {n}\n" for n in range(99)), encoding="utf-8")
-    asked = translation_config(
+    config = translation_config(
         tmp_path, data=(long,), tokenizer=TokenizerConfig(type="bytes"), batch=TranslationBatchConfig(max_length=8)
     )
     with pytest.raises(DataError, match="every pair is longer than 8 tokens"):
-        train_translation(asked)
+        train_translation(config)
     train_translation(
         translation_config(
             tmp_path, tokenizer=TokenizerConfig(type="bytes"), batch=TranslationBatchConfig(max_length=8)
