@@ -1,9 +1,9 @@
-"""Where a recurrent translator looks: Bahdanau's attention finds out which word comes from which, told by nobody.
+"""Alignment: Bahdanau's attention learns which source word each target word translates, without supervision.
 
-It learns a made language whose true alignment is known. Each word is written backwards; adjectives follow their noun,
-an adverb follows the first of them, and the verb comes last: "today red house meets small dog" becomes
-"esuoh der yadot god llams steem". Words are whole to the model, which cannot see their letters. Half a minute on one
-CPU core, offline. Writes `alignment.svg`.
+An RNNsearch model is trained on an artificial language whose alignment is known. Each word is spelled backwards;
+adjectives follow their noun, an adverb follows the first noun phrase, and the verb is last: "today red house meets
+small dog" becomes "esuoh der yadot god llams steem". Every word is one token, so the model cannot see its letters.
+Takes half a minute on one CPU core, offline. Writes `alignment.svg`.
 """
 
 import random
@@ -47,12 +47,12 @@ WORDS = {
     """,
     "adverb": "today often never gladly slowly always sometimes perhaps",
 }
-LEXICON = {kind: words.split() for kind, words in WORDS.items()}
+LEXICON = {word_class: words.split() for word_class, words in WORDS.items()}
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence, and from which of its words each word of its translation comes."""
+    """A sentence, and the index of the source word of each target word."""
 
     words: tuple[str, ...]
     order: tuple[int, ...]
@@ -63,31 +63,31 @@ class Sentence:
 
     @property
     def target(self) -> str:
-        return " ".join(self.words[place][::-1] for place in self.order)
+        return " ".join(self.words[index][::-1] for index in self.order)
 
 
-def make_sentence(dice: random.Random) -> Sentence:
-    """Somebody does something to somebody; each may have adjectives, and there may be an adverb at the start.
+def make_sentence(rng: random.Random) -> Sentence:
+    """Subject, verb and object; subject and object may have adjectives, and the sentence may start with an adverb.
 
-    No word comes twice, so that there is one right place to look. The adverb is not said first: the decoder starts from
-    the state in which the source, read backwards, ended, and knows the first word of it without a look.
+    Words are not repeated, so the alignment is unique. The translation does not start with the adverb: the decoder is
+    initialized with the last state of the backward encoder, which knows the first source word without attention.
     """
-    adjectives, nouns = dice.sample(LEXICON["adjective"], 4), dice.sample(LEXICON["noun"], 2)
-    first, second = dice.randint(0, 2), dice.randint(0, 2)
-    start = [dice.choice(LEXICON["adverb"])] if dice.random() < 0.5 else []
-    who, whom = [*adjectives[:first], nouns[0]], [*adjectives[2 : 2 + second], nouns[1]]
-    verb = len(start) + len(who)
-    turned = [*range(verb - 1, len(start) - 1, -1), *range(len(start)), *range(verb + len(whom), verb, -1), verb]
-    return Sentence((*start, *who, dice.choice(LEXICON["verb"]), *whom), tuple(turned))
+    adjectives, nouns = rng.sample(LEXICON["adjective"], 4), rng.sample(LEXICON["noun"], 2)
+    first, second = rng.randint(0, 2), rng.randint(0, 2)
+    adverb = [rng.choice(LEXICON["adverb"])] if rng.random() < 0.5 else []
+    subject, object_ = [*adjectives[:first], nouns[0]], [*adjectives[2 : 2 + second], nouns[1]]
+    verb = len(adverb) + len(subject)
+    order = [*range(verb - 1, len(adverb) - 1, -1), *range(len(adverb)), *range(verb + len(object_), verb, -1), verb]
+    return Sentence((*adverb, *subject, rng.choice(LEXICON["verb"]), *object_), tuple(order))
 
 
 def make_sentences(seed: int, count: int) -> list[Sentence]:
-    dice = random.Random(seed)
-    return [make_sentence(dice) for _ in range(count)]
+    rng = random.Random(seed)
+    return [make_sentence(rng) for _ in range(count)]
 
 
-def learn(sentences: Sequence[Sentence], folder: Path, *, steps: int = 400) -> tuple[RNNSearch, TextTokenizer]:
-    """The same as `softlook train translate --arch rnn_search` with these flags."""
+def train(sentences: Sequence[Sentence], folder: Path, *, steps: int = 400) -> tuple[RNNSearch, TextTokenizer]:
+    """Train like `softlook train translate --arch rnn_search` with these options."""
     data = folder / "pairs.tsv"
     data.write_text("".join(f"{one.source}\t{one.target}\n" for one in sentences), encoding="utf-8")
     config = TranslationConfig(
@@ -101,54 +101,56 @@ def learn(sentences: Sequence[Sentence], folder: Path, *, steps: int = 400) -> t
         optim=OptimizerConfig(lr=3e-3, schedule="cosine", warmup=40),
         training=TrainingConfig(max_steps=steps, evaluate_every=steps, save_every=steps, device="cpu"),
     )
-    trained = train_translation(config)
-    assert isinstance(trained.model, RNNSearch)
-    return trained.model, trained.tokenizer
+    result = train_translation(config)
+    assert isinstance(result.model, RNNSearch)
+    return result.model, result.tokenizer
 
 
 @torch.no_grad()
 def alignment(model: RNNSearch, tokenizer: TextTokenizer, source: str, target: str) -> Float[Tensor, "T S"]:
-    """How much each word of a translation looked at each word of its source. The last column is the source's end."""
-    kept: list[Tensor] = []
+    """The attention weights of each target word over the source words; the last column is the end of the source."""
+    rows: list[Tensor] = []
 
-    def watch(module: AttentionCore, args: tuple[Any, ...], output: Tensor) -> None:
+    def record(module: AttentionCore, args: tuple[Any, ...], output: Tensor) -> None:
         query, key, _, *rest = args
-        kept.append(module.weights(query, key, *rest)[0, 0, 0])
+        rows.append(module.weights(query, key, *rest)[0, 0, 0])
 
-    read, said = tokenizer.encode([source, target])
-    hook = model.decoder.align.core.register_forward_hook(watch)
+    source_ids, target_ids = tokenizer.encode([source, target])
+    hook = model.decoder.align.core.register_forward_hook(record)
     try:
-        model.eval()(torch.tensor([[*read, tokenizer.eos_id]]), torch.tensor([[tokenizer.bos_id, *said[:-1]]]))
+        model.eval()(
+            torch.tensor([[*source_ids, tokenizer.eos_id]]), torch.tensor([[tokenizer.bos_id, *target_ids[:-1]]])
+        )
     finally:
         hook.remove()
-    return torch.stack(kept)
+    return torch.stack(rows)
 
 
-def right(model: RNNSearch, tokenizer: TextTokenizer, sentences: Sequence[Sentence]) -> tuple[int, int]:
-    """Of how many translated words the strongest look is at the word it comes from; and of how many in all."""
-    hits = count = 0
+def count_aligned(model: RNNSearch, tokenizer: TextTokenizer, sentences: Sequence[Sentence]) -> tuple[int, int]:
+    """The number of target words whose largest weight is on their source word, and the number of all target words."""
+    aligned = total = 0
     for one in sentences:
-        strongest = alignment(model, tokenizer, one.source, one.target).argmax(1).tolist()
-        hits += sum(found == place for found, place in zip(strongest, one.order, strict=True))
-        count += len(one.order)
-    return hits, count
+        largest = alignment(model, tokenizer, one.source, one.target).argmax(1).tolist()
+        aligned += sum(index == expected for index, expected in zip(largest, one.order, strict=True))
+        total += len(one.order)
+    return aligned, total
 
 
 def main() -> None:
     with TemporaryDirectory() as folder:
-        model, tokenizer = learn(make_sentences(0, 3000), Path(folder))
-    known = {one.source for one in make_sentences(0, 3000)}
-    unseen = list(islice((one for one in make_sentences(1, 400) if one.source not in known), 200))
-    said = translate_texts(model, tokenizer, [one.source for one in unseen])
-    exact = sum(words == one.target for words, one in zip(said, unseen, strict=True))
-    hits, count = right(model, tokenizer, unseen)
-    print(f"{exact} of {len(unseen)} unseen sentences are translated without a fault.")
-    print(f"{hits} of {count} words ({hits / count:.1%}) look most at the word they come from.")
-    shown = max(unseen, key=lambda one: len(one.words))
-    weights = alignment(model, tokenizer, shown.source, shown.target)[:, :-1]
-    figure = attention_figure(weights, queries=shown.target.split(), keys=shown.words, title=shown.source)
+        model, tokenizer = train(make_sentences(0, 3000), Path(folder))
+    seen = {one.source for one in make_sentences(0, 3000)}
+    unseen = list(islice((one for one in make_sentences(1, 400) if one.source not in seen), 200))
+    translations = translate_texts(model, tokenizer, [one.source for one in unseen])
+    exact = sum(text == one.target for text, one in zip(translations, unseen, strict=True))
+    aligned, total = count_aligned(model, tokenizer, unseen)
+    print(f"{exact} of {len(unseen)} unseen sentences are translated correctly.")
+    print(f"{aligned} of {total} target words ({aligned / total:.1%}) attend most to their source word.")
+    longest = max(unseen, key=lambda one: len(one.words))
+    weights = alignment(model, tokenizer, longest.source, longest.target)[:, :-1]
+    figure = attention_figure(weights, queries=longest.target.split(), keys=longest.words, title=longest.source)
     Path("alignment.svg").write_text(figure, encoding="utf-8")
-    print(f"The picture of {shown.source!r} is in alignment.svg")
+    print(f"The attention map of {longest.source!r} is in alignment.svg")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A first look: what attention does, on real words, in the terminal. Run it with `make look`.
+"""A first look at attention, on the words of a sentence, in the terminal. Run it with `make look`.
 
-Every number is worked out by softlook while you watch. No model, no training, no download: a word is
-the letter pairs it is spelled with, so two words match as often as they share a pair.
+softlook computes every number. There is no model, no training and no download: a word is represented by its letter
+pairs, so the score of two words is the number of pairs they share.
 """
 
 import math
@@ -27,20 +27,20 @@ BLOCK = "█" if console.encoding.lower().startswith("utf") else "#"
 
 
 def pairs(word: str) -> list[str]:
-    """The letter pairs of a word; ^ marks its beginning and $ its end."""
+    """The letter pairs of a word; ^ marks its start and $ its end."""
     marked = f"^{word.lower()}$"
-    return [marked[place : place + 2] for place in range(len(marked) - 1)]
+    return [marked[start : start + 2] for start in range(len(marked) - 1)]
 
 
-def vectors(words: list[str], known: list[str]) -> Tensor:
-    """One row for each word: how often each known pair occurs in it. (T, C)"""
-    return torch.tensor([[float(pairs(word).count(pair)) for pair in known] for word in words])
+def vectors(words: list[str], vocabulary: list[str]) -> Tensor:
+    """One row per word: the count of each letter pair. (T, C)"""
+    return torch.tensor([[float(pairs(word).count(pair)) for pair in vocabulary] for word in words])
 
 
-def pairs_of(words: list[str]) -> list[str]:
-    """All pairs of these words: an even number of them, since sines and cosines come in twos."""
-    known = sorted({pair for word in words for pair in pairs(word)})
-    return known if len(known) % 2 == 0 else [*known, "--"]
+def vocabulary_of(words: list[str]) -> list[str]:
+    """All letter pairs of these words; an even number, because sinusoidal positions are sine and cosine pairs."""
+    vocabulary = sorted({pair for word in words for pair in pairs(word)})
+    return vocabulary if len(vocabulary) % 2 == 0 else [*vocabulary, "--"]
 
 
 def heading(title: str, call: str = "") -> None:
@@ -48,137 +48,139 @@ def heading(title: str, call: str = "") -> None:
     console.print(Text.assemble((title, "bold"), " " * (80 - len(title) - len(call)) if call else "", (call, "cyan")))
 
 
-def say(words: str) -> None:
-    console.print(Text(words))
+def paragraph(text: str) -> None:
+    console.print(Text(text))
 
 
-def squares(name: str, weights: Tensor, after: str = "") -> None:
-    """One row of a map as coloured squares. The number says the same where there is no colour."""
+def weight_row(name: str, weights: Tensor, suffix: str = "") -> None:
+    """One row of a map as colored cells, with the weights as numbers for terminals without color."""
     row = Text(f"{name:>{LABEL - 1}} ")
     for weight in weights.tolist():
         fill = colormap(round(STEPS * weight), dark=True)
         style = f"{text_color(fill)} on {fill}" if weight else "dim"
         row.append((f"{weight:.2f}" if weight else "-").center(CELL), style=style)
-    console.print(row.append(f"  {after}"))
+    console.print(row.append(f"  {suffix}"))
 
 
-def labels(words: list[str]) -> None:
+def header_row(words: list[str]) -> None:
     console.print(Text(" " * LABEL + "".join(word.center(CELL) for word in words), style="dim"))
 
 
-def bar(share: float, width: int) -> str:
-    return (BLOCK * round(width * share)).ljust(width)
+def bar(fraction: float, width: int) -> str:
+    return (BLOCK * round(width * fraction)).ljust(width)
 
 
-def everyone_looks_at_everyone(x: Tensor) -> Tensor:
-    heading("1  Everyone looks at everyone", "attention_weights(x, x, scale=1.0)")
+def self_attention_map(x: Tensor) -> Tensor:
+    heading("1  Every word attends to every word", "attention_weights(x, x, scale=1.0)")
     she, shells = pairs("she"), pairs("shells")
-    say(
-        f"A word is its letter pairs: she = {' '.join(she)}. Two words score one for each pair they share "
-        f"(she and shells: {len({*she} & {*shells})}), and softmax turns scores into weights. "
-        "Nothing is trained: this knows spelling, not meaning."
+    paragraph(
+        f"A word is a vector of its letter pairs: she = {' '.join(she)}. The score of two words is the number of "
+        f"pairs they share (she and shells: {len({*she} & {*shells})}), and softmax turns scores into weights. "
+        "Nothing is trained: scores depend on spelling, not on meaning."
     )
     weights = attention_weights(x, x, scale=1.0)[0, 0]
-    labels(SENTENCE)
+    header_row(SENTENCE)
     for word, row in zip(SENTENCE, weights, strict=True):
-        squares(word, row)
-    torch.testing.assert_close(self_attention(x[0, 0]), weights @ x[0, 0])  # the answer: an average, by these weights
-    say(
-        "Each row is a word that looks, and its weights sum to 1. The diagonal leads: a word resembles itself most. "
-        "Equal scores get equal weights: sea and sea."
+        weight_row(word, row)
+    torch.testing.assert_close(self_attention(x[0, 0]), weights @ x[0, 0])  # the output: an average with these weights
+    paragraph(
+        "Each row is a query, and its weights sum to 1. The diagonal is largest: a word is most similar to itself. "
+        "Equal scores have equal weights: sea and sea."
     )
     return weights
 
 
-def softer_and_harder(x: Tensor) -> Tensor:
+def temperatures(x: Tensor) -> Tensor:
     heading("2  Temperature", "attention_weights(x, x, scale=1 / temperature)")
-    labels(SENTENCE)
+    header_row(SENTENCE)
     for temperature in (0.25, 1.0, 4.0):
-        squares(f"at {temperature:g}", attention_weights(x, x, scale=1 / temperature)[0, 0, 0], "she")
-    say("Cold, she sees the best match alone; warm, she sees everybody.")
+        weight_row(f"at {temperature:g}", attention_weights(x, x, scale=1 / temperature)[0, 0, 0], "she")
+    paragraph("At a low temperature the best match gets all the weight; at a high one the weights are nearly uniform.")
     return attention_weights(x, x, scale=1 / 4)[0, 0]
 
 
-def who_gave_roses() -> None:
-    heading("3  Order", "x + positions.sinusoidal(5, width)")
-    known = pairs_of(SUSAN)
-    place = positions.sinusoidal(len(SUSAN), len(known))
-    labels(SUSAN)
-    for name, added in (("without positions", torch.zeros_like(place)), ("with positions", place)):
-        answers = []
+def word_order() -> None:
+    heading("3  Word order", "x + positions.sinusoidal(5, width)")
+    vocabulary = vocabulary_of(SUSAN)
+    sinusoidal = positions.sinusoidal(len(SUSAN), len(vocabulary))
+    header_row(SUSAN)
+    for name, added in (("without positions", torch.zeros_like(sinusoidal)), ("with positions", sinusoidal)):
+        outputs = []
         for words in (SUSAN, MARY):
-            x = vectors(words, known) + added
+            x = vectors(words, vocabulary) + added
             weights = attention_weights(x[None, None], x[None, None])[0, 0, words.index("gave")]
-            answers.append(self_attention(x, temperature=len(known) ** 0.5)[words.index("gave")])
-            squares("gave", weights[[words.index(word) for word in SUSAN]], " ".join(words))
-        apart = (answers[0] - answers[1]).abs().max().item()
-        say(f"{'':{LABEL}}{name}, the two answers for gave are {apart:.3f} apart")
-    say("Attention sees a set. Who gave and who received is told by positions alone.")
+            outputs.append(self_attention(x, temperature=len(vocabulary) ** 0.5)[words.index("gave")])
+            weight_row("gave", weights[[words.index(word) for word in SUSAN]], " ".join(words))
+        difference = (outputs[0] - outputs[1]).abs().max().item()
+        paragraph(f"{'':{LABEL}}{name}, the two outputs for gave are {difference:.3f} apart")
+    paragraph("Attention ignores the order of its inputs. Only positions distinguish the two sentences.")
 
 
-def no_peeking(x: Tensor) -> Tensor:
+def causal_map(x: Tensor) -> Tensor:
     heading("4  A causal mask", "mask=masks.causal()")
     weights = attention_weights(x, x, scale=1.0, mask=masks.causal())[0, 0]
-    labels(SENTENCE)
+    header_row(SENTENCE)
     for word, row in zip(SENTENCE, weights, strict=True):
-        squares(word, row)
-    say("Each word sees itself and what came before: how text is written, word by word.")
+        weight_row(word, row)
+    paragraph("Each word attends to itself and to earlier words, as in text generation.")
     return weights
 
 
-def take_a_look(x: Tensor) -> None:
-    heading("5  A look at the map, without holding it", "look(x, x, scale=1.0, stats=...)")
-    seen = look(x, x, scale=1.0, stats=("entropy", "top_weights", "top_indices", "received"), top_k=2)
-    console.print(Text(f"{'':{LABEL}}{'entropy, in nats':22}{'looks most at':24}is looked at", style="dim"))
+def statistics(x: Tensor) -> None:
+    heading("5  Statistics of the map, without the map", "look(x, x, scale=1.0, stats=...)")
+    stats = look(x, x, scale=1.0, stats=("entropy", "top_weights", "top_indices", "received"), top_k=2)
+    console.print(Text(f"{'':{LABEL}}{'entropy, in nats':22}{'attends most to':24}received attention", style="dim"))
     for n, word in enumerate(SENTENCE):
-        entropy, received = seen.entropy[0, 0, n].item(), seen.received[0, 0, n].item()
-        best = zip(seen.top_indices[0, 0, n].tolist(), seen.top_weights[0, 0, n].tolist(), strict=True)
+        entropy, received = stats.entropy[0, 0, n].item(), stats.received[0, 0, n].item()
+        best = zip(stats.top_indices[0, 0, n].tolist(), stats.top_weights[0, 0, n].tolist(), strict=True)
         mostly = ", ".join(f"{SENTENCE[key]} {weight:.2f}" for key, weight in best if weight > 0.05)
         row = Text(f"{word:>{LABEL - 1}} ").append(
             bar(entropy / math.log(len(SENTENCE)), 16), style=colormap(44, dark=True)
         )
         row.append(f" {entropy:.2f} {mostly:24}").append(bar(received / 2, 14), style="#e69f00")
         console.print(row.append(f" {received:.2f}"))
-    say("Exact, and in memory that grows with the words, not with their square.")
+    paragraph("Exact, in memory that grows linearly with the number of words.")
 
 
 def soft_dictionary() -> None:
     heading("6  A soft dictionary", "SoftDict(keys, values, temperature=...)")
-    known = pairs_of([*PRICES, "shells"])
-    keys, values = vectors(list(PRICES), known), torch.tensor([[price] for price in PRICES.values()])
+    vocabulary = vocabulary_of([*PRICES, "shells"])
+    keys, values = vectors(list(PRICES), vocabulary), torch.tensor([[price] for price in PRICES.values()])
     cold, warm = (SoftDict(keys, values, temperature=temperature) for temperature in (0.1, 4.0))
     same = all(cold[key].item() == price for key, price in zip(keys, PRICES.values(), strict=True))
-    shells = vectors(["shells"], known)[0]
-    say(f"prices = {PRICES}")
-    say(f"At temperature 0.1 it is that dict, key for key: {same}.")
-    say("prices['shells'] would be a KeyError. Softly, the nearest key answers, or all do:")
-    say(f"{cold[shells].item():.2f} at temperature 0.1, {warm[shells].item():.2f} at temperature 4.")
+    shells = vectors(["shells"], vocabulary)[0]
+    paragraph(f"prices = {PRICES}")
+    paragraph(f"At temperature 0.1 it returns the values of that dict: {same}.")
+    paragraph("prices['shells'] would be a KeyError. A soft dictionary averages the values of similar keys:")
+    paragraph(f"{cold[shells].item():.2f} at temperature 0.1, {warm[shells].item():.2f} at temperature 4.")
 
 
-def which_path(x: Tensor) -> None:
-    heading("7  Which path a call takes, and why", "explain(...)")
-    say(str(explain(x, x, x, mask=masks.causal())))
-    say(str(explain(x, x, x, softcap=30.0)))
+def backends(x: Tensor) -> None:
+    heading("7  The backend of a call, and why it is selected", "explain(...)")
+    paragraph(str(explain(x, x, x, mask=masks.causal())))
+    paragraph(str(explain(x, x, x, softcap=30.0)))
 
 
 def main() -> None:
-    x = vectors(SENTENCE, pairs_of(SENTENCE))[None, None]  # (B, H, T, D): one sentence, one head
-    console.print(Text.assemble(("softlook", "bold"), ": attention is a soft look-up, and every number below is real"))
-    plain = everyone_looks_at_everyone(x)
-    warm = softer_and_harder(x)
-    who_gave_roses()
-    causal = no_peeking(x)
-    take_a_look(x)
+    x = vectors(SENTENCE, vocabulary_of(SENTENCE))[None, None]  # (B, H, T, D): one sentence, one head
+    console.print(
+        Text.assemble(("softlook", "bold"), ": attention is a soft dictionary lookup; all numbers are computed")
+    )
+    plain = self_attention_map(x)
+    warm = temperatures(x)
+    word_order()
+    causal = causal_map(x)
+    statistics(x)
     soft_dictionary()
-    which_path(x)
+    backends(x)
     torch.testing.assert_close(attention(x, x, x, scale=1.0)[0, 0], plain @ x[0, 0])
     maps = {"temperature 1": plain, "temperature 4": warm, "causal": causal}
     figure = heads_figure(maps, queries=SENTENCE, keys=SENTENCE, title=" ".join(SENTENCE))
     Path("first_look.svg").write_text(figure, encoding="utf-8")
-    heading("The picture is in first_look.svg")
-    say(
-        "Open it in a browser and point at a square. Then put a sentence of your own into examples/first_look.py, "
-        "or go on with docs/guide/attention.md."
+    heading("The figure is in first_look.svg")
+    paragraph(
+        "Open it in a browser; tooltips show the weights. Then edit the sentence in examples/first_look.py, "
+        "or continue with docs/guide/attention.md."
     )
 
 

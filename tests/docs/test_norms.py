@@ -42,10 +42,10 @@ def test_the_figure_is_drawn_from_the_recorded_numbers(example: ModuleType, foun
 
 def test_only_post_norm_without_warmup_fails_to_learn(found: dict[str, Any]) -> None:
     stuck = last(found, "post", warm=False)
-    assert min(stuck) > 0.98 * found["knowing_nothing"]
+    assert min(stuck) > 0.98 * found["unigram_entropy"]
     for norm, warm in (("pre", False), ("pre", True), ("post", True)):
         assert len(losses := last(found, norm, warm=warm)) == len(stuck) >= 2
-        assert max(losses) < found["knowing_nothing"] / 4
+        assert max(losses) < found["unigram_entropy"] / 4
 
 
 def test_gradients_grow_towards_the_output_with_post_norm_only(example: ModuleType) -> None:
