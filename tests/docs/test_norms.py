@@ -20,32 +20,32 @@ def example() -> ModuleType:
     spec = importlib.util.spec_from_file_location("norms_and_warmup", ROOT / "examples/norms_and_warmup.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look for their module there
+    sys.modules[spec.name] = module  # dataclasses look up their module there
     spec.loader.exec_module(module)
     return module
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def results() -> dict[str, Any]:
     return json.loads(FIGURE.with_suffix(".json").read_text(encoding="utf-8"))
 
 
-def last(found: dict[str, Any], norm: str, *, warm: bool) -> list[float]:
-    """The final losses of these runs."""
-    return [run["loss"][-1][1] for run in found["runs"] if run["norm"] == norm and (run["warmup"] > 0) == warm]
+def final_losses(results: dict[str, Any], norm: str, *, warmup: bool) -> list[float]:
+    """Return the final losses of the runs with a norm placement, with or without warmup."""
+    return [run["loss"][-1][1] for run in results["runs"] if run["norm"] == norm and (run["warmup"] > 0) == warmup]
 
 
-def test_the_figure_is_drawn_from_the_recorded_numbers(example: ModuleType, found: dict[str, Any]) -> None:
-    assert example.draw(found) == FIGURE.read_text(encoding="utf-8")
-    ElementTree.fromstring(example.draw(found))
+def test_the_figure_is_drawn_from_the_recorded_numbers(example: ModuleType, results: dict[str, Any]) -> None:
+    assert example.draw(results) == FIGURE.read_text(encoding="utf-8")
+    ElementTree.fromstring(example.draw(results))
 
 
-def test_only_post_norm_without_warmup_fails_to_learn(found: dict[str, Any]) -> None:
-    stuck = last(found, "post", warm=False)
-    assert min(stuck) > 0.98 * found["unigram_entropy"]
-    for norm, warm in (("pre", False), ("pre", True), ("post", True)):
-        assert len(losses := last(found, norm, warm=warm)) == len(stuck) >= 2
-        assert max(losses) < found["unigram_entropy"] / 4
+def test_only_post_norm_without_warmup_fails_to_learn(results: dict[str, Any]) -> None:
+    failed = final_losses(results, "post", warmup=False)
+    assert min(failed) > 0.98 * results["unigram_entropy"]
+    for norm, warmup in (("pre", False), ("pre", True), ("post", True)):
+        assert len(losses := final_losses(results, norm, warmup=warmup)) == len(failed) >= 2
+        assert max(losses) < results["unigram_entropy"] / 4
 
 
 def test_gradients_grow_towards_the_output_with_post_norm_only(example: ModuleType) -> None:
@@ -56,10 +56,11 @@ def test_gradients_grow_towards_the_output_with_post_norm_only(example: ModuleTy
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_pages_with_the_figure_quote_its_numbers(page: Path, found: dict[str, Any]) -> None:
+def test_pages_with_the_figure_quote_its_numbers(page: Path, results: dict[str, Any]) -> None:
     text = page.read_text(encoding="utf-8")
     for norm in ("pre", "post"):
-        for warm in (False, True):
-            losses = sorted(last(found, norm, warm=warm))
+        for warmup in (False, True):
+            losses = sorted(final_losses(results, norm, warmup=warmup))
             assert f"{losses[0]:.2f}" in text and f"{losses[-1]:.2f}" in text
-        assert all(f"{length:.1f}" in text for length in (found["gradients"][norm][0], found["gradients"][norm][-1]))
+        first, *_, last = results["gradients"][norm]
+        assert f"{first:.1f}" in text and f"{last:.1f}" in text
