@@ -75,7 +75,7 @@ def test_the_same_command_resumes_and_a_changed_one_is_rejected(folder: Path) ->
     changed = softlook(folder, *words, "--optim.lr", "0.7")
     assert changed.returncode == 1
     assert "optim.lr: was 0.004, now 0.7" in changed.stderr
-    assert "another name with --run" in changed.stderr
+    assert "another name with --run-dir, starts a new run" in changed.stderr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
