@@ -13,7 +13,7 @@ from softlook.base.errors import ConfigError
 from softlook.blocks import AttentionCore, RecurrentCache
 from softlook.models import RNNSearch, RNNSearchConfig
 from softlook.weights import load, save
-from tests.parity.comparison import maps, seen
+from tests.parity.comparison import maps, record_calls
 
 DECODERS: list[dict[str, Any]] = [
     {"decoder": "bahdanau"},
@@ -56,7 +56,7 @@ def test_padding_of_the_source_does_not_change_logits(changes: dict[str, Any]) -
 @pytest.mark.parametrize("changes", EVERY, ids=config_id)
 def test_a_cache_does_not_change_logits(changes: dict[str, Any]) -> None:
     model, cache = small(**changes), RecurrentCache()
-    with seen([model.encoder], lambda module, args, output: None) as encoder_calls:
+    with record_calls([model.encoder], lambda module, args, output: None) as encoder_calls:
         steps = [
             model(SOURCE, TARGET[:, start:stop], source_padding_mask=PADDING_MASK, cache=cache)
             for start, stop in ((0, 1), (1, 2), (2, 5))
