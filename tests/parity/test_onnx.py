@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from softlook import positions
-from softlook.ops.norms import rms_norm
+from softlook.blocks.norms import rms_norm
 from tests.parity.onnx_attention import Attention, EagerBackend
 from tests.parity.onnx_vectors import Vector, vectors
 
