@@ -124,9 +124,9 @@ def hold_lock(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        who = _read_holder(holder)
+        owner = _read_holder(holder)
         raise TrainingError(
-            f"{folder} is in use by {who}. Wait for it, or choose another name with --run-dir."
+            f"{folder} is in use by {owner}. Wait for it, or choose another name with --run-dir."
         ) from None
     except OSError as error:
         if error.errno not in LOCKS_UNSUPPORTED:
