@@ -140,9 +140,9 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNSUPPORTED)
-def test_unsupported_configs_raise_an_error(what: str, tmp_path: Path) -> None:
-    changes, message = UNSUPPORTED[what]
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_unsupported_configs_raise_an_error(case: str, tmp_path: Path) -> None:
+    changes, message = UNSUPPORTED[case]
     folder = saved(small("BertForMaskedLM"), tmp_path / "hf")
     config = folder / "config.json"
     config.write_text(BertConfig(**{"architectures": ["BertForMaskedLM"], **changes}).to_json_string(use_diff=False))

@@ -173,9 +173,9 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNSUPPORTED)
-def test_unsupported_configs_raise_an_error(what: str, tmp_path: Path) -> None:
-    changes, message = UNSUPPORTED[what]
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_unsupported_configs_raise_an_error(case: str, tmp_path: Path) -> None:
+    changes, message = UNSUPPORTED[case]
     folder = saved(small("DebertaV2ForMaskedLM", **V3), tmp_path / "hf")
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | changes))

@@ -95,9 +95,9 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNSUPPORTED)
-def test_unsupported_configs_raise_an_error(what: str, tmp_path: Path) -> None:
-    kind, changes, message = UNSUPPORTED[what]
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_unsupported_configs_raise_an_error(case: str, tmp_path: Path) -> None:
+    kind, changes, message = UNSUPPORTED[case]
     folder = saved(small(kind if kind in HEAD_BY_CLASS else "ElectraModel"), tmp_path / "hf")
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": [kind], **changes}))

@@ -229,9 +229,9 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNSUPPORTED)
-def test_unsupported_configs_raise_an_error(what: str, tmp_path: Path) -> None:
-    fields, message = UNSUPPORTED[what]
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_unsupported_configs_raise_an_error(case: str, tmp_path: Path) -> None:
+    fields, message = UNSUPPORTED[case]
     folder = change_config(saved(small("llama"), tmp_path / "hf"), **fields)
     with pytest.raises(WeightsError, match=message):
         from_hugging_face(folder)

@@ -130,9 +130,9 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNSUPPORTED)
-def test_unsupported_configs_raise_an_error(what: str, tmp_path: Path) -> None:
-    kind, changes, message = UNSUPPORTED[what]
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_unsupported_configs_raise_an_error(case: str, tmp_path: Path) -> None:
+    kind, changes, message = UNSUPPORTED[case]
     saved(small(kind), tmp_path)
     change(tmp_path, **changes)
     with pytest.raises(WeightsError, match=message):

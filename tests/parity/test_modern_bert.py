@@ -158,9 +158,9 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNSUPPORTED)
-def test_unsupported_configs_raise_an_error(what: str, tmp_path: Path) -> None:
-    changes, message = UNSUPPORTED[what]
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_unsupported_configs_raise_an_error(case: str, tmp_path: Path) -> None:
+    changes, message = UNSUPPORTED[case]
     folder = saved(small("ModernBertForMaskedLM"), tmp_path / "hf")
     change(folder, **changes)
     with pytest.raises(WeightsError, match=message):

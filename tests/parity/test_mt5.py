@@ -119,9 +119,9 @@ def test_the_encoder_of_a_whole_t5_is_imported(tmp_path: Path) -> None:
 
 
 def test_sentence_embeddings_match_sentence_transformers(tmp_path: Path) -> None:
-    bare = saved(small("T5EncoderModel", vocab_size=len(WORDS), pad_token_id=1), tmp_path / "bare")
-    tokenizer("T5EncoderModel", bare)
-    reference = SentenceTransformer(modules=[Transformer(str(bare)), Pooling(24, "mean"), Normalize()], device="cpu")
+    base = saved(small("T5EncoderModel", vocab_size=len(WORDS), pad_token_id=1), tmp_path / "base")
+    tokenizer("T5EncoderModel", base)
+    reference = SentenceTransformer(modules=[Transformer(str(base)), Pooling(24, "mean"), Normalize()], device="cpu")
     reference.save(str(tmp_path / "hf"), create_model_card=False)
     expected = reference.encode(TEXTS, convert_to_tensor=True)
     close(embed_texts(tmp_path / "hf"), expected)

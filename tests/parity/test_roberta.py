@@ -82,9 +82,9 @@ UNSUPPORTED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNSUPPORTED)
-def test_unsupported_configs_raise_an_error(what: str, tmp_path: Path) -> None:
-    changes, message = UNSUPPORTED[what]
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_unsupported_configs_raise_an_error(case: str, tmp_path: Path) -> None:
+    changes, message = UNSUPPORTED[case]
     folder = saved(small("RobertaForMaskedLM"), tmp_path / "hf")
     config = RobertaConfig(**{"architectures": ["RobertaForMaskedLM"], **changes})
     (folder / "config.json").write_text(config.to_json_string(use_diff=False))

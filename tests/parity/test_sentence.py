@@ -82,7 +82,7 @@ def embed_texts(folder: Path) -> Tensor:
 def test_sentence_embeddings_match_sentence_transformers(
     kind: str, pooling: Any, normalize: bool, tmp_path: Path
 ) -> None:
-    parts = [Transformer(str(encoder(kind, tmp_path / "bare"))), Pooling(24, pooling)]
+    parts = [Transformer(str(encoder(kind, tmp_path / "base"))), Pooling(24, pooling)]
     reference = SentenceTransformer(modules=[*parts, Normalize()] if normalize else parts, device="cpu")
     reference.save(str(tmp_path / "hf"), create_model_card=False)
     expected = reference.encode(TEXTS, convert_to_tensor=True)

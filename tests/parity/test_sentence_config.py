@@ -41,8 +41,8 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 def sentence_folder(folder: Path, settings: str, kind: str = "BertModel", *, normalize: bool = True) -> Path:
     limits, config = SETTINGS[settings]
-    bare = encoder_folder(kind, folder.with_name("bare"), positions=48)
-    parts: list[Any] = [Transformer(str(bare)), Pooling(24, "mean")]
+    base = encoder_folder(kind, folder.with_name("base"), positions=48)
+    parts: list[Any] = [Transformer(str(base)), Pooling(24, "mean")]
     SentenceTransformer(modules=[*parts, Normalize()] if normalize else parts, device="cpu").save(
         str(folder), create_model_card=False
     )
