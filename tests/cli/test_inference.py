@@ -53,11 +53,11 @@ def run(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> RunComm
 
     monkeypatch.chdir(tmp_path)
 
-    def call(*words: str | Path, stdin: str | bytes = b"") -> Completed:
+    def call(*args: str | Path, stdin: str | bytes = b"") -> Completed:
         content = stdin.encode() if isinstance(stdin, str) else stdin
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         with pytest.raises(SystemExit) as exited:
-            main([*map(str, words), "--device", "cpu"])
+            main([*map(str, args), "--device", "cpu"])
         assert isinstance(exited.value.code, int)
         return Completed(exited.value.code, *capsys.readouterr())
 
@@ -120,8 +120,8 @@ def test_translations_are_scored_against_a_reference(run: RunCommand, tmp_path: 
     completed = run(*GREEDY, "--reference", "references.txt", stdin="\n".join(DATES))
     assert completed.lines == list(DATES.values())
     assert "BLEU" in completed.err and "chrF 100.00  nrefs:1|" in completed.err
-    found = run("--json", *GREEDY, "--reference", "references.txt", stdin="\n".join(DATES)).objects
-    assert found[-1]["scores"]["chrf"] == 100 and "version" in found[-1]["scores"]["bleu_signature"]
+    result = run("--json", *GREEDY, "--reference", "references.txt", stdin="\n".join(DATES)).objects
+    assert result[-1]["scores"]["chrf"] == 100 and "version" in result[-1]["scores"]["bleu_signature"]
     too_few = run(*GREEDY, "3 mars 2022", "--reference", "references.txt")
     assert too_few.code == 65
     assert "references.txt: there are 1 translations and 3 references" in too_few.err
@@ -129,8 +129,8 @@ def test_translations_are_scored_against_a_reference(run: RunCommand, tmp_path: 
 
 def test_int8_quantization_translates_dates(run: RunCommand) -> None:
     assert run("translate", "dates", *DATES, "--int8") == run("translate", "dates", *DATES)
-    words = "--json", "translate", "dates", *DATES, "--alignments", "--n-best", "2"
-    for quantized, exact in zip(run(*words, "--int8").objects, run(*words).objects, strict=True):
+    args = "--json", "translate", "dates", *DATES, "--alignments", "--n-best", "2"
+    for quantized, exact in zip(run(*args, "--int8").objects, run(*args).objects, strict=True):
         assert quantized.keys() == exact.keys()
         assert quantized["translation"] == exact["translation"] and quantized["score"] != exact["score"]
         assert quantized["score"] == pytest.approx(exact["score"], abs=0.05)
@@ -140,19 +140,19 @@ def test_int8_quantization_translates_dates(run: RunCommand) -> None:
 
 
 def test_generation_is_reproducible_with_a_seed(run: RunCommand, runs: dict[str, Path]) -> None:
-    words = "generate", runs["lm"], "the cat", "--max-new-tokens", "12"
-    streamed = run(*words, "--seed", "7")
+    args = "generate", runs["lm"], "the cat", "--max-new-tokens", "12"
+    streamed = run(*args, "--seed", "7")
     assert (streamed.code, streamed.err) == (0, "")
-    (found,) = run("--json", *words, "--seed", "7").objects
-    assert found["text"].rstrip("\n") + "\n" == streamed.out.rstrip("\n") + "\n"
-    assert found.keys() == {"prompt", "text", "finish_reason", "logprob", "tokens", "seed"}
-    samples = {run("--json", *words).objects[0]["text"] for _ in range(6)}
+    (result,) = run("--json", *args, "--seed", "7").objects
+    assert result["text"].rstrip("\n") + "\n" == streamed.out.rstrip("\n") + "\n"
+    assert result.keys() == {"prompt", "text", "finish_reason", "logprob", "tokens", "seed"}
+    samples = {run("--json", *args).objects[0]["text"] for _ in range(6)}
     assert len(samples) > 1  # without --seed, the seed is random
 
 
 def test_generation_with_int8_weights(run: RunCommand, runs: dict[str, Path]) -> None:
-    words = "--json", "generate", runs["lm"], "the cat", "--max-new-tokens", "6", "--temperature", "0"
-    (quantized,), (exact,) = run(*words, "--int8").objects, run(*words).objects
+    args = "--json", "generate", runs["lm"], "the cat", "--max-new-tokens", "6", "--temperature", "0"
+    (quantized,), (exact,) = run(*args, "--int8").objects, run(*args).objects
     assert quantized.keys() == exact.keys()
     assert quantized["logprob"] != exact["logprob"]
     assert quantized["logprob"] == pytest.approx(exact["logprob"], abs=0.5)
@@ -163,49 +163,49 @@ def test_prompts_of_a_file_and_of_stdin_give_the_same_samples(
 ) -> None:
     prompts = ["the cat", "", "my king sees the moon", "t"]
     (tmp_path / "prompts.txt").write_text("\n".join(prompts) + "\n")
-    words = "--json", "generate", runs["lm"], "--seed", "3", "--max-new-tokens", "8"
-    together = run(*words, "--file", "prompts.txt").objects
+    args = "--json", "generate", runs["lm"], "--seed", "3", "--max-new-tokens", "8"
+    together = run(*args, "--file", "prompts.txt").objects
     assert [one["prompt"] for one in together] == prompts
-    assert run(*words, stdin="\n".join(prompts)).objects == together
-    assert run(*words, prompts[0]).objects == together[:1]
+    assert run(*args, stdin="\n".join(prompts)).objects == together
+    assert run(*args, prompts[0]).objects == together[:1]
 
 
 def test_samples_of_one_prompt_differ_and_are_separated_by_an_empty_line(
     run: RunCommand, runs: dict[str, Path]
 ) -> None:
-    words = "generate", runs["lm"], "the", "--num-samples", "3", "--seed", "1", "--max-new-tokens", "9"
-    texts = [one["text"] for one in run("--json", *words).objects]
+    args = "generate", runs["lm"], "the", "--num-samples", "3", "--seed", "1", "--max-new-tokens", "9"
+    texts = [one["text"] for one in run("--json", *args).objects]
     assert len(set(texts)) == 3
-    out = run(*words).out
+    out = run(*args).out
     assert out == "\n".join(text if text.endswith("\n") else text + "\n" for text in texts)
 
 
 def test_a_stop_string_ends_generation_and_is_not_printed(run: RunCommand, runs: dict[str, Path]) -> None:
-    words = "--json", "generate", runs["lm"], "the cat", "--seed", "2", "--max-new-tokens", "40"
-    (whole,) = run(*words).objects
+    args = "--json", "generate", runs["lm"], "the cat", "--seed", "2", "--max-new-tokens", "40"
+    (whole,) = run(*args).objects
     stop = whole["text"][5]
-    (stopped,) = run(*words, "--stop", stop.replace("\n", "\\n")).objects
+    (stopped,) = run(*args, "--stop", stop.replace("\n", "\\n")).objects
     assert stopped["text"] == whole["text"][: whole["text"].index(stop)] and stopped["finish_reason"] == "stop"
 
 
 def test_logprobs_are_printed_for_each_token(run: RunCommand, runs: dict[str, Path]) -> None:
-    words = "generate", runs["lm"], "the cat", "--logprobs", "--temperature", "0", "--max-new-tokens", "4"
-    (found,) = run("--json", *words).objects
-    tokens = found["logprobs"]
-    assert "".join(token["text"] for token in tokens) == found["text"]
-    assert {token["rank"] for token in tokens} == {1} and found["seed"] is None
+    args = "generate", runs["lm"], "the cat", "--logprobs", "--temperature", "0", "--max-new-tokens", "4"
+    (result,) = run("--json", *args).objects
+    tokens = result["logprobs"]
+    assert "".join(token["text"] for token in tokens) == result["text"]
+    assert {token["rank"] for token in tokens} == {1} and result["seed"] is None
     total = sum(token["logprob"] for token in tokens)
-    assert found["finish_reason"] != "length" or math.isclose(total, found["logprob"], abs_tol=1e-3)
-    rows = [line.split("\t") for line in run(*words).lines]
+    assert result["finish_reason"] != "length" or math.isclose(total, result["logprob"], abs_tol=1e-3)
+    rows = [line.split("\t") for line in run(*args).lines]
     assert [json.loads(text) for *_, text in rows] == [token["text"] for token in tokens]
 
 
 def test_an_empty_prompt_generates_from_scratch_and_whole_file_reads_stdin_as_one_prompt(
     run: RunCommand, runs: dict[str, Path]
 ) -> None:
-    words = "--json", "generate", runs["lm"], "--temperature", "0", "--max-new-tokens", "5"
-    assert [one["prompt"] for one in run(*words).objects] == [""]
-    assert [one["prompt"] for one in run(*words, "--whole-file", stdin="the\ncat\n").objects] == ["the\ncat"]
+    args = "--json", "generate", runs["lm"], "--temperature", "0", "--max-new-tokens", "5"
+    assert [one["prompt"] for one in run(*args).objects] == [""]
+    assert [one["prompt"] for one in run(*args, "--whole-file", stdin="the\ncat\n").objects] == ["the\ncat"]
 
 
 def test_a_prompt_that_exceeds_the_context_is_an_error_with_its_location(
@@ -228,8 +228,8 @@ def test_lines_and_columns_are_classified_alike(run: RunCommand, runs: dict[str,
         label, probability = line.split("\t")
         assert label in ("bad", "good") and 0.5 <= float(probability) <= 1
     for file in ("new.csv", "new.jsonl"):
-        found = run("classify", runs["classify"], "--file", file, "--text", "review")
-        assert found == completed
+        result = run("classify", runs["classify"], "--file", file, "--text", "review")
+        assert result == completed
     detected = run("classify", runs["classify"], "--file", "new.csv")
     assert detected.out == completed.out and "'review'; --text selects another" in detected.err
     assert run("-q", "classify", runs["classify"], "--file", "new.csv").err == ""
@@ -237,8 +237,8 @@ def test_lines_and_columns_are_classified_alike(run: RunCommand, runs: dict[str,
 
 def test_all_class_probabilities_sum_to_one(run: RunCommand, runs: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("one,two,id\nfilm 1 was,lovely,1\n")
-    words = "--json", "classify", runs["classify"], "--file", "pairs.csv", "--text", "one", "--all"
-    (alone,), (paired,) = run(*words).objects, run(*words, "--text-pair", "two").objects
+    args = "--json", "classify", runs["classify"], "--file", "pairs.csv", "--text", "one", "--all"
+    (alone,), (paired,) = run(*args).objects, run(*args, "--text-pair", "two").objects
     assert sum(alone["classes"].values()) == pytest.approx(1, abs=1e-4)
     assert alone["label"] == max(alone["classes"], key=alone["classes"].get)
     assert paired["text_pair"] == "lovely" and paired["classes"] != alone["classes"]
@@ -254,13 +254,13 @@ def test_an_empty_text_has_no_class_but_keeps_its_line(run: RunCommand, runs: di
 
 def test_embeddings_are_equal_in_every_file_format(run: RunCommand, runs: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("the cat\nmy king sees bread\n")
-    words = "embed", runs["mlm"], "--file", "texts.txt"
-    objects = run(*words).objects
+    args = "embed", runs["mlm"], "--file", "texts.txt"
+    objects = run(*args).objects
     assert [one["text"] for one in objects] == ["the cat", "my king sees bread"]
     printed = torch.tensor([one["embedding"] for one in objects])
-    assert run(*words, "--to", "v.npy").out == "v.npy\n"
-    assert run("--json", *words, "--to", "v.parquet").objects[0] == {"path": "v.parquet", "embeddings": 2, "dim": 32}
-    run(*words, "--to", "v.jsonl")
+    assert run(*args, "--to", "v.npy").out == "v.npy\n"
+    assert run("--json", *args, "--to", "v.parquet").objects[0] == {"path": "v.parquet", "embeddings": 2, "dim": 32}
+    run(*args, "--to", "v.jsonl")
     table = pq.read_table(tmp_path / "v.parquet")
     embeddings = torch.tensor(table["embedding"].to_pylist())
     torch.testing.assert_close(embeddings, printed)
@@ -268,7 +268,7 @@ def test_embeddings_are_equal_in_every_file_format(run: RunCommand, runs: dict[s
     assert raw.startswith(b"\x93NUMPY\x01\x00") and b"'shape': (2, 32)" in raw[:128]
     torch.testing.assert_close(torch.frombuffer(bytearray(raw[128:]), dtype=torch.float32).view(2, 32), embeddings)
     assert [json.loads(line) for line in (tmp_path / "v.jsonl").read_text().splitlines()] == objects
-    again = run(*words, "--to", "v.npy")
+    again = run(*args, "--to", "v.npy")
     assert again.code == 74 and "v.npy already exists" in again.err
 
 
@@ -347,7 +347,7 @@ def test_lines_before_an_invalid_one_are_translated_and_the_invalid_one_is_locat
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         (("translate", "dates", "a", "--num-beams", "0"), "expected num_beams from 1 to 256, got 0"),
         (("translate", "dates", "a", "--n-best", "9", "--num-beams", "2"), "got 2: --num-beams 9"),
@@ -360,10 +360,10 @@ def test_lines_before_an_invalid_one_are_translated_and_the_invalid_one_is_locat
     ids=["beams", "n-best", "temperature", "top-p", "samples", "schema", "column"],
 )
 def test_an_invalid_option_is_rejected(
-    words: tuple[str, ...], message: str, run: RunCommand, runs: dict[str, Path], tmp_path: Path
+    args: tuple[str, ...], message: str, run: RunCommand, runs: dict[str, Path], tmp_path: Path
 ) -> None:
     (tmp_path / "schema.json").write_text("{")
-    completed = run(*(runs.get(word, word) if index == 1 else word for index, word in enumerate(words)))
+    completed = run(*(runs.get(word, word) if index == 1 else word for index, word in enumerate(args)))
     assert completed.code == 65 and message in completed.err
 
 

@@ -49,11 +49,11 @@ def run(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> RunComm
     monkeypatch.chdir(tmp_path)
     people(tmp_path / "people.csv")
 
-    def call(*words: str | Path, stdin: str | bytes = "") -> Completed:
+    def call(*args: str | Path, stdin: str | bytes = "") -> Completed:
         content = stdin.encode() if isinstance(stdin, str) else stdin
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))  # pyright: ignore[reportArgumentType]
         with pytest.raises(SystemExit) as exited:
-            main([*map(str, words)])
+            main([*map(str, args)])
         assert isinstance(exited.value.code, int)
         return Completed(exited.value.code, *capsys.readouterr())
 
@@ -103,10 +103,10 @@ def test_a_dry_run_prints_every_setting_and_does_not_train(
     (tmp_path / "run.toml").write_text('target = "buys"\ndata = "people.csv"\n[model]\ndim = 24\n')
     completed = run("--json", "train", "table", "--config", "run.toml", "--dry-run")
     assert completed.code == 0, completed.err
-    found = json.loads(completed.out)
-    assert (found["settings"]["model.dim"], found["settings"]["optim.lr"]) == (24, 0.5)
-    assert found["origins"]["optim.lr"] == "environment SOFTLOOK_OPTIM__LR"
-    assert found["origins"]["model.heads"] == "preset default"
+    result = json.loads(completed.out)
+    assert (result["settings"]["model.dim"], result["settings"]["optim.lr"]) == (24, 0.5)
+    assert result["origins"]["optim.lr"] == "environment SOFTLOOK_OPTIM__LR"
+    assert result["origins"]["model.heads"] == "preset default"
     assert not (tmp_path / "runs").exists()
 
 
@@ -152,13 +152,13 @@ def test_predictions_are_written_to_a_new_file(suffix: str, run: RunCommand, tra
     assert run("predict", trained, "people.csv", "--out", "predictions.doc").code == 65
 
 
-@pytest.mark.parametrize("words", [("-",), ("--data", "-"), ()], ids=["a hyphen", "data", "nothing"])
-def test_a_table_can_be_read_from_stdin(words: tuple[str, ...], run: RunCommand, trained: Path) -> None:
+@pytest.mark.parametrize("args", [("-",), ("--data", "-"), ()], ids=["a hyphen", "data", "nothing"])
+def test_a_table_can_be_read_from_stdin(args: tuple[str, ...], run: RunCommand, trained: Path) -> None:
     lines = Path("people.csv").read_text().splitlines(keepends=True)
-    completed = run("predict", trained, *words, stdin="".join(lines[:9]))
+    completed = run("predict", trained, *args, stdin="".join(lines[:9]))
     assert completed.code == 0, completed.err
     assert completed.out.splitlines()[0] == "buys" and len(completed.out.splitlines()) == 9
-    objects = run("predict", trained, *words, stdin='{"age": 30, "city": "Oslo", "grade": 1}\n')
+    objects = run("predict", trained, *args, stdin='{"age": 30, "city": "Oslo", "grade": 1}\n')
     assert objects.code == 0 and len(objects.out.splitlines()) == 2, objects.err
 
 
@@ -191,7 +191,7 @@ def test_kept_columns_of_a_file_of_many_chunks_stay_with_their_predictions(
     monkeypatch.setattr("softlook.tabular.io.files.CHUNK_BYTES", 400)
     rows = [f"{number};{20 + number % 60},5;{('Oslo', 'Rome')[number % 2]};1" for number in range(200)]
     (tmp_path / "many.csv").write_text("\n".join(["id;age;city;grade", *rows]) + "\n")
-    with_ids, without = (run("predict", trained, "many.csv", *words) for words in (("--keep", "id", "city"), ()))
+    with_ids, without = (run("predict", trained, "many.csv", *args) for args in (("--keep", "id", "city"), ()))
     kept = list(csv.reader(io.StringIO(with_ids.out)))[1:]
     assert [row[:2] for row in kept] == [[str(number), ("Oslo", "Rome")[number % 2]] for number in range(200)]
     assert [row[2] for row in kept] == without.out.splitlines()[1:]
@@ -218,8 +218,8 @@ def test_errors_name_the_columns_files_and_commands(run: RunCommand, trained: Pa
     (tmp_path / "near.csv").write_text("age,City,grade\n3,Oslo,1\n")
     assert "found instead: 'City'. Did you mean 'City'?" in run("predict", trained, "near.csv").err
     (tmp_path / "head.csv").write_text("age,city,grade\n")
-    for words in (("predict", trained, "head.csv"), ("train", "table", "head.csv", "--target", "age")):
-        assert run(*words).err == "error: head.csv: the table has no rows\n"
+    for args in (("predict", trained, "head.csv"), ("train", "table", "head.csv", "--target", "age")):
+        assert run(*args).err == "error: head.csv: the table has no rows\n"
     (tmp_path / "maybe.csv").write_text("age,city,grade,buys\n3,Oslo,1,maybe\n")
     unknown = run("eval", trained, "--data", "maybe.csv")
     assert "no row has a known class in buys: expected 'no', 'yes'" in unknown.err
@@ -239,8 +239,8 @@ def test_an_unreadable_cell_is_located(run: RunCommand, trained: Path, tmp_path:
     text = 'age,city,grade,note\n30,Rome,1,"two\nlines"\nold,Rome,1,\n'
     (tmp_path / "bad.csv").write_text(text)
     message = "column 'age': expected numbers, got 'old'\nhelp: correct or empty the cell; "
-    for words in (("predict", trained, "bad.csv"), ("eval", trained, "--data", "bad.csv")):
-        bad = run(*words)
+    for args in (("predict", trained, "bad.csv"), ("eval", trained, "--data", "bad.csv")):
+        bad = run(*args)
         assert bad.code == 65 and bad.err.startswith(f"error: bad.csv:4: {message}"), bad.err
         assert "--column-types age=category" in bad.err and bad.out == ""
     piped = run("predict", trained, stdin=text)
@@ -274,8 +274,8 @@ def test_predict_on_a_text_run_names_the_right_command(run: RunCommand, tmp_path
 
 
 def test_regression_predicts_numbers_and_no_probabilities(run: RunCommand) -> None:
-    words = ("--target", "spent", "--ignore", "id", "buys", *SHORT, "--no-baseline")
-    completed = run("train", "table", "people.csv", *words)
+    args = ("--target", "spent", "--ignore", "id", "buys", *SHORT, "--no-baseline")
+    completed = run("train", "table", "people.csv", *args)
     assert completed.code == 0 and "Target: spent, numbers from " in completed.err
     predicted = run("predict", RUN, "people.csv")
     assert float(predicted.out.splitlines()[1]) > 0 and "RMSE" in predicted.err
@@ -289,9 +289,9 @@ def test_regression_predicts_numbers_and_no_probabilities(run: RunCommand) -> No
 def test_a_resumed_run_is_bit_identical(number: signal.Signals, tmp_path: Path) -> None:
     people(tmp_path / "people.csv", 600)
     options = (*QUICK, "--training.epochs", "60", "--training.patience", "999", "--training.save-every", "0.2")
-    words = (*TRAIN, *options, "--training.device", "cpu", "--no-baseline", "--loggers", "none")
+    args = (*TRAIN, *options, "--training.device", "cpu", "--no-baseline", "--loggers", "none")
     process = subprocess.Popen(
-        [sys.executable, "-m", "softlook", *words],
+        [sys.executable, "-m", "softlook", *args],
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
@@ -304,9 +304,9 @@ def test_a_resumed_run_is_bit_identical(number: signal.Signals, tmp_path: Path) 
     assert process.returncode == (143 if number == signal.SIGTERM else -number), err
     if number == signal.SIGTERM:
         assert "is saved. The same command resumes from there." in err
-    resumed = softlook(tmp_path, *words)
+    resumed = softlook(tmp_path, *args)
     assert resumed.returncode == 0 and "Resuming after step " in resumed.stderr, resumed.stderr
-    whole = softlook(tmp_path, *words, "--run-dir", "whole")
+    whole = softlook(tmp_path, *args, "--run-dir", "whole")
     assert whole.returncode == 0, whole.stderr
     one, other = (load(tmp_path / name).model_.state_dict() for name in (RUN, "whole"))
     assert all(one[name].equal(other[name]) for name in other)
