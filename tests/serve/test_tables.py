@@ -114,14 +114,14 @@ def test_regression_predicts_numbers_and_lists_for_several_targets(client: TestC
 
 
 def test_classes_keep_their_type(client: TestClient) -> None:
-    result = predict(client, model="truths", rows=[{"work": "own", "age": 3}], probabilities=True)
+    result = predict(client, model="booleans", rows=[{"work": "own", "age": 3}], probabilities=True)
     assert result["classes"] == [False, True] and result["predictions"][0] in (False, True)
     assert result["probabilities"][0].keys() == {"false", "true"}
-    result = predict(client, model="bare", rows=[{"x0": 3}], probabilities=True)
+    result = predict(client, model="unnamed", rows=[{"x0": 3}], probabilities=True)
     assert result["classes"] == [0, 1, 2] and result["probabilities"][0].keys() == {"0", "1", "2"}
 
 
-@pytest.mark.parametrize("name", ["people", "truths"])
+@pytest.mark.parametrize("name", ["people", "booleans"])
 def test_explanations_are_the_attention_to_each_column(client: TestClient, name: str) -> None:
     fitted = estimator(name)
     X = some(*fitted.encoder_.names, rows=20)
@@ -131,7 +131,7 @@ def test_explanations_are_the_attention_to_each_column(client: TestClient, name:
         [[np.nan if row[name] is None else row[name] for name in fitted.encoder_.names] for row in result]
     )
     assert np.allclose(actual, expected, atol=1e-6, equal_nan=True)
-    assert np.isnan(actual[:, 0]).all() == (name == "truths")  # a TabTransformer has no attention to numbers
+    assert np.isnan(actual[:, 0]).all() == (name == "booleans")  # a TabTransformer has no attention to numbers
 
 
 async def post_concurrently(app: Any, bodies: list[dict[str, Any]]) -> list[Any]:
@@ -142,16 +142,16 @@ async def post_concurrently(app: Any, bodies: list[dict[str, Any]]) -> list[Any]
     return [response.json() for response in responses]
 
 
-@pytest.mark.parametrize("name", ["people", "prices", "truths", "bare"])
+@pytest.mark.parametrize("name", ["people", "prices", "booleans", "unnamed"])
 def test_every_client_gets_the_response_it_gets_alone(registry: ModelRegistry, client: TestClient, name: str) -> None:
     rng, fitted = random.Random(3), estimator(name)
-    frame = some("age").set_axis(["x0"], axis=1) if name == "bare" else some(*fitted.encoder_.names)
+    frame = some("age").set_axis(["x0"], axis=1) if name == "unnamed" else some(*fitted.encoder_.names)
     rows, engine = read_rows(frame), registry.deployments[name].engine
     bodies: list[dict[str, Any]] = [
         {"model": name, "rows": rng.choices(rows, k=rng.choice([1, 1, 2, 5, 40, 150]))} for _ in range(40)
     ]
     for body in bodies:
-        body |= {"explain": name != "bare" and rng.random() < 0.3, "probabilities": bool(name != "prices")}
+        body |= {"explain": name != "unnamed" and rng.random() < 0.3, "probabilities": bool(name != "prices")}
     before = engine.stats.steps
     together = asyncio.run(post_concurrently(create_app(registry), bodies))
     assert engine.stats.steps - before < len(bodies), "no requests were batched"
@@ -202,7 +202,7 @@ def test_every_client_gets_the_response_it_gets_alone(registry: ModelRegistry, c
         ({"rows": [{}], "columns": {"age": [1]}}, "expected either"),
         ({"rows": [{}], "top": 3}, "top: unknown field"),
         ({"model": "prices", "rows": [{}], "probabilities": True}, "prices is a regression model"),
-        ({"model": "bare", "rows": [{}], "explain": True}, "bare has no attention over columns"),
+        ({"model": "unnamed", "rows": [{}], "explain": True}, "unnamed has no attention over columns"),
         ({"model": "fake", "rows": [{"x": 1}, {}]}, "row 1: the prediction is not finite"),
         ({"model": "gpt", "rows": [{}]}, "gpt does not support tables, only completions. Use /v1/completions"),
     ],
@@ -318,7 +318,7 @@ def test_a_table_batcher_respects_its_row_limit() -> None:
     result = predict(client, model="fake", rows=[{"x": -number} for number in range(1000)])
     assert result["predictions"] == [-2.0 * number for number in range(1000)]
     assert isinstance(registry.deployments["fake"].engine.scheduler, TableBatcher)
-    assert max(table.cardinalities) <= CHUNK_ROWS
+    assert max(table.batch_sizes) <= CHUNK_ROWS
     registry.close()
 
 

@@ -83,7 +83,7 @@ class RunDir:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = f"cannot create the run directory {self.path}: {error.strerror or error}"
-            raise DiskError(f"{reason}. Choose another one with --run.") from error
+            raise DiskError(f"{reason}. Choose another one with --run-dir.") from error
 
     def _start(self, config: dict[str, Any], data_digest: str) -> None:
         self._make()
