@@ -24,7 +24,7 @@ WAYS: dict[str, tuple[Callable[..., Path], Callable[[Path], Any]]] = {
 CALLS = (
     *((os, name) for name in ("mkdir", "open", "fsync", "rename", "chmod")),
     *((Path, name) for name in ("open", "touch")),
-    (tensor_files, "save_file"),
+    (tensor_files.SafetensorsWriter, "add"),
 )
 """Everything that a save asks of the disk."""
 
@@ -77,7 +77,7 @@ def attempts(
                 pass
             else:
                 assert len(made) <= at, "a fault was passed over"
-                assert {"mkdir", "open", "fsync", "rename", "save_file"} <= set(made)
+                assert {"mkdir", "open", "fsync", "rename", "add"} <= set(made)
                 return
         yield target
     raise AssertionError("this never ends")
@@ -212,9 +212,9 @@ def test_missing_permissions_raise_an_error(tmp_path: Path) -> None:
     (tmp_path / "locked").chmod(0)
     try:
         with as_nobody():
-            with pytest.raises(DiskError, match=r"cannot read .*theirs: Permission denied"):
+            with pytest.raises(DiskError, match=r"cannot read .*hf: Permission denied"):
                 from_hugging_face(reference)
-            with pytest.raises(DiskError, match=r"cannot read .*ours: Permission denied"):
+            with pytest.raises(DiskError, match=r"cannot read .*softlook: Permission denied"):
                 load(actual)
             with pytest.raises(DiskError, match=r"cannot write .*new: Permission denied"):
                 save(GPT(SIZES), tmp_path / "locked" / "new")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from softlook.base.errors import ConfigError, WeightsError
 from softlook.train.config import OptimizerConfig
 from softlook.train.distributed.fsdp import full_tensor, local_tensor, read_sharded_like
-from softlook.weights.shards import StoredTensor
+from softlook.weights.tensor_files import StoredTensor
 
 FIRST_MOMENT, SECOND_MOMENT, STEP = "exp_avg", "exp_avg_sq", "step"
 """AdamW's state of each parameter."""

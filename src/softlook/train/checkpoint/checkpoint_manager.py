@@ -35,9 +35,8 @@ from softlook.weights.manifest import (
     write_manifest,
 )
 from softlook.weights.schema import read_json
-from softlook.weights.shards import StoredTensor, read_shards, total_bytes
 from softlook.weights.structure import registered_name
-from softlook.weights.tensor_files import SINGLE_FILE, write_safetensors
+from softlook.weights.tensor_files import SINGLE_FILE, StoredTensor, read_shards, total_bytes, write_safetensors
 
 log = logging.getLogger("softlook.train")
 TRAINER_STATE = "trainer_state.json"
@@ -93,12 +92,10 @@ class CheckpointManager:
             return
         try:
             with shared_folder(target, world) if world.is_sharded else atomic_folder(target) as folder:
-                entries: FileEntries | None = None
                 if world.is_sharded:
                     entries = write_sharded(files, folder, world)
                 else:
-                    for name, tensors in files.items():
-                        write_safetensors(tensors, folder / name)
+                    entries = {name: write_safetensors(tensors, folder / name) for name, tensors in files.items()}
                 if world.is_rank_zero:
                     write_safetensors(rng_states, folder / RNG_STATE)
                     (folder / TRAINER_STATE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -13,7 +13,8 @@ from softlook.train.distributed.fsdp import full_tensor, local_tensor, row_range
 from softlook.train.distributed.world import World
 from softlook.weights.atomic_folder import atomic_folder, disk_errors
 from softlook.weights.manifest import FileEntries, read_manifest, verify_file
-from softlook.weights.shards import (
+from softlook.weights.tensor_files import (
+    SINGLE_FILE,
     SLICES_KEY,
     assign_shards,
     open_writer,
@@ -22,8 +23,8 @@ from softlook.weights.shards import (
     storage_order,
     total_bytes,
     write_index,
+    write_safetensors,
 )
-from softlook.weights.tensor_files import SINGLE_FILE
 
 TensorFiles = Mapping[str, Mapping[str, Tensor]]
 """Tensors by file and name."""
@@ -80,10 +81,7 @@ def _write_rows(tensors: Mapping[str, Tensor], path: Path, world: World) -> dict
         for name, tensor in tensors.items()
         if world.is_rank_zero or (name in rows and rows[name][0] < rows[name][1])
     }
-    with open_writer(path, own) as writer:
-        for name in writer.names:
-            writer.add(name, own[name])
-        return {**writer.manifest_entry(), SLICES_KEY: {name: rows[name] for name in own if name in rows}}
+    return {**write_safetensors(own, path), SLICES_KEY: {name: rows[name] for name in own if name in rows}}
 
 
 def verify_sharded(folder: Path, required: Sequence[str], world: World) -> FileEntries:

@@ -24,8 +24,7 @@ from softlook.train.ema import EMA, trainable_tensors
 from softlook.train.optimizer import load_optimizer_state, optimizer_state
 from softlook.train.rng import get_rng_states, set_rng_states
 from softlook.weights.meta import check_tensors_match, unique_tensors
-from softlook.weights.shards import StoredTensor
-from softlook.weights.tensor_files import SINGLE_FILE
+from softlook.weights.tensor_files import SINGLE_FILE, StoredTensor
 
 OPTIMIZER, NON_EMA, RNG_STATE = "optimizer.safetensors", "model_non_ema.safetensors", "rng_state.safetensors"
 StoredFiles = dict[str, dict[str, StoredTensor]]

@@ -6,7 +6,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, Shard
 
-from softlook.weights.shards import StoredTensor
+from softlook.weights.tensor_files import StoredTensor
 
 EXTRA_FORWARD_METHODS = ("encode", "decode")
 """Methods of a model, besides `forward`, that need its full weights."""

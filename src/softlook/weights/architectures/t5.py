@@ -14,16 +14,30 @@ from softlook.weights.architectures.base import (
     HFArchitecture,
     fill_shared,
     from_hf_activation,
+    from_hf_fields,
     same_tensor,
     to_hf_activation,
+    to_hf_fields,
 )
 from softlook.weights.schema import HFConfigBase
-from softlook.weights.sentence_transformers import SentencePooling, sentence_files
 from softlook.weights.tensor_map import Rename, TensorRule, Tensors, rename_layer
 
 EMBEDDINGS = EmbeddingNames(
     "shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"
 )
+FIELDS = {
+    "vocab_size": "vocab_size",
+    "dim": "d_model",
+    "depth": "num_layers",
+    "heads": "num_heads",
+    "head_dim": "d_kv",
+    "hidden": "d_ff",
+    "buckets": "relative_attention_num_buckets",
+    "max_distance": "relative_attention_max_distance",
+    "dropout": "dropout_rate",
+    "eps": "layer_norm_epsilon",
+}
+"""softlook's config fields -> Hugging Face's."""
 
 
 class HFT5Config(HFConfigBase):
@@ -91,20 +105,7 @@ def build(hf_config: HFT5Config, head: str) -> T5 | T5Encoder:
     if hf_config.tie_encoder_decoder:
         raise WeightsError("tie_encoder_decoder is not supported")
     gated, activation = parse_feed_forward(hf_config)
-    sizes: dict[str, Any] = {
-        "vocab_size": hf_config.vocab_size,
-        "dim": hf_config.d_model,
-        "depth": hf_config.num_layers,
-        "heads": hf_config.num_heads,
-        "head_dim": hf_config.d_kv,
-        "hidden": hf_config.d_ff,
-        "activation": from_hf_activation(activation),
-        "gated": gated,
-        "buckets": hf_config.relative_attention_num_buckets,
-        "max_distance": hf_config.relative_attention_max_distance,
-        "dropout": hf_config.dropout_rate,
-        "eps": hf_config.layer_norm_epsilon,
-    }
+    sizes = from_hf_fields(hf_config, FIELDS) | {"activation": from_hf_activation(activation), "gated": gated}
     if head != "seq2seq_lm":
         return T5Encoder(T5EncoderConfig(**sizes, context=hf_config.n_positions, **encoders.pooling_fields(head)))
     scaled, tied = hf_config.scale_decoder_outputs is not False, hf_config.tie_word_embeddings
@@ -171,23 +172,10 @@ def to_config(model: T5 | T5Encoder) -> dict[str, Any]:
     c = model.config
     activation = to_hf_activation(c.activation)
     gate = "gelu" if activation == "gelu_new" else activation
-    sizes = {
-        "vocab_size": c.vocab_size,
-        "d_model": c.dim,
-        "d_kv": c.head_dim,
-        "d_ff": c.hidden,
-        "num_layers": len(model.encoder.blocks),
-        "num_heads": c.heads,
-        "relative_attention_num_buckets": c.buckets,
-        "relative_attention_max_distance": c.max_distance,
-        "dropout_rate": c.dropout,
-        "layer_norm_epsilon": c.eps,
-        "feed_forward_proj": f"gated-{gate}" if c.gated else activation,
-    }
+    sizes = to_hf_fields(c, FIELDS) | {"feed_forward_proj": f"gated-{gate}" if c.gated else activation}
     if isinstance(c, T5EncoderConfig):
-        return {"architectures": ["T5EncoderModel"], **sizes, "n_positions": c.context, "is_encoder_decoder": False}
+        return {**sizes, "n_positions": c.context, "is_encoder_decoder": False}
     return {
-        "architectures": ["T5ForConditionalGeneration"],
         **sizes,
         "num_decoder_layers": len(model.decoder.blocks) if isinstance(model, T5) else 0,
         "tie_word_embeddings": c.tie_embeddings,
@@ -197,20 +185,12 @@ def to_config(model: T5 | T5Encoder) -> dict[str, Any]:
     }
 
 
-def extra_files(model: T5 | T5Encoder) -> dict[str, Any]:
-    """sentence-transformers files, if the model gives sentence embeddings."""
-    c = model.config
-    if not isinstance(c, T5EncoderConfig) or c.head == "hidden_states":
-        return {}
-    return sentence_files(SentencePooling(c.pooling, normalize=c.head == "embedding"), c.dim, c.context)
-
-
 def can_export(model: nn.Module) -> bool:
     """Hugging Face's T5 has no gated layer with the exact GELU."""
     return isinstance(model, T5 | T5Encoder) and not (model.config.gated and model.config.activation == "gelu")
 
 
-T5_ARCHITECTURE = HFArchitecture(
+T5_MODEL = HFArchitecture(
     name="T5",
     model_type="t5",
     config_class=HFT5Config,
@@ -227,10 +207,10 @@ T5_ARCHITECTURE = HFArchitecture(
     ignored_tensors=ignored_tensors,
     can_export=can_export,
     to_config=to_config,
-    extra_files=extra_files,
+    extra_files=encoders.sentence_files_of,
 )
 MT5 = replace(
-    T5_ARCHITECTURE,
+    T5_MODEL,
     name="mT5",
     model_type="mt5",
     config_class=HFMT5Config,

@@ -15,10 +15,10 @@ from softlook.embed.rotary import RopeScaling
 from softlook.models.llama import Llama, LlamaConfig
 from softlook.ops.positions.rotary import llama3
 from softlook.weights.atomic_folder import disk_errors
-from softlook.weights.formats.bpe import BPEParts, build_bpe_tokenizer
 from softlook.weights.meta import build_on_meta, check_depth
 from softlook.weights.schema import HFConfigBase, validate_config
 from softlook.weights.tensor_map import Rename, TensorRule, load_mapped, rename_layer
+from softlook.weights.tokenizer_files import BPEParts, build_bpe_tokenizer
 
 try:
     from gguf import GGUFReader, dequantize

@@ -59,7 +59,9 @@ class ScanDecoder(nn.Module):
             state, number, *fed = held
             before: Any = DecoderState(state, number, *fed)  # pyright: ignore[reportArgumentType]  (the step number is a tensor here)
             output, after = self.decoder(embedding[:, None], source, before)
-            return tuple(part.clone() for part in (after.state, number + 1, after.fed) if part is not None), output[:, 0]
+            return tuple(part.clone() for part in (after.state, number + 1, after.fed) if part is not None), output[
+                :, 0
+            ]
 
         start = (carried.state, torch.tensor(carried.step), *(() if carried.fed is None else (carried.fed,)))
         _, outputs = scan(step, start, x.transpose(0, 1))
