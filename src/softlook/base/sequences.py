@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 
-def truncate_pair(
-    first: Sequence[int], second: Sequence[int], max_length: int
-) -> tuple[Sequence[int], Sequence[int]]:
+def truncate_pair(first: Sequence[int], second: Sequence[int], max_length: int) -> tuple[Sequence[int], Sequence[int]]:
     """Truncate two texts to `max_length` tokens in total, the longer one first.
 
     >>> truncate_pair([1, 2, 3, 4, 5], [6, 7], 5)

@@ -1,4 +1,4 @@
-"""Tensors: traced or readable, dataclasses of tensors, device moves."""
+"""Tensors: traced or readable, nested values of tensors, device moves."""
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
@@ -42,22 +42,35 @@ def can_read(*tensors: Tensor) -> bool:
 
 
 def map_tensors(value: Value, function: Callable[[Tensor], Tensor]) -> Value:
-    """Apply `function` to every tensor of a (nested) dataclass; return the value itself if nothing changed."""
+    """Apply `function` to every tensor of nested dataclasses, dicts, lists and tuples.
+
+    Returns the value itself if nothing changed.
+
+    >>> map_tensors({"a": (torch.zeros(1), "b")}, lambda tensor: tensor + 1)
+    {'a': (tensor([1.]), 'b')}
+    """
     if isinstance(value, Tensor):
         return function(value)  # pyright: ignore[reportReturnType]
-    if value is None or isinstance(value, int | float) or not is_dataclass(value) or isinstance(value, type):
+    if value is None or isinstance(value, int | float | str | type):
         return value
-    changed = {}
-    for field in fields(value):
-        old = getattr(value, field.name)
-        new = map_tensors(old, function)
-        if new is not old:
-            changed[field.name] = new
-    return replace(value, **changed) if changed else value
+    if is_dataclass(value):
+        old = {field.name: getattr(value, field.name) for field in fields(value)}
+        new = {name: map_tensors(item, function) for name, item in old.items()}
+        changed = {name: item for name, item in new.items() if item is not old[name]}
+        return replace(value, **changed) if changed else value
+    if isinstance(value, dict):
+        new = {name: map_tensors(item, function) for name, item in value.items()}
+        return new if any(new[name] is not item for name, item in value.items()) else value  # pyright: ignore
+    if isinstance(value, list | tuple):
+        items = [map_tensors(item, function) for item in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # pyright: ignore
+    return value
 
 
 def to_device(value: Value, device: torch.device) -> Value:
-    """Move the tensors of a dataclass to `device`; return the value itself if they are already there."""
+    """Move the tensors of a nested value to `device`; return the value itself if they are already there."""
 
     def move(tensor: Tensor) -> Tensor:
         double = tensor.dtype == torch.float64 and device.type == "mps"  # MPS has no float64

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from softlook.base.device import choose_device
 from softlook.base.errors import TrainingError
-from softlook.train.batching.batches import Batches, DataCursor, as_batches, resume_warning
-from softlook.train.batching.prefetch import prefetch
+from softlook.train.batching.batches import Batches, DataCursor, as_batches, prefetch, resume_warning
 from softlook.train.checkpoint.adapters import lora_fingerprint
 from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
 from softlook.train.checkpoint.run_dir import RunDir

@@ -118,7 +118,8 @@ def to_hugging_face(
             copy_tokenizer(Path(tokenizer), partial_folder)
             config |= export_tokenizer(partial_folder, getattr(model, "mode", ""))
         for name, content in {CONFIG_FILE: config, **extra_files}.items():
-            (partial_folder / name).parent.mkdir(exist_ok=True)
+            if not (partial_folder / name).parent.is_dir():
+                (partial_folder / name).parent.mkdir()
             write_json(partial_folder / name, content)
     return Path(folder)
 

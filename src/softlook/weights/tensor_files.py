@@ -6,7 +6,6 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from softlook.base.errors import WeightsError
 from softlook.weights.atomic_folder import disk_errors, fsync
-from softlook.weights.manifest import MANIFEST_FILE, FileEntries
+from softlook.weights.manifest import MANIFEST_FILE, FileEntries, HashingWriter
 from softlook.weights.schema import read_json, write_json
 
 SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
@@ -104,28 +103,20 @@ DTYPE_NAMES = {
 }
 
 
-class SafetensorsWriter:
-    """Writes one safetensors file tensor by tensor, in the order of `names`, and computes its size and SHA-256."""
+class SafetensorsWriter(HashingWriter):
+    """Writes one safetensors file tensor by tensor, in the order of `names`."""
 
     def __init__(self, file: BinaryIO, path: Path, layout: Mapping[str, Tensor]) -> None:
-        self.path, self.names, self._file, self._digest, self.bytes = path, storage_order(layout), file, sha256(), 0
+        super().__init__(file)
+        self.path, self.names = path, storage_order(layout)
         header = _header(layout, self.names, path)
-        self._write(struct.pack("<Q", len(header)) + header)
+        self.write(struct.pack("<Q", len(header)) + header)
 
     def add(self, name: str, tensor: Tensor) -> None:
         """Write the next tensor."""
         check_values({name: tensor}, Path(self.path.name))
         flat = tensor.detach().to("cpu").contiguous().reshape(-1)
-        self._write(flat.view(torch.uint8).numpy().data)
-
-    def manifest_entry(self) -> dict[str, Any]:
-        """Size and SHA-256 of the file, for the manifest."""
-        return {"bytes": self.bytes, "sha256": self._digest.hexdigest()}
-
-    def _write(self, content: bytes | memoryview) -> None:
-        self._file.write(content)
-        self._digest.update(content)
-        self.bytes += len(content)
+        self.write(flat.view(torch.uint8).numpy().data)
 
 
 def _header(layout: Mapping[str, Tensor], names: list[str], path: Path) -> bytes:
@@ -146,7 +137,7 @@ def _header(layout: Mapping[str, Tensor], names: list[str], path: Path) -> bytes
 @contextmanager
 def open_writer(path: Path, layout: Mapping[str, Tensor]) -> Iterator[SafetensorsWriter]:
     """Open a new file for tensors with the shapes and dtypes of `layout`; flushed to disk on exit."""
-    with path.open("xb") as file:
+    with path.open("wb") as file:
         yield SafetensorsWriter(file, path, layout)
     fsync(path)
 

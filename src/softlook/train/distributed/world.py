@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from softlook.base.device import local_rank
 from softlook.base.errors import TrainingError
-from softlook.train.batching.batch_tree import split_batch
+from softlook.train.batching.collate import split_batch
 from softlook.train.config import HEARTBEAT_TIMEOUT
 from softlook.train.distributed.fsdp import set_gradient_sync
 from softlook.train.distributed.heartbeat import Heartbeat, RankLostError, start_heartbeat

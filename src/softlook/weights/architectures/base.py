@@ -224,6 +224,7 @@ class HFDecoderConfig(HFLabelConfig):
     """Head fields of config.json shared by all decoders."""
 
     pad_token_id: int | None = None
+    tie_word_embeddings: bool = True
 
 
 def decoder_heads(name: str) -> dict[str, str]:
@@ -238,7 +239,7 @@ def decoder_heads(name: str) -> dict[str, str]:
 def decoder_head_fields(hf_config: HFDecoderConfig, head: str) -> dict[str, Any]:
     """Head fields of a decoder's config."""
     padding = {"pad_id": hf_config.pad_token_id} if head == "classification" else {}
-    return {"head": head, **padding, **label_fields(hf_config, head)}
+    return {"head": head, "tie_embeddings": hf_config.tie_word_embeddings, **padding, **label_fields(hf_config, head)}
 
 
 def hf_decoder_fields(config: Any) -> dict[str, Any]:

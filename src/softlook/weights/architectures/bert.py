@@ -332,7 +332,6 @@ DISTILBERT = replace(
     ignored_fields=frozenset(DISTILBERT_IGNORED.split()),  # sinusoidal positions are stored like learned ones
     head_by_class=encoders.encoder_heads("DistilBert"),
     base_model_prefix="distilbert.",
-    rename_legacy=lambda name: name,
     detect_head=encoders.detect_sentence_head,
     resolve_tying=DISTILBERT_HEAD_NAMES.resolve_tying,
     build=build_distilbert,

@@ -216,7 +216,6 @@ DEBERTA = replace(
     ignored_fields=frozenset(IGNORED.split()),
     head_by_class=encoders.encoder_heads("DebertaV2"),
     base_model_prefix=PREFIX,
-    rename_legacy=lambda name: name,
     detect_head=encoders.detect_sentence_head,
     resolve_tying=resolve_tying,
     build=build,

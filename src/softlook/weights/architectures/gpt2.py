@@ -12,6 +12,7 @@ from torch import nn
 
 from softlook.base.errors import WeightsError
 from softlook.models.gpt import GPT, GPTConfig
+from softlook.weights.architectures.bart import BLOCK_NAMES as BART_BLOCK_NAMES
 from softlook.weights.architectures.base import (
     HF_TEXT_SIZES,
     HFArchitecture,
@@ -56,7 +57,6 @@ class HFGPT2Config(HFDecoderConfig):
     scale_attn_weights: bool = True
     scale_attn_by_inverse_layer_idx: bool = False
     add_cross_attention: bool = False
-    tie_word_embeddings: bool = True
     is_causal: bool = True
 
 
@@ -70,8 +70,7 @@ def build(hf_config: HFGPT2Config, head: str) -> GPT:
 
 def build_gpt(hf_config: Any, head: str, fields: dict[str, str], **changes: Any) -> GPT:
     """A GPT with these fields of a Hugging Face config, and with `changes`."""
-    shared = {"tie_embeddings": hf_config.tie_word_embeddings, **decoder_head_fields(hf_config, head)}
-    return GPT(GPTConfig(**from_hf_fields(hf_config, fields), **shared, **changes))
+    return GPT(GPTConfig(**from_hf_fields(hf_config, fields), **decoder_head_fields(hf_config, head), **changes))
 
 
 OPTIONAL_PARTS = """
@@ -148,16 +147,6 @@ GPT2 = HFArchitecture(
 OPT_OFFSET, OPT_EPS = 2, 1e-5
 """Unused rows of the position embedding, and epsilon of the norms; not part of the config."""
 OPT_FIELDS = HF_TEXT_SIZES | {"hidden": "ffn_dim", "activation": "activation_function", "dropout": "dropout"}
-OPT_BLOCK_NAMES = {
-    "attn.to_query": "self_attn.q_proj",
-    "attn.to_key": "self_attn.k_proj",
-    "attn.to_value": "self_attn.v_proj",
-    "attn.to_out": "self_attn.out_proj",
-    "attn_norm": "self_attn_layer_norm",
-    "ffn.to_up": "fc1",
-    "ffn.to_out": "fc2",
-    "ffn_norm": "final_layer_norm",
-}
 
 
 class HFOPTConfig(HFDecoderConfig):
@@ -177,7 +166,6 @@ class HFOPTConfig(HFDecoderConfig):
     enable_bias: Literal[True] = True
     layer_norm_elementwise_affine: Literal[True] = True
     pad_token_id: int | None = 1
-    tie_word_embeddings: bool = True
     is_causal: Literal[True] = True
 
 
@@ -195,7 +183,7 @@ def opt_tensor_map(model: GPT) -> list[TensorRule]:
         Rename("token_embedding.weight", "model.decoder.embed_tokens.weight"),
         Rename("position_embedding.weight", "model.decoder.embed_positions.weight"),
         *decoder_head_rules(c),
-        *rename_blocks(c.depth, "model.decoder.layers", OPT_BLOCK_NAMES),
+        *rename_blocks(c.depth, "model.decoder.layers", BART_BLOCK_NAMES),
     ]
     if c.norm == "pre":
         found += rename_layer("final_norm", "model.decoder.final_layer_norm")

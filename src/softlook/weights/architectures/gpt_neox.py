@@ -162,7 +162,6 @@ class HFBloomConfig(HFDecoderConfig):
     apply_residual_connection_post_layernorm: Literal[False] = False
     pretraining_tp: PositiveInt = 1
     slow_but_exact: bool = False
-    tie_word_embeddings: bool = True
     is_causal: Literal[True] = True
 
 

@@ -74,7 +74,7 @@ def llama_config(hf_config: HFLlamaLikeConfig, head: str, **changes: Any) -> Lla
     rope_theta, rope_scaling = theta_and_scaling(hf_config)
     if "partial_rotary_factor" not in changes and rotary_fraction(hf_config) != 1:
         raise WeightsError("partial_rotary_factor must be 1 for this architecture of Hugging Face")
-    rope = {"rope_theta": rope_theta, "rope_scaling": rope_scaling, "tie_embeddings": hf_config.tie_word_embeddings}
+    rope = {"rope_theta": rope_theta, "rope_scaling": rope_scaling}
     return LlamaConfig(**from_hf_fields(hf_config, FIELDS) | rope | decoder_head_fields(hf_config, head) | changes)
 
 
@@ -92,8 +92,6 @@ SANDWICH = {
     "ffn_post_norm": "post_feedforward_layernorm",
 }
 QK_NORM = {"attn.query_norm": "self_attn.q_norm", "attn.key_norm": "self_attn.k_norm"}
-
-
 PROJECTIONS = {
     "attn.to_query": "self_attn.q_proj",
     "attn.to_key": "self_attn.k_proj",
@@ -239,11 +237,10 @@ class HFPhi3Config(HFLlamaLikeConfig):
 
 def build_phi3(hf_config: HFPhi3Config, head: str) -> Llama:
     rope = hf_config.rope_scaling or hf_config.rope_parameters or HFRopeParameters()
-    kind = rope.rope_type or rope.type or "default"
-    if kind != "default":
+    if rope.kind != "default":
         raise WeightsError(
-            f"rope_type {kind!r:.40} is not supported for Phi-3, only 'default': longrope has different factors for "
-            "short and long texts"
+            f"rope_type {rope.kind!r:.40} is not supported for Phi-3, only 'default': longrope has different factors "
+            "for short and long texts"
         )
     return Llama(
         llama_config(

@@ -99,9 +99,8 @@ def rope_theta_of(hf_config: HFModernBertConfig, layer_type: LayerType, default:
     """rope_theta of layers of this type. RoPE scaling is not supported."""
     rope = (hf_config.rope_parameters or {}).get(layer_type) or HFRopeParameters()
     for parameters in (rope, hf_config.rope_scaling or HFRopeParameters()):
-        rope_type = parameters.rope_type or parameters.type or "default"
-        if rope_type != "default" or parameters.partial_rotary_factor not in (None, 1):
-            raise WeightsError(f"rope_type of {layer_type} layers must be 'default', got {rope_type!r:.40}")
+        if parameters.kind != "default" or parameters.partial_rotary_factor not in (None, 1):
+            raise WeightsError(f"rope_type of {layer_type} layers must be 'default', got {parameters.kind!r:.40}")
     scaled = None if hf_config.rope_scaling is None else hf_config.rope_scaling.rope_theta
     return scaled or rope.rope_theta or default
 

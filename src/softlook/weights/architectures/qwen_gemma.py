@@ -29,8 +29,8 @@ from softlook.weights.schema import HFConfigBase
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 
-class HFQwenLikeConfig(HFLlamaLikeConfig):
-    """Fields shared by Qwen2 and Qwen3."""
+class HFQwen2Config(HFLlamaLikeConfig):
+    """Hugging Face's Qwen2Config: the fields that affect the output."""
 
     vocab_size: PositiveInt = 151936
     intermediate_size: PositiveInt = 22016
@@ -42,15 +42,11 @@ class HFQwenLikeConfig(HFLlamaLikeConfig):
     layer_types: list[Literal["sliding_attention", "full_attention"]] | None = None
 
 
-class HFQwen2Config(HFQwenLikeConfig):
-    """Hugging Face's Qwen2Config: the fields that affect the output."""
-
-
 def build_qwen2(hf_config: HFQwen2Config, head: str) -> Llama:
     return Llama(llama_config(hf_config, head, qkv_bias=True, **window_fields(hf_config)))
 
 
-def window_fields(hf_config: HFQwenLikeConfig) -> dict[str, Any]:
+def window_fields(hf_config: HFQwen2Config) -> dict[str, Any]:
     """The sliding window and its layers: those in `layer_types`, or those from `max_window_layers` on."""
     depth, window = hf_config.num_hidden_layers, hf_config.sliding_window if hf_config.use_sliding_window else None
     types = hf_config.layer_types
@@ -107,7 +103,7 @@ QWEN2 = replace(
 )
 
 
-class HFQwen3Config(HFQwenLikeConfig):
+class HFQwen3Config(HFQwen2Config):
     """Hugging Face's Qwen3Config: the fields that affect the output."""
 
     head_dim: PositiveInt | None = 128
@@ -277,7 +273,7 @@ class HFGemma3Config(HFGemmaLikeConfig):
 def build_gemma3(hf_config: HFGemma3Config, head: str) -> Llama:
     rope = hf_config.rope_parameters or HFRopeByLayer()
     sliding, full = rope.sliding_attention or HFRopeParameters(), rope.full_attention or HFRopeParameters()
-    if (sliding.rope_type or sliding.type or "default") != "default" or sliding.partial_rotary_factor not in (None, 1):
+    if sliding.kind != "default" or sliding.partial_rotary_factor not in (None, 1):
         raise WeightsError(
             "rope_type must be 'default' and partial_rotary_factor 1 in the sliding_attention layers of Gemma 3"
         )

@@ -95,7 +95,6 @@ ROBERTA = replace(
     ignored_fields=frozenset({"attention_probs_dropout_prob", "classifier_dropout"}),
     head_by_class=encoders.encoder_heads("Roberta", "pooled"),
     base_model_prefix="roberta.",
-    rename_legacy=lambda name: name,
     resolve_tying=HEAD_NAMES.resolve_tying,
     build=build,
     tensor_map=tensor_map,

@@ -20,7 +20,7 @@ from softlook.weights.architectures.base import (
     to_hf_fields,
 )
 from softlook.weights.schema import HFConfigBase
-from softlook.weights.tensor_map import Rename, TensorRule, Tensors, rename_layer
+from softlook.weights.tensor_map import Rename, TensorRule, Tensors, rename_layer, rename_layers
 
 EMBEDDINGS = EmbeddingNames(
     "shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"
@@ -140,21 +140,20 @@ def tensor_map(model: T5 | T5Encoder) -> list[TensorRule]:
         found.append(Rename(f"{stack}.final_norm.weight", f"{stack}.final_layer_norm.weight"))
         distances = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         found.append(Rename(f"{stack}.relative_bias.weight", distances))
+        names = block_names(is_decoder=stack == "decoder", gated=model.config.gated)
         for i in range(len(blocks)):
-            found += block_rules(f"{stack}.blocks.{i}", f"{stack}.block.{i}.layer", model.config.gated)
+            found += rename_layers(f"{stack}.blocks.{i}.", f"{stack}.block.{i}.layer.", names, "weight")
     return found
 
 
-def block_rules(target: str, source: str, gated: bool) -> list[TensorRule]:
-    is_decoder = target.startswith("decoder")
+def block_names(*, is_decoder: bool, gated: bool) -> dict[str, str]:
+    """Names of the layers of a block -> Hugging Face's."""
     names = {"attn_norm": "0.layer_norm", **attention_names("attn", "0.SelfAttention")}
     if is_decoder:
         names |= {"cross_attn_norm": "1.layer_norm", **attention_names("cross_attn", "1.EncDecAttention")}
-    last = 2 if is_decoder else 1
-    names |= {"ffn_norm": f"{last}.layer_norm", "ffn.to_out": f"{last}.DenseReluDense.wo"}
-    up = {"ffn.to_gate": "wi_0", "ffn.to_up": "wi_1"} if gated else {"ffn.to_up": "wi"}
-    names |= {name: f"{last}.DenseReluDense.{hf_name}" for name, hf_name in up.items()}
-    return [Rename(f"{target}.{name}.weight", f"{source}.{hf_name}.weight") for name, hf_name in names.items()]
+    ffn = f"{2 if is_decoder else 1}.DenseReluDense"
+    up = {"ffn.to_gate": f"{ffn}.wi_0", "ffn.to_up": f"{ffn}.wi_1"} if gated else {"ffn.to_up": f"{ffn}.wi"}
+    return names | up | {"ffn_norm": ffn.replace("DenseReluDense", "layer_norm"), "ffn.to_out": f"{ffn}.wo"}
 
 
 def attention_names(target: str, source: str) -> dict[str, str]:

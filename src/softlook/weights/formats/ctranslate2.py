@@ -67,9 +67,9 @@ def to_ctranslate2(
     ['config.json', 'model.bin', 'vocabulary.json']
     """
     if not isinstance(model, GPT | Transformer) or model.config.num_class_labels:
-        raise WeightsError(
-            f"CTranslate2 export supports GPT and Transformer without class labels, got {_model_name(model)}"
-        )
+        labelled = " with class labels" if isinstance(model, GPT | Transformer) else ""
+        name = f"{type(model).__name__}{labelled}"
+        raise WeightsError(f"CTranslate2 export supports GPT and Transformer without class labels, got {name}")
     if isinstance(model, GPT) and not model.config.causal:
         raise WeightsError("CTranslate2 export supports causal GPTs only, got causal=False")
     check_structure(model)
@@ -226,8 +226,3 @@ def _check_tokens(tokens: list[str], *special: str) -> None:
     for token in special:
         if token not in tokens:
             raise WeightsError(f"{token!r} is not in the vocabulary. Give start=, end= and unknown=")
-
-
-def _model_name(model: nn.Module) -> str:
-    labelled = isinstance(model, GPT | Transformer)
-    return f"{type(model).__name__} with class labels" if labelled else type(model).__name__

@@ -17,7 +17,7 @@ from softlook.ops.positions.rotary import llama3
 from softlook.weights.atomic_folder import disk_errors
 from softlook.weights.meta import build_on_meta, check_depth
 from softlook.weights.schema import HFConfigBase, validate_config
-from softlook.weights.tensor_map import Rename, TensorRule, load_mapped, rename_layer
+from softlook.weights.tensor_map import Rename, TensorRule, load_mapped, rename_blocks, rename_layer
 from softlook.weights.tokenizer_files import BPEParts, build_bpe_tokenizer
 
 try:
@@ -35,10 +35,8 @@ QUANTIZED_TYPES = (
 )
 TENSOR_TYPES = (FLOAT_TYPES + QUANTIZED_TYPES + "IQ4_XS TQ1_0 TQ2_0 MXFP4").split()
 """Supported tensor types, all dequantized to float32."""
+PROJECTIONS = {"attn.to_query": "attn_q", "attn.to_key": "attn_k", "attn.to_value": "attn_v"}
 LAYER_NAMES = {
-    "attn.to_query": "attn_q",
-    "attn.to_key": "attn_k",
-    "attn.to_value": "attn_v",
     "attn.to_out": "attn_output",
     "attn_norm": "attn_norm",
     "ffn_norm": "ffn_norm",
@@ -246,13 +244,9 @@ def tensor_map(model: Llama) -> list[TensorRule]:
     ]
     if not model.config.tie_embeddings:
         rules += rename_layer("lm_head", "output", "weight")
-    for i in range(model.config.depth):
-        for target, source in LAYER_NAMES.items():
-            biased = model.config.qkv_bias and source in ("attn_q", "attn_k", "attn_v")
-            rules += rename_layer(
-                f"blocks.{i}.{target}", f"blk.{i}.{source}", *(("weight", "bias") if biased else ("weight",))
-            )
-    return rules
+    rules += rename_blocks(model.config.depth, "blk", LAYER_NAMES, "weight")
+    kinds = ("weight", "bias") if model.config.qkv_bias else ("weight",)
+    return rules + rename_blocks(model.config.depth, "blk", PROJECTIONS, *kinds)
 
 
 @torch.no_grad()
