@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from softlook.base.errors import ConfigError
-from softlook.base.sequences import supported_token_types as supported_token_types
 from softlook.base.tensors import map_tensors
+from softlook.base.tensors import supported_token_types as supported_token_types
 from softlook.losses import IGNORE_INDEX
 from softlook.ops import masks
 from softlook.train.batching.collate import ClassificationBatch, MaskedLMBatch, PackedBatch, Seq2SeqBatch, to_device

@@ -137,7 +137,7 @@ def _header(layout: Mapping[str, Tensor], names: list[str], path: Path) -> bytes
 @contextmanager
 def open_writer(path: Path, layout: Mapping[str, Tensor]) -> Iterator[SafetensorsWriter]:
     """Open a new file for tensors with the shapes and dtypes of `layout`; flushed to disk on exit."""
-    with path.open("wb") as file:
+    with path.open("xb") as file:
         yield SafetensorsWriter(file, path, layout)
     fsync(path)
 
@@ -148,7 +148,8 @@ def storage_order(tensors: Mapping[str, Tensor]) -> list[str]:
 
 
 def write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> dict[str, Any]:
-    """Write tensors to a new safetensors file. Returns its manifest entry."""
+    """Write tensors to a safetensors file. Returns its manifest entry."""
+    path.unlink(missing_ok=True)  # not overwritten: its tensors may be mapped into memory
     with open_writer(path, tensors) as writer:
         for name in writer.names:
             writer.add(name, tensors[name])

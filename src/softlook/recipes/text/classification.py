@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from softlook.base.errors import DataError
-from softlook.base.sequences import supported_token_types, truncate_pair
+from softlook.base.tensors import supported_token_types, truncate_pair
 from softlook.data import Examples, LabeledText, read_labeled
 from softlook.models import Bert, BertConfig, Deberta, ModernBert
 from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize

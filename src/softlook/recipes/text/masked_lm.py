@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from softlook.base.sequences import supported_token_types
+from softlook.base.tensors import supported_token_types
 from softlook.data import Examples, TextExample, read_sentences
 from softlook.losses import IGNORE_INDEX
 from softlook.models import Bert, BertConfig, Deberta, ModernBert
