@@ -1,8 +1,8 @@
 """Tensors and token sequences: traced or readable, nested values, device moves, truncation, token types."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -51,22 +51,29 @@ def map_tensors(value: Value, function: Callable[[Tensor], Tensor]) -> Value:
     """
     if isinstance(value, Tensor):
         return function(value)  # pyright: ignore[reportReturnType]
-    if value is None or isinstance(value, int | float | str | type):
+    if value is None or isinstance(value, int | float | str):
         return value
-    if is_dataclass(value):
-        old = {field.name: getattr(value, field.name) for field in fields(value)}
-        new = {name: map_tensors(item, function) for name, item in old.items()}
-        changed = {name: item for name, item in new.items() if item is not old[name]}
+    nested: Any = value
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = {}
+        for field in fields(value):
+            old = getattr(value, field.name)
+            new = map_tensors(old, function)
+            if new is not old:
+                changed[field.name] = new
         return replace(value, **changed) if changed else value
-    if isinstance(value, dict):
-        new = {name: map_tensors(item, function) for name, item in value.items()}
-        return new if any(new[name] is not item for name, item in value.items()) else value  # pyright: ignore
-    if isinstance(value, list | tuple):
-        items = [map_tensors(item, function) for item in value]
-        if all(new is old for new, old in zip(items, value, strict=True)):
-            return value
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # pyright: ignore
+    if isinstance(nested, dict):
+        items = [map_tensors(item, function) for item in nested.values()]
+        return value if _identical(items, nested.values()) else dict(zip(nested, items, strict=True))  # pyright: ignore
+    if isinstance(nested, list | tuple):
+        items = [map_tensors(item, function) for item in nested]
+        make: Any = getattr(nested, "_make", type(nested))  # of a named tuple
+        return value if _identical(items, nested) else make(items)  # pyright: ignore
     return value
+
+
+def _identical(items: Iterable[Any], others: Iterable[Any]) -> bool:
+    return all(one is other for one, other in zip(items, others, strict=True))
 
 
 def to_device(value: Value, device: torch.device) -> Value:

@@ -77,7 +77,23 @@ def read_manifest(folder: Path, *needed: str) -> FileEntries:
 def verify_file(path: Path, expected: dict[str, Any]) -> None:
     """Check a file against its manifest entry."""
     with disk_errors("read", path.parent):
-        _compare(path, expected)
+        if not path.is_file():
+            raise WeightsError(
+                f"{path.parent} lacks {path.name!r:.80}, which its manifest lists. Copy the whole folder."
+            )
+        size = path.stat().st_size
+        if size != expected.get("bytes"):
+            how = "truncated" if isinstance(expected.get("bytes"), int) and size < expected["bytes"] else "changed"
+            raise WeightsError(
+                f"{path} is not what was saved: it was {how}. Expected {expected.get('bytes')} bytes, got {size}. "
+                "Use another copy."
+            )
+        found = file_sha256(path)
+        if found != expected.get("sha256"):
+            raise WeightsError(
+                f"{path} is not what was saved: it was changed or damaged. "
+                f"Expected SHA-256 {expected.get('sha256')!s:.64}, got {found}. Use another copy."
+            )
 
 
 def unsupported_format(path: Path, version: object) -> str:
@@ -110,24 +126,6 @@ def _parse(path: Path) -> dict[str, Any]:
         if Path(name).name != name or not isinstance(expected, dict):
             raise WeightsError(f"{path} lists {name!r:.80}, which is not a file in the same folder")
     return files
-
-
-def _compare(path: Path, expected: dict[str, Any]) -> None:
-    if not path.is_file():
-        raise WeightsError(f"{path.parent} lacks {path.name!r:.80}, which its manifest lists. Copy the whole folder.")
-    size = path.stat().st_size
-    if size != expected.get("bytes"):
-        how = "truncated" if isinstance(expected.get("bytes"), int) and size < expected["bytes"] else "changed"
-        raise WeightsError(
-            f"{path} is not what was saved: it was {how}. Expected {expected.get('bytes')} bytes, got {size}. "
-            "Use another copy."
-        )
-    found = file_sha256(path)
-    if found != expected.get("sha256"):
-        raise WeightsError(
-            f"{path} is not what was saved: it was changed or damaged. "
-            f"Expected SHA-256 {expected.get('sha256')!s:.64}, got {found}. Use another copy."
-        )
 
 
 def best_checkpoint(folder: Path) -> Path:

@@ -122,11 +122,9 @@ def includes_prompt(folder: Path) -> bool:
 
 def _pooling_mode(folder: Path, name: str) -> Pooling:
     modes = [mode.removesuffix("_tokens") for mode in _pooling_config(folder, name).modes()]
-    path = folder / name / "config.json"
     if len(modes) != 1 or modes[0] not in get_args(Pooling):
-        raise WeightsError(
-            f"{path} has pooling {', '.join(modes)!r:.80}; supported: one of {', '.join(get_args(Pooling))}"
-        )
+        found, supported = f"{', '.join(modes)!r:.80}", ", ".join(get_args(Pooling))
+        raise WeightsError(f"{folder / name / 'config.json'} has pooling {found}; supported: one of {supported}")
     return cast(Pooling, modes[0])
 
 
@@ -170,13 +168,12 @@ class SentenceConfig:
     def to_files(self, context: int) -> dict[str, Any]:
         """sentence-transformers files for an encoder with `context` positions: name -> content."""
         limits = {"max_seq_length": self.max_seq_length or context, "do_lower_case": self.lowercase}
-        truncation = {} if self.truncate_dim is None else {"truncate_dim": self.truncate_dim}
         config = {
             "prompts": self.prompts,
             "default_prompt_name": self.default_prompt,
             "similarity_fn_name": self.similarity,
-            **truncation,
         }
+        config |= {} if self.truncate_dim is None else {"truncate_dim": self.truncate_dim}
         return {LIMITS_FILE: limits, ST_CONFIG_FILE: config}
 
 

@@ -202,10 +202,6 @@ def shared_rules(model: Transformer) -> list[TensorRule]:
     return found
 
 
-def tensor_map(model: Transformer) -> list[TensorRule]:
-    return [*embedding_rules(model).values(), *shared_rules(model), *position_rules()]
-
-
 def position_rules() -> list[TensorRule]:
     """Tensor rules of learned positions and the embedding norm."""
     found: list[TensorRule] = []
@@ -267,7 +263,7 @@ BART = HFArchitecture(
     base_model_prefix=PREFIX,
     resolve_tying=resolve_tying,
     build=build,
-    tensor_map=tensor_map,
+    tensor_map=lambda model: [*embedding_rules(model).values(), *shared_rules(model), *position_rules()],
     ignored_tensors=lambda model: (r"(model\.)?(encoder|decoder)\.version",),
     can_export=can_export,
     to_config=to_config,

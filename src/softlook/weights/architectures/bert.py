@@ -63,10 +63,6 @@ class HFBertConfig(encoders.HFEncoderConfig):
     add_cross_attention: bool = False
 
 
-def build(hf_config: HFBertConfig, head: str) -> Bert:
-    return Bert(encoder_config(hf_config, head))
-
-
 def encoder_config(hf_config: HFBertConfig, head: str) -> BertConfig:
     """Convert a config of BERT, RoBERTa, ELECTRA or MPNet to a BertConfig."""
     if hf_config.is_decoder or hf_config.add_cross_attention:
@@ -153,7 +149,7 @@ BERT = HFArchitecture(
     rename_legacy=rename_legacy,
     detect_head=detect_head,
     resolve_tying=HEAD_NAMES.resolve_tying,
-    build=build,
+    build=lambda hf_config, head: Bert(encoder_config(hf_config, head)),
     tensor_map=tensor_map,
     ignored_tensors=ignored_tensors,
     can_export=can_export,

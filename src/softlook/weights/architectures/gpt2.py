@@ -120,10 +120,6 @@ def to_config(model: GPT) -> dict[str, Any]:
     return {**hf_decoder_fields(c), **to_hf_fields(c, FIELDS), "n_inner": c.hidden, **dropouts}
 
 
-def can_export(model: nn.Module) -> bool:
-    return matches_gpt(model, "causal") and model.config.head != "hidden_states"
-
-
 GPT2 = HFArchitecture(
     name="GPT-2",
     model_type="gpt2",
@@ -139,7 +135,7 @@ GPT2 = HFArchitecture(
     build=build,
     tensor_map=tensor_map,
     ignored_tensors=ignored_tensors,
-    can_export=can_export,
+    can_export=lambda model: matches_gpt(model, "causal") and model.config.head != "hidden_states",
     to_config=to_config,
 )
 
@@ -205,10 +201,6 @@ def to_opt_config(model: GPT) -> dict[str, Any]:
     }
 
 
-def can_export_opt(model: nn.Module) -> bool:
-    return matches_gpt(model, "embedding_dim", "norm", position_offset=OPT_OFFSET) and model.config.eps == OPT_EPS
-
-
 OPT_IGNORED = "_remove_final_layer_norm activation_dropout attention_dropout init_std layerdrop"
 OPT = replace(
     GPT2,
@@ -222,6 +214,8 @@ OPT = replace(
     build=build_opt,
     tensor_map=opt_tensor_map,
     ignored_tensors=unused_lm_head,
-    can_export=can_export_opt,
+    can_export=lambda model: (
+        matches_gpt(model, "embedding_dim", "norm", position_offset=OPT_OFFSET) and model.config.eps == OPT_EPS
+    ),
     to_config=to_opt_config,
 )

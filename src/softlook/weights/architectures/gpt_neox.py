@@ -116,10 +116,6 @@ def to_config(model: GPT) -> dict[str, Any]:
     }
 
 
-def can_export(model: nn.Module) -> bool:
-    return matches_gpt(model, "parallel", "partial_rotary_factor", "rope_scaling", positions="rotary")
-
-
 GPT_NEOX = replace(
     GPT2,
     name="GPT-NeoX",
@@ -133,7 +129,9 @@ GPT_NEOX = replace(
     build=build,
     tensor_map=tensor_map,
     ignored_tensors=ignored_tensors,
-    can_export=can_export,
+    can_export=lambda model: matches_gpt(
+        model, "parallel", "partial_rotary_factor", "rope_scaling", positions="rotary"
+    ),
     to_config=to_config,
 )
 

@@ -118,10 +118,6 @@ def tensor_map(model: Llama) -> list[TensorRule]:
     ]
 
 
-def ignored_tensors(model: Llama) -> tuple[str, ...]:
-    return (r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq", *unused_lm_head(model))
-
-
 def llama_fields(model: Llama) -> dict[str, Any]:
     """Shared fields of config.json for a Llama-like decoder."""
     c = model.config
@@ -164,10 +160,6 @@ def heads_divide_width(model: Llama) -> bool:
     return model.config.dim % model.config.heads == 0
 
 
-def can_export(model: nn.Module) -> bool:
-    return differs_only_in(model, "causal") and not has_window(model) and heads_divide_width(model)
-
-
 LLAMA = HFArchitecture(
     name="Llama",
     model_type="llama",
@@ -178,8 +170,11 @@ LLAMA = HFArchitecture(
     resolve_tying=detect_tying("model.embed_tokens.weight", "lm_head.weight"),
     build=build,
     tensor_map=tensor_map,
-    ignored_tensors=ignored_tensors,
-    can_export=can_export,
+    ignored_tensors=lambda model: (
+        r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
+        *unused_lm_head(model),
+    ),
+    can_export=lambda model: differs_only_in(model, "causal") and not has_window(model) and heads_divide_width(model),
     to_config=to_config,
 )
 
@@ -191,14 +186,6 @@ class HFMistralConfig(HFLlamaLikeConfig):
     num_key_value_heads: PositiveInt | None = 8
     max_position_embeddings: PositiveInt = 131072
     sliding_window: PositiveInt | None = 4096
-
-
-def build_mistral(hf_config: HFMistralConfig, head: str) -> Llama:
-    return Llama(llama_config(hf_config, head, sliding_window=hf_config.sliding_window))
-
-
-def to_mistral_config(model: Llama) -> dict[str, Any]:
-    return llama_fields(model) | {"sliding_window": model.config.sliding_window if has_window(model) else None}
 
 
 def can_export_mistral(model: nn.Module) -> bool:
@@ -213,9 +200,11 @@ MISTRAL = replace(
     model_type="mistral",
     config_class=HFMistralConfig,
     head_by_class=decoder_heads("Mistral"),
-    build=build_mistral,
+    build=lambda hf_config, head: Llama(llama_config(hf_config, head, sliding_window=hf_config.sliding_window)),
     can_export=can_export_mistral,
-    to_config=to_mistral_config,
+    to_config=lambda model: (
+        llama_fields(model) | {"sliding_window": model.config.sliding_window if has_window(model) else None}
+    ),
 )
 
 

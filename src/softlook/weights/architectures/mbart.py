@@ -92,10 +92,6 @@ def tensor_map(model: Transformer) -> list[TensorRule]:
     return [*embedding_rules(model).values(), *shared_rules(model)]
 
 
-def to_m2m_config(model: Transformer) -> dict[str, Any]:
-    return to_config(model) | {"pad_token_id": model.config.position_offset - 1}
-
-
 def can_export_mbart(model: nn.Module) -> bool:
     if not is_bart_like(model, "pre", "learned") or model.config.position_offset != 2:
         return False
@@ -150,7 +146,7 @@ M2M100 = replace(
     tensor_map=tensor_map,
     ignored_tensors=lambda model: (POSITION_TABLES, r"(model\.)?(encoder|decoder)\.version"),
     can_export=can_export_m2m,
-    to_config=to_m2m_config,
+    to_config=lambda model: to_config(model) | {"pad_token_id": model.config.position_offset - 1},
 )
 
 
@@ -205,10 +201,6 @@ def to_marian_config(model: Transformer) -> dict[str, Any]:
     }
 
 
-def can_export_marian(model: nn.Module) -> bool:
-    return is_bart_like(model, "post", "sinusoidal_half") and not model.config.position_offset
-
-
 MARIAN = replace(
     BART,
     name="Marian",
@@ -219,6 +211,6 @@ MARIAN = replace(
     build=build_marian,
     tensor_map=tensor_map_marian,
     ignored_tensors=lambda model: (POSITION_TABLES,),
-    can_export=can_export_marian,
+    can_export=lambda model: is_bart_like(model, "post", "sinusoidal_half") and not model.config.position_offset,
     to_config=to_marian_config,
 )

@@ -6,7 +6,7 @@ has QK-norm and two RoPE thetas.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from pydantic import ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import nn
@@ -42,10 +42,6 @@ class HFQwen2Config(HFLlamaLikeConfig):
     layer_types: list[Literal["sliding_attention", "full_attention"]] | None = None
 
 
-def build_qwen2(hf_config: HFQwen2Config, head: str) -> Llama:
-    return Llama(llama_config(hf_config, head, qkv_bias=True, **window_fields(hf_config)))
-
-
 def window_fields(hf_config: HFQwen2Config) -> dict[str, Any]:
     """The sliding window and its layers: those in `layer_types`, or those from `max_window_layers` on."""
     depth, window = hf_config.num_hidden_layers, hf_config.sliding_window if hf_config.use_sliding_window else None
@@ -66,10 +62,6 @@ def layer_windows(types: Sequence[str], window: int | None, depth: int) -> dict[
     return {"sliding_window": window if windowed else None, "windowed_layers": windowed or None}
 
 
-def to_qwen2_config(model: Llama) -> dict[str, Any]:
-    return llama_fields(model) | hf_window_fields(model)
-
-
 def hf_layer_types(model: Llama) -> list[str]:
     """`layer_types` of a model."""
     return [FULL if window in (CAUSAL, None) else SLIDING for window in model.windows]
@@ -86,10 +78,6 @@ def hf_window_fields(model: Llama) -> dict[str, Any]:
     }
 
 
-def can_export_qwen2(model: nn.Module) -> bool:
-    return differs_only_in(model, "causal", "qkv_bias") and model.config.qkv_bias
-
-
 QWEN2 = replace(
     LLAMA,
     name="Qwen2",
@@ -97,9 +85,9 @@ QWEN2 = replace(
     config_class=HFQwen2Config,
     ignored_fields=IGNORED_FIELDS | {"use_mrope"},
     head_by_class=decoder_heads("Qwen2"),
-    build=build_qwen2,
-    can_export=can_export_qwen2,
-    to_config=to_qwen2_config,
+    build=lambda hf_config, head: Llama(llama_config(hf_config, head, qkv_bias=True, **window_fields(hf_config))),
+    can_export=lambda model: differs_only_in(model, "causal", "qkv_bias") and model.config.qkv_bias,
+    to_config=lambda model: llama_fields(model) | hf_window_fields(model),
 )
 
 
@@ -111,27 +99,15 @@ class HFQwen3Config(HFQwen2Config):
     is_causal: Literal[True] = True  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
 
 
-def build_qwen3(hf_config: HFQwen3Config, head: str) -> Llama:
-    return Llama(llama_config(hf_config, head, qk_norm=True, **window_fields(hf_config)))
-
-
-def to_qwen3_config(model: Llama) -> dict[str, Any]:
-    return llama_fields(model) | {"attention_bias": False} | hf_window_fields(model)
-
-
-def can_export_qwen3(model: nn.Module) -> bool:
-    return differs_only_in(model, "qk_norm") and model.config.qk_norm
-
-
 QWEN3 = replace(
     LLAMA,
     name="Qwen3",
     model_type="qwen3",
     config_class=HFQwen3Config,
     head_by_class=decoder_heads("Qwen3"),
-    build=build_qwen3,
-    can_export=can_export_qwen3,
-    to_config=to_qwen3_config,
+    build=lambda hf_config, head: Llama(llama_config(hf_config, head, qk_norm=True, **window_fields(hf_config))),
+    can_export=lambda model: differs_only_in(model, "qk_norm") and model.config.qk_norm,
+    to_config=lambda model: llama_fields(model) | {"attention_bias": False} | hf_window_fields(model),
 )
 
 
@@ -213,20 +189,12 @@ def _query_scalar(model: Llama) -> int | None:
     return round(found) if abs(found - round(found)) < 1e-9 * found else None
 
 
-def to_gemma2_config(model: Llama) -> dict[str, Any]:
-    return gemma_fields(model) | {"attn_logit_softcapping": model.config.attention_logit_softcap}
-
-
-def is_gemma(model: nn.Module, *parts: str) -> bool:
+def is_gemma(model: nn.Module, *parts: str) -> TypeGuard[Llama]:
     """Whether a model is a Llama with all GEMMA_PARTS, and only these other optional parts."""
     shared = ("attention_scale", "final_logit_softcap", *GEMMA_PARTS)
     if not differs_only_in(model, *shared, *parts) or _query_scalar(model) is None:
         return False
     return all(getattr(model.config, part) for part in GEMMA_PARTS)
-
-
-def can_export_gemma2(model: nn.Module) -> bool:
-    return is_gemma(model, "attention_logit_softcap")
 
 
 GEMMA2 = replace(
@@ -237,8 +205,8 @@ GEMMA2 = replace(
     ignored_fields=IGNORED_FIELDS | {"cache_implementation"},
     head_by_class=decoder_heads("Gemma2"),
     build=build_gemma2,
-    can_export=can_export_gemma2,
-    to_config=to_gemma2_config,
+    can_export=lambda model: is_gemma(model, "attention_logit_softcap"),
+    to_config=lambda model: gemma_fields(model) | {"attn_logit_softcapping": model.config.attention_logit_softcap},
 )
 
 
@@ -296,10 +264,6 @@ def to_gemma3_config(model: Llama) -> dict[str, Any]:
     }
 
 
-def can_export_gemma3(model: nn.Module) -> bool:
-    return is_gemma(model, "qk_norm", "local_rope_theta") and model.config.qk_norm  # pyright: ignore
-
-
 GEMMA3 = replace(
     LLAMA,
     name="Gemma 3",
@@ -308,6 +272,6 @@ GEMMA3 = replace(
     ignored_fields=IGNORED_FIELDS | {"cache_implementation", "_sliding_window_pattern"},
     head_by_class=GEMMA3_HEADS,
     build=build_gemma3,
-    can_export=can_export_gemma3,
+    can_export=lambda model: is_gemma(model, "qk_norm", "local_rope_theta") and model.config.qk_norm,
     to_config=to_gemma3_config,
 )

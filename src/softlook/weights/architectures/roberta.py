@@ -43,10 +43,6 @@ class HFXLMRobertaConfig(HFRobertaConfig):
     vocab_size: PositiveInt = 30522
 
 
-def build(hf_config: HFRobertaConfig, head: str) -> Bert:
-    return Bert(offset_config(hf_config, head, "RoBERTa", offset=hf_config.pad_token_id + 1))
-
-
 def offset_config(hf_config: bert.HFBertConfig, head: str, name: str, offset: int) -> BertConfig:
     """Convert a config of RoBERTa or MPNet, which do not use the first `offset` positions, up to the padding id."""
     encoders.check_head_activation(hf_config.hidden_act, head, name)
@@ -56,10 +52,6 @@ def offset_config(hf_config: bert.HFBertConfig, head: str, name: str, offset: in
         )
     config = bert.encoder_config(hf_config, head)
     return replace(config, position_offset=offset, context=config.context - offset)
-
-
-def tensor_map(model: Bert) -> list[TensorRule]:
-    return [*bert.encoder_rules(model, "roberta."), *HEAD_NAMES.rules(model)]
 
 
 def ignored_tensors(model: Bert) -> tuple[str, ...]:
@@ -96,8 +88,8 @@ ROBERTA = replace(
     head_by_class=encoders.encoder_heads("Roberta", "pooled"),
     base_model_prefix="roberta.",
     resolve_tying=HEAD_NAMES.resolve_tying,
-    build=build,
-    tensor_map=tensor_map,
+    build=lambda hf_config, head: Bert(offset_config(hf_config, head, "RoBERTa", offset=hf_config.pad_token_id + 1)),
+    tensor_map=lambda model: [*bert.encoder_rules(model, "roberta."), *HEAD_NAMES.rules(model)],
     ignored_tensors=ignored_tensors,
     can_export=can_export,
     to_config=to_config,

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
-from torch import nn
 
 from softlook.base.errors import WeightsError
 from softlook.models.t5 import T5, T5Config, T5Encoder, T5EncoderConfig
@@ -72,11 +71,6 @@ class HFMT5Config(HFT5Config):
     num_layers: PositiveInt = 8
     num_heads: PositiveInt = 6
     feed_forward_proj: str = "gated-gelu"
-
-
-def resolve_tying_mt5(config: HFMT5Config, tensors: Tensors) -> tuple[HFT5Config, Tensors]:
-    """As for T5; mT5 never scales the decoder outputs."""
-    return resolve_tying(config.model_copy(update={"scale_decoder_outputs": False}), tensors)
 
 
 def resolve_tying(config: HFT5Config, tensors: Tensors) -> tuple[HFT5Config, Tensors]:
@@ -184,11 +178,6 @@ def to_config(model: T5 | T5Encoder) -> dict[str, Any]:
     }
 
 
-def can_export(model: nn.Module) -> bool:
-    """Hugging Face's T5 has no gated layer with the exact GELU."""
-    return isinstance(model, T5 | T5Encoder) and not (model.config.gated and model.config.activation == "gelu")
-
-
 T5_MODEL = HFArchitecture(
     name="T5",
     model_type="t5",
@@ -204,7 +193,9 @@ T5_MODEL = HFArchitecture(
     build=build,
     tensor_map=tensor_map,
     ignored_tensors=ignored_tensors,
-    can_export=can_export,
+    can_export=lambda model: (
+        isinstance(model, T5 | T5Encoder) and not (model.config.gated and model.config.activation == "gelu")
+    ),  # Hugging Face's T5 has no gated layer with the exact GELU.
     to_config=to_config,
     extra_files=encoders.sentence_files_of,
 )
@@ -214,6 +205,8 @@ MT5 = replace(
     model_type="mt5",
     config_class=HFMT5Config,
     head_by_class={"MT5ForConditionalGeneration": "seq2seq_lm", "MT5EncoderModel": "hidden_states"},
-    resolve_tying=resolve_tying_mt5,
+    resolve_tying=lambda config, tensors: resolve_tying(
+        config.model_copy(update={"scale_decoder_outputs": False}), tensors
+    ),  # As for T5; mT5 never scales the decoder outputs.
     can_export=lambda model: False,  # identical to T5, and exported as such
 )

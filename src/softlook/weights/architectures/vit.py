@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
-from torch import nn
 
 from softlook.base.errors import WeightsError
 from softlook.models.vit import ViT, ViTConfig
@@ -111,10 +110,6 @@ def to_config(model: ViT) -> dict[str, Any]:
     }
 
 
-def can_export(model: nn.Module) -> bool:
-    return isinstance(model, ViT) and model.config.pooling == "cls"
-
-
 VIT = HFArchitecture(
     name="ViT",
     model_type="vit",
@@ -126,6 +121,6 @@ VIT = HFArchitecture(
     build=build,
     tensor_map=tensor_map,
     ignored_tensors=ignored_tensors,
-    can_export=can_export,
+    can_export=lambda model: isinstance(model, ViT) and model.config.pooling == "cls",
     to_config=to_config,
 )

@@ -190,17 +190,13 @@ def _source_tokens(vocabulary: Sequence[str] | None, tokenizer: str | Path | Non
     """The source tokens in the order of their ids."""
     if vocabulary is None and tokenizer is None:
         raise WeightsError("CTranslate2 needs tokens: give vocabulary= or tokenizer=")
-    if vocabulary is None:
-        vocabulary = _tokenizer_tokens(tokenizer, size)
-    return _check_vocabulary(vocabulary, size)
-
-
-def _tokenizer_tokens(tokenizer: Any, size: int) -> list[str]:
-    known = {number: token for token, number in read_tokenizer(tokenizer).get_vocab().items()}
-    if max(known, default=0) >= size:
-        raise WeightsError(f"the tokenizer has ids up to {max(known)}, but the model only up to {size - 1}")
-    # Vocabularies of models are often padded.
-    return [known.get(number, f"<unused {number}>") for number in range(size)]
+    if vocabulary is None and tokenizer is not None:
+        known = {number: token for token, number in read_tokenizer(tokenizer).get_vocab().items()}
+        if max(known, default=0) >= size:
+            raise WeightsError(f"the tokenizer has ids up to {max(known)}, but the model only up to {size - 1}")
+        # Vocabularies of models are often padded.
+        vocabulary = [known.get(number, f"<unused {number}>") for number in range(size)]
+    return _check_vocabulary(vocabulary or (), size)
 
 
 def _target_tokens(model: Transformer, tokens: list[str], target: Sequence[str] | None) -> list[str]:

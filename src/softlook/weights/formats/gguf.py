@@ -29,11 +29,11 @@ log = logging.getLogger("softlook.weights")
 
 ARCHITECTURES = ("llama", "qwen2")
 """Supported values of general.architecture. Mistral is stored as "llama"."""
-FLOAT_TYPES = "F32 F16 BF16 "
-QUANTIZED_TYPES = (
-    "Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ4_NL "
-)
-TENSOR_TYPES = (FLOAT_TYPES + QUANTIZED_TYPES + "IQ4_XS TQ1_0 TQ2_0 MXFP4").split()
+_TYPES = """
+    F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S
+    IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4
+"""
+TENSOR_TYPES = _TYPES.split()
 """Supported tensor types, all dequantized to float32."""
 PROJECTIONS = {"attn.to_query": "attn_q", "attn.to_key": "attn_k", "attn.to_value": "attn_v"}
 LAYER_NAMES = {
