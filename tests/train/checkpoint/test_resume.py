@@ -181,6 +181,6 @@ def test_fixed_settings_must_match_when_resuming(tmp_path: Path) -> None:
 def test_weights_of_another_model_raise(tmp_path: Path) -> None:
     run_training(tmp_path, max_steps=2)
     with pytest.raises(
-        ValueError, match=r"step-000000002/model.safetensors does not match the model: missing 'value'; it also holds"
+        ValueError, match=r"step-000000002/model.safetensors does not match the model: missing 'value'; unexpected"
     ):
         run_training(tmp_path, max_steps=2, model=Line(), objective=distance, source=[torch.ones(2)])

@@ -163,8 +163,8 @@ def split_batch(batch: Any, chunks: int) -> list[Any]:
         return batch.split_into(chunks)
     count = batch_size(batch)
     bounds = [count * i // chunks for i in range(chunks + 1)]
-    return [_slice(batch, count, slice(start, end)) for start, end in pairwise(bounds) if start < end]
 
+    def rows(start: int, end: int) -> Any:
+        return map_tensors(batch, lambda tensor: tensor[start:end] if tensor.ndim and len(tensor) == count else tensor)
 
-def _slice(batch: Any, count: int, rows: slice) -> Any:
-    return map_tensors(batch, lambda tensor: tensor[rows] if tensor.ndim and len(tensor) == count else tensor)
+    return [rows(start, end) for start, end in pairwise(bounds) if start < end]

@@ -169,8 +169,10 @@ class CheckpointManager:
                 damaged.append(path)
             else:
                 progress = self._load(path, entries, state)
-                if state.world.is_rank_zero:
-                    _rename_damaged(damaged)
+                for old in damaged if state.world.is_rank_zero else ():
+                    target = old.with_name(f"{old.name}.damaged")
+                    shutil.rmtree(target, ignore_errors=True)
+                    old.rename(target)
                 return progress
         if damaged:
             raise TrainingError(f"no checkpoint in {self.folder} is intact. Start a new run under another name.")
@@ -199,13 +201,6 @@ def _write_assets(model: nn.Module, tokenizer: Path | None, folder: Path) -> Non
             log.warning("This checkpoint can only be resumed, not loaded without the code of the run: %s", error)
     if tokenizer is not None:
         shutil.copyfile(tokenizer, folder / TOKENIZER)
-
-
-def _rename_damaged(damaged: list[Path]) -> None:
-    for path in damaged:
-        target = path.with_name(f"{path.name}.damaged")
-        shutil.rmtree(target, ignore_errors=True)
-        path.rename(target)
 
 
 @contextmanager

@@ -24,12 +24,6 @@ def shard_model(model: nn.Module, device: torch.device, size: int) -> None:
             register_fsdp_forward_method(model, method)
 
 
-def set_gradient_sync(model: nn.Module, *, enabled: bool) -> None:
-    """Reduce gradients over processes in the next backward, or keep them local (gradient accumulation)."""
-    if isinstance(model, FSDPModule):
-        model.set_requires_gradient_sync(enabled)
-
-
 def full_tensor(tensor: Tensor) -> Tensor:
     """The unsharded tensor. A collective: all processes must call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
