@@ -193,9 +193,10 @@ T5_MODEL = HFArchitecture(
     build=build,
     tensor_map=tensor_map,
     ignored_tensors=ignored_tensors,
+    # Hugging Face's T5 has no gated layer with the exact GELU.
     can_export=lambda model: (
         isinstance(model, T5 | T5Encoder) and not (model.config.gated and model.config.activation == "gelu")
-    ),  # Hugging Face's T5 has no gated layer with the exact GELU.
+    ),
     to_config=to_config,
     extra_files=encoders.sentence_files_of,
 )
@@ -205,8 +206,9 @@ MT5 = replace(
     model_type="mt5",
     config_class=HFMT5Config,
     head_by_class={"MT5ForConditionalGeneration": "seq2seq_lm", "MT5EncoderModel": "hidden_states"},
+    # mT5 never scales the decoder outputs.
     resolve_tying=lambda config, tensors: resolve_tying(
         config.model_copy(update={"scale_decoder_outputs": False}), tensors
-    ),  # As for T5; mT5 never scales the decoder outputs.
+    ),
     can_export=lambda model: False,  # identical to T5, and exported as such
 )
