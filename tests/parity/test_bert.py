@@ -13,7 +13,7 @@ from softlook.base.errors import WeightsError
 from softlook.models import Bert
 from softlook.models import BertConfig as SoftlookConfig
 from softlook.weights import from_hugging_face, load, save, to_hugging_face
-from softlook.weights.architectures.bert import ARCHITECTURE, HEAD_BY_CLASS
+from softlook.weights.architectures.bert import BERT
 from tests.parity.comparison import close, export_and_load, import_model, saved
 from tests.parity.encoders import IDS, SIZES, TOKEN_TYPES, check_export, check_gradients, check_outputs, check_padding
 
@@ -32,32 +32,32 @@ def small(kind: str, **changes: Any) -> Any:
 
 
 def labels(kind: str) -> dict[str, int]:
-    return {"num_labels": 2} if HEAD_BY_CLASS[kind] == "question_answering" else {}
+    return {"num_labels": 2} if BERT.head_by_class[kind] == "question_answering" else {}
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", BERT.head_by_class)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_outputs_hidden_states_and_attention_maps_match_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
     reference = small(kind, **VARIANTS[variant])
     actual = import_model(reference, tmp_path / "hf")
-    assert actual.config.head == HEAD_BY_CLASS[kind]
+    assert actual.config.head == BERT.head_by_class[kind]
     check_outputs(actual, reference, {"token_type_ids": TOKEN_TYPES})
     check_outputs(actual, reference, {})
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", BERT.head_by_class)
 def test_gradients_match_hugging_face(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
-    check_gradients(import_model(reference, tmp_path / "hf"), reference, ARCHITECTURE)
+    check_gradients(import_model(reference, tmp_path / "hf"), reference, BERT)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", BERT.head_by_class)
 def test_padding_matches_hugging_face(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
     check_padding(import_model(reference, tmp_path / "hf"), reference, pad=0)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", BERT.head_by_class)
 def test_hugging_face_loads_the_export_with_the_same_outputs(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
     actual = import_model(reference, tmp_path / "hf")
@@ -66,7 +66,7 @@ def test_hugging_face_loads_the_export_with_the_same_outputs(kind: str, tmp_path
     check_export(back, reference, actual.config.head)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", BERT.head_by_class)
 def test_an_imported_model_can_be_saved_as_a_checkpoint(kind: str, tmp_path: Path) -> None:
     actual = import_model(small(kind), tmp_path / "hf")
     again: Any = load(save(actual, tmp_path / "softlook"))

@@ -16,7 +16,7 @@ from softlook.blocks import RelativePositionEmbedding
 from softlook.models import Deberta
 from softlook.models import DebertaConfig as SoftlookConfig
 from softlook.weights import from_hugging_face, load, save, to_hugging_face
-from softlook.weights.architectures.deberta import ARCHITECTURE, HEAD_BY_CLASS
+from softlook.weights.architectures.deberta import DEBERTA
 from tests.parity.comparison import close, export_and_load, import_model, maps, saved
 from tests.parity.encoders import (
     IDS,
@@ -56,7 +56,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def small(kind: str, **changes: Any) -> Any:
     torch.manual_seed(0)
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40}
-    labels = {"num_labels": 2} if HEAD_BY_CLASS[kind] == "question_answering" else {}
+    labels = {"num_labels": 2} if DEBERTA.head_by_class[kind] == "question_answering" else {}
     config = DebertaV2Config(**{**SIZES, **sizes, **labels, "max_position_embeddings": 16, **changes})
     return getattr(transformers, kind)._from_config(config, attn_implementation="eager").eval()
 
@@ -73,16 +73,16 @@ def check(actual: Any, reference: Any, **token_types: Any) -> None:
         close(one, other)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", DEBERTA.head_by_class)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_outputs_and_attention_maps_match_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
     reference = small(kind, **VARIANTS[variant])
     actual = import_model(reference, tmp_path / "hf")
-    assert isinstance(actual, Deberta) and actual.config.head == HEAD_BY_CLASS[kind]
+    assert isinstance(actual, Deberta) and actual.config.head == DEBERTA.head_by_class[kind]
     check(actual, reference, **({"token_type_ids": TOKEN_TYPES} if actual.config.token_types else {}))
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", DEBERTA.head_by_class)
 @pytest.mark.parametrize("variant", ["v2, with a convolution", "separate position projections"])
 def test_padding_matches_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
     reference = small(kind, **VARIANTS[variant])
@@ -94,11 +94,11 @@ def test_left_padding_matches_hugging_face(tmp_path: Path) -> None:
     check_padding(import_model(reference, tmp_path / "hf"), reference, 0, PADDING_MASK.flip(1))
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", DEBERTA.head_by_class)
 @pytest.mark.parametrize("variant", ["v2, with a convolution", "separate position projections"])
 def test_gradients_match_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
     reference = small(kind, **VARIANTS[variant])
-    check_gradients(import_model(reference, tmp_path / "hf"), reference, ARCHITECTURE)
+    check_gradients(import_model(reference, tmp_path / "hf"), reference, DEBERTA)
 
 
 @pytest.mark.parametrize(("buckets", "max_distance"), [(256, 512), (4, 16), (32, 100), (6, 512)])
@@ -117,7 +117,7 @@ def test_long_distances_match_hugging_face(tmp_path: Path) -> None:
         close(actual(ids), reference(ids).last_hidden_state)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", DEBERTA.head_by_class)
 @pytest.mark.parametrize("variant", ["v2, with a convolution", "content to position only", "a narrow embedding"])
 def test_hugging_face_loads_the_export_with_the_same_outputs(kind: str, variant: str, tmp_path: Path) -> None:
     reference = small(kind, **VARIANTS[variant])

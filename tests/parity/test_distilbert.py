@@ -12,7 +12,7 @@ from softlook.base.errors import WeightsError
 from softlook.models import Bert
 from softlook.models import BertConfig as SoftlookConfig
 from softlook.weights import from_hugging_face, to_hugging_face
-from softlook.weights.architectures.distilbert import ARCHITECTURE, HEAD_BY_CLASS
+from softlook.weights.architectures.bert import DISTILBERT
 from tests.parity.comparison import export_and_load, import_model, saved
 from tests.parity.encoders import PADDING_MASK, SIZES, check_export, check_gradients, check_outputs, check_padding
 
@@ -25,28 +25,28 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def small(kind: str, **changes: Any) -> Any:
     torch.manual_seed(0)
-    labels = {"num_labels": 2} if HEAD_BY_CLASS[kind] == "question_answering" else {}
+    labels = {"num_labels": 2} if DISTILBERT.head_by_class[kind] == "question_answering" else {}
     sizes = {"dim": 24, "n_layers": 2, "n_heads": 4, "hidden_dim": 40, "max_position_embeddings": 16}
     config = DistilBertConfig(**{**SIZES, **sizes, **labels, **changes})
     return getattr(transformers, kind)._from_config(config, attn_implementation="eager").eval()
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", DISTILBERT.head_by_class)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_outputs_hidden_states_and_attention_maps_match_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
     reference = small(kind, **VARIANTS[variant])
     actual = import_model(reference, tmp_path / "hf")
-    assert actual.config.head == HEAD_BY_CLASS[kind]
+    assert actual.config.head == DISTILBERT.head_by_class[kind]
     check_outputs(actual, reference, {})
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", DISTILBERT.head_by_class)
 def test_gradients_match_hugging_face(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
-    check_gradients(import_model(reference, tmp_path / "hf"), reference, ARCHITECTURE)
+    check_gradients(import_model(reference, tmp_path / "hf"), reference, DISTILBERT)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", DISTILBERT.head_by_class)
 def test_right_padding_matches_hugging_face(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
     check_padding(import_model(reference, tmp_path / "hf"), reference, pad=0)
@@ -59,7 +59,7 @@ def test_left_padding_with_explicit_positions_matches_hugging_face(tmp_path: Pat
     check_padding(import_model(reference, tmp_path / "hf"), reference, 0, padding_mask, positions=positions)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", DISTILBERT.head_by_class)
 def test_hugging_face_loads_the_export_with_the_same_outputs(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
     actual = import_model(reference, tmp_path / "hf")

@@ -13,7 +13,7 @@ from softlook.base.errors import WeightsError
 from softlook.models import Bert
 from softlook.models import BertConfig as SoftlookConfig
 from softlook.weights import from_hugging_face, load, save, to_hugging_face
-from softlook.weights.architectures.electra import ARCHITECTURE, HEAD_BY_CLASS
+from softlook.weights.architectures.bert import ELECTRA
 from tests.parity.comparison import export_and_load, import_model, saved
 from tests.parity.encoders import SIZES, TOKEN_TYPES, check_export, check_gradients, check_outputs, check_padding
 
@@ -27,34 +27,34 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def small(kind: str, **changes: Any) -> Any:
     torch.manual_seed(0)
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40}
-    labels = {"num_labels": 2} if HEAD_BY_CLASS[kind] == "question_answering" else {}
+    labels = {"num_labels": 2} if ELECTRA.head_by_class[kind] == "question_answering" else {}
     fixed = {"max_position_embeddings": 16, "embedding_size": 10}
     config = ElectraConfig(**{**SIZES, **sizes, **labels, **fixed, **changes})
     return getattr(transformers, kind)._from_config(config, attn_implementation="eager").eval()
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", ELECTRA.head_by_class)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_outputs_hidden_states_and_attention_maps_match_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
     reference = small(kind, **VARIANTS[variant])
     actual = import_model(reference, tmp_path / "hf")
-    assert actual.config.head == HEAD_BY_CLASS[kind]
+    assert actual.config.head == ELECTRA.head_by_class[kind]
     check_outputs(actual, reference, {"token_type_ids": TOKEN_TYPES})
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", ELECTRA.head_by_class)
 def test_gradients_match_hugging_face(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
-    check_gradients(import_model(reference, tmp_path / "hf"), reference, ARCHITECTURE)
+    check_gradients(import_model(reference, tmp_path / "hf"), reference, ELECTRA)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", ELECTRA.head_by_class)
 def test_padding_matches_hugging_face(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
     check_padding(import_model(reference, tmp_path / "hf"), reference, pad=0)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", ELECTRA.head_by_class)
 def test_hugging_face_loads_the_export_with_the_same_outputs(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
     actual = import_model(reference, tmp_path / "hf")
@@ -98,7 +98,7 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", UNSUPPORTED)
 def test_unsupported_configs_raise_an_error(case: str, tmp_path: Path) -> None:
     kind, changes, message = UNSUPPORTED[case]
-    folder = saved(small(kind if kind in HEAD_BY_CLASS else "ElectraModel"), tmp_path / "hf")
+    folder = saved(small(kind if kind in ELECTRA.head_by_class else "ElectraModel"), tmp_path / "hf")
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": [kind], **changes}))
     with pytest.raises(WeightsError, match=message):

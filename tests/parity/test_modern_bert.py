@@ -14,7 +14,7 @@ from softlook.base.errors import WeightsError
 from softlook.models import ModernBert
 from softlook.models import ModernBertConfig as SoftlookConfig
 from softlook.weights import from_hugging_face, load, save, to_hugging_face
-from softlook.weights.architectures.modern_bert import ARCHITECTURE, HEAD_BY_CLASS
+from softlook.weights.architectures.modern_bert import MODERN_BERT
 from tests.parity.comparison import close, export_and_load, import_model, maps, saved, states
 from tests.parity.encoders import (
     IDS,
@@ -47,7 +47,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def small(kind: str, **changes: Any) -> Any:
     torch.manual_seed(0)
     sizes = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
-    labels = {"num_labels": 2} if HEAD_BY_CLASS[kind] == "question_answering" else {}
+    labels = {"num_labels": 2} if MODERN_BERT.head_by_class[kind] == "question_answering" else {}
     fixed = {"local_attention": 4, **TOKENS}
     config = ModernBertConfig(**{**SIZES, **sizes, **labels, **fixed, **changes})
     return getattr(transformers, kind)._from_config(config, attn_implementation="eager").eval()
@@ -66,22 +66,22 @@ def check(actual: Any, reference: nn.Module) -> None:
         close(one, other)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", MODERN_BERT.head_by_class)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_outputs_hidden_states_and_attention_maps_match_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
     reference = small(kind, **VARIANTS[variant])
     actual = import_model(reference, tmp_path / "hf")
-    assert isinstance(actual, ModernBert) and actual.config.head == HEAD_BY_CLASS[kind]
+    assert isinstance(actual, ModernBert) and actual.config.head == MODERN_BERT.head_by_class[kind]
     check(actual, reference)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", MODERN_BERT.head_by_class)
 def test_gradients_match_hugging_face(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
-    check_gradients(import_model(reference, tmp_path / "hf"), reference, ARCHITECTURE)
+    check_gradients(import_model(reference, tmp_path / "hf"), reference, MODERN_BERT)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", MODERN_BERT.head_by_class)
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_padding_matches_hugging_face(kind: str, pooling: str, tmp_path: Path) -> None:
     reference = small(kind, classifier_pooling=pooling)
@@ -95,7 +95,7 @@ def test_left_padding_with_explicit_positions_matches_hugging_face(tmp_path: Pat
     check_padding(import_model(reference, tmp_path / "hf"), reference, 0, padding_mask, positions=positions)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", MODERN_BERT.head_by_class)
 @pytest.mark.parametrize("variant", ["as published", "biases", "explicit layer types"])
 def test_hugging_face_loads_the_export_with_the_same_outputs(kind: str, variant: str, tmp_path: Path) -> None:
     reference = small(kind, **VARIANTS[variant])

@@ -12,7 +12,7 @@ from softlook.base.errors import WeightsError
 from softlook.models import Bert
 from softlook.models import BertConfig as SoftlookConfig
 from softlook.weights import from_hugging_face, load, save, to_hugging_face
-from softlook.weights.architectures.roberta import MPNET, MPNET_HEADS
+from softlook.weights.architectures.roberta import MPNET
 from tests.parity.comparison import close, export_and_load, import_model, saved
 from tests.parity.encoders import SIZES, check_export, check_gradients, check_outputs, check_padding
 
@@ -20,26 +20,26 @@ from tests.parity.encoders import SIZES, check_export, check_gradients, check_ou
 def small(kind: str, **changes: Any) -> Any:
     torch.manual_seed(0)
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40}
-    labels = {"num_labels": 2} if MPNET_HEADS[kind] == "question_answering" else {}
+    labels = {"num_labels": 2} if MPNET.head_by_class[kind] == "question_answering" else {}
     config = MPNetConfig(**{**SIZES, **sizes, **labels, "max_position_embeddings": 16, **changes})
     return getattr(transformers, kind)._from_config(config, attn_implementation="eager").eval()
 
 
-@pytest.mark.parametrize("kind", MPNET_HEADS)
+@pytest.mark.parametrize("kind", MPNET.head_by_class)
 def test_outputs_hidden_states_and_attention_maps_match_hugging_face(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
     actual = import_model(reference, tmp_path / "hf")
-    assert (actual.config.head, actual.config.position_offset, actual.config.context) == (MPNET_HEADS[kind], 2, 14)
+    assert (actual.config.head, actual.config.position_offset, actual.config.context) == (MPNET.head_by_class[kind], 2, 14)
     check_outputs(actual, reference, {})
 
 
-@pytest.mark.parametrize("kind", MPNET_HEADS)
+@pytest.mark.parametrize("kind", MPNET.head_by_class)
 def test_gradients_match_hugging_face(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
     check_gradients(import_model(reference, tmp_path / "hf"), reference, MPNET)
 
 
-@pytest.mark.parametrize("kind", MPNET_HEADS)
+@pytest.mark.parametrize("kind", MPNET.head_by_class)
 def test_padding_matches_hugging_face(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
     check_padding(import_model(reference, tmp_path / "hf"), reference, pad=1)
@@ -53,7 +53,7 @@ def test_long_distances_match_hugging_face(tmp_path: Path) -> None:
         close(actual(ids), reference(ids).pooler_output)
 
 
-@pytest.mark.parametrize("kind", MPNET_HEADS)
+@pytest.mark.parametrize("kind", MPNET.head_by_class)
 def test_hugging_face_loads_the_export_with_the_same_outputs(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
     actual = import_model(reference, tmp_path / "hf")

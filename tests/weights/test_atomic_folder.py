@@ -24,7 +24,7 @@ FORMATS: dict[str, tuple[Callable[..., Path], Callable[[Path], Any]]] = {
 CALLS = (
     *((os, name) for name in ("mkdir", "open", "fsync", "rename", "chmod")),
     *((Path, name) for name in ("open", "touch")),
-    (tensor_files, "save_file"),
+    (tensor_files.SafetensorsWriter, "add"),
 )
 """All file system calls of a save."""
 
@@ -77,7 +77,7 @@ def attempts(
                 pass
             else:
                 assert len(calls) <= at, "an error was ignored"
-                assert {"mkdir", "open", "fsync", "rename", "save_file"} <= set(calls)
+                assert {"mkdir", "open", "fsync", "rename", "add"} <= set(calls)
                 return
         yield target
     raise AssertionError("a save makes too many calls")
