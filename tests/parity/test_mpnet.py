@@ -29,7 +29,11 @@ def small(kind: str, **changes: Any) -> Any:
 def test_outputs_hidden_states_and_attention_maps_match_hugging_face(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
     actual = import_model(reference, tmp_path / "hf")
-    assert (actual.config.head, actual.config.position_offset, actual.config.context) == (MPNET.head_by_class[kind], 2, 14)
+    assert (actual.config.head, actual.config.position_offset, actual.config.context) == (
+        MPNET.head_by_class[kind],
+        2,
+        14,
+    )
     check_outputs(actual, reference, {})
 
 

@@ -69,7 +69,7 @@ class AllAttention(MultiHeadAttention):
         key, value = self.project_kv(x)
         if cache is not None:
             key, value = cache.update(key, value)
-        persistent_key, persistent_value = self.persistent_kv(len(x))
+        persistent_key, persistent_value = self.persistent_kv(x.shape[0])
         key, value = torch.cat([persistent_key, key], 2), torch.cat([persistent_value, value], 2)
         mask, bias = mask_with_prefix_keys(mask, self.persistent), bias_with_prefix_keys(bias, self.persistent)
         return self.merge_heads(self.core(self.project_q(x), key, value, mask, bias))

@@ -229,11 +229,10 @@ class CrossAttention(MultiHeadAttention):
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "B T C"]:
         query, (key, value) = self.project_q(x), self._cached_kv(encoder_states, cache)
-        if len(key) == len(query):
+        batch, sources = query.shape[0], key.shape[0]  # unlike len, shape stays symbolic in torch.export
+        if sources == batch:
             return self.merge_heads(self.core(query, key, value, mask, bias))
-        return self.merge_heads(
-            unfold_beams(self.core(fold_beams(query, len(key)), key, value, mask, bias), len(query))
-        )
+        return self.merge_heads(unfold_beams(self.core(fold_beams(query, sources), key, value, mask, bias), batch))
 
     def _cached_kv(self, encoder_states: Tensor, cache: LayerCache | None) -> KeyValue:
         if cache is None:

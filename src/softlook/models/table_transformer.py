@@ -130,17 +130,17 @@ class TableTransformer(nn.Module):
         numbers, categories = check_table(numbers, categories, like=self.cls_token)
         x = self._encode(numbers, categories, bias)
         if self.linear_skip is None:
-            return self.classify(self._cls_states(x, len(numbers), bias))
-        states = self.blocks[-1](x, bias=bias)[:, 1:].unflatten(0, (len(numbers), -1))
+            return self.classify(self._cls_states(x, numbers.shape[0], bias))
+        states = self.blocks[-1](x, bias=bias)[:, 1:].unflatten(0, (numbers.shape[0], -1))
         skip = self.linear_skip(numbers, categories, states)
-        return self.classify(self._cls_states(x, len(numbers), bias)) + skip
+        return self.classify(self._cls_states(x, numbers.shape[0], bias)) + skip
 
     def states(
         self, numbers: Float[Tensor, "N numbers"] | None = None, categories: Int[Tensor, "N categories"] | None = None
     ) -> Float[Tensor, "N E C"]:
         """The final [CLS] state of each row and member."""
         numbers, categories = check_table(numbers, categories, like=self.cls_token)
-        return self._cls_states(self._encode(numbers, categories, None), len(numbers), None)
+        return self._cls_states(self._encode(numbers, categories, None), numbers.shape[0], None)
 
     def _encode(
         self, numbers: Float[Tensor, "N _"], categories: Int[Tensor, "N _"], bias: Bias | Tensor | None

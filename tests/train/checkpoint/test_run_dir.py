@@ -44,7 +44,9 @@ def test_a_folder_with_other_files_raises(tmp_path: Path) -> None:
 def test_a_run_dir_that_cannot_be_created_raises(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(DiskError, match=r"cannot create the run directory .*\. Choose another one with --run-dir\.$"):
+        with pytest.raises(
+            DiskError, match=r"cannot create the run directory .*\. Choose another one with --run-dir\.$"
+        ):
             RunDir(path).lock().__enter__()
 
 

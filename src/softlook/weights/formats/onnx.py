@@ -50,7 +50,7 @@ class ScanDecoder(nn.Module):
 
     def __init__(self, decoder: BahdanauDecoder | LuongDecoder) -> None:
         super().__init__()
-        self.decoder, self.align, self.start = decoder, decoder.align, decoder.start
+        self.decoder, self.align, self.initial_state = decoder, decoder.align, decoder.initial_state
 
     def forward(self, x: Tensor, source: EncodedSource, carried: DecoderState) -> tuple[Tensor, DecoderState]:
         source = replace(source, key=source.key.clone())  # scan does not allow aliased inputs
@@ -141,8 +141,9 @@ def to_onnx(model: nn.Module, folder: str | Path, *, tokenizer: str | Path | Non
     """Export a model as a new folder with `model.onnx`; `tokenizer` is a tokenizer.json to copy into it.
 
     Inputs have the names of `forward`'s arguments and are all required: without padding, `padding_mask` is all True,
-    and for a single sentence `token_types` is all 0. The output is `logits`, `hidden_states`, `embedding`, or
-    `masked_lm_logits` and `next_sentence_logits`, by the head of the model. Dropout is disabled.
+    and for a single sentence `token_types` is all 0. The output is `logits`, `hidden_states`, `pooler_output`,
+    `sentence_embedding`, or `masked_lm_logits` and `next_sentence_logits`, by the head of the model. Dropout is
+    disabled.
 
     >>> import tempfile
     >>> from softlook.models import GPT, GPTConfig
@@ -200,7 +201,7 @@ def _output_names(model: Any) -> list[str]:
     head = getattr(model.config, "head", None)
     if head == "pretraining":
         return ["masked_lm_logits", "next_sentence_logits"]
-    names = {"hidden_states": "hidden_states", "pooled": "embedding", "embedding": "embedding"}
+    names = {"hidden_states": "hidden_states", "pooled": "pooler_output", "embedding": "sentence_embedding"}
     return [names.get(head or "", "logits")]
 
 
