@@ -209,14 +209,12 @@ def num_held(registry: ModelRegistry) -> int:
 
 
 def tensor_bytes() -> int:
-    """Bytes of all live tensors."""
+    """Bytes of all live tensors with a storage: weights packed for the CPU, which other tests may keep, have none."""
     gc.collect()
-    storages = {
-        one.untyped_storage().data_ptr(): one.untyped_storage().nbytes()
-        for one in gc.get_objects()
-        if issubclass(type(one), torch.Tensor)  # isinstance would read __class__ of torch's deprecated proxies
-    }
-    return sum(storages.values())
+    # isinstance would read __class__ of torch's deprecated proxies
+    tensors = (one for one in gc.get_objects() if issubclass(type(one), torch.Tensor))
+    storages = (one.untyped_storage() for one in tensors if one.layout == torch.strided)
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 def _event_text(event: Any) -> str:
