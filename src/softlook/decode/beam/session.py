@@ -12,7 +12,7 @@ from softlook.base.errors import ConfigError
 from softlook.blocks.attention import AttentionCore, CrossAttention
 from softlook.blocks.beam_cache import BeamCache
 from softlook.blocks.kv_cache import DynamicCache, KVCache
-from softlook.decode.cpu_fused import FusedCrossAttention, FusedSelfAttention
+from softlook.decode.cpu import FusedCrossAttention, FusedSelfAttention
 from softlook.decode.sessions import CausalLMSession, DecodingSession, Seq2SeqSession
 
 

@@ -16,7 +16,7 @@ from softlook.blocks.attention import AttentionCore, CrossAttention, SelfAttenti
 from softlook.blocks.block import PostNormBlock, PostNormDecoderBlock, PreNormBlock, PreNormDecoderBlock
 from softlook.blocks.feed_forward import FeedForward, GatedFeedForward, gelu_tanh
 from softlook.blocks.norms import RMSNorm
-from softlook.decode.cpu_fused import attention_scale, has_hooks
+from softlook.decode.cpu import attention_scale, has_hooks
 from softlook.embed.positions import LearnedPositions, SinusoidalPositions
 from softlook.models import GPT, Llama, Transformer
 from softlook.ops.positions.rotary import rotary_angles
