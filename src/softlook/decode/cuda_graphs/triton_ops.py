@@ -4,7 +4,7 @@
 import torch
 from torch import Tensor
 
-from softlook.decode.cuda_graphs import attention_kernels, beam_kernels, kernels
+from softlook.decode.cuda_graphs import kernels, selection_kernels
 from softlook.decode.cuda_graphs.beam_state import BeamState, SearchLimits
 from softlook.decode.cuda_graphs.kernels import triton
 from softlook.decode.cuda_graphs.torch_ops import PositionState, StaticKV, TorchOps
@@ -46,16 +46,9 @@ class TritonOps(TorchOps):
         return out
 
     def norm(self, x: Tensor, norm: NormWeights) -> Tensor:
-        M, K = x.shape
-        if M > MAX_FUSED_ROWS or K > 8192:
+        if len(x) > MAX_FUSED_ROWS or x.shape[1] > 8192:
             return super().norm(x, norm)
-        out = torch.empty_like(x)
-        kernels.norm_rows[(M,)](
-            x, norm.weight, _or(norm.bias, norm.weight), out, norm.eps,
-            K=K, PADDED=_next_power(K), NORM=_norm_type(norm), SHIFT=norm.bias is not None,
-            PDL=PDL, **_launch_options(),
-        )  # fmt: skip
-        return out
+        return _norm_rows(x, norm)
 
     def linear(
         self,
@@ -79,14 +72,7 @@ class TritonOps(TorchOps):
     def linear_norm(self, x: Tensor, weights: LinearWeights, norm: NormWeights, residual: Tensor) -> Tensor:
         if len(x) <= MAX_FUSED_ROWS or residual.shape[1] > 8192:
             return super().linear_norm(x, weights, norm, residual)
-        hidden = super().linear(x, weights)
-        out, (M, K) = torch.empty_like(hidden), hidden.shape
-        kernels.add_norm[(M,)](
-            hidden, residual, norm.weight, _or(norm.bias, norm.weight), out, norm.eps,
-            K=K, PADDED=_next_power(K), NORM=_norm_type(norm), SHIFT=norm.bias is not None,
-            PDL=PDL, **_launch_options(),
-        )  # fmt: skip
-        return out
+        return _norm_rows(super().linear(x, weights), norm, residual)
 
     def self_attention(self, qkv: Tensor, attn: AttentionWeights, kv: StaticKV, positions: PositionState) -> Tensor:
         return _decode_attention(qkv, attn, (kv.key, kv.value), positions.column, positions)
@@ -117,42 +103,39 @@ class TritonOps(TorchOps):
     ) -> None:
         if (1 + len(limits.eos_ids)) * beams.scores.shape[1] > MAX_CANDIDATES:
             super().advance_beams(top, scores, beams, limits, ids=ids, owners=owners, length=length)
-        else:
-            _advance_beams(top, scores, beams, limits, ids=ids, owners=owners, length=length)
+            return
+        (logprobs, tokens), (N, K), (_, L, _) = top, beams.scores.shape, beams.tokens.shape
+        K_in, W, columns = scores.shape[1], tokens.shape[1], 0 if owners is None else owners.shape[1]
+        num_eos = len(limits.eos_ids)
+        selection_kernels.advance_beams[(N,)](
+            logprobs, tokens, scores, beams.scores, beams.parents, beams.tokens, beams.logprobs,
+            beams.finished, beams.finished_length, beams.finished_beam, beams.finished_token, beams.finished_logprob,
+            beams.done.view(torch.int8), ids, _or(owners, ids), limits.divisors, limits.final_divisors, limits.eos_ids,
+            limits.limits, length, L, columns,
+            K_IN=K_in, K=K, W=W, WIDTH=min((1 + num_eos) * K, K_in * W), NUM_EOS=num_eos,
+            LANES=_next_power(K_in * W), SLOTS=_next_power(2 * K), BEAMS=_next_power(K), BLOCK=64,
+            REORDER=owners is not None, PDL=PDL, num_warps=1, **_launch_options(),
+        )  # fmt: skip
 
     def backtrace(self, beams: BeamState, rows: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
         (_, L, K), R = beams.tokens.shape, len(rows)
         tokens = beams.tokens.new_zeros(R, K, max_length, dtype=torch.int32)
         logprobs = beams.logprobs.new_zeros(R, K, max_length)
-        beam_kernels.backtrace[(R * K,)](
+        selection_kernels.backtrace[(R * K,)](
             rows, beams.parents, beams.tokens, beams.logprobs, beams.finished_length, beams.finished_beam,
             beams.finished_token, beams.finished_logprob, tokens, logprobs, L, max_length, K=K, num_warps=1,
         )  # fmt: skip
         return tokens, logprobs
 
 
-def _advance_beams(
-    top: tuple[Tensor, Tensor],
-    scores: Tensor,
-    beams: BeamState,
-    limits: SearchLimits,
-    *,
-    ids: Tensor,
-    owners: Tensor | None,
-    length: Tensor,
-) -> None:
-    (logprobs, tokens), (N, K), (_, L, _) = top, beams.scores.shape, beams.tokens.shape
-    K_in, W, columns = scores.shape[1], tokens.shape[1], 0 if owners is None else owners.shape[1]
-    num_eos = len(limits.eos_ids)
-    beam_kernels.advance_beams[(N,)](
-        logprobs, tokens, scores, beams.scores, beams.parents, beams.tokens, beams.logprobs,
-        beams.finished, beams.finished_length, beams.finished_beam, beams.finished_token, beams.finished_logprob,
-        beams.done.view(torch.int8), ids, _or(owners, ids), limits.divisors, limits.final_divisors, limits.eos_ids,
-        limits.limits, length, L, columns,
-        K_IN=K_in, K=K, W=W, WIDTH=min((1 + num_eos) * K, K_in * W), NUM_EOS=num_eos,
-        LANES=_next_power(K_in * W), SLOTS=_next_power(2 * K), BEAMS=_next_power(K), BLOCK=64,
-        REORDER=owners is not None, PDL=PDL, num_warps=1, **_launch_options(),
+def _norm_rows(x: Tensor, norm: NormWeights, residual: Tensor | None = None) -> Tensor:
+    (M, K), out = x.shape, torch.empty_like(x)
+    kernels.norm_rows[(M,)](
+        x, _or(residual, x), norm.weight, _or(norm.bias, norm.weight), out, norm.eps,
+        K=K, PADDED=_next_power(K), NORM=_norm_type(norm), SHIFT=norm.bias is not None, RESIDUAL=residual is not None,
+        PDL=PDL, **_launch_options(),
     )  # fmt: skip
+    return out
 
 
 def _gemv(
@@ -213,7 +196,7 @@ def _decode_attention(
     out = qkv.new_empty(M, attn.heads * attn.head_dim)
     cos_sin = None if positions is None else positions.rotary
     block, warps = _attention_blocks(M * attn.kv_heads, key.shape[2])
-    attention_kernels.decode_attention[(M, attn.kv_heads)](
+    kernels.decode_attention[(M, attn.kv_heads)](
         qkv, key, kv[1], out, _or(owners, last), last if positions is None else positions.first, last,
         *((qkv, qkv) if cos_sin is None else cos_sin),
         attn.scale, qkv.stride(0), key.stride(0), key.stride(1), 0 if owners is None else owners.stride(0),
@@ -230,7 +213,7 @@ def _decode_cross_attention(
 ) -> Tensor:
     key, value = kv
     out, rows = torch.empty_like(query), num_beams * (attn.heads // attn.kv_heads)
-    attention_kernels.decode_cross_attention[(len(lengths), attn.kv_heads)](
+    kernels.decode_cross_attention[(len(lengths), attn.kv_heads)](
         query, key, value, out, lengths, attn.scale, key.stride(0), key.stride(1),
         HEADS=attn.heads, KV=attn.kv_heads, D=attn.head_dim, PADDED_D=max(16, _next_power(attn.head_dim)),
         BLOCK=32 if key.shape[2] <= 32 else 64, BEAMS=num_beams, ROWS=max(16, _next_power(rows)),
@@ -256,14 +239,14 @@ class VocabScan:
         self.parts = triton.cdiv(self.vocab_size, BLOCK * PART_BLOCKS)
         self.block_max = logits.new_empty(self.rows, self.blocks, dtype=torch.float32)
         self.part = logits.new_empty(self.rows, self.parts, 2, dtype=torch.float32)
-        kernels.scan_vocab[(self.rows, self.parts)](
+        selection_kernels.scan_vocab[(self.rows, self.parts)](
             logits, self.block_max, self.part, self.vocab_size, self.blocks, self.parts,
             BLOCK=BLOCK, PART_BLOCKS=PART_BLOCKS, PDL=PDL, num_warps=4, **_launch_options(),
         )  # fmt: skip
 
     def greedy(self, ids: Tensor, history: Tensor, logprobs: Tensor, step: Tensor) -> None:
         """As `TorchOps.greedy`."""
-        kernels.greedy[(self.rows,)](
+        selection_kernels.greedy[(self.rows,)](
             self.logits, self.block_max, self.part, ids, history, logprobs, step,
             self.vocab_size, self.blocks, self.parts, self.rows,
             BLOCK=BLOCK, PADDED_BLOCKS=_next_power(self.blocks), PADDED_PARTS=_next_power(self.parts), PDL=PDL,
@@ -275,7 +258,7 @@ class VocabScan:
         width, padded_blocks = min(width, self.vocab_size), _next_power(self.blocks)
         logprobs = self.block_max.new_empty(self.rows, width)
         tokens = self.block_max.new_empty(self.rows, width, dtype=torch.long)
-        beam_kernels.top_tokens[(self.rows,)](
+        selection_kernels.top_tokens[(self.rows,)](
             self.logits, self.block_max, self.part, logprobs, tokens, self.vocab_size, self.blocks, self.parts,
             WIDTH=width, BLOCK=BLOCK, PADDED_BLOCKS=padded_blocks, PADDED_PARTS=_next_power(self.parts), PDL=PDL,
             num_warps=1 if padded_blocks <= 512 else 4, **_launch_options(),
