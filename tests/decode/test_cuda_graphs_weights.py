@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from softlook.decode import CausalLMSession, Seq2SeqSession, beam_search, generate
-from softlook.decode.cuda_graphs.cache import graph_cache_for
-from softlook.decode.cuda_graphs.session import CudaGraphSession, model_unsupported_reason
+from softlook.decode.cuda_graphs.session import CudaGraphSession, graph_cache_for, model_unsupported_reason
 from softlook.decode.cuda_graphs.weights import are_adjacent, concat_views, shared_weights
 from tests.models.tiny import TINY, Tiny
 

@@ -5,9 +5,8 @@ import torch
 from torch import Tensor
 
 from softlook.decode.cuda_graphs import kernels, selection_kernels
-from softlook.decode.cuda_graphs.beam_state import BeamState, SearchLimits
 from softlook.decode.cuda_graphs.kernels import triton
-from softlook.decode.cuda_graphs.torch_ops import PositionState, StaticKV, TorchOps
+from softlook.decode.cuda_graphs.torch_ops import BeamState, PositionState, SearchLimits, StaticKV, TorchOps
 from softlook.decode.cuda_graphs.weights import (
     ActivationName,
     AttentionWeights,

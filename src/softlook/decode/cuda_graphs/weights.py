@@ -107,21 +107,6 @@ class DecoderWeights:
     lm_head: LinearWeights
 
 
-def unsupported_reason(model: nn.Module) -> str | None:
-    """Why the weights of a model cannot be extracted; None if they can.
-
-    >>> from softlook.models import GPTConfig
-    >>> unsupported_reason(GPT(GPTConfig(vocab_size=10, context=8, dim=16, depth=1, heads=2)).eval())
-    >>> unsupported_reason(nn.Linear(2, 2))
-    'Linear is not a GPT, Llama or Transformer'
-    """
-    try:
-        extract_weights(model, concat=lambda *weights: weights[0].detach())
-    except UnsupportedModelError as reason:
-        return str(reason)
-    return None
-
-
 def shared_weights(model: nn.Module) -> DecoderWeights:
     """Weights as views of the model's parameters, whose storage is made adjacent where it is not."""
     extract_weights(model, concat_views)
