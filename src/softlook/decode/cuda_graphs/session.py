@@ -14,12 +14,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ShapeError
-from softlook.blocks.kv_cache import DynamicCache, KeyValue, KVCache
+from softlook.blocks.kv_cache import KeyValue, KVCache
 from softlook.decode.cuda_graphs.beam_workspace import BeamWorkspace, WorkspaceSize
 from softlook.decode.cuda_graphs.step import GraphedCallable, StepState, prefill, step_logits
 from softlook.decode.cuda_graphs.torch_ops import TorchOps
 from softlook.decode.cuda_graphs.weights import DecoderWeights, UnsupportedModelError, shared_weights
-from softlook.decode.sessions import CausalLMSession, DecodingSession, Seq2SeqSession
+from softlook.decode.sessions import CausalLMSession, DecodingSession, Seq2SeqSession, is_empty_cache
 
 COLUMN_MULTIPLE = 64
 """Capacities are rounded up to a multiple of this many tokens."""
@@ -171,8 +171,7 @@ def graph_unsupported_reason(session: DecodingSession) -> str | None:
 
 def model_unsupported_reason(session: Any) -> str | None:
     """The same, on any device."""
-    cache = session.cache
-    if type(cache) is not KVCache or cache.make is not DynamicCache or cache.length:
+    if not is_empty_cache(session.cache):
         return "its KV cache is of another type, or not empty"
     if getattr(session, "class_label", None) is not None:
         return "it is conditioned on a class label"

@@ -12,8 +12,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from softlook.blocks.feed_forward import gelu_tanh
-from softlook.decode.beam.candidates import TopTokens, top_tokens
-from softlook.decode.beam.hypotheses import BeamSearchParams, CandidateBatch, select_beams, top_candidates
+from softlook.decode.beam.hypotheses import (
+    BeamSearchParams,
+    CandidateBatch,
+    TopTokens,
+    select_beams,
+    top_candidates,
+    top_tokens,
+)
 from softlook.decode.cuda_graphs.weights import (
     ActivationName,
     AttentionWeights,
