@@ -159,32 +159,6 @@ def hypothesis_from_tokens(
     return Hypothesis(sum(logprobs) / len(logprobs) ** length_penalty, ids, sum(logprobs), logprobs, eos_id)
 
 
-SUPPORTED_FIELDS = frozenset({
-    "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "decoder_start_token_id", "early_stopping",
-    "encoder_no_repeat_ngram_size", "encoder_repetition_penalty", "eos_token_id", "exponential_decay_length_penalty",
-    "forced_bos_token_id", "forced_eos_token_id", "length_penalty", "max_length", "max_new_tokens", "min_length",
-    "min_new_tokens", "no_repeat_ngram_size", "num_beams", "renormalize_logits", "repetition_penalty",
-    "suppress_tokens",
-})  # fmt: skip
-"""Fields that are applied."""
-
-IGNORED_FIELDS = frozenset({
-    # how the same tokens are computed: drafts, caches, compilation
-    "assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight", "assistant_lookbehind",
-    "cache_config", "cache_implementation", "compile_config", "continuous_batching_config", "disable_compile",
-    "is_assistant", "low_memory", "max_cache_len", "max_matching_ngram_size", "num_assistant_tokens",
-    "num_assistant_tokens_schedule", "prefill_chunk_size", "prompt_lookup_num_tokens", "speculation_type",
-    "target_lookbehind", "use_cache", "use_mtp",
-    # additional outputs
-    "num_return_sequences", "output_attentions", "output_hidden_states", "output_logits", "output_scores",
-    "return_dict_in_generate",
-    # sampling parameters, which only `do_sample` enables
-    "epsilon_cutoff", "eta_cutoff", "min_p", "temperature", "top_h", "top_k", "top_p", "typical_p",
-    # padding, invalid logits (which fail their row) and the origin of the file
-    "_from_model_config", "pad_token_id", "remove_invalid_values", "transformers_version",
-})  # fmt: skip
-"""Fields that do not change which tokens are generated."""
-
 UNSUPPORTED_FIELDS: dict[str, Callable[[Any], bool]] = {
     "constraints": bool,
     "diversity_penalty": bool,
@@ -200,7 +174,7 @@ UNSUPPORTED_FIELDS: dict[str, Callable[[Any], bool]] = {
     "token_healing": bool,
     "watermarking_config": bool,
 }
-"""Fields that are not applied, and a test of whether a value would change the output."""
+"""Fields that are not applied, and a test of whether a value would change the output. Others would not."""
 
 
 def load_generation_config(folder: Path, hf_config: Mapping[str, Any]) -> GenerationConfig:

@@ -71,11 +71,15 @@ class LeftPadding:
     def begin(self, ids: Int[Tensor, "N T"], lengths: Int[Tensor, " N"] | None) -> None:
         self.num_pad = None if lengths is None else ids.shape[1] - lengths.to(ids.device)
 
-    def model_kwargs(self, start: int, new: int, *, positions: bool, keys: int | None = None) -> dict[str, Any]:
-        """Mask and positions of `new` tokens after `start` others, of which the last `keys` are attended to."""
+    def model_kwargs(
+        self, ids: Tensor, lengths: Tensor | None, start: int, *, positions: bool, keys: int | None = None
+    ) -> dict[str, Any]:
+        """Mask and positions of ids after `start` others; the last `keys` of all are attended to."""
+        if start == 0:
+            self.begin(ids, lengths)
         if self.num_pad is None:
             return {}
-        stop = start + new
+        stop = start + ids.shape[1]
         keys = stop if keys is None else keys
         kwargs: dict[str, Any] = {"mask": padding((stop - self.num_pad).clamp(max=keys), side="left", length=keys)}
         if positions:
@@ -111,9 +115,7 @@ class CausalLMSession:
         self.cache.crop(count)
 
     def _forward(self, ids: Tensor, lengths: Tensor | None, **kwargs: Any) -> Tensor:
-        if self.cache.length == 0:
-            self.padding.begin(ids, lengths)
-        kwargs |= self.padding.model_kwargs(self.cache.length, ids.shape[1], positions=True)
+        kwargs |= self.padding.model_kwargs(ids, lengths, self.cache.length, positions=True)
         kwargs |= {} if self.class_label is None else {"class_label": self.class_label}
         return self.model(ids, cache=self.cache, **kwargs)
 
@@ -129,9 +131,7 @@ class Seq2SeqSession:
             self.encoder_states = model.encode(source, padding_mask=source_mask)
 
     def all_logits(self, ids: Int[Tensor, "N T"], lengths: Int[Tensor, " N"] | None = None) -> Float[Tensor, "N T V"]:
-        if self.cache.length == 0:
-            self.padding.begin(ids, lengths)
-        kwargs = self.padding.model_kwargs(self.cache.length, ids.shape[1], positions=self.takes_positions)
+        kwargs = self.padding.model_kwargs(ids, lengths, self.cache.length, positions=self.takes_positions)
         return self.model.decode(
             ids, self.encoder_states, source_padding_mask=self.source_mask, cache=self.cache, **kwargs
         )
@@ -161,11 +161,9 @@ class TransformerXLSession:
         self.device, self.max_length = model_device(model), None
 
     def step(self, ids: Int[Tensor, "N T"], lengths: Int[Tensor, " N"] | None = None) -> Float[Tensor, "N V"]:
-        if self.length == 0:
-            self.padding.begin(ids, lengths)
-        new, keys = ids.shape[1], self.cache.held + ids.shape[1]
-        kwargs = self.padding.model_kwargs(self.length, new, positions=False, keys=keys)
-        self.length += new
+        keys = self.cache.held + ids.shape[1]
+        kwargs = self.padding.model_kwargs(ids, lengths, self.length, positions=False, keys=keys)
+        self.length += ids.shape[1]
         return self.model(ids, cache=self.cache, **kwargs)[:, -1]
 
     def reorder(self, rows: Int[Tensor, " M"]) -> None:

@@ -134,76 +134,66 @@ def extract_weights(model: nn.Module, concat: Concat) -> DecoderWeights:
 
 
 def _gpt(model: Any, concat: Concat) -> DecoderWeights:
-    _check_head(model)
     if type(model.position_embedding) is not LearnedPositions:
         raise UnsupportedModelError(f"its positions are {model.config.positions}, not learned")
     if any(type(module) is not nn.Identity for module in (model.project_in, model.project_out)):
         raise UnsupportedModelError("its embeddings have another width than its blocks")
-    table = _embedding(model.position_embedding)[model.position_embedding.offset :]
-
-    def positions(count: int) -> Tensor:
-        return table[:count]
-
-    first, last = (
-        None if type(norm) is nn.Identity else _norm(norm) for norm in (model.embedding_norm, model.final_norm)
-    )
-    return DecoderWeights(
-        _embedding(model.token_embedding), model.token_embedding.scale, positions, lambda count: None, first,
-        _layers(model.blocks, concat), last, _linear(concat, model.lm_head),
-    )  # fmt: skip
+    norms = model.embedding_norm, model.final_norm
+    return _decoder(model, model.token_embedding, norms, model.blocks, concat, positions=model.position_embedding)
 
 
 def _llama(model: Any, concat: Concat) -> DecoderWeights:
     if model.config.sliding_window is not None:
         raise UnsupportedModelError("some layers use sliding-window attention")
-    _check_head(model)
     if model.rotary_dim != model.head_dim:
         raise UnsupportedModelError("only a part of each head is rotated")
-    table, head_dim, theta, scaling = (
-        _embedding(model.token_embedding),
-        model.head_dim,
-        model.config.rope_theta,
-        model.frequency_scaling,
-    )
+    device, head_dim = _embedding(model.token_embedding).device, model.head_dim
+    theta, scaling = model.config.rope_theta, model.frequency_scaling
 
     def rotary(count: int) -> tuple[Tensor, Tensor]:
-        angles = rotary_angles(torch.arange(count, device=table.device), head_dim, theta=theta, scaling=scaling)
+        angles = rotary_angles(torch.arange(count, device=device), head_dim, theta=theta, scaling=scaling)
         return angles.cos.contiguous(), angles.sin.contiguous()
 
-    return DecoderWeights(
-        table, model.token_embedding.scale, lambda count: None, rotary, None,
-        _layers(model.blocks, concat), _norm(model.final_norm), _linear(concat, model.lm_head),
-    )  # fmt: skip
+    norms = nn.Identity(), model.final_norm
+    return _decoder(model, model.token_embedding, norms, model.blocks, concat, rotary=rotary)
 
 
 def _transformer(model: Any, concat: Concat) -> DecoderWeights:
-    embedding, table = model.decoder.embedding, _embedding(model.decoder.embedding.token_embedding)
-    encoding = embedding.position_embedding
-    learned = _embedding(encoding)[encoding.offset :] if type(encoding) is LearnedPositions else None
-    if learned is None and type(encoding) is not SinusoidalPositions:
-        raise UnsupportedModelError(f"{type(encoding).__name__} is an unknown position embedding")
-
-    def positions(count: int) -> Tensor:
-        if learned is not None:
-            return learned[:count]
-        return encoding(torch.arange(count, device=table.device)).to(table.dtype).contiguous()
-
-    first, last = (
-        None if type(norm) is nn.Identity else _norm(norm) for norm in (embedding.norm, model.decoder.final_norm)
-    )
-    return DecoderWeights(
-        table, embedding.token_embedding.scale, positions, lambda count: None, first,
-        _layers(model.decoder.blocks, concat), last, _linear(concat, model.lm_head),
-    )  # fmt: skip
+    embedding = model.decoder.embedding
+    norms, positions = (embedding.norm, model.decoder.final_norm), embedding.position_embedding
+    return _decoder(model, embedding.token_embedding, norms, model.decoder.blocks, concat, positions=positions)
 
 
-def _check_head(model: Any) -> None:
-    if model.config.head != "causal_lm":
+def _decoder(
+    model: Any,
+    embedding: Any,
+    norms: tuple[nn.Module, nn.Module],
+    blocks: Any,
+    concat: Concat,
+    *,
+    positions: Any = None,
+    rotary: Callable[[int], tuple[Tensor, Tensor] | None] = lambda count: None,
+) -> DecoderWeights:
+    """The weights of a decoder with these norms, behind its embedding and behind its blocks."""
+    if getattr(model.config, "head", "causal_lm") != "causal_lm":
         raise UnsupportedModelError("it has no language-modeling head")
+    first, last = (None if type(norm) is nn.Identity else _norm(norm) for norm in norms)
+    table, layers = _embedding(embedding), tuple(_layer(block, concat) for block in blocks)
+    positions = _positions(positions, table)
+    return DecoderWeights(
+        table, embedding.scale, positions, rotary, first, layers, last, _linear(concat, model.lm_head)
+    )
 
 
-def _layers(blocks: Any, concat: Concat) -> tuple[LayerWeights, ...]:
-    return tuple(_layer(block, concat) for block in blocks)
+def _positions(encoding: Any, like: Tensor) -> Callable[[int], Tensor | None]:
+    if encoding is None:
+        return lambda count: None
+    if type(encoding) is LearnedPositions:
+        table = _embedding(encoding)[encoding.offset :]
+        return lambda count: table[:count]
+    if type(encoding) is not SinusoidalPositions:
+        raise UnsupportedModelError(f"{type(encoding).__name__} is an unknown position embedding")
+    return lambda count: encoding(torch.arange(count, device=like.device)).to(like.dtype).contiguous()
 
 
 def _layer(block: Any, concat: Concat) -> LayerWeights:
