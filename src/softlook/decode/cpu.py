@@ -147,7 +147,9 @@ class FusedSelfAttention(nn.Module):
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "B T C"]:
         qkv = self.to_qkv(x)
-        if isinstance(cache, BeamLayerCache) and self._is_beam_step(x, mask, bias, rotary, cache):
+        is_step = x.shape[1] == 1 and not has_hooks(self.core)
+        is_causal = rotary is None and bias is None and (mask is None or mask == CAUSAL)
+        if isinstance(cache, BeamLayerCache) and cache.beams.columns is not None and is_step and is_causal:
             heads = qkv.view(-1, cache.beams.num_beams, self.heads + 2 * self.kv_heads, self.head_dim)
             return self.to_out(cache.attend(heads, self.kv_heads, self.scale).unsqueeze(1))
         qkv = qkv.unflatten(-1, (-1, self.head_dim))  # (B, T, H + 2G, D)
@@ -157,19 +159,6 @@ class FusedSelfAttention(nn.Module):
         if cache is not None:
             key, value = cache.update(key, value)
         return self.to_out(self.core(query, key, value, mask, bias).transpose(1, 2).flatten(-2))
-
-    def _is_beam_step(
-        self,
-        x: Tensor,
-        mask: Mask | Tensor | None,
-        bias: Bias | Tensor | None,
-        rotary: RotaryAngles | None,
-        cache: BeamLayerCache,
-    ) -> bool:
-        """One token of several beams, with a causal mask."""
-        if rotary is not None or cache.beams.columns is None or x.shape[1] != 1 or has_hooks(self.core):
-            return False
-        return bias is None and (mask is None or mask == CAUSAL)
 
 
 class FusedCrossAttention(nn.Module):

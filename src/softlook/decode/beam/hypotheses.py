@@ -179,16 +179,11 @@ def top_tokens(logits: Float[Tensor, "B V"], width: int) -> tuple[Float[Tensor, 
     if logits.shape[-1] < max(MIN_VOCAB, 4 * width * BLOCK) or logits.device.type != "cpu":
         logprobs, tokens = logits.log_softmax(-1).topk(width)
         return logprobs, tokens
-    chunks = [_block_top(chunk, width) for chunk in logits.split(ROWS)]
-    if len(chunks) == 1:
-        return chunks[0]
-    logprobs, tokens = zip(*chunks, strict=True)
+    logprobs, tokens = [], []
+    for chunk in logits.split(ROWS):
+        tokens.append(_block_top_indices(chunk, width))
+        logprobs.append(chunk.log_softmax(-1).gather(1, tokens[-1]))
     return torch.cat(logprobs), torch.cat(tokens)
-
-
-def _block_top(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    tokens = _block_top_indices(logits, width)
-    return logits.log_softmax(-1).gather(1, tokens), tokens
 
 
 def _block_top_indices(logits: Tensor, width: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Reusable buffers and CUDA graphs of beam searches."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 from softlook.blocks.kv_cache import KeyValue
 from softlook.decode.beam.hypotheses import BeamSearchParams
 from softlook.decode.cuda_graphs.step import GraphedCallable, StepState, empty_like_kv
-from softlook.decode.cuda_graphs.torch_ops import BeamState, PositionState, SearchLimits, StaticKV
+from softlook.decode.cuda_graphs.torch_ops import BeamState, SearchLimits
 from softlook.decode.cuda_graphs.weights import DecoderWeights
 
 COLUMN_MULTIPLE, SOURCE_MULTIPLE = 32, 8
@@ -103,9 +103,9 @@ class BeamWorkspace:
         state, rows = self.state, sequences * self.size.num_beams
         old = state.positions
         assert old.owners is not None
-        positions = PositionState(old.column, old.first[:rows], old.owners[:rows], old.rotary, old.embedding)
+        positions = replace(old, first=old.first[:rows], owners=old.owners[:rows])
         caches = [
-            StaticKV(kv.key, kv.value, None if kv.cross is None else (kv.cross[0][:sequences], kv.cross[1][:sequences]))
+            kv if kv.cross is None else replace(kv, cross=(kv.cross[0][:sequences], kv.cross[1][:sequences]))
             for kv in state.caches
         ]
         lengths = None if state.lengths is None else state.lengths[:sequences]

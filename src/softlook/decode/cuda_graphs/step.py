@@ -1,7 +1,7 @@
 """The decoder's forward pass on static buffers, for prompts and for one step, and the CUDA graph of a step."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -76,9 +76,8 @@ class StepState:
         owners = self.positions.owners
         if owners is not None:
             owners = F.pad(owners, (0, columns - owners.shape[1]))
-        positions = PositionState(
-            self.positions.column, self.positions.first, owners, weights.rotary(columns), weights.positions(columns)
-        )
+        rotary, embedding = weights.rotary(columns), weights.positions(columns)
+        positions = replace(self.positions, owners=owners, rotary=rotary, embedding=embedding)
         return StepState(self.ids, positions, caches, self.lengths, self.step)
 
     def write_prompts(self, own: list[KeyValue], num_pad: Tensor | None) -> None:

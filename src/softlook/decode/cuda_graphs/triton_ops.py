@@ -1,6 +1,8 @@
 """The operations of one decoding step by fused Triton kernels, where those are faster."""
 # pyright: reportIndexIssue=false
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -18,6 +20,7 @@ from softlook.decode.cuda_graphs.weights import (
 MAX_GEMV_ROWS = 2
 """Up to this many rows, each row is multiplied on its own; above, by tensor cores."""
 PDL = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 9
+LAUNCH: dict[str, Any] = {"PDL": True, "launch_pdl": True} if PDL else {"PDL": False}
 """Programmatic dependent launch, from Hopper on."""
 MAX_FUSED_ROWS = 128
 """Above this many rows PyTorch's matrix products are faster."""
@@ -40,7 +43,7 @@ class TritonOps(TorchOps):
         kernels.embed[(len(ids),)](
             ids, tokens, embedding, out, positions.first, positions.column, weights.embedding_scale,
             C=C, PADDED=_next_power(C), POSITIONS=positions.embedding is not None,
-            SCALED=weights.embedding_scale != 1.0, PDL=PDL, **_launch_options(),
+            SCALED=weights.embedding_scale != 1.0, **LAUNCH,
         )  # fmt: skip
         return out
 
@@ -62,11 +65,30 @@ class TritonOps(TorchOps):
         is_gemv = len(x) <= MAX_GEMV_ROWS and x.shape[1] <= 8192
         if not is_gemv and norm is not None:
             x, norm = self.norm(x, norm), None
+        if not is_gemv and (len(x) > MAX_FUSED_ROWS or x.dtype == torch.float32 or x.shape[1] % 16):
+            return super().linear(x, weights, activation=activation, gated=gated, residual=residual)
+        (M, K), weight = x.shape, weights.weight
+        N = len(weight) // (2 if gated else 1)
+        out, bias, added = x.new_empty(M, N), _or(weights.bias, weight), _or(residual, weight)
+        has = {"BIAS": weights.bias is not None, "RESIDUAL": residual is not None}
+        options = {"ACTIVATION": activation, "GATED": gated, **has}
         if is_gemv:
-            return _gemv(x, weights, norm, activation, gated=gated, residual=residual)
-        if len(x) <= MAX_FUSED_ROWS and x.dtype != torch.float32 and weights.weight.shape[1] % 16 == 0:
-            return _gemm(x, weights, activation, gated=gated, residual=residual)
-        return super().linear(x, weights, activation=activation, gated=gated, residual=residual)
+            padded = _next_power(K)
+            columns = max(1, min(8 if N > 8192 else 2, 8192 // padded))
+            kernels.fused_gemv[(triton.cdiv(N, columns),)](
+                x, weight, bias, added, weight if norm is None else norm.weight,
+                weight if norm is None else _or(norm.bias, weight), out, M, N, 0.0 if norm is None else norm.eps,
+                K=K, PADDED=padded, COLUMNS=columns, NORM="none" if norm is None else _norm_type(norm),
+                SHIFT=norm is not None and norm.bias is not None, num_warps=4 if padded <= 4096 else 8,
+                **options, **LAUNCH,
+            )  # fmt: skip
+        else:
+            rows, columns, depth, warps, stages = tile_sizes(M, N, K)
+            kernels.fused_gemm[(triton.cdiv(N, columns), triton.cdiv(M, rows))](
+                x, weight, bias, added, out, M, N, K=K, ROWS=rows, COLUMNS=columns, DEPTH=depth,
+                num_warps=warps, num_stages=stages, **options, **LAUNCH,
+            )  # fmt: skip
+        return out
 
     def linear_norm(self, x: Tensor, weights: LinearWeights, norm: NormWeights, residual: Tensor) -> Tensor:
         if len(x) <= MAX_FUSED_ROWS or residual.shape[1] > 8192:
@@ -113,7 +135,7 @@ class TritonOps(TorchOps):
             limits.limits, length, L, columns,
             K_IN=K_in, K=K, W=W, WIDTH=min((1 + num_eos) * K, K_in * W), NUM_EOS=num_eos,
             LANES=_next_power(K_in * W), SLOTS=_next_power(2 * K), BEAMS=_next_power(K), BLOCK=64,
-            REORDER=owners is not None, PDL=PDL, num_warps=1, **_launch_options(),
+            REORDER=owners is not None, num_warps=1, **LAUNCH,
         )  # fmt: skip
 
     def backtrace(self, beams: BeamState, rows: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
@@ -132,50 +154,7 @@ def _norm_rows(x: Tensor, norm: NormWeights, residual: Tensor | None = None) -> 
     kernels.norm_rows[(M,)](
         x, _or(residual, x), norm.weight, _or(norm.bias, norm.weight), out, norm.eps,
         K=K, PADDED=_next_power(K), NORM=_norm_type(norm), SHIFT=norm.bias is not None, RESIDUAL=residual is not None,
-        PDL=PDL, **_launch_options(),
-    )  # fmt: skip
-    return out
-
-
-def _gemv(
-    x: Tensor,
-    weights: LinearWeights,
-    norm: NormWeights | None,
-    activation: ActivationName,
-    *,
-    gated: bool,
-    residual: Tensor | None,
-) -> Tensor:
-    M, K = x.shape
-    N = len(weights.weight) // (2 if gated else 1)
-    out, weight = x.new_empty(M, N), weights.weight
-    padded = _next_power(K)
-    columns = max(1, min(8 if N > 8192 else 2, 8192 // padded))
-    kernels.fused_gemv[(triton.cdiv(N, columns),)](
-        x, weight, _or(weights.bias, weight), _or(residual, weight),
-        weight if norm is None else norm.weight, weight if norm is None else _or(norm.bias, weight), out,
-        M, N, 0.0 if norm is None else norm.eps,
-        K=K, PADDED=padded, COLUMNS=columns,
-        NORM="none" if norm is None else _norm_type(norm),
-        SHIFT=norm is not None and norm.bias is not None,
-        ACTIVATION=activation, GATED=gated, BIAS=weights.bias is not None, RESIDUAL=residual is not None,
-        PDL=PDL, num_warps=4 if padded <= 4096 else 8, **_launch_options(),
-    )  # fmt: skip
-    return out
-
-
-def _gemm(
-    x: Tensor, weights: LinearWeights, activation: ActivationName, *, gated: bool, residual: Tensor | None
-) -> Tensor:
-    M, K = x.shape
-    N = len(weights.weight) // (2 if gated else 1)
-    out, weight = x.new_empty(M, N), weights.weight
-    rows, columns, depth, warps, stages = tile_sizes(M, N, K)
-    kernels.fused_gemm[(triton.cdiv(N, columns), triton.cdiv(M, rows))](
-        x, weight, _or(weights.bias, weight), _or(residual, weight), out, M, N,
-        K=K, ROWS=rows, COLUMNS=columns, DEPTH=depth,
-        ACTIVATION=activation, GATED=gated, BIAS=weights.bias is not None, RESIDUAL=residual is not None,
-        PDL=PDL, num_warps=warps, num_stages=stages, **_launch_options(),
+        **LAUNCH,
     )  # fmt: skip
     return out
 
@@ -202,7 +181,7 @@ def _decode_attention(
         HEADS=attn.heads, KV=attn.kv_heads, D=attn.head_dim, PADDED_D=_next_power(attn.head_dim), BLOCK=block,
         BEAMS=1 if positions is not None else M // len(key),
         SELF=positions is not None, OWNERS=owners is not None, ROTARY=cos_sin is not None,
-        PDL=PDL, num_warps=warps, **_launch_options(),
+        num_warps=warps, **LAUNCH,
     )  # fmt: skip
     return out
 
@@ -216,7 +195,7 @@ def _decode_cross_attention(
         query, key, value, out, lengths, attn.scale, key.stride(0), key.stride(1),
         HEADS=attn.heads, KV=attn.kv_heads, D=attn.head_dim, PADDED_D=max(16, _next_power(attn.head_dim)),
         BLOCK=32 if key.shape[2] <= 32 else 64, BEAMS=num_beams, ROWS=max(16, _next_power(rows)),
-        PDL=PDL, num_warps=2, **_launch_options(),
+        num_warps=2, **LAUNCH,
     )  # fmt: skip
     return out
 
@@ -240,7 +219,7 @@ class VocabScan:
         self.part = logits.new_empty(self.rows, self.parts, 2, dtype=torch.float32)
         selection_kernels.scan_vocab[(self.rows, self.parts)](
             logits, self.block_max, self.part, self.vocab_size, self.blocks, self.parts,
-            BLOCK=BLOCK, PART_BLOCKS=PART_BLOCKS, PDL=PDL, num_warps=4, **_launch_options(),
+            BLOCK=BLOCK, PART_BLOCKS=PART_BLOCKS, num_warps=4, **LAUNCH,
         )  # fmt: skip
 
     def greedy(self, ids: Tensor, history: Tensor, logprobs: Tensor, step: Tensor) -> None:
@@ -248,8 +227,8 @@ class VocabScan:
         selection_kernels.greedy[(self.rows,)](
             self.logits, self.block_max, self.part, ids, history, logprobs, step,
             self.vocab_size, self.blocks, self.parts, self.rows,
-            BLOCK=BLOCK, PADDED_BLOCKS=_next_power(self.blocks), PADDED_PARTS=_next_power(self.parts), PDL=PDL,
-            num_warps=4, **_launch_options(),
+            BLOCK=BLOCK, PADDED_BLOCKS=_next_power(self.blocks), PADDED_PARTS=_next_power(self.parts),
+            num_warps=4, **LAUNCH,
         )  # fmt: skip
 
     def top_tokens(self, width: int) -> tuple[Tensor, Tensor]:
@@ -259,18 +238,14 @@ class VocabScan:
         tokens = self.block_max.new_empty(self.rows, width, dtype=torch.long)
         selection_kernels.top_tokens[(self.rows,)](
             self.logits, self.block_max, self.part, logprobs, tokens, self.vocab_size, self.blocks, self.parts,
-            WIDTH=width, BLOCK=BLOCK, PADDED_BLOCKS=padded_blocks, PADDED_PARTS=_next_power(self.parts), PDL=PDL,
-            num_warps=1 if padded_blocks <= 512 else 4, **_launch_options(),
+            WIDTH=width, BLOCK=BLOCK, PADDED_BLOCKS=padded_blocks, PADDED_PARTS=_next_power(self.parts),
+            num_warps=1 if padded_blocks <= 512 else 4, **LAUNCH,
         )  # fmt: skip
         return logprobs, tokens
 
 
 def _norm_type(norm: NormWeights) -> str:
     return "rms" if norm.is_rms else "layer"
-
-
-def _launch_options() -> dict[str, bool]:
-    return {"launch_pdl": True} if PDL else {}
 
 
 def _or(tensor: Tensor | None, other: Tensor) -> Tensor:
