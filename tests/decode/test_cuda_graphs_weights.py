@@ -71,7 +71,7 @@ def test_decoder_weights_take_no_memory(tiny: Tiny) -> None:
     weights = shared_weights(model)
     linears = [
         weights.lm_head,
-        *(one for layer in weights.layers for one in (layer.attn.qkv, layer.attn.out, layer.mlp.up)),
+        *(one for layer in weights.layers for one in (layer.attn.qkv, layer.attn.out, layer.up)),
     ]
     assert all(one.weight.untyped_storage().data_ptr() in own for one in linears)
     kept = {weight.untyped_storage().data_ptr(): weight.untyped_storage().nbytes() for weight in model.parameters()}

@@ -154,9 +154,8 @@ def _layer(
     if attend_source is not None and layer.cross_attn is not None and layer.cross_attn_norm is not None:
         query = ops.linear(x, layer.cross_attn.qkv, norm=_norm_before(layer, layer.cross_attn_norm))
         x = _add_residual(layer, layer.cross_attn_norm, ops, attend_source(query), layer.cross_attn.out, x)
-    mlp = layer.mlp
-    hidden = ops.linear(x, mlp.up, norm=_norm_before(layer, layer.mlp_norm), activation=mlp.activation, gated=mlp.gated)
-    return _add_residual(layer, layer.mlp_norm, ops, hidden, mlp.down, x)
+    hidden = ops.linear(x, layer.up, norm=_norm_before(layer, layer.mlp_norm))
+    return _add_residual(layer, layer.mlp_norm, ops, hidden, layer.down, x)
 
 
 def _norm_before(layer: LayerWeights, norm: NormWeights) -> NormWeights | None:

@@ -176,22 +176,16 @@ class TorchOps:
         return F.layer_norm(x, x.shape[-1:], norm.weight, norm.bias, norm.eps)
 
     def linear(
-        self,
-        x: Tensor,
-        weights: LinearWeights,
-        *,
-        norm: NormWeights | None = None,
-        activation: ActivationName = "none",
-        gated: bool = False,
-        residual: Tensor | None = None,
+        self, x: Tensor, weights: LinearWeights, *, norm: NormWeights | None = None, residual: Tensor | None = None
     ) -> Tensor:
         """residual + activation(W norm(x) + b); if gated, activation(first half) * second half."""
         x = F.linear(x if norm is None else self.norm(x, norm), weights.weight, weights.bias)
-        if gated:
+        activation = ACTIVATIONS[weights.activation]
+        if weights.gated:
             gate, x = x.chunk(2, -1)
-            x = ACTIVATIONS[activation](gate) * x
+            x = activation(gate) * x
         else:
-            x = ACTIVATIONS[activation](x)
+            x = activation(x)
         return x if residual is None else residual + x
 
     def linear_norm(self, x: Tensor, weights: LinearWeights, norm: NormWeights, residual: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from softlook.decode.cuda_graphs import kernels, selection_kernels
 from softlook.decode.cuda_graphs.kernels import triton
 from softlook.decode.cuda_graphs.torch_ops import BeamState, PositionState, SearchLimits, StaticKV, TorchOps
 from softlook.decode.cuda_graphs.weights import (
-    ActivationName,
     AttentionWeights,
     DecoderWeights,
     LinearWeights,
@@ -53,25 +52,18 @@ class TritonOps(TorchOps):
         return _norm_rows(x, norm)
 
     def linear(
-        self,
-        x: Tensor,
-        weights: LinearWeights,
-        *,
-        norm: NormWeights | None = None,
-        activation: ActivationName = "none",
-        gated: bool = False,
-        residual: Tensor | None = None,
+        self, x: Tensor, weights: LinearWeights, *, norm: NormWeights | None = None, residual: Tensor | None = None
     ) -> Tensor:
         is_gemv = len(x) <= MAX_GEMV_ROWS and x.shape[1] <= 8192
         if not is_gemv and norm is not None:
             x, norm = self.norm(x, norm), None
         if not is_gemv and (len(x) > MAX_FUSED_ROWS or x.dtype == torch.float32 or x.shape[1] % 16):
-            return super().linear(x, weights, activation=activation, gated=gated, residual=residual)
+            return super().linear(x, weights, residual=residual)
         (M, K), weight = x.shape, weights.weight
-        N = len(weight) // (2 if gated else 1)
+        N = len(weight) // (2 if weights.gated else 1)
         out, bias, added = x.new_empty(M, N), _or(weights.bias, weight), _or(residual, weight)
         has = {"BIAS": weights.bias is not None, "RESIDUAL": residual is not None}
-        options = {"ACTIVATION": activation, "GATED": gated, **has}
+        options = {"ACTIVATION": weights.activation, "GATED": weights.gated, **has}
         if is_gemv:
             padded = _next_power(K)
             columns = max(1, min(8 if N > 8192 else 2, 8192 // padded))

@@ -5,7 +5,7 @@ their standard parts are supported; for other models there is a reason why not.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -38,11 +38,13 @@ class UnsupportedModelError(Exception):
 
 @dataclass(frozen=True)
 class LinearWeights:
-    """y = W x + b."""
+    """y = activation(W x + b); if gated, the activation of the first half of the rows times the second half."""
 
     weight: Tensor
     """(M, C), contiguous."""
     bias: Tensor | None
+    activation: ActivationName = "none"
+    gated: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,16 +70,6 @@ class AttentionWeights:
 
 
 @dataclass(frozen=True)
-class MLPWeights:
-    """A feed-forward layer; if gated, the rows of the gate come first."""
-
-    up: LinearWeights
-    down: LinearWeights
-    activation: ActivationName
-    gated: bool
-
-
-@dataclass(frozen=True)
 class LayerWeights:
     """A decoder block: each sublayer with its norm, before it (pre-norm) or after the residual (post-norm)."""
 
@@ -86,7 +78,8 @@ class LayerWeights:
     attn_norm: NormWeights
     cross_attn: AttentionWeights | None
     cross_attn_norm: NormWeights | None
-    mlp: MLPWeights
+    up: LinearWeights
+    down: LinearWeights
     mlp_norm: NormWeights
 
 
@@ -206,7 +199,8 @@ def _layer(block: Any, concat: Concat) -> LayerWeights:
         attn_norm=_norm(block.attn_norm),
         cross_attn=None if cross is None else _attention(cross, CrossAttention, concat),
         cross_attn_norm=None if cross is None else _norm(block.cross_attn_norm),
-        mlp=_mlp(block.ffn, concat),
+        up=_up_projection(block.ffn, concat),
+        down=_linear(concat, block.ffn.to_out),
         mlp_norm=_norm(block.ffn_norm),
     )
 
@@ -225,7 +219,7 @@ def _attention(module: Any, expected: type[nn.Module], concat: Concat) -> Attent
     return AttentionWeights(_linear(concat, *layers), _linear(concat, out), heads, kv_heads, head_dim, scale)
 
 
-def _mlp(module: Any, concat: Concat) -> MLPWeights:
+def _up_projection(module: Any, concat: Concat) -> LinearWeights:
     if type(module) not in (FeedForward, GatedFeedForward):
         raise UnsupportedModelError(f"{type(module).__name__} is an unknown feed-forward layer")
     if module.activation not in ACTIVATION_NAMES:
@@ -234,9 +228,7 @@ def _mlp(module: Any, concat: Concat) -> MLPWeights:
         )
     gated = type(module) is GatedFeedForward
     layers = (module.to_gate, module.to_up) if gated else (module.to_up,)
-    return MLPWeights(
-        _linear(concat, *layers), _linear(concat, module.to_out), ACTIVATION_NAMES[module.activation], gated
-    )
+    return replace(_linear(concat, *layers), activation=ACTIVATION_NAMES[module.activation], gated=gated)
 
 
 def _norm(module: Any) -> NormWeights:
