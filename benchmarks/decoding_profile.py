@@ -14,10 +14,9 @@ from torch import nn
 
 from softlook.decode import Seq2SeqSession
 from softlook.decode.cuda_graphs import beam_search as beams
-from softlook.decode.cuda_graphs.beam_search import CudaGraphBeamSearch, PendingHypotheses
+from softlook.decode.cuda_graphs.beam_search import CudaGraphBeamSearch, ReceivedHypotheses
 from softlook.decode.cuda_graphs.beam_workspace import BeamWorkspace
-from softlook.decode.cuda_graphs.cache import graph_cache_for
-from softlook.decode.cuda_graphs.session import CudaGraphSession, ops_for
+from softlook.decode.cuda_graphs.session import CudaGraphSession, graph_cache_for, ops_for
 from softlook.decode.cuda_graphs.step import GraphedCallable, step_logits
 
 BEAM: Any = sys.modules["softlook.decode.beam.search"]
@@ -33,7 +32,7 @@ PARTS: dict[str, tuple[Any, str]] = {
     "capture": (GraphedCallable, "_capture"),
     "shrink batch": (CudaGraphBeamSearch, "_shrink"),
     "backtrace and copy to host": (CudaGraphBeamSearch, "_send"),
-    "build hypotheses": (PendingHypotheses, "hypotheses"),
+    "build hypotheses": (ReceivedHypotheses, "hypotheses"),
 }
 N_STEPS, POSITION = 10, 20
 """Number of timed steps, and their position."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softlook.data.delimited import guess_delimiter, quoted_rows, split_rows
+from softlook.data.delimited import delimited_rows, guess_delimiter
 from softlook.data.lines import Line
 
 PATH = Path("a.csv")
@@ -23,7 +23,7 @@ def lines(text: str) -> list[Line]:
 
 
 def cells(text: str, delimiter: str = ",") -> list[list[str] | str]:
-    return [row.error.location if row.error else row.cells for row in quoted_rows(lines(text), delimiter, PATH)]
+    return [row.error.location if row.error else row.cells for row in delimited_rows(lines(text), delimiter, PATH)]
 
 
 @given(TABLE, st.sampled_from(",;\t|"), st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]))
@@ -66,7 +66,7 @@ def test_reading_continues_after_a_stray_quote(text: str, expected: list[object]
 
 
 def test_a_row_over_several_lines_has_its_first_line_number() -> None:
-    assert [row.line for row in quoted_rows(lines('"a\nb\nc",1\nd,2\n'), ",", PATH)] == [1, 4]
+    assert [row.line for row in delimited_rows(lines('"a\nb\nc",1\nd,2\n'), ",", PATH)] == [1, 4]
 
 
 def test_an_unclosed_quote_ends_at_max_chars() -> None:
@@ -79,13 +79,13 @@ def test_an_unclosed_quote_ends_at_max_chars() -> None:
             drawn += 1
             yield Line(drawn + 1, "x" * 9)
 
-    first = next(quoted_rows(endless(), ",", PATH, max_chars=100))
+    first = next(delimited_rows(endless(), ",", PATH, max_chars=100))
     assert first.error is not None and first.error.location == "a.csv:1:1"
     assert drawn < 12
 
 
 def test_tsv_ignores_quotes_and_blank_lines() -> None:
-    rows = list(split_rows(lines('"a\tb"\n\n\tc\n'), "\t"))
+    rows = list(delimited_rows(lines('"a\tb"\n\n\tc\n'), "\t", PATH, has_quotes=False))
     assert [row.cells for row in rows] == [['"a', 'b"'], ["", "c"]]
     assert [row.line for row in rows] == [1, 3]
 

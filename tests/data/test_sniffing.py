@@ -6,7 +6,7 @@ import pytest
 
 from softlook.base.errors import DataError
 from softlook.data import sniffing
-from softlook.data.known_columns import is_language
+from softlook.data.columns import is_language
 from softlook.data.records import Layout, read_records
 from softlook.data.sniffing import has_header, sniff_layout
 

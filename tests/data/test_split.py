@@ -1,12 +1,18 @@
-"""The validation split depends only on the content of the examples, and the two sides are disjoint."""
+"""Digests are stable across machines and releases; the split depends only on the content of the examples."""
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softlook.data import LabeledText, TextExample, TextPair, make_split
+from softlook.base.errors import DataError
+from softlook.data import LabeledText, TextExample, TextPair, data_digest, file_digests, make_split
+from softlook.data.split import content_digest, exact_digest
 
 TEXTS = st.lists(st.text(max_size=5), max_size=60).map(lambda texts: [TextExample(text) for text in texts])
+
+EXPECTED = 9765549648086544720
 
 
 def numbers(count: int) -> list[TextExample]:
@@ -66,3 +72,32 @@ def test_case_and_whitespace_are_ignored() -> None:
     split = make_split(numbers(500))
     [first, *_] = split.validation(numbers(500))
     assert split.holds_out(TextExample(f"  {first.text.upper()}  "))
+
+
+def test_digests_are_stable_across_releases() -> None:
+    # The split depends on these digests: if they changed, held-out examples would be trained on.
+    assert content_digest("Hello  World") == content_digest("hello world") == EXPECTED
+    assert exact_digest("hello world") == EXPECTED != exact_digest("Hello world")
+
+
+def test_the_digest_depends_on_content_not_on_names(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.txt", tmp_path / "b.txt"
+    first.write_bytes(b"words\n")
+    second.write_bytes(b"words\n")
+    same = data_digest([first])
+    assert data_digest([second]) == same
+    second.write_bytes(b"Words\n")
+    assert data_digest([second]) != same
+
+
+def test_the_data_digest_depends_on_the_order(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.txt", tmp_path / "b.txt"
+    first.write_bytes(b"1")
+    second.write_bytes(b"2")
+    assert data_digest([first, second]) != data_digest([second, first])
+    assert list(file_digests([first, second])) == [str(first), str(second)]
+
+
+def test_a_missing_file_raises_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        file_digests([tmp_path / "a.txt"])

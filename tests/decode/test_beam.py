@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from softlook.base.errors import ConfigError, WeightsError
 from softlook.decode import CausalLMSession, Seq2SeqSession, bad_words, beam_search
-from softlook.decode.beam.hypotheses import FinishedHypotheses, gnmt_penalty
-from softlook.decode.beam.trace import BeamStep
+from softlook.decode.beam.hypotheses import BeamStep, FinishedHypotheses, gnmt_penalty
 from softlook.models import GPT, GPTConfig, Transformer, TransformerConfig
 from tests.decode.reference_beam import reference_beam_search
 from tests.decode.sessions import EOS, RandomLogitsSession, all_sequences, greedy_ids, start_ids

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from softlook.decode import SequenceView, bad_words
-from softlook.decode.beam.candidates import NextTokenScores, top_tokens
+from softlook.decode.beam.hypotheses import NextTokenScores, top_tokens
 
 
 @settings(max_examples=30)

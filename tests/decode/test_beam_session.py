@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from softlook.blocks import KVCache
 from softlook.decode import CausalLMSession, Seq2SeqSession, beam_search
 from softlook.decode.beam.hypotheses import Hypothesis
-from softlook.decode.beam.session import BeamSession
 from softlook.decode.cpu import prepack_for_cpu
+from softlook.decode.sessions import BeamSession
 from softlook.models import GPT, T5, GPTConfig, Llama, LlamaConfig, T5Config, Transformer, TransformerConfig
 
 SOURCE = torch.tensor([[3, 1, 4, 1, 5], [5, 2, 6, 0, 0], [7, 7, 0, 0, 0]])

@@ -22,8 +22,12 @@ from softlook.decode import (
     repetition_penalty,
     stream,
 )
-from softlook.decode.cuda_graphs.cache import graph_cache_for
-from softlook.decode.cuda_graphs.session import COLUMN_MULTIPLE, CudaGraphSession, model_unsupported_reason
+from softlook.decode.cuda_graphs.session import (
+    COLUMN_MULTIPLE,
+    CudaGraphSession,
+    graph_cache_for,
+    model_unsupported_reason,
+)
 from softlook.tokens import TextTokenizer, train_tokenizer
 from tests.models.tiny import TINY, VOCAB, Tiny
 

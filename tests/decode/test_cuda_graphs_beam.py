@@ -16,16 +16,14 @@ from softlook.base.errors import ShapeError
 from softlook.decode import CausalLMSession, Seq2SeqSession, beam_search
 from softlook.decode.beam.hypotheses import BeamSearchParams
 from softlook.decode.cuda_graphs import beam_search as captured_beams
-from softlook.decode.cuda_graphs.beam_state import BeamState, SearchLimits
 from softlook.decode.cuda_graphs.beam_workspace import MAX_OVERSIZE, WorkspaceSize, round_up_count
-from softlook.decode.cuda_graphs.cache import graph_cache_for
-from softlook.decode.cuda_graphs.session import model_unsupported_reason, ops_for
+from softlook.decode.cuda_graphs.session import graph_cache_for, model_unsupported_reason, ops_for
 from softlook.decode.cuda_graphs.step import GraphedCallable
-from softlook.decode.cuda_graphs.torch_ops import StaticKV, TorchOps
+from softlook.decode.cuda_graphs.torch_ops import BeamState, SearchLimits, StaticKV, TorchOps
 from softlook.decode.cuda_graphs.weights import AttentionWeights, LinearWeights, NormWeights
 from tests.models.tiny import TINY, VOCAB
 
-BEAM, CACHE = sys.modules["softlook.decode.beam.search"], sys.modules["softlook.decode.cuda_graphs.cache"]
+BEAM, CACHE = sys.modules["softlook.decode.beam.search"], sys.modules["softlook.decode.cuda_graphs.session"]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 NAMES = ["Transformer", "GPT"]
 

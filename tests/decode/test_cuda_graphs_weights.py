@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from softlook.decode import CausalLMSession, Seq2SeqSession, beam_search, generate
-from softlook.decode.cuda_graphs.cache import graph_cache_for
-from softlook.decode.cuda_graphs.session import CudaGraphSession, model_unsupported_reason
+from softlook.decode.cuda_graphs.session import CudaGraphSession, graph_cache_for, model_unsupported_reason
 from softlook.decode.cuda_graphs.weights import are_adjacent, concat_views, shared_weights
 from tests.models.tiny import TINY, Tiny
 
@@ -72,7 +71,7 @@ def test_decoder_weights_take_no_memory(tiny: Tiny) -> None:
     weights = shared_weights(model)
     linears = [
         weights.lm_head,
-        *(one for layer in weights.layers for one in (layer.attn.qkv, layer.attn.out, layer.mlp.up)),
+        *(one for layer in weights.layers for one in (layer.attn.qkv, layer.attn.out, layer.up)),
     ]
     assert all(one.weight.untyped_storage().data_ptr() in own for one in linears)
     kept = {weight.untyped_storage().data_ptr(): weight.untyped_storage().nbytes() for weight in model.parameters()}

@@ -3,7 +3,7 @@
 from tokenizers import Tokenizer, decoders, models
 
 from softlook.tokens import TextTokenizer, train_tokenizer
-from softlook.tokens.special_tokens import SPECIAL_TOKENS
+from softlook.tokens.tokenizer import SPECIAL_TOKENS
 
 TEXTS = [
     "she sells sea shells by the sea shore",

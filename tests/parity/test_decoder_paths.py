@@ -10,8 +10,7 @@ from softlook.base.errors import ConfigError
 from softlook.blocks import KVCache
 from softlook.decode import CausalLMSession, beam_search, generate
 from softlook.decode.cpu import prepack_for_cpu
-from softlook.decode.cuda_graphs.session import CudaGraphSession
-from softlook.decode.cuda_graphs.weights import unsupported_reason
+from softlook.decode.cuda_graphs.session import CudaGraphSession, unsupported_reason
 from softlook.decode.sessions import create_session
 from softlook.ops.masks import padding
 from softlook.serve.engine.kv_cache import RaggedKVCache

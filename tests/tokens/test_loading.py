@@ -12,8 +12,7 @@ import pytest
 
 from softlook.base.errors import WeightsError
 from softlook.tokens import TextTokenizer, train_tokenizer
-from softlook.tokens.bounds import check_bounds
-from softlook.tokens.loading import MAX_TOKENIZER_BYTES, load_tokenizer
+from softlook.tokens.loading import MAX_TOKENIZER_BYTES, check_bounds, load_tokenizer
 
 SOURCE = Path(__file__).parents[2] / "src/softlook"
 PLAIN: dict[str, Any] = {

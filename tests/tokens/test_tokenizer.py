@@ -5,7 +5,7 @@ from tokenizers import Tokenizer
 
 from softlook.base.errors import DataError
 from softlook.tokens import TextTokenizer, train_tokenizer
-from softlook.tokens.special_tokens import SPECIAL_TOKENS
+from softlook.tokens.tokenizer import SPECIAL_TOKENS
 
 TEXTS = ["she sells sea shells", "Ünïcode 漢字 🙂\n\ttoo"]
 

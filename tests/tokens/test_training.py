@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from softlook.base.errors import DataError
 from softlook.tokens import TextTokenizer, train_tokenizer
-from softlook.tokens.special_tokens import SPECIAL_TOKENS
+from softlook.tokens.tokenizer import SPECIAL_TOKENS
 
 TEXTS = ["she sells sea shells by the sea shore", "Überraschung: 3 € für 你好", "  two  spaces\nand a line end\t"]
 ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)

@@ -3,8 +3,6 @@
 from softlook.data.check import check_data as check_data
 from softlook.data.data_report import DataReport as DataReport
 from softlook.data.data_report import Finding as Finding
-from softlook.data.digest import data_digest as data_digest
-from softlook.data.digest import file_digests as file_digests
 from softlook.data.examples import Examples as Examples
 from softlook.data.examples import LabeledText as LabeledText
 from softlook.data.examples import TextExample as TextExample
@@ -16,4 +14,6 @@ from softlook.data.readers import read_pairs as read_pairs
 from softlook.data.readers import read_sentences as read_sentences
 from softlook.data.records import Origin as Origin
 from softlook.data.split import Split as Split
+from softlook.data.split import data_digest as data_digest
+from softlook.data.split import file_digests as file_digests
 from softlook.data.split import make_split as make_split

@@ -91,16 +91,12 @@ def _damaged_error(path: Path, error: Exception) -> DataError:
 def _iterate_rows(table: pa.Table) -> Iterator[dict[str, Any] | UnicodeDecodeError]:
     try:
         yield from table.to_pylist()
-    except UnicodeDecodeError:
-        for number in range(table.num_rows):
-            yield _row(table, number)
-
-
-def _row(table: pa.Table, number: int) -> dict[str, Any] | UnicodeDecodeError:
-    try:
-        return {name: table.column(name)[number].as_py() for name in table.column_names}
     except UnicodeDecodeError as error:
-        return error
+        if table.num_rows == 1:
+            yield error
+        else:
+            for number in range(table.num_rows):
+                yield from _iterate_rows(table.slice(number, 1))
 
 
 def _flatten(field: pa.Field) -> list[pa.Field]:

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from softlook.base.errors import escape_control
-from softlook.data.data_report import MAX_TRACKED, DataReport, DataStats, Finding, quantile
-from softlook.data.digest import content_digest
+from softlook.data.data_report import MAX_TRACKED, QUALITY_ISSUES, DataReport, DataStats, Finding, quantile
 from softlook.data.examples import Examples, LabeledText, ReadStats, TextExample, TextPair
 from softlook.data.files import format_of
+from softlook.data.split import content_digest
 from softlook.data.streams import detect_encoding
-from softlook.data.text_quality import QUALITY_ISSUES
 
 AnyExamples = Examples[TextPair] | Examples[TextExample] | Examples[LabeledText]
 SEVERITIES = ("error", "warning", "note")

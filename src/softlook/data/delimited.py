@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from softlook.base.errors import DataError
-from softlook.data.lines import MAX_LINE_CHARS, Line
+from softlook.data.lines import MAX_LINE_CHARS, Line, line_error
 
 DELIMITERS = ",;\t|"
 QUOTED = re.compile(r'[^"]*+(?:""[^"]*+)*+')
@@ -28,35 +28,23 @@ class DelimitedRow(NamedTuple):
     error: DataError | None = None
 
 
-def split_rows(lines: Iterable[Line], delimiter: str) -> Iterator[DelimitedRow]:
-    """Lines split at a delimiter, ignoring quotes. Blank lines are skipped.
-
-    >>> list(split_rows([Line(1, 'He said "hi"\\tEr sagte "hi"')], "\\t"))
-    [DelimitedRow(line=1, cells=['He said "hi"', 'Er sagte "hi"'], error=None)]
-    """
-    for line in lines:
-        if line.text or line.error:
-            yield DelimitedRow(line.number, line.text.split(delimiter), line.error)
-
-
-def quoted_rows(
-    lines: Iterable[Line], delimiter: str, path: Path, max_chars: int = MAX_LINE_CHARS
+def delimited_rows(
+    lines: Iterable[Line], delimiter: str, path: Path, *, has_quotes: bool = True, max_chars: int = MAX_LINE_CHARS
 ) -> Iterator[DelimitedRow]:
-    """Rows as in RFC 4180. Blank lines are skipped.
+    """Rows of a CSV file, or without quotes of a TSV file. Blank lines are skipped.
 
     >>> lines = [Line(1, '1,"two'), Line(2, 'lines, ""quoted"" too"'), Line(3, '2,plain')]
-    >>> for row in quoted_rows(lines, ",", Path("a.csv")):
+    >>> for row in delimited_rows(lines, ",", Path("a.csv")):
     ...     print(row.line, row.cells)
     1 ['1', 'two\\nlines, "quoted" too']
     3 ['2', 'plain']
     """
     feed = _LineFeed(lines)
     for line in feed:
-        if '"' not in line.text:
-            if line.text or line.error:
-                yield DelimitedRow(line.number, line.text.split(delimiter), line.error)
-        else:
+        if has_quotes and '"' in line.text:
             yield _QuotedRowParser(line, feed, delimiter, path, max_chars).parse()
+        elif line.text or line.error:
+            yield DelimitedRow(line.number, line.text.split(delimiter), line.error)
 
 
 def guess_delimiter(lines: list[Line], path: Path) -> str:
@@ -66,7 +54,7 @@ def guess_delimiter(lines: list[Line], path: Path) -> str:
     ';'
     """
     for delimiter in DELIMITERS:
-        widths = Counter(len(row.cells) for row in quoted_rows(lines, delimiter, path) if not row.error)
+        widths = Counter(len(row.cells) for row in delimited_rows(lines, delimiter, path) if not row.error)
         width, count = widths.most_common(1)[0] if widths else (1, 0)
         if width > 1 and count >= 0.9 * widths.total():
             return delimiter
@@ -113,12 +101,9 @@ class _QuotedRowParser:
             if self.index == len(self.line.text):
                 return
             if self.line.text[self.index] != self.delimiter:
-                raise self._error(
-                    "there is text after the quote that closes this cell",
-                    self.line,
-                    self.index + 1,
-                    help='write a quote inside a quoted cell twice: ""',
-                )
+                what = "there is text after the quote that closes this cell"
+                help = 'write a quote inside a quoted cell twice: ""'
+                raise line_error(self.line, self.path, what, self.index + 1, help=help)
             self.index += 1
 
     def _plain(self) -> str:
@@ -140,18 +125,11 @@ class _QuotedRowParser:
             size, start = size + len(match[0]) + 1, 0
             following = next(self.feed, None) if size <= self.max_chars else None
             if following is None:
-                raise self._error(
-                    "this quote is never closed",
-                    opening,
-                    column,
-                    why=f"there is no single quote in the next {size:,} characters",
-                    help="close it, or write a quote that belongs to the text twice inside quotes",
-                )
+                why = f"there is no single quote in the next {size:,} characters"
+                help = "close it, or write a quote that belongs to the text twice inside quotes"
+                raise line_error(opening, self.path, "this quote is never closed", column, why=why, help=help)
             self.following.append(following)
             self.line = following
-
-    def _error(self, what: str, line: Line, column: int, *, why: str = "", help: str = "") -> DataError:
-        return DataError(what, file=self.path, line=line.number, column=column, excerpt=line.text, why=why, help=help)
 
 
 def ragged_row_error(path: Path, row: DelimitedRow, width: int) -> DataError:
@@ -159,14 +137,10 @@ def ragged_row_error(path: Path, row: DelimitedRow, width: int) -> DataError:
     has_space = any(cell[:2] == ' "' for cell in row.cells)
     is_short = len(row.cells) < width
     return DataError(
-        f"expected {_count_cells(width)} as in the first row, got {len(row.cells):,}",
+        f"expected {width:,} cell{'s' * (width != 1)} as in the first row, got {len(row.cells):,}",
         file=path,
         line=row.line,
         excerpt=" | ".join(islice(row.cells, 20)),
         why="a cell is missing" if is_short else "a cell too many, perhaps an unquoted delimiter inside a text",
         help="a quote only counts right after the delimiter, without a space" if has_space else "",
     )
-
-
-def _count_cells(count: int) -> str:
-    return f"{count:,} cell{'s' * (count != 1)}"

@@ -18,7 +18,6 @@ from softlook.data.streams import (
     find_invalid_char,
     iconv_command,
     open_stream,
-    unsupported_encoding_error,
     utf16_to_utf8,
 )
 
@@ -37,6 +36,13 @@ class Line(NamedTuple):
     """Where in the line `text` starts."""
     ends_line: bool = True
     """Whether the line ends after `text`."""
+
+
+def line_error(
+    line: Line, path: Path, what: str, column: int | None = None, *, why: str = "", help: str = ""
+) -> DataError:
+    """An error in this line."""
+    return DataError(what, file=path, line=line.number, column=column, excerpt=line.text, why=why, help=help)
 
 
 def read_lines(
@@ -87,7 +93,8 @@ class _LineReader:
         head = next(blocks, b"")
         name = encoding_of_head(head)
         if name.startswith("UTF-32") or name.endswith("without a byte order mark"):
-            raise unsupported_encoding_error(self.path, name)
+            what, command = f"this file is encoded in {name}", iconv_command(self.path, name.split()[0])
+            raise DataError(what, file=self.path, why=SUPPORTED_ENCODINGS, help=command)
         self.is_utf16 = name.startswith("UTF-16")
         self.offset = 0 if name == "UTF-8" else 2 if self.is_utf16 else 3
         head = head[self.offset :]

@@ -7,9 +7,9 @@ from pathlib import Path
 from shlex import quote
 
 from softlook.base.errors import DataError
+from softlook.data.columns import is_language
 from softlook.data.examples import ReadStats
 from softlook.data.files import compression_of, uncompressed_name
-from softlook.data.known_columns import is_language
 from softlook.data.lines import MAX_LINE_CHARS, Line, read_lines
 from softlook.data.records import Origin
 
@@ -35,7 +35,7 @@ def pair_files(files: list[Path], source: str | None = None, target: str | None 
 
 def read_parallel(
     source: Path, target: Path, max_line_chars: int = MAX_LINE_CHARS, stats: ReadStats | None = None
-) -> Iterator[tuple[str, str, Origin]]:
+) -> Iterator[tuple[tuple[str, str], Origin]]:
     """Corresponding lines of two files, each pair with the origin of its source."""
     stats = stats or ReadStats()
     sources, targets = read_lines(source, max_chars=max_line_chars), read_lines(target, max_chars=max_line_chars)
@@ -46,7 +46,7 @@ def read_parallel(
         if error:
             stats.skip_bad_row(error)
         else:
-            yield one.text, other.text, Origin(source, one.number)
+            yield (one.text, other.text), Origin(source, one.number)
 
 
 def language_from_name(path: Path) -> str | None:

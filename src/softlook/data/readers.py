@@ -1,7 +1,7 @@
 """Readers: files to pairs, labeled texts, sentences, documents."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ SAMPLE_RECORDS = 1000
 """Records read to infer columns."""
 CHUNK_CHARS = 1 << 16
 """Characters of a chunk of a long document."""
+TextRow = tuple[tuple[str, ...], Origin]
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,12 @@ def read_pairs(
     if all(layout.format == "text" for layout in layouts):
         pairs = pair_files(files, source, target)
         notes = tuple(f"source is {a.name!r} and target is {b.name!r}, line by line" for a, b in pairs)
-        reader = partial(_iterate_parallel, tuple(pairs), max_line_chars)
-        return Examples(tuple(files), reader, notes, max_bad_rows)
-    inputs = _resolve_columns(files, layouts, partial(infer_pair_columns, source=source, target=target))
-    return Examples(tuple(files), partial(_iterate_pairs, inputs, max_line_chars), _notes(inputs), max_bad_rows)
+        rows = partial(_parallel_rows, pairs, max_line_chars)
+    else:
+        inputs = _resolve_columns(files, layouts, partial(infer_pair_columns, source=source, target=target))
+        notes = _notes(inputs)
+        rows = partial(_table_rows, inputs, ("source", "target"), max_line_chars)
+    return Examples(tuple(files), partial(_iterate_pairs, rows), notes, max_bad_rows)
 
 
 def read_labeled(
@@ -157,38 +160,29 @@ def _notes(inputs: tuple[InputFile, ...], plain: str = "") -> tuple[str, ...]:
     return tuple(dict.fromkeys(notes))
 
 
-def _iterate_parallel(
-    pairs: tuple[tuple[Path, Path], ...], max_line_chars: int, stats: ReadStats
-) -> Iterator[TextPair]:
-    for source_path, target_path in pairs:
-        for source, target, origin in read_parallel(source_path, target_path, max_line_chars, stats):
-            if stats.count_example(source, target):
-                yield TextPair(source.strip(), target.strip(), origin)
+def _iterate_pairs(rows: Callable[[ReadStats], Iterable[TextRow]], stats: ReadStats) -> Iterator[TextPair]:
+    for (source, target), origin in rows(stats):
+        if stats.count_example(source, target):
+            yield TextPair(source.strip(), target.strip(), origin)
 
 
-def _iterate_pairs(inputs: tuple[InputFile, ...], max_line_chars: int, stats: ReadStats) -> Iterator[TextPair]:
-    for file in inputs:
-        columns = file.columns["source"], file.columns["target"]
-        for (source, target), origin in _iterate_texts(file, columns, max_line_chars, stats):
-            if stats.count_example(source, target):
-                yield TextPair(source.strip(), target.strip(), origin)
+def _parallel_rows(pairs: list[tuple[Path, Path]], max_line_chars: int, stats: ReadStats) -> Iterator[TextRow]:
+    for source, target in pairs:
+        yield from read_parallel(source, target, max_line_chars, stats)
 
 
 def _iterate_labeled(inputs: tuple[InputFile, ...], max_line_chars: int, stats: ReadStats) -> Iterator[LabeledText]:
-    for file in inputs:
-        roles = file.columns.roles
-        columns = tuple(roles[role] for role in ("text", "label", "text pair") if role in roles)
-        for values, origin in _iterate_texts(file, columns, max_line_chars, stats):
-            if stats.count_example(*values):
-                text, label, *pair = (value.strip() for value in values)
-                yield LabeledText(text, pair[0] if pair else None, label, origin)
+    for values, origin in _table_rows(inputs, ("text", "label", "text pair"), max_line_chars, stats):
+        if stats.count_example(*values):
+            text, label, *pair = (value.strip() for value in values)
+            yield LabeledText(text, pair[0] if pair else None, label, origin)
 
 
 def _iterate_sentences(inputs: tuple[InputFile, ...], max_line_chars: int, stats: ReadStats) -> Iterator[TextExample]:
     document = 0
     for file in inputs:
         is_table = file.layout.format != "text"
-        for (text,), origin in _iterate_texts(file, (file.columns["text"],), max_line_chars, stats):
+        for (text,), origin in _table_rows((file,), ("text",), max_line_chars, stats):
             if stats.count_example(text):
                 yield TextExample(text.strip(), document, origin)
                 document += is_table
@@ -208,7 +202,7 @@ def _iterate_documents(
                     yield TextExample(text, document, Origin(file.path, line))
             document += 1
         else:
-            for (text,), origin in _iterate_texts(file, (file.columns["text"],), max_line_chars, stats):
+            for (text,), origin in _table_rows((file,), ("text",), max_line_chars, stats):
                 if stats.count_example(text):
                     yield TextExample(text, document, origin)
                     document += 1
@@ -231,20 +225,22 @@ def _iterate_chunks(path: Path, chunk_chars: int, stats: ReadStats) -> Iterator[
         yield "".join(lines), first
 
 
-def _iterate_texts(
-    file: InputFile, columns: tuple[str, ...], max_line_chars: int, stats: ReadStats
-) -> Iterator[tuple[tuple[str, ...], Origin]]:
-    """The values of some columns as text, for valid records; bad ones are counted, or raise."""
-    for values, origin, error in read_records(file.path, file.layout, columns, max_line_chars=max_line_chars):
-        if error is None:
-            try:
-                texts = tuple(_as_text(values.get(name), name, origin) for name in columns)
-            except DataError as invalid:
-                error = invalid
-            else:
-                yield texts, origin
-        if error is not None:
-            stats.skip_bad_row(error)
+def _table_rows(
+    inputs: tuple[InputFile, ...], roles: tuple[str, ...], max_line_chars: int, stats: ReadStats
+) -> Iterator[TextRow]:
+    """The texts of some roles, where the files have them, in valid records; bad ones are counted, or raise."""
+    for file in inputs:
+        columns = tuple(file.columns[role] for role in roles if role in file.columns.roles)
+        for values, origin, error in read_records(file.path, file.layout, columns, max_line_chars=max_line_chars):
+            if error is None:
+                try:
+                    texts = tuple(_as_text(values.get(name), name, origin) for name in columns)
+                except DataError as invalid:
+                    error = invalid
+                else:
+                    yield texts, origin
+            if error is not None:
+                stats.skip_bad_row(error)
 
 
 def _as_text(value: Any, column: str, origin: Origin) -> str:

@@ -1,17 +1,19 @@
 """Records of every file format, each with its origin."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from softlook.base.errors import DataError
-from softlook.data.delimited import DelimitedRow, quoted_rows, ragged_row_error, split_rows
+from softlook.data.delimited import DelimitedRow, delimited_rows, ragged_row_error
 from softlook.data.files import Format
-from softlook.data.lines import MAX_LINE_CHARS, Line, read_lines
+from softlook.data.lines import MAX_LINE_CHARS, Line, line_error, read_lines
 from softlook.data.streams import file_errors, find_invalid_char, load_arrow
+
+TO_JSON_LINES = "jq -c '.[]' OLD.json > NEW.jsonl"
 
 
 class Origin(NamedTuple):
@@ -82,7 +84,8 @@ def _read_text(path: Path, max_chars: int) -> Iterator[Record]:
 
 
 def _read_delimited(path: Path, layout: Layout, max_chars: int) -> Iterator[Record]:
-    rows = split_cells(path, read_lines(path, max_chars=max_chars), layout.format, layout.delimiter, max_chars)
+    lines, has_quotes = read_lines(path, max_chars=max_chars), layout.format == "csv"
+    rows = delimited_rows(lines, layout.delimiter, path, has_quotes=has_quotes, max_chars=max_chars)
     names, width = layout.columns, len(layout.columns)
     for line, cells, error in islice(rows, layout.has_header, None):
         if len(cells) > width and not any(cells[width:]):
@@ -90,13 +93,6 @@ def _read_delimited(path: Path, layout: Layout, max_chars: int) -> Iterator[Reco
         if error is None and len(cells) != width:
             error = ragged_row_error(path, DelimitedRow(line, cells), width)
         yield Record({} if error else dict(zip(names, cells, strict=True)), Origin(path, line), error)
-
-
-def split_cells(
-    path: Path, lines: Iterable[Line], format: Format, delimiter: str, max_chars: int
-) -> Iterator[DelimitedRow]:
-    """The rows of a CSV or TSV file."""
-    return quoted_rows(lines, delimiter, path, max_chars) if format == "csv" else split_rows(lines, delimiter)
 
 
 def _read_jsonl(path: Path, max_chars: int) -> Iterator[Record]:
@@ -148,11 +144,11 @@ def parse_json_object(line: Line, path: Path) -> dict[str, Any]:
         raise _syntax_error(line, path, error) from None
     except _DuplicateKeyError as error:
         column = line.text.rfind(json.dumps(str(error), ensure_ascii=False)) + 1
-        raise _line_error(line, path, f"duplicate key {str(error)!r:.80}", column or None) from None
+        raise line_error(line, path, f"duplicate key {str(error)!r:.80}", column or None) from None
     except RecursionError:
-        raise _line_error(line, path, "the values are nested too deeply") from None
+        raise line_error(line, path, "the values are nested too deeply") from None
     except ValueError as error:  # a number with thousands of digits
-        raise _line_error(line, path, f"cannot parse this line: {str(error):.100}") from None
+        raise line_error(line, path, f"cannot parse this line: {str(error):.100}") from None
     if not isinstance(content, dict):
         raise _not_an_object_error(line, path, content)
     values = _flatten(content)
@@ -185,35 +181,24 @@ def _check_escapes(values: dict[str, Any], line: Line, path: Path) -> None:
         if index is not None:
             kind = "a NUL character" if value[index] == "\0" else "a lone surrogate"
             what = f"{key!r:.80} has {kind}, {ascii(value[index])[1:-1]}, at character {index + 1:,}"
-            raise _line_error(line, path, what, why="text has none: was it cut in the middle of a character?")
+            raise line_error(line, path, what, why="text has none: was it cut in the middle of a character?")
 
 
 def _syntax_error(line: Line, path: Path, error: json.JSONDecodeError) -> DataError:
     if line.number == 1 and line.text.lstrip().startswith("[") or line.text.strip() == "{":
-        return DataError(
-            "this file is one JSON value over several lines, not JSON Lines",
-            file=path,
-            line=line.number,
-            column=1,
-            why="JSON Lines, with one object per line, can be read without loading all of them",
-            help="jq -c '.[]' OLD.json > NEW.jsonl",
-        )
+        what = "this file is one JSON value over several lines, not JSON Lines"
+        why = "JSON Lines, with one object per line, can be read without loading all of them"
+        return DataError(what, file=path, line=line.number, column=1, why=why, help=TO_JSON_LINES)
     at_end = error.pos >= len(line.text.rstrip()) or error.msg.startswith("Unterminated")
     why = "the line ends too early: was the file truncated?" if at_end else ""
     reason = error.msg[:1].lower() + error.msg[1:].removesuffix(" at").removesuffix(" starting")
-    return _line_error(line, path, f"invalid JSON: {reason}", error.pos + 1, why=why)
+    return line_error(line, path, f"invalid JSON: {reason}", error.pos + 1, why=why)
 
 
 def _not_an_object_error(line: Line, path: Path, content: Any) -> DataError:
     if isinstance(content, list) and line.number == 1 and content and isinstance(content[0], dict):
-        help = "jq -c '.[]' OLD.json > NEW.jsonl"
+        help = TO_JSON_LINES
     else:
         help = 'write each line as {"name": value, ...}'
     kind = {list: "a list", str: "a string", bool: "a boolean", type(None): "null"}.get(type(content), "a number")
-    return _line_error(line, path, f"expected an object, got {kind}", 1, help=help)
-
-
-def _line_error(
-    line: Line, path: Path, what: str, column: int | None = None, *, why: str = "", help: str = ""
-) -> DataError:
-    return DataError(what, file=path, line=line.number, column=column, excerpt=line.text, why=why, help=help)
+    return line_error(line, path, f"expected an object, got {kind}", 1, help=help)

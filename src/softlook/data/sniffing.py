@@ -3,23 +3,23 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
 from softlook.base.errors import DataError
-from softlook.data.delimited import DelimitedRow, guess_delimiter
+from softlook.data.columns import KNOWN, NUMBER, is_language
+from softlook.data.delimited import DelimitedRow, delimited_rows, guess_delimiter
 from softlook.data.files import Format, compression_of, format_of
-from softlook.data.known_columns import KNOWN, is_language
 from softlook.data.lines import MAX_LINE_CHARS, Line, read_lines
-from softlook.data.records import Layout, Record, read_records, split_cells
+from softlook.data.records import Layout, Record, read_records
 from softlook.data.streams import file_errors, load_arrow
 
 SNIFF_RECORDS, SNIFF_CHARS = 200, 1 << 22
 """Records, or characters, read to detect a layout."""
 MAX_COLUMNS = 4096
 NAME = re.compile(r"[^\W\d][\w .\-/#()]{0,39}|#[\w ]{1,39}|")
-NUMBER = re.compile(r"\s*[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?\s*")
 
 Item = TypeVar("Item")
 
@@ -94,12 +94,13 @@ def _sniff_jsonl(path: Path, max_chars: int) -> Layout:
 def _sniff_delimited(path: Path, format: Format, header: bool | None, max_chars: int) -> Layout:
     lines = take_sample(read_lines(path, max_chars=max_chars), _line_size, SNIFF_RECORDS)
     delimiter = guess_delimiter(lines, path) if format == "csv" else "\t"
-    first = next(split_cells(path, read_lines(path, max_chars=max_chars), format, delimiter, max_chars), None)
+    split = partial(delimited_rows, delimiter=delimiter, path=path, has_quotes=format == "csv", max_chars=max_chars)
+    first = next(split(read_lines(path, max_chars=max_chars)), None)
     if first is None:
         raise _empty_file_error(path)
     if first.error:
         raise first.error  # it may be the header, without which the other rows have no meaning
-    rows = [row.cells for row in split_cells(path, lines, format, delimiter, max_chars) if not row.error]
+    rows = [row.cells for row in split(lines) if not row.error]
     is_header = has_header(rows or [first.cells]) if header is None else header
     return Layout(format, column_names(path, first, is_header=is_header), delimiter, is_header)
 

@@ -1,15 +1,56 @@
-"""Train/validation split by content digest; stride sampling."""
+"""Digests of examples and files, the train/validation split by them, and stride sampling."""
 
+import hashlib
 from bisect import insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Generic
 
-from softlook.data.digest import content_digest
 from softlook.data.examples import Example, Examples, ReadStats
+from softlook.data.streams import file_errors
 
 VALIDATION_FRACTION, MIN_HELD_OUT, MAX_HELD_OUT = 0.02, 1, 2000
 DIGEST_RANGE = 1 << 64
+
+
+def content_digest(text: str) -> int:
+    """A 64-bit digest of a text, ignoring case and whitespace; the same on every machine.
+
+    >>> content_digest("Hello  world") == content_digest("hello world ")
+    True
+    """
+    return exact_digest(" ".join(text.casefold().split()))
+
+
+def exact_digest(text: str) -> int:
+    """A 64-bit digest of exactly this text.
+
+    >>> exact_digest("Hello") == exact_digest("hello")
+    False
+    """
+    content = text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+
+
+def file_digests(files: Iterable[Path]) -> dict[str, str]:
+    """The SHA-256 of each file."""
+    digests = {}
+    for path in files:
+        with file_errors(path), path.open("rb") as file:
+            digests[str(path)] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
+
+
+def data_digest(files: Iterable[Path]) -> str:
+    """One digest of files in order: of their contents, not of their paths.
+
+    >>> _ = Path("a.txt").write_text("words"), Path("b.txt").write_text("words")
+    >>> data_digest([Path("a.txt")]) == data_digest([Path("b.txt")])
+    True
+    """
+    digests = (bytes.fromhex(digest) for path in files for digest in file_digests([path]).values())
+    return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -82,7 +123,6 @@ def _lowest(digests: Iterable[int], count: int) -> list[int]:
 class StrideSampler(Generic[Example]):
     """Samples every n-th example while the examples are iterated; n doubles whenever the sample exceeds `max_chars`.
 
-    >>> from pathlib import Path
     >>> from softlook.data.readers import read_sentences
     >>> _ = Path("a.txt").write_text("".join(f"{number}\\n" for number in range(10, 90)))
     >>> sampler = StrideSampler(read_sentences("a.txt"), max_chars=20)

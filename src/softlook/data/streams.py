@@ -181,16 +181,6 @@ def utf16_to_utf8(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
         yield b"\xff"  # an odd byte at the end
 
 
-def unsupported_encoding_error(path: Path, name: str) -> DataError:
-    """The error for an encoding that softlook does not read."""
-    return DataError(
-        f"this file is encoded in {name}",
-        file=path,
-        why=SUPPORTED_ENCODINGS,
-        help=iconv_command(path, name.split()[0]),
-    )
-
-
 def iconv_command(path: Path, name: str = "WINDOWS-1252") -> str:
     """The shell command that converts a file to UTF-8.
 

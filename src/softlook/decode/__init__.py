@@ -1,12 +1,12 @@
 """Text generation: sampling, beam search, speculative and structured decoding."""
 
+from softlook.decode.beam.hypotheses import BeamCandidate as BeamCandidate
 from softlook.decode.beam.hypotheses import BeamSearchParams as BeamSearchParams
+from softlook.decode.beam.hypotheses import BeamStep as BeamStep
 from softlook.decode.beam.hypotheses import Hypothesis as Hypothesis
 from softlook.decode.beam.hypotheses import gnmt_penalty as gnmt_penalty
 from softlook.decode.beam.hypotheses import power_penalty as power_penalty
 from softlook.decode.beam.search import beam_search as beam_search
-from softlook.decode.beam.trace import BeamCandidate as BeamCandidate
-from softlook.decode.beam.trace import BeamStep as BeamStep
 from softlook.decode.cpu import prepack_for_cpu as prepack_for_cpu
 from softlook.decode.cpu import quantize_dynamic_int8 as quantize_dynamic_int8
 from softlook.decode.cuda_graphs.session import CudaGraphSession as CudaGraphSession

@@ -9,7 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softlook.blocks.attention import AttentionCore
+from softlook.base.errors import ConfigError
+from softlook.blocks.attention import AttentionCore, CrossAttention
+from softlook.decode.cpu import FusedCrossAttention
 from softlook.decode.detokenizer import IncrementalDetokenizer
 from softlook.decode.sessions import model_device
 from softlook.decode.token_tensors import pad_right
@@ -65,7 +67,7 @@ def cross_attention_maps(
     """
     device = model_device(model)
     (source_ids, source_mask), (target_ids, _) = pad_right(sources, device), pad_right(targets, device)
-    with _record_maps(model) as maps:
+    with record_weights(last_cross_attention(model)) as maps:
         model(source_ids, target_ids, source_padding_mask=source_mask)
     mean = torch.cat(maps, 2).mean(1).float().cpu()
     return [one[: len(target), : len(source)] for one, target, source in zip(mean, targets, sources, strict=True)]
@@ -96,12 +98,20 @@ def token_texts(tokenizer: TextTokenizer, ids: Sequence[int], after: Sequence[in
     return [*texts[:-1], texts[-1] + detokenizer.finish()] if texts else []
 
 
+def last_cross_attention(model: Any) -> AttentionCore:
+    """The cross-attention of the last layer."""
+    if isinstance(model, RNNSearch):
+        return model.decoder.align.core
+    layers = [module for module in model.modules() if isinstance(module, CrossAttention | FusedCrossAttention)]
+    core = layers[-1].core if layers else None
+    if not isinstance(core, AttentionCore):
+        raise ConfigError(f"{type(model).__name__} has no cross-attention: expected an encoder-decoder")
+    return core
+
+
 @contextmanager
-def _record_maps(model: Any) -> Iterator[list[Tensor]]:
-    """Record the weights of the last cross-attention: all target positions at once, or step by step in an RNN."""
-    core: AttentionCore = (
-        model.decoder.align.core if isinstance(model, RNNSearch) else model.decoder.blocks[-1].cross_attn.core
-    )
+def record_weights(core: AttentionCore) -> Iterator[list[Float[Tensor, "B H T S"]]]:
+    """Record the weights of an attention at each call: all target positions at once, or one after another in an RNN."""
     maps: list[Tensor] = []
 
     def record(module: AttentionCore, args: tuple[Any, ...], output: Tensor) -> None:

@@ -1,6 +1,9 @@
 """Inference-only copies of a model for the CPU: prepacked weights and dynamic int8 quantization.
 
-The model itself is not changed. The copy shares no weights with it and does not follow further training.
+The model itself is not changed. The copy shares no weights with it and does not follow further training. Its attention
+projects queries, keys and values at once, and takes one token of several beams without copying their past. Other inputs
+(a mask other than causal or padding, a bias, several tokens, forward hooks on the attention core) take the standard
+path.
 """
 
 import copy
@@ -10,19 +13,19 @@ from contextlib import contextmanager
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
 from softlook.blocks.attention import AttentionCore, CrossAttention, SelfAttention
-from softlook.decode.cpu_fused import (
-    CachedSinusoidalPositions,
-    FusedCrossAttention,
-    FusedDecoderBlock,
-    FusedSelfAttention,
-    can_fuse,
-)
+from softlook.blocks.beam_cache import BeamLayerCache, beam_attention, fold_beams, unfold_beams
+from softlook.blocks.kv_cache import KeyValue, LayerCache
 from softlook.embed.positions import SinusoidalPositions
+from softlook.ops.bias import Bias
+from softlook.ops.masks import Mask, causal
+from softlook.ops.masks.base import DenseMask
+from softlook.ops.positions.rotary import RotaryAngles
+from softlook.ops.positions.rotary import rotary as apply_rotary
 
 PrepackDtype = Literal["float32", "bfloat16"]
 QuantizedEngine = Literal["fbgemm", "onednn"]
@@ -35,6 +38,8 @@ LINEAR_DYNAMIC = torch.ops.quantized.linear_dynamic._op
 MIN_WIDE, MAX_FEW_ROWS = 8192, 64
 """From this many outputs on, a layer is packed twice: for fewer rows than `MAX_FEW_ROWS`, and for more."""
 INT8_MAX = 127
+CAUSAL = causal()
+NUM_CACHED_POSITIONS = 512
 
 
 class PrepackedLinear(nn.Module):
@@ -122,9 +127,100 @@ def quantize_dynamic_int8(model: nn.Module, engine: QuantizedEngine = "fbgemm") 
     return replace_linear_layers(model, lambda weight, bias: Int8Linear(weight, bias, engine))
 
 
+class FusedSelfAttention(nn.Module):
+    """Self-attention with one projection for queries, keys and values."""
+
+    def __init__(self, source: SelfAttention, to_qkv: nn.Module, to_out: nn.Module) -> None:
+        super().__init__()
+        self.head_dim, self.core = source.head_dim, source.core
+        self.heads = source.to_query.out_features // self.head_dim
+        self.kv_heads = source.to_key.out_features // self.head_dim
+        self.scale, self.to_qkv, self.to_out = attention_scale(source.core, self.head_dim), to_qkv, to_out
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T C"],
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        rotary: RotaryAngles | None = None,
+        cache: LayerCache | None = None,
+    ) -> Float[Tensor, "B T C"]:
+        qkv = self.to_qkv(x)
+        is_step = x.shape[1] == 1 and not has_hooks(self.core)
+        is_causal = rotary is None and bias is None and (mask is None or mask == CAUSAL)
+        if isinstance(cache, BeamLayerCache) and cache.beams.columns is not None and is_step and is_causal:
+            heads = qkv.view(-1, cache.beams.num_beams, self.heads + 2 * self.kv_heads, self.head_dim)
+            return self.to_out(cache.attend(heads, self.kv_heads, self.scale).unsqueeze(1))
+        qkv = qkv.unflatten(-1, (-1, self.head_dim))  # (B, T, H + 2G, D)
+        query, key, value = qkv.transpose(1, 2).split((self.heads, self.kv_heads, self.kv_heads), 1)
+        if rotary is not None:
+            query, key = apply_rotary(query, rotary), apply_rotary(key, rotary)
+        if cache is not None:
+            key, value = cache.update(key, value)
+        return self.to_out(self.core(query, key, value, mask, bias).transpose(1, 2).flatten(-2))
+
+
+class FusedCrossAttention(nn.Module):
+    """Cross-attention with one projection for keys and values, which several beams may share."""
+
+    def __init__(self, source: CrossAttention, to_kv: nn.Module, to_query: nn.Module, to_out: nn.Module) -> None:
+        super().__init__()
+        self.head_dim, self.core = source.head_dim, source.core
+        self.heads = source.to_query.out_features // self.head_dim
+        self.scale = attention_scale(source.core, self.head_dim)
+        self.to_kv, self.to_query, self.to_out = to_kv, to_query, to_out
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T C"],
+        encoder_states: Float[Tensor, "N S _"],
+        *,
+        mask: Mask | Tensor | None = None,
+        bias: Bias | Tensor | None = None,
+        cache: LayerCache | None = None,
+    ) -> Float[Tensor, "B T C"]:
+        if cache is None:
+            key, value = self._project_kv(encoder_states)
+        else:
+            key, value = cache.cross_kv(lambda: self._project_kv(encoder_states))
+        query = self.to_query(x)
+        beams = cache.beams if isinstance(cache, BeamLayerCache) and cache.beams.columns is not None else None
+        is_padding = beams is not None and isinstance(mask, DenseMask) and mask.visible.shape[1:3] == (1, 1)
+        if x.shape[1] == 1 and (mask is None or is_padding) and bias is None and not has_hooks(self.core):
+            query = query.view(len(key), len(query) // len(key), -1, self.head_dim).transpose(1, 2)
+            additive = beams.additive_mask(mask) if beams is not None and is_padding else None  # pyright: ignore[reportArgumentType]  (dense)
+            return self.to_out(beam_attention(query, key, value, mask=additive, scale=self.scale).unsqueeze(1))
+        query = query.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        if len(key) == len(query):
+            output = self.core(query, key, value, mask, bias)
+        else:
+            output = unfold_beams(self.core(fold_beams(query, len(key)), key, value, mask, bias), len(query))
+        return self.to_out(output.transpose(1, 2).flatten(-2))
+
+    def _project_kv(self, encoder_states: Tensor) -> KeyValue:
+        """Keys and values are read at every step, which is faster if they are contiguous."""
+        key, value = self.to_kv(encoder_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2).chunk(2, 1)
+        return key.contiguous(), value.contiguous()
+
+
+class CachedSinusoidalPositions(nn.Module):
+    """Sinusoidal positions from a precomputed table."""
+
+    def __init__(self, source: SinusoidalPositions) -> None:
+        super().__init__()
+        self.source, self.table = source, source(torch.arange(NUM_CACHED_POSITIONS))
+
+    def forward(self, positions: Int[Tensor, "*positions"]) -> Float[Tensor, "*positions C"]:
+        is_empty = positions.numel() == 0
+        if is_empty or int(positions.max()) >= NUM_CACHED_POSITIONS or int(positions.min()) < 0:
+            return self.source(positions)
+        return self.table[positions]
+
+
 @torch.no_grad()
 def replace_linear_layers(model: nn.Module, factory: LinearFactory) -> nn.Module:
-    """A copy of a model with its linear layers replaced, and standard attention and blocks fused."""
+    """A copy of a model with its linear layers replaced, and standard attention fused."""
     parameters = list(model.parameters())
     if any(parameter.device.type != "cpu" for parameter in parameters):
         raise ConfigError(f"expected a model on the CPU, got {parameters[0].device}. Move the model first")
@@ -151,8 +247,8 @@ def _replace_children(module: nn.Module, factory: LinearFactory) -> None:
         new = _replacement(child, factory)
         if new is None:
             _replace_children(child, factory)
-            new = FusedDecoderBlock(child) if can_fuse(child) else child  # pyright: ignore[reportArgumentType]  (checked)
-        module.register_module(name, new)
+        else:
+            module.register_module(name, new)
 
 
 def _replacement(module: nn.Module, factory: LinearFactory) -> nn.Module | None:
@@ -194,3 +290,13 @@ def _quantized_engine(name: QuantizedEngine) -> Iterator[None]:
         yield
     finally:
         torch.backends.quantized.engine = before
+
+
+def attention_scale(core: nn.Module, head_dim: int) -> float:
+    assert isinstance(core, AttentionCore)
+    return head_dim**-0.5 if core.scale is None else core.scale
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a module has forward hooks or pre-hooks."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)

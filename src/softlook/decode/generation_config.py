@@ -1,10 +1,11 @@
 """Generation config: defaults of a model, and Hugging Face's generation_config.json."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field, StrictBool, TypeAdapter, ValidationError
 
 from softlook.base.errors import ConfigError
 from softlook.decode.beam.hypotheses import EarlyStopping, Hypothesis
@@ -159,31 +160,18 @@ def hypothesis_from_tokens(
     return Hypothesis(sum(logprobs) / len(logprobs) ** length_penalty, ids, sum(logprobs), logprobs, eos_id)
 
 
-SUPPORTED_FIELDS = frozenset({
-    "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "decoder_start_token_id", "early_stopping",
-    "encoder_no_repeat_ngram_size", "encoder_repetition_penalty", "eos_token_id", "exponential_decay_length_penalty",
-    "forced_bos_token_id", "forced_eos_token_id", "length_penalty", "max_length", "max_new_tokens", "min_length",
-    "min_new_tokens", "no_repeat_ngram_size", "num_beams", "renormalize_logits", "repetition_penalty",
-    "suppress_tokens",
-})  # fmt: skip
-"""Fields that are applied."""
-
-IGNORED_FIELDS = frozenset({
-    # how the same tokens are computed: drafts, caches, compilation
-    "assistant_confidence_threshold", "assistant_early_exit", "assistant_ensemble_weight", "assistant_lookbehind",
-    "cache_config", "cache_implementation", "compile_config", "continuous_batching_config", "disable_compile",
-    "is_assistant", "low_memory", "max_cache_len", "max_matching_ngram_size", "num_assistant_tokens",
-    "num_assistant_tokens_schedule", "prefill_chunk_size", "prompt_lookup_num_tokens", "speculation_type",
-    "target_lookbehind", "use_cache", "use_mtp",
-    # additional outputs
-    "num_return_sequences", "output_attentions", "output_hidden_states", "output_logits", "output_scores",
-    "return_dict_in_generate",
-    # sampling parameters, which only `do_sample` enables
-    "epsilon_cutoff", "eta_cutoff", "min_p", "temperature", "top_h", "top_k", "top_p", "typical_p",
-    # padding, invalid logits (which fail their row) and the origin of the file
-    "_from_model_config", "pad_token_id", "remove_invalid_values", "transformers_version",
-})  # fmt: skip
-"""Fields that do not change which tokens are generated."""
+TokenId = Annotated[int, Field(strict=True, ge=0)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+AS_LIST = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
+COUNT = TypeAdapter(Annotated[int, Field(strict=True, ge=0, le=1 << 40)])
+NUM_BEAMS = TypeAdapter(Annotated[int, Field(strict=True, ge=0, le=MAX_BEAMS)])
+NUMBER, POSITIVE = TypeAdapter(Annotated[float, Field(strict=True, allow_inf_nan=False)]), TypeAdapter(Positive)
+IDS = TypeAdapter(Annotated[tuple[TokenId, ...], Field(max_length=MAX_TOKEN_IDS), AS_LIST])
+ONE_ID = TypeAdapter(Annotated[tuple[TokenId, ...], Field(max_length=1), AS_LIST])
+WORDS = TypeAdapter(
+    Annotated[tuple[Annotated[tuple[TokenId, ...], Field(min_length=1)], ...], Field(max_length=MAX_TOKEN_IDS)]
+)
+DECAY, EARLY_STOPPING = TypeAdapter(tuple[TokenId, Positive]), TypeAdapter(StrictBool | Literal["never"])
 
 UNSUPPORTED_FIELDS: dict[str, Callable[[Any], bool]] = {
     "constraints": bool,
@@ -200,7 +188,7 @@ UNSUPPORTED_FIELDS: dict[str, Callable[[Any], bool]] = {
     "token_healing": bool,
     "watermarking_config": bool,
 }
-"""Fields that are not applied, and a test of whether a value would change the output."""
+"""Fields that are not applied, and a test of whether a value would change the output. Others would not."""
 
 
 def load_generation_config(folder: Path, hf_config: Mapping[str, Any]) -> GenerationConfig:
@@ -214,8 +202,8 @@ def load_generation_config(folder: Path, hf_config: Mapping[str, Any]) -> Genera
     is_run = (folder / BEST_FILE).is_file() and (folder / SETTINGS_FILE).is_file()
     values = read_checksummed(folder / SETTINGS_FILE).get("values") if is_run else None
     fields = _Fields(values if isinstance(values, dict) else {})
-    num_beams = fields.whole("decode.num_beams", maximum=MAX_BEAMS) or DEFAULT_BEAMS
-    return GenerationConfig(num_beams, length_penalty=fields.number("decode.length_penalty", 1.0))
+    num_beams = fields.get("decode.num_beams", NUM_BEAMS, 0) or DEFAULT_BEAMS
+    return GenerationConfig(num_beams, length_penalty=fields.get("decode.length_penalty", NUMBER, 1.0))
 
 
 def parse_generation_config(values: Mapping[str, Any]) -> GenerationConfig:
@@ -230,26 +218,26 @@ def parse_generation_config(values: Mapping[str, Any]) -> GenerationConfig:
     ['guidance_scale: 1.5']
     """
     fields = _Fields(values)
-    max_new_tokens = fields.whole("max_new_tokens") or fields.whole("max_length", prefix=1)
-    min_tokens = fields.whole("min_new_tokens") if values.get("min_new_tokens") is not None else 0
-    min_tokens = min_tokens or fields.whole("min_length", prefix=1)  # lengths include the decoder start token
+    # max_length and min_length include the decoder start token
+    max_new_tokens = fields.get("max_new_tokens", COUNT, 0) or max(fields.get("max_length", COUNT, 0) - 1, 0)
+    min_new_tokens = fields.get("min_new_tokens", COUNT, 0) or max(fields.get("min_length", COUNT, 0) - 1, 0)
     return GenerationConfig(
-        num_beams=fields.whole("num_beams", maximum=MAX_BEAMS) or 1,
-        length_penalty=fields.number("length_penalty", 1.0),
-        repetition_penalty=fields.number("repetition_penalty", 1.0, above=0.0),
-        no_repeat_ngram_size=fields.whole("no_repeat_ngram_size"),
-        bad_words_ids=fields.words("bad_words_ids"),
-        min_new_tokens=min_tokens,
+        num_beams=fields.get("num_beams", NUM_BEAMS, 0) or 1,
+        length_penalty=fields.get("length_penalty", NUMBER, 1.0),
+        repetition_penalty=fields.get("repetition_penalty", POSITIVE, 1.0),
+        no_repeat_ngram_size=fields.get("no_repeat_ngram_size", COUNT, 0),
+        bad_words_ids=fields.get("bad_words_ids", WORDS, ()),
+        min_new_tokens=min_new_tokens,
         max_new_tokens=max_new_tokens or None,
-        forced_bos_token_id=next(iter(fields.ids("forced_bos_token_id", maximum=1)), None),
-        forced_eos_token_ids=fields.ids("forced_eos_token_id"),
+        forced_bos_token_id=next(iter(fields.get("forced_bos_token_id", ONE_ID, ())), None),
+        forced_eos_token_ids=fields.get("forced_eos_token_id", IDS, ()),
         renormalize_logits=values.get("renormalize_logits") is True,
-        suppress_tokens=fields.ids("suppress_tokens"),
-        begin_suppress_tokens=fields.ids("begin_suppress_tokens"),
-        encoder_no_repeat_ngram_size=fields.whole("encoder_no_repeat_ngram_size"),
-        encoder_repetition_penalty=fields.number("encoder_repetition_penalty", 1.0, above=0.0),
-        exponential_decay_length_penalty=fields.decay("exponential_decay_length_penalty"),
-        early_stopping=fields.early_stopping(),
+        suppress_tokens=fields.get("suppress_tokens", IDS, ()),
+        begin_suppress_tokens=fields.get("begin_suppress_tokens", IDS, ()),
+        encoder_no_repeat_ngram_size=fields.get("encoder_no_repeat_ngram_size", COUNT, 0),
+        encoder_repetition_penalty=fields.get("encoder_repetition_penalty", POSITIVE, 1.0),
+        exponential_decay_length_penalty=fields.get("exponential_decay_length_penalty", DECAY, None),
+        early_stopping=fields.get("early_stopping", EARLY_STOPPING, False),
         unsupported=tuple(fields.unsupported),
     )
 
@@ -262,56 +250,13 @@ class _Fields:
         names = [name for name, is_set in UNSUPPORTED_FIELDS.items() if is_set(values.get(name))]
         self.unsupported = [UnsupportedSetting(name, f"{values[name]!r:.60}") for name in names]
 
-    def whole(self, name: str, *, prefix: int = 0, maximum: int = 1 << 40) -> int:
-        """An integer >= 0, less `prefix`; 0 if it is not set."""
-        value = self.values.get(name)
-        if value is None or (type(value) is int and 0 <= value <= maximum):
-            return max((value or 0) - prefix, 0)
-        return self._reject(name, 0)
-
-    def number(self, name: str, default: float, *, above: float = -math.inf) -> float:
+    def get(self, name: str, type: TypeAdapter[Any], default: Any) -> Any:
+        """The value of a field, or the default if it is not set or invalid."""
         value = self.values.get(name)
         if value is None:
             return default
-        if type(value) in (int, float) and math.isfinite(value) and value > above:
-            return float(value)
-        return self._reject(name, default)
-
-    def ids(self, name: str, maximum: int = MAX_TOKEN_IDS) -> tuple[int, ...]:
-        """One id or several."""
-        value = self.values.get(name)
-        ids = [] if value is None else value if isinstance(value, list) else [value]
-        if len(ids) <= maximum and all(type(id) is int and id >= 0 for id in ids):
-            return tuple(ids)
-        return self._reject(name, ())
-
-    def words(self, name: str) -> tuple[tuple[int, ...], ...]:
-        rows = self.values.get(name)
-        rows = [] if rows is None else rows
-        if isinstance(rows, list) and len(rows) <= MAX_TOKEN_IDS and all(map(_is_word, rows)):
-            return tuple(map(tuple, rows))
-        return self._reject(name, ())
-
-    def decay(self, name: str) -> tuple[int, float] | None:
-        value = self.values.get(name)
-        if value is None:
-            return None
-        if isinstance(value, list | tuple) and len(value) == 2:
-            start, factor = value
-            if type(start) is int and start >= 0 and type(factor) in (int, float) and 0 < factor < math.inf:
-                return start, float(factor)
-        return self._reject(name, None)
-
-    def early_stopping(self) -> Any:
-        value = self.values.get("early_stopping")
-        if value is None:
-            return False
-        return value if isinstance(value, bool) or value == "never" else self._reject("early_stopping", False)
-
-    def _reject(self, name: str, default: Any) -> Any:
-        self.unsupported.append(UnsupportedSetting(name, f"{self.values[name]!r:.60}"))
-        return default
-
-
-def _is_word(row: Any) -> bool:
-    return isinstance(row, list) and bool(row) and all(type(id) is int and id >= 0 for id in row)
+        try:
+            return type.validate_python(value)
+        except ValidationError:
+            self.unsupported.append(UnsupportedSetting(name, f"{value!r:.60}"))
+            return default

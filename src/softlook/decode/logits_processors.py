@@ -65,9 +65,7 @@ def encoder_repetition_penalty(penalty: float, source_of: SourceLookup) -> Logit
     tensor([[ 8., -2.,  4.]])
     """
     _check_positive("encoder_repetition_penalty", penalty)
-    return lambda logits, sequences: penalize_tokens(
-        logits, pad_segments([(source_of(one),) for one in sequences]), 1 / penalty
-    )
+    return lambda logits, sequences: penalize_tokens(logits, _source_ids(sequences, source_of), 1 / penalty)
 
 
 def presence_penalty(penalty: float) -> LogitsProcessor:
@@ -113,14 +111,7 @@ def no_repeat_ngram(size: int) -> LogitsProcessor:
     >>> no_repeat_ngram(2)(torch.zeros(1, 3), [SequenceView([1, 2, 1])])
     tensor([[0., 0., -inf]])
     """
-    if size < 1:
-        raise ConfigError(f"no_repeat_ngram size must be >= 1, got {size}")
-
-    def process(logits: Tensor, sequences: Sequence[SequenceView]) -> Tensor:
-        ids = _all_ids(sequences)
-        return replace_at(logits, flat_indices(logits, *ngram_continuations(ids, ids, size)), -torch.inf)
-
-    return process
+    return _ban_ngrams("no_repeat_ngram", size, _all_ids)
 
 
 def encoder_no_repeat_ngram(size: int, source_of: SourceLookup) -> LogitsProcessor:
@@ -129,14 +120,7 @@ def encoder_no_repeat_ngram(size: int, source_of: SourceLookup) -> LogitsProcess
     >>> encoder_no_repeat_ngram(2, lambda one: [1, 2])(torch.zeros(1, 3), [SequenceView([1])])
     tensor([[0., 0., -inf]])
     """
-    if size < 1:
-        raise ConfigError(f"encoder_no_repeat_ngram size must be >= 1, got {size}")
-
-    def process(logits: Tensor, sequences: Sequence[SequenceView]) -> Tensor:
-        ids, sources = _all_ids(sequences), pad_segments([(source_of(one),) for one in sequences])
-        return replace_at(logits, flat_indices(logits, *ngram_continuations(sources, ids, size)), -torch.inf)
-
-    return process
+    return _ban_ngrams("encoder_no_repeat_ngram", size, lambda sequences: _source_ids(sequences, source_of))
 
 
 def bad_words(words: Iterable[Sequence[int]]) -> LogitsProcessor:
@@ -280,6 +264,22 @@ def renormalize_logits(logits: Tensor, sequences: Sequence[SequenceView]) -> Ten
 def as_id_set(ids: int | Collection[int]) -> frozenset[int]:
     """One token id, several, or none, as a set."""
     return frozenset([ids]) if isinstance(ids, int) else frozenset(ids)
+
+
+def _ban_ngrams(name: str, size: int, texts_of: Callable[[Sequence[SequenceView]], Tensor]) -> LogitsProcessor:
+    """Mask tokens that would repeat an n-gram of each sequence's text."""
+    if size < 1:
+        raise ConfigError(f"{name} size must be >= 1, got {size}")
+
+    def process(logits: Tensor, sequences: Sequence[SequenceView]) -> Tensor:
+        continuations = ngram_continuations(texts_of(sequences), _all_ids(sequences), size)
+        return replace_at(logits, flat_indices(logits, *continuations), -torch.inf)
+
+    return process
+
+
+def _source_ids(sequences: Sequence[SequenceView], source_of: SourceLookup) -> Tensor:
+    return pad_segments([(source_of(one),) for one in sequences])
 
 
 def _all_ids(sequences: Sequence[SequenceView]) -> Tensor:

@@ -8,9 +8,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, ShapeError
-from softlook.blocks.kv_cache import KVCache
+from softlook.blocks.beam_cache import BeamCache
+from softlook.blocks.kv_cache import DynamicCache, KVCache
 from softlook.blocks.recurrent import RecurrentCache
 from softlook.blocks.segments import SegmentCache
+from softlook.decode.cpu import FusedSelfAttention
+from softlook.decode.token_tensors import pad_right
 from softlook.models import ConvolutionalLM, RNNSearch, TransformerXL
 from softlook.ops.masks import padding
 
@@ -68,11 +71,15 @@ class LeftPadding:
     def begin(self, ids: Int[Tensor, "N T"], lengths: Int[Tensor, " N"] | None) -> None:
         self.num_pad = None if lengths is None else ids.shape[1] - lengths.to(ids.device)
 
-    def model_kwargs(self, start: int, new: int, *, positions: bool, keys: int | None = None) -> dict[str, Any]:
-        """Mask and positions of `new` tokens after `start` others, of which the last `keys` are attended to."""
+    def model_kwargs(
+        self, ids: Tensor, lengths: Tensor | None, start: int, *, positions: bool, keys: int | None = None
+    ) -> dict[str, Any]:
+        """Mask and positions of ids after `start` others; the last `keys` of all are attended to."""
+        if start == 0:
+            self.begin(ids, lengths)
         if self.num_pad is None:
             return {}
-        stop = start + new
+        stop = start + ids.shape[1]
         keys = stop if keys is None else keys
         kwargs: dict[str, Any] = {"mask": padding((stop - self.num_pad).clamp(max=keys), side="left", length=keys)}
         if positions:
@@ -108,9 +115,7 @@ class CausalLMSession:
         self.cache.crop(count)
 
     def _forward(self, ids: Tensor, lengths: Tensor | None, **kwargs: Any) -> Tensor:
-        if self.cache.length == 0:
-            self.padding.begin(ids, lengths)
-        kwargs |= self.padding.model_kwargs(self.cache.length, ids.shape[1], positions=True)
+        kwargs |= self.padding.model_kwargs(ids, lengths, self.cache.length, positions=True)
         kwargs |= {} if self.class_label is None else {"class_label": self.class_label}
         return self.model(ids, cache=self.cache, **kwargs)
 
@@ -126,9 +131,7 @@ class Seq2SeqSession:
             self.encoder_states = model.encode(source, padding_mask=source_mask)
 
     def all_logits(self, ids: Int[Tensor, "N T"], lengths: Int[Tensor, " N"] | None = None) -> Float[Tensor, "N T V"]:
-        if self.cache.length == 0:
-            self.padding.begin(ids, lengths)
-        kwargs = self.padding.model_kwargs(self.cache.length, ids.shape[1], positions=self.takes_positions)
+        kwargs = self.padding.model_kwargs(ids, lengths, self.cache.length, positions=self.takes_positions)
         return self.model.decode(
             ids, self.encoder_states, source_padding_mask=self.source_mask, cache=self.cache, **kwargs
         )
@@ -158,11 +161,9 @@ class TransformerXLSession:
         self.device, self.max_length = model_device(model), None
 
     def step(self, ids: Int[Tensor, "N T"], lengths: Int[Tensor, " N"] | None = None) -> Float[Tensor, "N V"]:
-        if self.length == 0:
-            self.padding.begin(ids, lengths)
-        new, keys = ids.shape[1], self.cache.held + ids.shape[1]
-        kwargs = self.padding.model_kwargs(self.length, new, positions=False, keys=keys)
-        self.length += new
+        keys = self.cache.held + ids.shape[1]
+        kwargs = self.padding.model_kwargs(ids, lengths, self.length, positions=False, keys=keys)
+        self.length += ids.shape[1]
         return self.model(ids, cache=self.cache, **kwargs)[:, -1]
 
     def reorder(self, rows: Int[Tensor, " M"]) -> None:
@@ -223,11 +224,57 @@ class UncachedSession:
     def _logits(self, count: int) -> Tensor:
         """Logits after each of the last `count` tokens. Rows are padded on the right, which a causal model ignores."""
         rows = [row[-(self.window + count - 1) :] for row in self.sequences]
-        max_length = max(map(len, rows))
-        ids = torch.tensor([row + [0] * (max_length - len(row)) for row in rows], device=self.device)
+        ids, _ = pad_right(rows, self.device)
         last = torch.tensor([[len(row) - count + i for i in range(count)] for row in rows], device=self.device)
         logits = self.model(ids)
         return logits.gather(1, last.clamp(min=0)[..., None].expand(-1, -1, logits.shape[-1]))
+
+
+class BeamSession:
+    """Several beams of each sequence of a session. Rows are ordered by sequence, then by beam.
+
+    The beams of a sequence share its encoded source, where the session's cache supports it.
+    """
+
+    def __init__(self, session: DecodingSession, num_beams: int) -> None:
+        self.session, self.num_beams = session, num_beams
+        is_known = type(session) in (CausalLMSession, Seq2SeqSession)
+        self.shared: Any = session if is_known and getattr(session, "class_label", None) is None else None
+        """The session, if its beams share an encoded source."""
+        modules = () if self.shared is None else self.shared.model.modules()
+        self.is_fused = any(isinstance(module, FusedSelfAttention) for module in modules)
+        """Whether the model is an inference-only copy made by `prepack_for_cpu` or `quantize_dynamic_int8`."""
+        if self.shared is not None and self.is_fused and is_empty_cache(self.shared.cache):
+            self.shared.cache = BeamCache()
+
+    def prefill(self, ids: Int[Tensor, "N T"], lengths: Int[Tensor, " N"] | None = None) -> Float[Tensor, "N V"]:
+        """Read the prompts, return the logits of the first token, and repeat each sequence once per beam."""
+        logits = self.session.step(ids) if lengths is None else self.session.step(ids, lengths)
+        rows = torch.arange(len(ids), device=ids.device).repeat_interleave(self.num_beams)
+        if self.shared is None:
+            self.session.reorder(rows)
+        else:
+            self.shared.cache.expand_beams(rows, self.num_beams)
+            self.shared.padding.reorder(rows)
+        return logits
+
+    def reorder(self, rows: Int[Tensor, " NK"], sequences: Int[Tensor, " N"] | None) -> None:
+        """Select beams; if some sequences are finished, `sequences` are the remaining ones."""
+        if self.shared is None:
+            self.session.reorder(rows)
+            return
+        self.shared.cache.reorder_beams(rows, sequences)
+        self.shared.padding.reorder(rows)
+        if sequences is not None and isinstance(self.shared, Seq2SeqSession):
+            self.shared.select_sources(sequences)
+
+    def step(self, tokens: Int[Tensor, "NK 1"]) -> Float[Tensor, "NK V"]:
+        return self.session.step(tokens)
+
+
+def is_empty_cache(cache: Any) -> bool:
+    """Whether a cache is of the standard type, which others may replace, and has no tokens yet."""
+    return type(cache) is KVCache and cache.make is DynamicCache and cache.length == 0
 
 
 def create_session(

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from tokenizers import Encoding
 
-from softlook.tokens.special_tokens import is_softlook_tokenizer
-from softlook.tokens.tokenizer import TextTokenizer
+from softlook.tokens.tokenizer import TextTokenizer, is_softlook_tokenizer
 
 PROBES = ("a", "a few words", "Ünïcode, 漢字 🙂 12.5%")
 """Texts of which at least one has a token in every practical vocabulary."""

@@ -1,4 +1,4 @@
-"""TextTokenizer: encode, decode, special token ids."""
+"""TextTokenizer: encode, decode, special tokens."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -6,9 +6,19 @@ from functools import cached_property
 from tokenizers import Tokenizer
 
 from softlook.base.errors import DataError
-from softlook.tokens.loading import copy_tokenizer
-from softlook.tokens.special_tokens import ALTERNATIVES, BOS, CLS, EOS, MASK, PAD, SEP
+from softlook.tokens.loading import convert_panics, copy_tokenizer
 
+PAD, BOS, EOS, UNK, MASK, CLS, SEP = "<pad>", "<s>", "</s>", "<unk>", "<mask>", "<cls>", "<sep>"
+SPECIAL_TOKENS = (PAD, BOS, EOS, UNK, MASK, CLS, SEP)
+ALTERNATIVES = {
+    PAD: ("[PAD]", "<|endoftext|>", "</s>"),
+    BOS: ("[CLS]", "<|endoftext|>"),
+    EOS: ("[SEP]", "<|endoftext|>"),
+    MASK: ("[MASK]",),
+    CLS: ("[CLS]", "<s>"),
+    SEP: ("[SEP]", "</s>"),
+}
+"""Their names in other tokenizers."""
 MAX_TEXT_CHARS = 1_000_000
 """Characters of one text. Beyond this a tokenizer's time grows faster than its text."""
 
@@ -86,12 +96,8 @@ class TextTokenizer:
         """
         tokenizer = self._parsing_tokenizer if parse_special else self.tokenizer
         valid = [_replace_surrogates(text) for text in texts]
-        try:
+        with convert_panics(DataError, "the tokenizer failed to encode this text"):
             return [encoding.ids for encoding in tokenizer.encode_batch(valid, add_special_tokens=False)]
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # tokenizers panics, and a panic is no Exception
-            raise DataError(f"the tokenizer failed to encode this text: {str(error):.200}") from None
 
     @cached_property
     def _parsing_tokenizer(self) -> Tokenizer:
@@ -100,12 +106,13 @@ class TextTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without special tokens."""
-        try:
+        with convert_panics(DataError, "the tokenizer failed to decode these ids"):
             return self.tokenizer.decode(list(ids), skip_special_tokens=True)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # tokenizers panics, and a panic is no Exception
-            raise DataError(f"the tokenizer failed to decode these ids: {str(error):.200}") from None
+
+
+def is_softlook_tokenizer(tokenizer: Tokenizer) -> bool:
+    """Whether softlook trained this tokenizer: then its special tokens have fixed ids."""
+    return all(tokenizer.token_to_id(token) == id for id, token in enumerate(SPECIAL_TOKENS))
 
 
 def _replace_surrogates(text: str) -> str:

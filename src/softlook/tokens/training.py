@@ -5,7 +5,7 @@ from typing import Literal
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from softlook.tokens.special_tokens import SPECIAL_TOKENS, UNK
+from softlook.tokens.tokenizer import SPECIAL_TOKENS, UNK
 
 TokenizerModel = Literal["bpe", "characters", "bytes", "words"]
 MAX_CHARACTERS = 20_000

@@ -10,8 +10,8 @@ from tokenizers.processors import TemplateProcessing
 
 from softlook.base.errors import WeightsError
 from softlook.tokens.loading import MAX_TOKENIZER_BYTES, load_tokenizer
-from softlook.tokens.special_tokens import BOS, CLS, EOS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
-from softlook.tokens.special_tokens import is_softlook_tokenizer as is_softlook_tokenizer
+from softlook.tokens.tokenizer import BOS, CLS, EOS, MASK, PAD, SEP, SPECIAL_TOKENS, UNK
+from softlook.tokens.tokenizer import is_softlook_tokenizer as is_softlook_tokenizer
 from softlook.weights.atomic_folder import disk_errors
 from softlook.weights.schema import read_bounded, write_json
 

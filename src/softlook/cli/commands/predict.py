@@ -16,6 +16,7 @@ from softlook.base.errors import ConfigError, DataError
 from softlook.cli.console import CommandResult
 from softlook.cli.options import DataArgs, DeviceOption
 from softlook.cli.output import OutputStream, counter
+from softlook.data.files import compression_suffix
 from softlook.data.streams import open_stream
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("softlook.cli")
 STDIN_PATH = "/dev/stdin"
 """The path a hyphen stands for."""
-COMPRESSED_SUFFIXES = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
-"""Suffixes of compressed files by their first bytes."""
 
 
 def predict(
@@ -143,7 +142,7 @@ def _add_suffix(path: Path) -> Path:
     """Rename a file without a suffix according to its first bytes."""
     with path.open("rb") as file:
         start = file.read(4)
-    compression = next((suffix for magic, suffix in COMPRESSED_SUFFIXES.items() if start.startswith(magic)), "")
+    compression = compression_suffix(start)
     path = path.rename(path.with_name(f"stdin{compression}"))
     head = next(open_stream(path), b"") if compression else start
     suffix = ".parquet" if head.startswith(b"PAR1") else ".jsonl" if head.lstrip().startswith(b"{") else ".csv"

@@ -13,8 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from softlook.base.errors import ConfigError
-from softlook.decode.beam.candidates import NextTokenScores, TopTokens
-from softlook.decode.beam.hypotheses import BeamSearchParams, BeamSelection, CandidateBatch
+from softlook.decode.beam.hypotheses import BeamSearchParams, BeamSelection, CandidateBatch, NextTokenScores, TopTokens
 
 Item = TypeVar("Item")
 MAX_PERMUTED = 4

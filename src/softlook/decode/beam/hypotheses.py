@@ -1,4 +1,4 @@
-"""Beam search parameters, hypotheses and length penalties."""
+"""Beam search: parameters, candidates of a step and finished hypotheses."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,35 +8,24 @@ from typing import Literal, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from softlook.base.errors import ConfigError
-from softlook.decode.beam.candidates import TopTokens
+from softlook.decode.logits_processors import LogitsProcessor
+from softlook.decode.outputs import SequenceView
 
 LengthPenalty = Callable[[int], float]
 """Length with the end-of-sequence token -> divisor of the log-probability, a number > 0."""
 EarlyStopping = Literal[True, False, "never"]
 """When a search with `num_beams` finished hypotheses ends, as in Hugging Face's `generate`: True: at once; False: when
 no running beam is better at its present length; "never": when no better hypothesis is possible."""
-
-
-@dataclass(frozen=True, order=True)
-class Hypothesis:
-    """A finished sequence: it ended with an end-of-sequence token, or reached the length limit."""
-
-    score: float
-    """Log-probability after logits processors, with length and coverage penalties."""
-    ids: list[int] = field(compare=False)
-    """Without the end-of-sequence token."""
-    logprob: float = field(compare=False)
-    """The model's log-probability, the end-of-sequence token included."""
-    logprobs: list[float] = field(compare=False, default_factory=list)
-    """The model's log-probability of each token, and of the end-of-sequence token if there is one."""
-    eos_id: int | None = field(compare=False, default=None)
-    """The end-of-sequence token; None at the length limit."""
-    alignment: list[list[float]] | None = field(compare=False, default=None)
-    """Cross-attention weights of each token over the source tokens, if requested."""
-    truncated: bool = field(compare=False, default=False)
-    """Set by callers for hypotheses cut by a length limit, with a forced end-of-sequence token or without."""
+CandidateStatus = Literal["kept", "finished", "dropped"]
+BLOCK = 128
+"""Block size of the two-level top-k on a CPU: only the blocks with the largest maxima are searched."""
+MIN_VOCAB = 2048
+"""Smallest vocabulary for which the two-level top-k is faster."""
+ROWS = 32
+"""Rows processed together, so that intermediate results stay in the CPU cache."""
 
 
 @dataclass(frozen=True)
@@ -135,29 +124,79 @@ def coverage_score(
     return (logs if source_mask is None else logs.masked_fill(~source_mask, 0.0)).sum(-1)
 
 
-class FinishedHypotheses:
-    """The best finished hypotheses of one group of one sequence."""
+@dataclass(frozen=True)
+class TopTokens:
+    """The top tokens after each beam, best first, (B, W) each."""
 
-    def __init__(self, params: BeamSearchParams) -> None:
-        self.capacity, self.best = params.group_size, list[Hypothesis]()
-        self.stop_when_full = params.early_stopping is True
-        self.divisors, self.final_divisors = params.divisors(), params.final_divisors()
+    tokens: Int[Tensor, "B W"]
+    scores: Float[Tensor, "B W"]
+    """Log-probabilities after logits processors."""
+    logprobs: Float[Tensor, "B W"]
+    """The model's log-probabilities."""
 
-    def add(self, hypothesis: Hypothesis) -> None:
-        """Keep a hypothesis if it is among the best."""
-        self.best = sorted([*self.best, hypothesis], reverse=True)[: self.capacity]
 
-    def is_done(self, best_running: float, length: int) -> bool:
-        """Whether no running beam can still become one of these hypotheses.
+class NextTokenScores:
+    """Scores of the next token after each beam: log-probabilities, changed by logits processors.
 
-        Scores only fall, and coverage adds nothing. So the best possible score is the present one divided by the
-        largest divisor of any greater length. `early_stopping` other than "never" relaxes this.
-        """
-        if best_running == -torch.inf:
-            return True
-        if len(self.best) < self.capacity:
-            return False
-        return self.stop_when_full or best_running / self.final_divisors[length] <= self.best[-1].score
+    As in Hugging Face's beam search, processors see log-probabilities, and the result is not normalized again.
+    """
+
+    def __init__(
+        self,
+        logits: Float[Tensor, "B V"],
+        logits_processors: Sequence[LogitsProcessor] = (),
+        sequences: Sequence[SequenceView] = (),
+    ) -> None:
+        self.logits = logits.float()
+        self.logprobs = self.scores = None
+        if logits_processors:
+            self.logprobs = self.scores = self.logits.log_softmax(-1)
+            for process in logits_processors:
+                self.scores = process(self.scores, sequences)
+
+    def top(self, width: int) -> TopTokens:
+        """The best `width` tokens of each row, or as many as there are."""
+        if self.logprobs is None or self.scores is None:
+            scores, tokens = top_tokens(self.logits, width)
+            return TopTokens(tokens, scores, scores)
+        scores, tokens = self.scores.topk(min(width, self.scores.shape[-1]))
+        return TopTokens(tokens, scores, self.logprobs.gather(1, tokens))
+
+    def gather(self, tokens: Int[Tensor, "B W"]) -> TopTokens:
+        """The scores of these tokens."""
+        if self.logprobs is None or self.scores is None:
+            self.logprobs = self.scores = self.logits.log_softmax(-1)
+        return TopTokens(tokens, self.scores.gather(1, tokens), self.logprobs.gather(1, tokens))
+
+
+def top_tokens(logits: Float[Tensor, "B V"], width: int) -> tuple[Float[Tensor, "B W"], Int[Tensor, "B W"]]:
+    """Log-probabilities and ids of the `width` most likely tokens, best first; equal to a full top-k.
+
+    >>> top_tokens(torch.tensor([[0.0, 0.0, 9.0]]), 1)[1]
+    tensor([[2]])
+    """
+    width = min(width, logits.shape[-1])
+    if logits.shape[-1] < max(MIN_VOCAB, 4 * width * BLOCK) or logits.device.type != "cpu":
+        logprobs, tokens = logits.log_softmax(-1).topk(width)
+        return logprobs, tokens
+    logprobs, tokens = [], []
+    for chunk in logits.split(ROWS):
+        tokens.append(_block_top_indices(chunk, width))
+        logprobs.append(chunk.log_softmax(-1).gather(1, tokens[-1]))
+    return torch.cat(logprobs), torch.cat(tokens)
+
+
+def _block_top_indices(logits: Tensor, width: int) -> Tensor:
+    """A top token lies in a block with one of the largest maxima, or behind the last whole block."""
+    count = logits.shape[-1] // BLOCK
+    rest = logits[:, count * BLOCK :]
+    blocks = logits[:, : count * BLOCK].unflatten(1, (count, BLOCK))
+    best_blocks = blocks.amax(-1).topk(width).indices
+    inside = blocks.gather(1, best_blocks[..., None].expand(-1, -1, BLOCK)).flatten(1)
+    if rest.shape[1]:
+        inside, best_blocks = torch.cat([inside, rest], 1), F.pad(best_blocks, (0, 1), value=count)
+    indices = inside.topk(width).indices
+    return best_blocks.gather(1, indices.div(BLOCK, rounding_mode="floor")) * BLOCK + indices.remainder(BLOCK)
 
 
 class CandidateBatch(NamedTuple):
@@ -201,11 +240,86 @@ def select_beams(
     scores, kept = candidates.scores.masked_fill(is_eos, -torch.inf).topk(min(count, is_eos.shape[1]))
     if kept.shape[1] < count:
         missing = (0, count - kept.shape[1])
-        scores = torch.nn.functional.pad(scores, missing, value=-torch.inf)
-        kept = torch.nn.functional.pad(kept, missing)
+        scores = F.pad(scores, missing, value=-torch.inf)
+        kept = F.pad(kept, missing)
     is_best = torch.arange(is_eos.shape[1], device=is_eos.device) < count
     finished = is_best & candidates.scores.isfinite()
     return BeamSelection(kept, scores, finished if is_last else is_eos & finished)
+
+
+@dataclass(frozen=True)
+class BeamCandidate:
+    """One token as a continuation of a beam."""
+
+    token: int
+    parent: int
+    """Index of the beam it continues."""
+    score: float
+    """Score of the sequence with this token: the sum of log-probabilities after logits processors."""
+    logprob: float
+    """The model's log-probability of this token."""
+    status: CandidateStatus
+    beam: int | None = None
+    """Index of the beam it became, if it was kept."""
+
+
+@dataclass(frozen=True)
+class BeamStep:
+    """All candidates of one sequence at one step, best first; with beam groups, group by group."""
+
+    sequence: int
+    length: int
+    """Number of new tokens with this one: 1 at the first step."""
+    candidates: tuple[BeamCandidate, ...]
+
+
+StepCallback = Callable[[BeamStep], None]
+"""Called at every step, for example `steps.append`."""
+
+
+@dataclass(frozen=True, order=True)
+class Hypothesis:
+    """A finished sequence: it ended with an end-of-sequence token, or reached the length limit."""
+
+    score: float
+    """Log-probability after logits processors, with length and coverage penalties."""
+    ids: list[int] = field(compare=False)
+    """Without the end-of-sequence token."""
+    logprob: float = field(compare=False)
+    """The model's log-probability, the end-of-sequence token included."""
+    logprobs: list[float] = field(compare=False, default_factory=list)
+    """The model's log-probability of each token, and of the end-of-sequence token if there is one."""
+    eos_id: int | None = field(compare=False, default=None)
+    """The end-of-sequence token; None at the length limit."""
+    alignment: list[list[float]] | None = field(compare=False, default=None)
+    """Cross-attention weights of each token over the source tokens, if requested."""
+    truncated: bool = field(compare=False, default=False)
+    """Set by callers for hypotheses cut by a length limit, with a forced end-of-sequence token or without."""
+
+
+class FinishedHypotheses:
+    """The best finished hypotheses of one group of one sequence."""
+
+    def __init__(self, params: BeamSearchParams) -> None:
+        self.capacity, self.best = params.group_size, list[Hypothesis]()
+        self.stop_when_full = params.early_stopping is True
+        self.divisors, self.final_divisors = params.divisors(), params.final_divisors()
+
+    def add(self, hypothesis: Hypothesis) -> None:
+        """Keep a hypothesis if it is among the best."""
+        self.best = sorted([*self.best, hypothesis], reverse=True)[: self.capacity]
+
+    def is_done(self, best_running: float, length: int) -> bool:
+        """Whether no running beam can still become one of these hypotheses.
+
+        Scores only fall, and coverage adds nothing. So the best possible score is the present one divided by the
+        largest divisor of any greater length. `early_stopping` other than "never" relaxes this.
+        """
+        if best_running == -torch.inf:
+            return True
+        if len(self.best) < self.capacity:
+            return False
+        return self.stop_when_full or best_running / self.final_divisors[length] <= self.best[-1].score
 
 
 def merge_hypotheses(groups: Sequence[FinishedHypotheses]) -> list[Hypothesis]:

@@ -7,24 +7,26 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from softlook.decode.beam.candidates import NextTokenScores, TopTokens
 from softlook.decode.beam.constraints import PhraseConstraint, constrained_step
 from softlook.decode.beam.hypotheses import (
+    BeamCandidate,
     BeamSearchParams,
     BeamSelection,
+    BeamStep,
     CandidateBatch,
     FinishedHypotheses,
     Hypothesis,
+    NextTokenScores,
+    StepCallback,
+    TopTokens,
     coverage_score,
     merge_hypotheses,
     select_beams,
     top_candidates,
 )
-from softlook.decode.beam.session import BeamSession, CrossAttentionRecorder
-from softlook.decode.beam.trace import BeamCandidate, BeamStep, StepCallback
 from softlook.decode.logits_processors import LogitsProcessor
 from softlook.decode.outputs import LogitsError, NoTokenLeftError, RowError, SequenceView, merge_row_errors
-from softlook.decode.sessions import DecodingSession
+from softlook.decode.sessions import BeamSession, DecodingSession
 
 Groups = list[tuple[CandidateBatch, BeamSelection]]
 """Candidates and selection of each beam group."""
@@ -42,14 +44,16 @@ class BeamSearch:
         *,
         logits_processors: Sequence[LogitsProcessor] = (),
         constraints: list[PhraseConstraint] | None = None,
-        recorder: CrossAttentionRecorder | None = None,
+        cross_attention: list[Tensor] | None = None,
         return_alignment: bool = False,
         on_step: StepCallback | None = None,
     ) -> None:
         self.session, self.beams = session, BeamSession(session, params.num_beams)
         self.prompts, self.lengths, self.params = prompts, lengths, params
         self.logits_processors, self.constraints = logits_processors, constraints
-        self.recorder, self.return_alignment, self.on_step = recorder, return_alignment, on_step
+        self.return_alignment, self.on_step = return_alignment, on_step
+        self.cross_attention = cross_attention
+        """The cross-attention weights that `record_weights` adds at each step."""
         self.eos_ids = torch.tensor(params.eos_ids, device=prompts.device)
         self.finished = [[FinishedHypotheses(params) for _ in range(params.num_beam_groups)] for _ in prompts]
         self.length, self.cancelled = 0, set[int]()
@@ -188,8 +192,9 @@ class BeamSearch:
         return TopTokens(tokens, scores, top.logprobs)
 
     def _record_attention(self) -> None:
-        if self.recorder is not None:
-            new = self.recorder.weights(*self.scores.shape)[:, :, None]
+        if self.cross_attention is not None:
+            weights = self.cross_attention.pop().mean(1)  # (N, K * T, S)
+            new = weights.reshape(*self.scores.shape, -1, weights.shape[-1])[:, :, -1:]
             self.attention = new if self.attention is None else torch.cat([self.attention, new], 2)
 
     def _finish(self, candidates: CandidateBatch, selection: BeamSelection, group: int) -> None:

@@ -8,15 +8,15 @@ from jaxtyping import Int
 from torch import Tensor
 
 from softlook.base.errors import ConfigError
+from softlook.blocks.attention import AttentionCore
+from softlook.decode.alignment import last_cross_attention, record_weights
 from softlook.decode.beam.constraints import PhraseConstraint
-from softlook.decode.beam.hypotheses import BeamSearchParams, EarlyStopping, Hypothesis, LengthPenalty
+from softlook.decode.beam.hypotheses import BeamSearchParams, EarlyStopping, Hypothesis, LengthPenalty, StepCallback
 from softlook.decode.beam.loop import BeamSearch
-from softlook.decode.beam.session import record_cross_attention
-from softlook.decode.beam.trace import StepCallback
 from softlook.decode.cuda_graphs.beam_search import CudaGraphBeamSearch
 from softlook.decode.cuda_graphs.session import CudaGraphSession, graph_unsupported_reason
 from softlook.decode.logits_processors import LogitsProcessor
-from softlook.decode.sessions import DecodingSession
+from softlook.decode.sessions import DecodingSession, Seq2SeqSession
 from softlook.decode.token_tensors import pad_left
 
 MIN_TOKENS_TO_CAPTURE = 4
@@ -100,7 +100,8 @@ def beam_search(  # noqa: PLR0913  (every parameter is a keyword)
     if can_capture and graph_unsupported_reason(session) is None:
         graph_session = CudaGraphSession(session, ids.shape[1] + max_new_tokens)  # pyright: ignore[reportArgumentType]  (supported)
         return CudaGraphBeamSearch(graph_session, ids, lengths, params).run()
-    with record_cross_attention(session) if return_alignment or coverage_penalty else nullcontext() as recorder:
+    needs_attention = return_alignment or coverage_penalty > 0
+    with record_weights(_cross_attention(session)) if needs_attention else nullcontext() as weights:
         return BeamSearch(
             session,
             ids,
@@ -108,10 +109,18 @@ def beam_search(  # noqa: PLR0913  (every parameter is a keyword)
             params,
             logits_processors=logits_processors,
             constraints=constraints,
-            recorder=recorder,
+            cross_attention=weights,
             return_alignment=return_alignment,
             on_step=on_step,
         ).run()
+
+
+def _cross_attention(session: DecodingSession) -> AttentionCore:
+    if not isinstance(session, Seq2SeqSession):
+        raise ConfigError(
+            f"{type(session).__name__} has no cross-attention to record: expected an encoder-decoder Transformer"
+        )
+    return last_cross_attention(session.model)
 
 
 def _build_constraints(

@@ -5,14 +5,13 @@ step.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from softlook.decode.cuda_graphs.session import COMPACT_RATIO, CudaGraphSession
-from softlook.decode.cuda_graphs.step import GraphedCallable, StepState, copy_to_host, record_event, step_logits
+from softlook.decode.cuda_graphs.step import GraphedCallable, HostCopy, StepState, copy_to_host, step_logits
 from softlook.decode.cuda_graphs.torch_ops import TorchOps
 from softlook.decode.cuda_graphs.weights import DecoderWeights
 from softlook.decode.outputs import GeneratedToken, LogitsError
@@ -61,7 +60,7 @@ def _run_batch(
     assert session.state is not None
     session.state.ids.copy_(ids[:, 0])
     graph = _graphed_selection(session, selector)
-    first, steps, pending = len(sequences[0].generated), FIRST_STEPS, list[PendingTokens]()
+    first, steps, pending = len(sequences[0].generated), FIRST_STEPS, list[HostCopy]()
     while True:
         count = min(steps, left) if len(pending) < 2 and not _few_running(sequences) else 0
         if count:
@@ -72,8 +71,8 @@ def _run_batch(
                 continue
         if not pending:
             return
-        for tokens in pending.pop(0).tokens():
-            yield from _append(sequences, tokens, selector)
+        for selected in zip(*pending.pop(0).wait(), strict=True):
+            yield from _append(sequences, to_generated_tokens(TokenLogprobs(*selected)), selector)
             if not any(sequence.is_running for sequence in sequences):
                 return
 
@@ -105,22 +104,6 @@ def _graphed_selection(session: CudaGraphSession, selector: TokenSelector) -> "G
     return state.graphs[key]
 
 
-@dataclass
-class PendingTokens:
-    """Tokens on their way to the host."""
-
-    selected: TokenLogprobs
-    """(count, M) each, in host memory."""
-    ready: Any
-    """CUDA event; None if they are ready."""
-
-    def tokens(self) -> Iterator[list[GeneratedToken]]:
-        if self.ready is not None:
-            self.ready.synchronize()
-        for step in zip(*self.selected, strict=True):
-            yield to_generated_tokens(TokenLogprobs(*step))
-
-
 class GraphedSelection:
     """A captured step that selects the tokens and writes them to a history of `MAX_STEPS` steps."""
 
@@ -143,15 +126,14 @@ class GraphedSelection:
             lambda: _select_step(weights, ops, state, sampler, self.history, self.random), device
         )
 
-    def run(self, count: int, uniforms: Tensor | None) -> PendingTokens:
-        """Submit `count` steps; the host does not wait for them."""
+    def run(self, count: int, uniforms: Tensor | None) -> HostCopy:
+        """Submit `count` steps; the host does not wait for their `TokenLogprobs`, (count, M) each."""
         self.state.step.zero_()
         if uniforms is not None:
             self.random[:count].copy_(uniforms, non_blocking=True)
         for _ in range(count):
             self.graph()
-        copies = TokenLogprobs(*(copy_to_host(part[:count]) for part in self.history))
-        return PendingTokens(copies, record_event(self.state.ids.device))
+        return copy_to_host(*(part[:count] for part in self.history))
 
     def uniforms(self, sampler: Any, sequences: list[SequenceState], first: int, count: int) -> Tensor | None:
         """Random numbers of `count` steps, the same as when decoding step by step."""

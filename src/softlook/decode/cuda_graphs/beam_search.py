@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from softlook.decode.beam.hypotheses import BeamSearchParams, Hypothesis
-from softlook.decode.cuda_graphs.beam_state import BeamState, SearchLimits
 from softlook.decode.cuda_graphs.beam_workspace import (
     BeamWorkspace,
     WorkspaceSize,
@@ -22,8 +21,8 @@ from softlook.decode.cuda_graphs.beam_workspace import (
     round_up_count,
 )
 from softlook.decode.cuda_graphs.session import CudaGraphSession, source_lengths
-from softlook.decode.cuda_graphs.step import StepState, copy_to_host, record_event, step_logits
-from softlook.decode.cuda_graphs.torch_ops import TorchOps
+from softlook.decode.cuda_graphs.step import HostCopy, StepState, copy_to_host, step_logits
+from softlook.decode.cuda_graphs.torch_ops import BeamState, SearchLimits, TorchOps
 from softlook.decode.cuda_graphs.weights import DecoderWeights
 from softlook.decode.outputs import LogitsError, RowError, merge_row_errors
 
@@ -47,7 +46,7 @@ class CudaGraphBeamSearch:
         self.indices = torch.empty(0, dtype=torch.long)
         """Index of the sequence in each row; those beyond the batch are unused rows."""
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in prompts]
-        self.pending: list[PendingHypotheses] = []
+        self.pending: list[HostCopy] = []
         self.errors: dict[int, RowError] = {}
         """Errors of failed sequences, by index."""
 
@@ -104,7 +103,7 @@ class CudaGraphBeamSearch:
             length += count
             checks.append(_count_running(workspace, rows))
             self._receive(wait=False)
-            running = _wait_for(checks.pop(0))
+            running = int(checks.pop(0).wait()[0])
             if running == 0:
                 break
             if self._should_shrink(workspace, rows, running, self.params.max_new_tokens - length):
@@ -129,18 +128,16 @@ class CudaGraphBeamSearch:
         """Start copying the hypotheses of these sequences to the host."""
         beams, params = workspace.beams, self.params
         tokens, logprobs = self.ops.backtrace(beams, rows, params.max_new_tokens)
-        parts = (beams.finished, beams.finished_length, beams.finished_token, beams.scores)
-        parts = (self.indices.index_select(0, rows), *(part.index_select(0, rows) for part in parts), tokens, logprobs)
-        copies = [copy_to_host(part) for part in parts]
-        self.pending.append(PendingHypotheses(*copies, ready=record_event(self.prompts.device)))
+        parts = (self.indices, beams.finished, beams.finished_length, beams.finished_token, beams.scores)
+        self.pending.append(copy_to_host(*(part.index_select(0, rows) for part in parts), tokens, logprobs))
 
     def _receive(self, *, wait: bool = True) -> None:
         """Collect hypotheses that have arrived, or wait for all of them."""
         while self.pending and (wait or self.pending[0].is_ready):
-            pending = self.pending.pop(0)
-            for index, hypotheses in pending.hypotheses(self.params.eos_ids, len(self.hypotheses)):
+            received = ReceivedHypotheses(*self.pending.pop(0).wait())
+            for index, hypotheses in received.hypotheses(self.params.eos_ids, len(self.hypotheses)):
                 self.hypotheses[index] = hypotheses
-            failed = pending.failed(len(self.hypotheses))
+            failed = received.failed(len(self.hypotheses))
             self.errors |= {index: LogitsError.for_rows([index]) for index in failed}
 
 
@@ -155,22 +152,14 @@ def beam_step(
     state.step.add_(1)
 
 
-def _count_running(workspace: BeamWorkspace, rows: int) -> "tuple[Tensor, torch.cuda.Event | None]":
+def _count_running(workspace: BeamWorkspace, rows: int) -> HostCopy:
     """Start copying the number of running sequences to the host."""
-    count = (~workspace.beams.done[:rows]).sum()
-    return copy_to_host(count), record_event(count.device)
-
-
-def _wait_for(check: "tuple[Tensor, torch.cuda.Event | None]") -> int:
-    count, event = check
-    if event is not None:
-        event.synchronize()
-    return int(count)
+    return copy_to_host((~workspace.beams.done[:rows]).sum())
 
 
 @dataclass
-class PendingHypotheses:
-    """Results of some sequences on their way to the host."""
+class ReceivedHypotheses:
+    """Results of some sequences in host memory."""
 
     indices: Tensor
     finished: Tensor
@@ -179,21 +168,14 @@ class PendingHypotheses:
     beam_scores: Tensor
     tokens: Tensor
     logprobs: Tensor
-    ready: "torch.cuda.Event | None"
-
-    @property
-    def is_ready(self) -> bool:
-        return self.ready is None or self.ready.query()
 
     def failed(self, sequences: int) -> list[int]:
         """Indices of sequences whose logits were no distribution."""
-        self._wait()
         is_failed = self.beam_scores.isnan().any(1)
         return [index for index in self.indices[is_failed].tolist() if index < sequences]
 
     def hypotheses(self, eos_ids: tuple[int, ...], sequences: int) -> list[tuple[int, list[Hypothesis]]]:
         """Index and hypotheses, best first, of each sequence of the batch."""
-        self._wait()
         with gc_paused():
             flat = list(map(_hypothesis, *(part.flatten(0, 1).tolist() for part in self._columns(eos_ids))))
             K = self.finished.shape[1]
@@ -203,10 +185,6 @@ class PendingHypotheses:
                 for index, found in zip(self.indices.tolist(), grouped, strict=True)
                 if index < sequences
             ]
-
-    def _wait(self) -> None:
-        if self.ready is not None:
-            self.ready.synchronize()
 
     def _columns(self, eos_ids: tuple[int, ...]) -> tuple[Tensor, ...]:
         """The arguments of `_hypothesis`, (R, K) or (R, K, ...)."""

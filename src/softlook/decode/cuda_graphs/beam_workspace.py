@@ -1,7 +1,7 @@
 """Reusable buffers and CUDA graphs of beam searches."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -9,9 +9,8 @@ from torch import Tensor
 
 from softlook.blocks.kv_cache import KeyValue
 from softlook.decode.beam.hypotheses import BeamSearchParams
-from softlook.decode.cuda_graphs.beam_state import BeamState, SearchLimits
-from softlook.decode.cuda_graphs.step import GraphedCallable, StepState
-from softlook.decode.cuda_graphs.torch_ops import PositionState, StaticKV
+from softlook.decode.cuda_graphs.step import GraphedCallable, StepState, empty_like_kv
+from softlook.decode.cuda_graphs.torch_ops import BeamState, SearchLimits
 from softlook.decode.cuda_graphs.weights import DecoderWeights
 
 COLUMN_MULTIPLE, SOURCE_MULTIPLE = 32, 8
@@ -82,22 +81,17 @@ class BeamWorkspace:
         self, own: list[KeyValue], cross: list[KeyValue | None], lengths: Tensor | None, num_pad: Tensor | None
     ) -> int:
         """Copy the prefilled keys and values of N sequences; return N rounded up to the rows in use."""
-        N, T, K = len(own[0][0]), own[0][0].shape[2], self.size.num_beams
+        N, K = len(own[0][0]), self.size.num_beams
         rows, state = min(round_up_count(N), self.size.sequences), self.state
         self.beams.first(rows).reset(N)
-        for kv, (key, value), source in zip(state.caches, own, cross, strict=True):
-            kv.key[:N, :, :T], kv.value[:N, :, :T] = key, value
+        state.write_prompts(own, None if num_pad is None else num_pad.repeat_interleave(K))
+        for kv, source in zip(state.caches, cross, strict=True):
             for buffer, part in zip(kv.cross or (), source or (), strict=True):
                 buffer[:N, :, : part.shape[2]] = part
-        positions = state.positions
-        assert positions.owners is not None
+        assert state.positions.owners is not None
         owners = torch.arange(rows * K, dtype=torch.int32, device=state.ids.device).div(K, rounding_mode="floor")
-        positions.owners[: rows * K] = owners[:, None]
+        state.positions.owners[: rows * K] = owners[:, None]
         state.ids[: rows * K] = 0
-        positions.first.zero_()
-        if num_pad is not None:
-            positions.first[: N * K] = num_pad.repeat_interleave(K)
-        positions.column.fill_(T)
         state.step.fill_(1)
         if state.lengths is not None and lengths is not None:
             state.lengths.fill_(1)
@@ -109,9 +103,9 @@ class BeamWorkspace:
         state, rows = self.state, sequences * self.size.num_beams
         old = state.positions
         assert old.owners is not None
-        positions = PositionState(old.column, old.first[:rows], old.owners[:rows], old.rotary, old.embedding)
+        positions = replace(old, first=old.first[:rows], owners=old.owners[:rows])
         caches = [
-            StaticKV(kv.key, kv.value, None if kv.cross is None else (kv.cross[0][:sequences], kv.cross[1][:sequences]))
+            kv if kv.cross is None else replace(kv, cross=(kv.cross[0][:sequences], kv.cross[1][:sequences]))
             for kv in state.caches
         ]
         lengths = None if state.lengths is None else state.lengths[:sequences]
@@ -139,23 +133,13 @@ class BeamWorkspace:
 
 def allocate_workspace(size: WorkspaceSize, weights: DecoderWeights, own: list[KeyValue]) -> BeamWorkspace:
     """An empty workspace for a decoder whose layers have keys and values like these."""
-    key, rows, columns = own[0][0], size.sequences * size.num_beams, size.columns
-    device, integers = key.device, {"dtype": torch.long, "device": key.device}
-    caches = []
-    for key, value in own:
-        cross = (
-            None if size.source is None else tuple(_zeros(part, size.sequences, size.source) for part in (key, value))
-        )
-        caches.append(StaticKV(_zeros(key, rows, columns), _zeros(value, rows, columns), cross))  # pyright: ignore[reportArgumentType]
-    positions = PositionState(
-        torch.zeros(1, **integers),
-        torch.zeros(rows, **integers),
-        torch.zeros(rows, columns, dtype=torch.int32, device=device),
-        weights.rotary(columns),
-        weights.positions(columns),
-    )
-    lengths = None if size.source is None else torch.ones(size.sequences, **integers)
-    state = StepState(torch.zeros(rows, **integers), positions, caches, lengths, torch.ones(1, **integers))
+    device, columns = own[0][0].device, size.columns
+    cross, lengths = [None] * len(own), None
+    if size.source is not None:
+        cross = [tuple(empty_like_kv(part, size.sequences, size.source) for part in kv) for kv in own]
+        lengths = torch.ones(size.sequences, dtype=torch.long, device=device)
+    rows = size.sequences * size.num_beams
+    state = StepState.allocate(weights, own, cross, lengths, rows, columns, with_owners=True)  # pyright: ignore[reportArgumentType]  (pairs)
     beams = BeamState.allocate(size.sequences, size.num_beams, columns, device)
     pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
     return BeamWorkspace(size, state, beams, SearchLimits.allocate(columns, size.num_eos, device), pool)
@@ -172,7 +156,3 @@ def round_up_count(count: int) -> int:
 
 def _round_up(count: int, multiple: int) -> int:
     return -(-count // multiple) * multiple
-
-
-def _zeros(like: Tensor, rows: int, columns: int) -> Tensor:
-    return like.new_zeros(rows, like.shape[1], columns, like.shape[3])

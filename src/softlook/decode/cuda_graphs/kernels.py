@@ -1,11 +1,11 @@
-"""Triton kernels of one decoding step: fused norms, matrix products, embedding and greedy sampling.
+"""Triton kernels of the decoder's layers: embedding, fused norms and matrix products, attention of one token per row.
 
 With few rows a GPU only reads weights, and every kernel launch costs time. Values are rounded where the PyTorch modules
 round them, so that the same tokens result. Without Triton the kernels can be imported, but not run.
 """
-# pyright: reportMissingImports=false
-# ruff: noqa: PLR0913, PLR0917  (kernels take pointers and sizes as positional arguments)
-# pyright: reportInvalidTypeForm=false, reportOptionalCall=false
+# ruff: noqa: PLR0913, PLR0915, PLR0917  (kernels take pointers and sizes as positional arguments)
+# pyright: reportMissingImports=false, reportInvalidTypeForm=false, reportOptionalCall=false
+# pyright: reportPossiblyUnboundVariable=false
 
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -62,45 +62,12 @@ def activate(x, ACTIVATION: tl.constexpr):
 
 @triton.jit
 def norm_rows(
-    x_ptr,
-    norm_ptr,
-    shift_ptr,
-    out_ptr,
+    x_ptr, residual_ptr, norm_ptr, shift_ptr, out_ptr,
     eps,
-    K: tl.constexpr,
-    PADDED: tl.constexpr,
-    NORM: tl.constexpr,
-    SHIFT: tl.constexpr,
+    K: tl.constexpr, PADDED: tl.constexpr, NORM: tl.constexpr, SHIFT: tl.constexpr, RESIDUAL: tl.constexpr,
     PDL: tl.constexpr,
-):
-    """Norm of each row."""
-    m, k = tl.program_id(0).to(tl.int64), tl.arange(0, PADDED)
-    in_range = k < K
-    weight = tl.load(norm_ptr + k, in_range, 0.0).to(tl.float32)
-    shift = weight * 0.0
-    if SHIFT:
-        shift = tl.load(shift_ptr + k, in_range, 0.0).to(tl.float32)
-    pdl_sync(PDL)
-    x = tl.load(x_ptr + m * K + k, in_range, 0.0).to(tl.float32)
-    x = normalize(x, in_range, weight, shift, eps, K, NORM)
-    tl.store(out_ptr + m * K + k, x.to(out_ptr.dtype.element_ty), in_range)
-
-
-@triton.jit
-def add_norm(
-    x_ptr,
-    residual_ptr,
-    norm_ptr,
-    shift_ptr,
-    out_ptr,
-    eps,
-    K: tl.constexpr,
-    PADDED: tl.constexpr,
-    NORM: tl.constexpr,
-    SHIFT: tl.constexpr,
-    PDL: tl.constexpr,
-):
-    """Norm of each row plus its residual."""
+):  # fmt: skip
+    """Norm of each row, or of each row plus its residual."""
     m, k = tl.program_id(0).to(tl.int64), tl.arange(0, PADDED)
     dtype = out_ptr.dtype.element_ty
     in_range = k < K
@@ -110,34 +77,20 @@ def add_norm(
         shift = tl.load(shift_ptr + k, in_range, 0.0).to(tl.float32)
     pdl_sync(PDL)
     x = tl.load(x_ptr + m * K + k, in_range, 0.0).to(tl.float32)
-    x += tl.load(residual_ptr + m * K + k, in_range, 0.0).to(tl.float32)
-    x = normalize(x.to(dtype).to(tl.float32), in_range, weight, shift, eps, K, NORM)
+    if RESIDUAL:
+        x += tl.load(residual_ptr + m * K + k, in_range, 0.0).to(tl.float32)
+        x = x.to(dtype).to(tl.float32)
+    x = normalize(x, in_range, weight, shift, eps, K, NORM)
     tl.store(out_ptr + m * K + k, x.to(dtype), in_range)
 
 
 @triton.jit
 def fused_gemv(
-    x_ptr,
-    weight_ptr,
-    bias_ptr,
-    residual_ptr,
-    norm_ptr,
-    shift_ptr,
-    out_ptr,
-    M,
-    N,
-    eps,
-    K: tl.constexpr,
-    PADDED: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    NORM: tl.constexpr,
-    SHIFT: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    GATED: tl.constexpr,
-    BIAS: tl.constexpr,
-    RESIDUAL: tl.constexpr,
-    PDL: tl.constexpr,
-):
+    x_ptr, weight_ptr, bias_ptr, residual_ptr, norm_ptr, shift_ptr, out_ptr,
+    M, N, eps,
+    K: tl.constexpr, PADDED: tl.constexpr, COLUMNS: tl.constexpr, NORM: tl.constexpr, SHIFT: tl.constexpr,
+    ACTIVATION: tl.constexpr, GATED: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     """out (M, N) = residual + activation(W norm(x) + b), or activation(gate) times the rest, some columns each.
 
     Weights are loaded first: while they are loading, the previous kernel ends, and the norm is computed.
@@ -149,7 +102,6 @@ def fused_gemv(
     weight = tl.load(weight_ptr + offsets, in_tile, 0.0)
     gate_weight = weight
     if GATED:
-        gate_weight = weight
         weight = tl.load(weight_ptr + N * K + offsets, in_tile, 0.0)
     scale = tl.zeros((PADDED,), tl.float32)
     shift = scale
@@ -184,23 +136,11 @@ def fused_gemv(
 
 @triton.jit
 def fused_gemm(
-    x_ptr,
-    weight_ptr,
-    bias_ptr,
-    residual_ptr,
-    out_ptr,
-    M,
-    N,
-    K: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    GATED: tl.constexpr,
-    BIAS: tl.constexpr,
-    RESIDUAL: tl.constexpr,
-    PDL: tl.constexpr,
-):
+    x_ptr, weight_ptr, bias_ptr, residual_ptr, out_ptr,
+    M, N,
+    K: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, ACTIVATION: tl.constexpr,
+    GATED: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     """The same for more rows on tensor cores, without the norm."""
     n, m = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS), tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     dtype = out_ptr.dtype.element_ty
@@ -235,19 +175,10 @@ def fused_gemm(
 
 @triton.jit
 def embed(
-    ids_ptr,
-    tokens_ptr,
-    positions_ptr,
-    out_ptr,
-    first_ptr,
-    last_ptr,
+    ids_ptr, tokens_ptr, positions_ptr, out_ptr, first_ptr, last_ptr,
     scale,
-    C: tl.constexpr,
-    PADDED: tl.constexpr,
-    POSITIONS: tl.constexpr,
-    SCALED: tl.constexpr,
-    PDL: tl.constexpr,
-):
+    C: tl.constexpr, PADDED: tl.constexpr, POSITIONS: tl.constexpr, SCALED: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     """Token embedding of each row, plus its position embedding."""
     dtype = out_ptr.dtype.element_ty
     pdl_sync(PDL)
@@ -262,64 +193,140 @@ def embed(
 
 
 @triton.jit
-def scan_vocab(
-    logits_ptr,
-    block_max_ptr,
-    part_ptr,
-    V,
-    BLOCKS,
-    PARTS,
-    BLOCK: tl.constexpr,
-    PART_BLOCKS: tl.constexpr,
-    PDL: tl.constexpr,
-):
-    """The maximum of each BLOCK logits; and for PART_BLOCKS blocks their maximum and the sum of exp below it."""
-    pdl_sync(PDL)
-    m, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    block = part * PART_BLOCKS + tl.arange(0, PART_BLOCKS)
-    token = block[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-    logits = tl.load(logits_ptr + m * V + token, token < V, float("-inf")).to(tl.float32)
-    block_max = tl.max(logits, 1)
-    tl.store(block_max_ptr + m * BLOCKS + block, block_max, block < BLOCKS)
-    max_logit = tl.max(block_max, 0)
-    # Masked tokens add nothing, even if all are masked; NaN and +inf make the sum NaN, as intended.
-    total = tl.sum(tl.sum(tl.where(logits == float("-inf"), 0.0, tl.exp(logits - max_logit)), 1), 0)
-    tl.store(part_ptr + (m * PARTS + part) * 2, max_logit)
-    tl.store(part_ptr + (m * PARTS + part) * 2 + 1, total)
+def rotate(x, swapped, d, cos_ptr, sin_ptr, position, D: tl.constexpr):
+    """Rotary embedding of a head x (D,): pairs i and i + D / 2 rotated by a position's angle; `swapped` is x with its
+    halves exchanged."""
+    half: tl.constexpr = D // 2
+    cos, sin = (
+        tl.load(cos_ptr + position * half + d % half, d < D, 0.0),
+        tl.load(sin_ptr + position * half + d % half, d < D, 0.0),
+    )
+    return x * cos + tl.where(d < half, -swapped, swapped) * sin
 
 
 @triton.jit
-def greedy(
-    logits_ptr,
-    block_max_ptr,
-    part_ptr,
-    ids_ptr,
-    history_ptr,
-    logprobs_ptr,
-    step_ptr,
-    V,
-    BLOCKS,
-    PARTS,
-    ROWS,
-    BLOCK: tl.constexpr,
-    PADDED_BLOCKS: tl.constexpr,
-    PADDED_PARTS: tl.constexpr,
-    PDL: tl.constexpr,
-):
-    """The most likely token of each row, the first of equals, and its log-probability, written to ids and history."""
+def load_kv(
+    key_ptr, value_ptr, owners_ptr,
+    m, g, t, visible, row_stride, head_stride, owners_stride,
+    D: tl.constexpr, PADDED_D: tl.constexpr, BEAMS: tl.constexpr, OWNERS: tl.constexpr,
+):  # fmt: skip
+    """Keys and values in columns t of a row, (BLOCK, PADDED_D) each."""
+    d = tl.arange(0, PADDED_D)
+    if OWNERS:
+        rows = tl.load(owners_ptr + m * owners_stride + t, visible, 0).to(tl.int64)
+    else:
+        rows = t.to(tl.int64) * 0 + m // BEAMS
+    offsets = rows[:, None] * row_stride + g * head_stride + t[:, None] * D + d[None, :]
+    in_tile = visible[:, None] & (d < D)[None, :]
+    return tl.load(key_ptr + offsets, in_tile, 0.0), tl.load(value_ptr + offsets, in_tile, 0.0)
+
+
+@triton.jit
+def online_softmax(query, keys, values, visible, max_score, denominator, accumulator):
+    """One block of attention with a running maximum and denominator."""
+    scores = tl.where(visible, tl.sum(keys.to(tl.float32) * query[None, :], 1), float("-inf"))
+    new_max = tl.maximum(max_score, tl.max(scores, 0))
+    weights, rescale = tl.exp(scores - new_max), tl.exp(max_score - new_max)
+    denominator = denominator * rescale + tl.sum(weights, 0)
+    return new_max, denominator, accumulator * rescale + tl.sum(weights[:, None] * values.to(tl.float32), 0)
+
+
+@triton.jit
+def decode_attention(
+    qkv_ptr, key_ptr, value_ptr, out_ptr, owners_ptr, first_ptr, last_ptr, cos_ptr, sin_ptr,
+    scale, qkv_stride, row_stride, head_stride, owners_stride,
+    HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, PADDED_D: tl.constexpr, BLOCK: tl.constexpr,
+    BEAMS: tl.constexpr, SELF: tl.constexpr, OWNERS: tl.constexpr, ROTARY: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Attention of the queries of one row and one key head.
+
+    SELF: self-attention from column `first` up to the new token, whose key and value are written to column `last`.
+    Otherwise cross-attention to the first `last` tokens of a source that BEAMS rows share. OWNERS: the cache row of
+    each column is read from `owners_ptr`.
+    """
+    dtype = out_ptr.dtype.element_ty
+    m, g, d = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, PADDED_D)
+    in_head, swapped_d = d < D, (d + D // 2) % D
+    first, last = 0, 0
+    if SELF:
+        first, last = tl.load(first_ptr + m).to(tl.int32), tl.load(last_ptr).to(tl.int32)
+    else:
+        last = tl.load(last_ptr + m // BEAMS).to(tl.int32)
+    begin = first // BLOCK * BLOCK
+    t = begin + tl.arange(0, BLOCK)
+    visible = (t >= first) & (t < last)
+    keys, values = load_kv(
+        key_ptr, value_ptr, owners_ptr, m, g, t, visible, row_stride, head_stride, owners_stride, D, PADDED_D, BEAMS,
+        OWNERS,
+    )  # fmt: skip
     pdl_sync(PDL)
-    m, step = tl.program_id(0).to(tl.int64), tl.load(step_ptr)
-    b = tl.arange(0, PADDED_BLOCKS)
-    block_max = tl.load(block_max_ptr + m * BLOCKS + b, b < BLOCKS, float("-inf"))
-    max_logit = tl.max(block_max, 0)
-    block = tl.min(tl.where(block_max == max_logit, b, PADDED_BLOCKS - 1), 0)
-    token = block * BLOCK + tl.arange(0, BLOCK)
-    logits = tl.load(logits_ptr + m * V + token, token < V, float("-inf")).to(tl.float32)
-    id = tl.min(tl.where(logits == max_logit, token, V - 1), 0).to(tl.int64)
-    p = tl.arange(0, PADDED_PARTS)
-    part_max = tl.load(part_ptr + (m * PARTS + p) * 2, p < PARTS, float("-inf"))
-    part_sum = tl.load(part_ptr + (m * PARTS + p) * 2 + 1, p < PARTS, 0.0)
-    total = tl.sum(tl.where(p < PARTS, part_sum * tl.exp(part_max - max_logit), 0.0), 0)
-    tl.store(ids_ptr + m, id)
-    tl.store(history_ptr + step * ROWS + m, id)
-    tl.store(logprobs_ptr + step * ROWS + m, -tl.log(total))
+    if SELF:
+        new_ptr = qkv_ptr + m * qkv_stride + (HEADS + g) * D
+        key, value = tl.load(new_ptr + d, in_head, 0.0), tl.load(new_ptr + KV * D + d, in_head, 0.0)
+        if ROTARY:
+            swapped = tl.load(new_ptr + swapped_d, in_head, 0.0).to(tl.float32)
+            key = rotate(key.to(tl.float32), swapped, d, cos_ptr, sin_ptr, last - first, D).to(dtype)
+        tl.store(key_ptr + m * row_stride + g * head_stride + last * D + d, key, in_head)
+        tl.store(value_ptr + m * row_stride + g * head_stride + last * D + d, value, in_head)
+        own_key, own_value = key.to(tl.float32), value.to(tl.float32)
+    for j in tl.static_range(HEADS // KV):
+        query_ptr = qkv_ptr + m * qkv_stride + (g * (HEADS // KV) + j) * D
+        query = tl.load(query_ptr + d, in_head, 0.0).to(tl.float32)
+        if ROTARY:
+            swapped = tl.load(query_ptr + swapped_d, in_head, 0.0).to(tl.float32)
+            query = rotate(query, swapped, d, cos_ptr, sin_ptr, last - first, D).to(dtype).to(tl.float32)
+        query *= scale
+        if SELF:
+            max_score = tl.sum(query * own_key, 0)
+            denominator, accumulator = max_score * 0.0 + 1.0, own_value
+        else:
+            max_score = tl.sum(query * 0.0, 0) - float("inf")
+            denominator, accumulator = tl.sum(query * 0.0, 0), query * 0.0
+        max_score, denominator, accumulator = online_softmax(
+            query, keys, values, visible, max_score, denominator, accumulator
+        )
+        for start in range(begin + BLOCK, last, BLOCK):
+            later = start + tl.arange(0, BLOCK)
+            more_keys, more_values = load_kv(
+                key_ptr, value_ptr, owners_ptr, m, g, later, later < last, row_stride, head_stride, owners_stride, D,
+                PADDED_D, BEAMS, OWNERS,
+            )  # fmt: skip
+            max_score, denominator, accumulator = online_softmax(
+                query, more_keys, more_values, later < last, max_score, denominator, accumulator
+            )
+        out_row = out_ptr + m * (HEADS * D) + (g * (HEADS // KV) + j) * D
+        tl.store(out_row + d, (accumulator / denominator).to(dtype), in_head)
+
+
+@triton.jit
+def decode_cross_attention(
+    query_ptr, key_ptr, value_ptr, out_ptr, lengths_ptr,
+    scale, row_stride, head_stride,
+    HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, PADDED_D: tl.constexpr, BLOCK: tl.constexpr,
+    BEAMS: tl.constexpr, ROWS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Cross-attention of all beams of one sequence and one key head: keys are loaded once, for tensor cores."""
+    dtype = out_ptr.dtype.element_ty
+    group_size: tl.constexpr = HEADS // KV
+    n, g = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    r, d = tl.arange(0, ROWS), tl.arange(0, PADDED_D)
+    last = tl.load(lengths_ptr + n).to(tl.int32)
+    offsets = ((n * BEAMS + r // group_size) * HEADS + g * group_size + r % group_size)[:, None] * D + d[None, :]
+    in_head = (r < BEAMS * group_size)[:, None] & (d < D)[None, :]
+    pdl_sync(PDL)
+    query = tl.load(query_ptr + offsets, in_head, 0.0)
+    max_score = tl.full((ROWS,), float("-inf"), tl.float32)
+    denominator, accumulator = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, PADDED_D), tl.float32)
+    for start in range(0, last, BLOCK):
+        t = start + tl.arange(0, BLOCK)
+        source = n * row_stride + g * head_stride + t[:, None] * D + d[None, :]
+        in_tile = (t < last)[:, None] & (d < D)[None, :]
+        keys, values = tl.load(key_ptr + source, in_tile, 0.0), tl.load(value_ptr + source, in_tile, 0.0)
+        scores = tl.dot(query, tl.trans(keys), input_precision="ieee") * scale
+        scores = tl.where((t < last)[None, :], scores, float("-inf"))
+        new_max = tl.maximum(max_score, tl.max(scores, 1))
+        weights, rescale = tl.exp(scores - new_max[:, None]), tl.exp(max_score - new_max)
+        denominator = denominator * rescale + tl.sum(weights, 1)
+        accumulator = accumulator * rescale[:, None] + tl.dot(weights.to(dtype), values, input_precision="ieee")
+        max_score = new_max
+    tl.store(out_ptr + offsets, (accumulator / denominator[:, None]).to(dtype), in_head)

@@ -1,26 +1,25 @@
 """A decoding session that runs each step as one CUDA graph.
 
-The session owns the static buffers and the graphs; the model is not changed.
+The session owns the static buffers and the graphs; the model is not changed. Buffers and graphs that are not in use are
+kept for the next session, as long as the model.
 """
 
+import threading
 from importlib.util import find_spec
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
-from torch.nn import functional as F
+from torch import Tensor, nn
 
 from softlook.base.errors import ShapeError
-from softlook.blocks.kv_cache import DynamicCache, KeyValue, KVCache
-from softlook.decode.cuda_graphs.cache import GraphCache, cached_unsupported_reason, graph_cache_for
-from softlook.decode.cuda_graphs.step import GraphedCallable, StepState, step_logits
-from softlook.decode.cuda_graphs.torch_ops import PositionState, StaticKV, TorchOps
-from softlook.decode.cuda_graphs.weights import AttentionWeights, DecoderWeights, LayerWeights
-from softlook.decode.sessions import CausalLMSession, DecodingSession, Seq2SeqSession
-from softlook.ops.backends import sdpa_cuda
-from softlook.ops.backends.tiled import additive_mask
-from softlook.ops.positions.rotary import RotaryAngles, rotary
+from softlook.blocks.kv_cache import KeyValue, KVCache
+from softlook.decode.cuda_graphs.beam_workspace import BeamWorkspace, WorkspaceSize
+from softlook.decode.cuda_graphs.step import GraphedCallable, StepState, prefill, step_logits
+from softlook.decode.cuda_graphs.torch_ops import TorchOps
+from softlook.decode.cuda_graphs.weights import DecoderWeights, UnsupportedModelError, shared_weights
+from softlook.decode.sessions import CausalLMSession, DecodingSession, Seq2SeqSession, is_empty_cache
 
 COLUMN_MULTIPLE = 64
 """Capacities are rounded up to a multiple of this many tokens."""
@@ -29,7 +28,15 @@ DEFAULT_SPARE = 256
 COMPACT_RATIO = 4
 """Finished rows leave the batch when at most one in this many is still running."""
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-TORCH_OPS = TorchOps()
+MAX_STATE_BYTES = 1 << 31
+"""Largest KV cache that is kept for the next session."""
+WORKSPACE_FRACTION = 8
+"""Beam workspaces are kept up to one part in this many of the GPU's memory."""
+Fingerprint = tuple[Any, ...]
+SETTING_TYPES = bool, int, float, str, type(None)
+"""Types of module attributes that are settings."""
+CACHES: "WeakKeyDictionary[nn.Module, tuple[Fingerprint, GraphCache | str]]" = WeakKeyDictionary()
+"""Per model: its cache, or why it has none."""
 
 
 class CudaGraphSession:
@@ -49,7 +56,7 @@ class CudaGraphSession:
     ) -> None:
         self.session, self.capacity = session, capacity
         self.device, self.max_length = session.device, session.max_length
-        self.graph_cache: GraphCache = graph_cache_for(session.model)
+        self.graph_cache = graph_cache_for(session.model)
         self.weights, self.ops = self.graph_cache.weights, ops_for(session.device) if ops is None else ops
         self.state: StepState | None = None
         self.length = 0
@@ -134,35 +141,13 @@ class CudaGraphSession:
         self.length = ids.shape[1]
         capacity = self.length + DEFAULT_SPARE if self.capacity is None else self.capacity
         columns = round_up_columns(max(self.length, capacity))
-        self.state = self.graph_cache.take(len(ids), columns) or self._allocate(len(ids), columns, own, cross)
-        _copy_prefill(self.state, own, self.length, self.session.padding.num_pad)
+        self.state = self.graph_cache.take(len(ids), columns)
+        if self.state is None:
+            sources = [None if kv is None else (kv[0].contiguous(), kv[1].contiguous()) for kv in cross]
+            lengths = source_lengths(self.session, sources[0])
+            self.state = StepState.allocate(self.weights, own, sources, lengths, len(ids), columns)
+        self.state.write_prompts(own, self.session.padding.num_pad)
         return logits
-
-    def _allocate(self, rows: int, columns: int, own: list[Any], cross: list[Any]) -> StepState:
-        integers: dict[str, Any] = {"device": self.device, "dtype": torch.long}
-        caches = [_allocate_kv(*both, columns) for both in zip(own, cross, strict=True)]
-        positions = PositionState(
-            torch.zeros(1, **integers),
-            torch.zeros(rows, **integers),
-            None,
-            self.weights.rotary(columns),
-            self.weights.positions(columns),
-        )
-        lengths = source_lengths(self.session, caches[0].cross)
-        return StepState(torch.zeros(rows, **integers), positions, caches, lengths, torch.zeros(1, **integers))
-
-
-def _allocate_kv(own: KeyValue, cross: KeyValue | None, columns: int) -> StaticKV:
-    shape = *own[0].shape[:2], columns, own[0].shape[3]
-    cross = None if cross is None else (cross[0].contiguous(), cross[1].contiguous())
-    return StaticKV(own[0].new_zeros(shape), own[1].new_zeros(shape), cross)
-
-
-def _copy_prefill(state: StepState, own: list[KeyValue], length: int, num_pad: Tensor | None) -> None:
-    for kv, (key, value) in zip(state.caches, own, strict=True):
-        kv.key[:, :, :length], kv.value[:, :, :length] = key, value
-    state.positions.column.fill_(length)
-    state.positions.first.zero_() if num_pad is None else state.positions.first.copy_(num_pad)
 
 
 def source_lengths(session: CausalLMSession | Seq2SeqSession, cross: KeyValue | None) -> Tensor | None:
@@ -186,8 +171,7 @@ def graph_unsupported_reason(session: DecodingSession) -> str | None:
 
 def model_unsupported_reason(session: Any) -> str | None:
     """The same, on any device."""
-    cache = session.cache
-    if type(cache) is not KVCache or cache.make is not DynamicCache or cache.length:
+    if not is_empty_cache(session.cache):
         return "its KV cache is of another type, or not empty"
     if getattr(session, "class_label", None) is not None:
         return "it is conditioned on a class label"
@@ -196,7 +180,7 @@ def model_unsupported_reason(session: Any) -> str | None:
     mask = getattr(session, "source_mask", None)
     if mask is not None and not bool((mask[:, :-1] | ~mask[:, 1:]).all()):
         return "its source masks have gaps"
-    return cached_unsupported_reason(session.model)
+    return unsupported_reason(session.model)
 
 
 def ops_for(device: torch.device) -> TorchOps:
@@ -212,55 +196,104 @@ def round_up_columns(tokens: int) -> int:
     return -(-tokens // COLUMN_MULTIPLE) * COLUMN_MULTIPLE
 
 
-def prefill(weights: DecoderWeights, ids: Tensor, num_pad: Tensor | None) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """Prompt ids (N, T), left-padded by `num_pad` (N,) -> logits (N, V) of the next token, and the KV cache."""
-    N, T = ids.shape
-    positions, mask = torch.arange(T, device=ids.device), None
-    if num_pad is not None:
-        # Padding attends to itself: a row without keys would be NaN and spread.
-        visible = (positions >= num_pad[:, None])[:, None] & (positions <= positions[:, None])
-        visible |= torch.eye(T, dtype=torch.bool, device=ids.device)
-        mask = additive_mask(visible[:, None], weights.token_embedding.dtype)
-        positions = (positions - num_pad[:, None]).clamp(min=0)
-    x, table, cos_sin = weights.token_embedding[ids], weights.positions(T), weights.rotary(T)
-    x = x if weights.embedding_scale == 1.0 else x * weights.embedding_scale
-    x = x if table is None else x + table[positions]
-    x = x if weights.embedding_norm is None else TORCH_OPS.norm(x, weights.embedding_norm)
-    angles = None if cos_sin is None else RotaryAngles(cos_sin[0][positions], cos_sin[1][positions])
-    caches = []
-    for layer in weights.layers:
-        x, kv = _prefill_layer(x, layer, angles, mask)
-        caches.append(kv)
-    return TORCH_OPS.linear(x[:, -1], weights.lm_head, norm=weights.final_norm), caches
+class GraphCache:
+    """A model's decoder weights, and the buffers with graphs that are not in use."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.weights: DecoderWeights = shared_weights(model)
+        self.idle: StepState | None = None
+        self.workspaces: list[BeamWorkspace] = []
+        """Idle beam workspaces, the most recently used last."""
+        self.lock = threading.Lock()
+
+    def take(self, rows: int, columns: int) -> StepState | None:
+        """Take the idle state if it has this many rows and a suitable capacity."""
+        with self.lock:
+            state = self.idle
+            if state is None or len(state.ids) != rows or not columns <= state.columns <= 2 * columns:
+                return None
+            self.idle = None
+            return state
+
+    def put(self, state: StepState) -> None:
+        """Return a state. One with a source, or with reordered rows, cannot be reused."""
+        size = sum(kv.key.numel() * kv.key.element_size() * 2 for kv in state.caches)
+        if state.lengths is None and state.positions.owners is None and size <= MAX_STATE_BYTES:
+            with self.lock:
+                self.idle = state
+
+    def take_workspace(self, size: WorkspaceSize) -> BeamWorkspace | None:
+        """Take the smallest idle workspace that fits."""
+        with self.lock:
+            fitting = [workspace for workspace in self.workspaces if workspace.size.fits(size)]
+            if not fitting:
+                return None
+            smallest = min(fitting, key=lambda workspace: workspace.size.cells)
+            self.workspaces = [workspace for workspace in self.workspaces if workspace is not smallest]
+            return smallest
+
+    def put_workspace(self, workspace: BeamWorkspace) -> None:
+        """Return a workspace. The least recently used ones are freed to stay within the budget."""
+        with self.lock:
+            budget = _workspace_budget(workspace.state.ids.device)
+            kept, left = [workspace], budget - workspace.bytes
+            for other in reversed(self.workspaces):
+                left -= other.bytes
+                if left >= 0:
+                    kept.insert(0, other)
+            self.workspaces = kept if workspace.bytes <= budget else self.workspaces
 
 
-def _prefill_layer(
-    x: Tensor, layer: LayerWeights, angles: RotaryAngles | None, mask: Tensor | None
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    pre_norm, mlp = layer.pre_norm, layer.mlp
-    qkv = TORCH_OPS.linear(x, layer.attn.qkv, norm=layer.attn_norm if pre_norm else None)
-    attended, kv = _prefill_attention(qkv, layer.attn, angles, mask)
-    x = TORCH_OPS.linear(attended, layer.attn.out, residual=x)
-    x = x if pre_norm else TORCH_OPS.norm(x, layer.attn_norm)
-    norm = layer.mlp_norm if pre_norm else None
-    hidden = TORCH_OPS.linear(x, mlp.up, norm=norm, activation=mlp.activation, gated=mlp.gated)
-    x = TORCH_OPS.linear(hidden, mlp.down, residual=x)
-    return x if pre_norm else TORCH_OPS.norm(x, layer.mlp_norm), kv
+def _workspace_budget(device: torch.device) -> int:
+    if device.type != "cuda":
+        return MAX_STATE_BYTES
+    return max(MAX_STATE_BYTES, torch.cuda.get_device_properties(device).total_memory // WORKSPACE_FRACTION)
 
 
-def _prefill_attention(
-    qkv: Tensor, attn: AttentionWeights, angles: RotaryAngles | None, mask: Tensor | None
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    split = qkv.unflatten(-1, (-1, attn.head_dim)).transpose(1, 2)
-    query, key, value = split.split((attn.heads, attn.kv_heads, attn.kv_heads), 1)
-    if angles is not None:
-        query, key = rotary(query, angles), rotary(key, angles)
-    causal = mask is None
-    if query.is_cuda:
-        output = sdpa_cuda.sdpa_attention_cuda(query, key, value, mask, dropout=0.0, causal=causal, scale=attn.scale)
-    else:
-        is_grouped = attn.heads != attn.kv_heads
-        output = F.scaled_dot_product_attention(
-            query, key, value, mask, is_causal=causal, scale=attn.scale, enable_gqa=is_grouped
-        )
-    return output.transpose(1, 2).flatten(-2), (key, value)
+def unsupported_reason(model: nn.Module) -> str | None:
+    """Why a model cannot be run as CUDA graphs; None if it can."""
+    known = _lookup(model)
+    return known if isinstance(known, str) else None
+
+
+def graph_cache_for(model: nn.Module) -> GraphCache:
+    """The cache of a supported model; a new one when its modules or the storage of its weights changed.
+
+    Weights may change their values: the cache shares their storage.
+    """
+    known = _lookup(model)
+    if isinstance(known, str):
+        raise UnsupportedModelError(known)
+    return known
+
+
+def _lookup(model: nn.Module) -> GraphCache | str:
+    known = CACHES.get(model)
+    if known is None or known[0] != _fingerprint(model):
+        created = _create(model)  # it may move weights, so the fingerprint is taken afterwards
+        known = CACHES[model] = _fingerprint(model), created
+    return known[1]
+
+
+def _create(model: nn.Module) -> GraphCache | str:
+    if len({weight.dtype for weight in model.parameters()}) > 1:
+        return "its weights have different dtypes"
+    try:
+        return GraphCache(model)
+    except UnsupportedModelError as reason:
+        return str(reason)
+
+
+def _fingerprint(model: nn.Module) -> Fingerprint:
+    """Changes when modules, their settings or hooks change, or where weights are stored."""
+    values: list[Any] = []
+    for module in model.modules():
+        values.append(None if module is model else module)  # the module, not its id, which may be reused
+        values.append(bool(module._forward_hooks or module._forward_pre_hooks))
+        values += [
+            (name, value) for name, value in vars(module).items() if isinstance(value, SETTING_TYPES) or callable(value)
+        ]
+        for tensor in (*module._parameters.values(), *module._buffers.values()):
+            if tensor is not None:
+                values.append((tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()))
+    return tuple(values)

@@ -5,7 +5,7 @@ their standard parts are supported; for other models there is a reason why not.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -16,7 +16,7 @@ from softlook.blocks.attention import AttentionCore, CrossAttention, SelfAttenti
 from softlook.blocks.block import PostNormBlock, PostNormDecoderBlock, PreNormBlock, PreNormDecoderBlock
 from softlook.blocks.feed_forward import FeedForward, GatedFeedForward, gelu_tanh
 from softlook.blocks.norms import RMSNorm
-from softlook.decode.cpu_fused import attention_scale, has_hooks
+from softlook.decode.cpu import attention_scale, has_hooks
 from softlook.embed.positions import LearnedPositions, SinusoidalPositions
 from softlook.models import GPT, Llama, Transformer
 from softlook.ops.positions.rotary import rotary_angles
@@ -38,11 +38,13 @@ class UnsupportedModelError(Exception):
 
 @dataclass(frozen=True)
 class LinearWeights:
-    """y = W x + b."""
+    """y = activation(W x + b); if gated, the activation of the first half of the rows times the second half."""
 
     weight: Tensor
     """(M, C), contiguous."""
     bias: Tensor | None
+    activation: ActivationName = "none"
+    gated: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,16 +70,6 @@ class AttentionWeights:
 
 
 @dataclass(frozen=True)
-class MLPWeights:
-    """A feed-forward layer; if gated, the rows of the gate come first."""
-
-    up: LinearWeights
-    down: LinearWeights
-    activation: ActivationName
-    gated: bool
-
-
-@dataclass(frozen=True)
 class LayerWeights:
     """A decoder block: each sublayer with its norm, before it (pre-norm) or after the residual (post-norm)."""
 
@@ -86,7 +78,8 @@ class LayerWeights:
     attn_norm: NormWeights
     cross_attn: AttentionWeights | None
     cross_attn_norm: NormWeights | None
-    mlp: MLPWeights
+    up: LinearWeights
+    down: LinearWeights
     mlp_norm: NormWeights
 
 
@@ -105,21 +98,6 @@ class DecoderWeights:
     layers: tuple[LayerWeights, ...]
     final_norm: NormWeights | None
     lm_head: LinearWeights
-
-
-def unsupported_reason(model: nn.Module) -> str | None:
-    """Why the weights of a model cannot be extracted; None if they can.
-
-    >>> from softlook.models import GPTConfig
-    >>> unsupported_reason(GPT(GPTConfig(vocab_size=10, context=8, dim=16, depth=1, heads=2)).eval())
-    >>> unsupported_reason(nn.Linear(2, 2))
-    'Linear is not a GPT, Llama or Transformer'
-    """
-    try:
-        extract_weights(model, concat=lambda *weights: weights[0].detach())
-    except UnsupportedModelError as reason:
-        return str(reason)
-    return None
 
 
 def shared_weights(model: nn.Module) -> DecoderWeights:
@@ -149,76 +127,66 @@ def extract_weights(model: nn.Module, concat: Concat) -> DecoderWeights:
 
 
 def _gpt(model: Any, concat: Concat) -> DecoderWeights:
-    _check_head(model)
     if type(model.position_embedding) is not LearnedPositions:
         raise UnsupportedModelError(f"its positions are {model.config.positions}, not learned")
     if any(type(module) is not nn.Identity for module in (model.project_in, model.project_out)):
         raise UnsupportedModelError("its embeddings have another width than its blocks")
-    table = _embedding(model.position_embedding)[model.position_embedding.offset :]
-
-    def positions(count: int) -> Tensor:
-        return table[:count]
-
-    first, last = (
-        None if type(norm) is nn.Identity else _norm(norm) for norm in (model.embedding_norm, model.final_norm)
-    )
-    return DecoderWeights(
-        _embedding(model.token_embedding), model.token_embedding.scale, positions, lambda count: None, first,
-        _layers(model.blocks, concat), last, _linear(concat, model.lm_head),
-    )  # fmt: skip
+    norms = model.embedding_norm, model.final_norm
+    return _decoder(model, model.token_embedding, norms, model.blocks, concat, positions=model.position_embedding)
 
 
 def _llama(model: Any, concat: Concat) -> DecoderWeights:
     if model.config.sliding_window is not None:
         raise UnsupportedModelError("some layers use sliding-window attention")
-    _check_head(model)
     if model.rotary_dim != model.head_dim:
         raise UnsupportedModelError("only a part of each head is rotated")
-    table, head_dim, theta, scaling = (
-        _embedding(model.token_embedding),
-        model.head_dim,
-        model.config.rope_theta,
-        model.frequency_scaling,
-    )
+    device, head_dim = _embedding(model.token_embedding).device, model.head_dim
+    theta, scaling = model.config.rope_theta, model.frequency_scaling
 
     def rotary(count: int) -> tuple[Tensor, Tensor]:
-        angles = rotary_angles(torch.arange(count, device=table.device), head_dim, theta=theta, scaling=scaling)
+        angles = rotary_angles(torch.arange(count, device=device), head_dim, theta=theta, scaling=scaling)
         return angles.cos.contiguous(), angles.sin.contiguous()
 
-    return DecoderWeights(
-        table, model.token_embedding.scale, lambda count: None, rotary, None,
-        _layers(model.blocks, concat), _norm(model.final_norm), _linear(concat, model.lm_head),
-    )  # fmt: skip
+    norms = nn.Identity(), model.final_norm
+    return _decoder(model, model.token_embedding, norms, model.blocks, concat, rotary=rotary)
 
 
 def _transformer(model: Any, concat: Concat) -> DecoderWeights:
-    embedding, table = model.decoder.embedding, _embedding(model.decoder.embedding.token_embedding)
-    encoding = embedding.position_embedding
-    learned = _embedding(encoding)[encoding.offset :] if type(encoding) is LearnedPositions else None
-    if learned is None and type(encoding) is not SinusoidalPositions:
-        raise UnsupportedModelError(f"{type(encoding).__name__} is an unknown position embedding")
-
-    def positions(count: int) -> Tensor:
-        if learned is not None:
-            return learned[:count]
-        return encoding(torch.arange(count, device=table.device)).to(table.dtype).contiguous()
-
-    first, last = (
-        None if type(norm) is nn.Identity else _norm(norm) for norm in (embedding.norm, model.decoder.final_norm)
-    )
-    return DecoderWeights(
-        table, embedding.token_embedding.scale, positions, lambda count: None, first,
-        _layers(model.decoder.blocks, concat), last, _linear(concat, model.lm_head),
-    )  # fmt: skip
+    embedding = model.decoder.embedding
+    norms, positions = (embedding.norm, model.decoder.final_norm), embedding.position_embedding
+    return _decoder(model, embedding.token_embedding, norms, model.decoder.blocks, concat, positions=positions)
 
 
-def _check_head(model: Any) -> None:
-    if model.config.head != "causal_lm":
+def _decoder(
+    model: Any,
+    embedding: Any,
+    norms: tuple[nn.Module, nn.Module],
+    blocks: Any,
+    concat: Concat,
+    *,
+    positions: Any = None,
+    rotary: Callable[[int], tuple[Tensor, Tensor] | None] = lambda count: None,
+) -> DecoderWeights:
+    """The weights of a decoder with these norms, behind its embedding and behind its blocks."""
+    if getattr(model.config, "head", "causal_lm") != "causal_lm":
         raise UnsupportedModelError("it has no language-modeling head")
+    first, last = (None if type(norm) is nn.Identity else _norm(norm) for norm in norms)
+    table, layers = _embedding(embedding), tuple(_layer(block, concat) for block in blocks)
+    positions = _positions(positions, table)
+    return DecoderWeights(
+        table, embedding.scale, positions, rotary, first, layers, last, _linear(concat, model.lm_head)
+    )
 
 
-def _layers(blocks: Any, concat: Concat) -> tuple[LayerWeights, ...]:
-    return tuple(_layer(block, concat) for block in blocks)
+def _positions(encoding: Any, like: Tensor) -> Callable[[int], Tensor | None]:
+    if encoding is None:
+        return lambda count: None
+    if type(encoding) is LearnedPositions:
+        table = _embedding(encoding)[encoding.offset :]
+        return lambda count: table[:count]
+    if type(encoding) is not SinusoidalPositions:
+        raise UnsupportedModelError(f"{type(encoding).__name__} is an unknown position embedding")
+    return lambda count: encoding(torch.arange(count, device=like.device)).to(like.dtype).contiguous()
 
 
 def _layer(block: Any, concat: Concat) -> LayerWeights:
@@ -231,7 +199,8 @@ def _layer(block: Any, concat: Concat) -> LayerWeights:
         attn_norm=_norm(block.attn_norm),
         cross_attn=None if cross is None else _attention(cross, CrossAttention, concat),
         cross_attn_norm=None if cross is None else _norm(block.cross_attn_norm),
-        mlp=_mlp(block.ffn, concat),
+        up=_up_projection(block.ffn, concat),
+        down=_linear(concat, block.ffn.to_out),
         mlp_norm=_norm(block.ffn_norm),
     )
 
@@ -250,7 +219,7 @@ def _attention(module: Any, expected: type[nn.Module], concat: Concat) -> Attent
     return AttentionWeights(_linear(concat, *layers), _linear(concat, out), heads, kv_heads, head_dim, scale)
 
 
-def _mlp(module: Any, concat: Concat) -> MLPWeights:
+def _up_projection(module: Any, concat: Concat) -> LinearWeights:
     if type(module) not in (FeedForward, GatedFeedForward):
         raise UnsupportedModelError(f"{type(module).__name__} is an unknown feed-forward layer")
     if module.activation not in ACTIVATION_NAMES:
@@ -259,9 +228,7 @@ def _mlp(module: Any, concat: Concat) -> MLPWeights:
         )
     gated = type(module) is GatedFeedForward
     layers = (module.to_gate, module.to_up) if gated else (module.to_up,)
-    return MLPWeights(
-        _linear(concat, *layers), _linear(concat, module.to_out), ACTIVATION_NAMES[module.activation], gated
-    )
+    return replace(_linear(concat, *layers), activation=ACTIVATION_NAMES[module.activation], gated=gated)
 
 
 def _norm(module: Any) -> NormWeights:

@@ -14,9 +14,8 @@ from softlook.heads import class_probabilities
 from softlook.models import SkipGram, TextEncoder
 from softlook.recipes.inference.pipeline import Pipeline, TextInput, replace_head, to_inputs
 from softlook.tokens.loading import copy_tokenizer
-from softlook.tokens.special_tokens import UNK
 from softlook.tokens.template import TemplatedInput, template_from_tokenizer
-from softlook.tokens.tokenizer import MAX_TEXT_CHARS
+from softlook.tokens.tokenizer import MAX_TEXT_CHARS, UNK
 
 MAX_BATCH_TOKENS = 1 << 13
 AnyInput = str | tuple[str, str] | TextInput

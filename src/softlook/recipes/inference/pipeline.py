@@ -17,7 +17,7 @@ from softlook.decode.alignment import token_texts
 from softlook.decode.generation_config import GenerationConfig, load_generation_config
 from softlook.models import FTTransformer, SkipGram, TableTransformer, TabTransformer, TextEncoder
 from softlook.tokens import TextTokenizer
-from softlook.tokens.special_tokens import is_softlook_tokenizer
+from softlook.tokens.tokenizer import is_softlook_tokenizer
 from softlook.weights.assets import HF_CONFIG_FILE, SpecialTokens, load_assets
 from softlook.weights.checkpoint import CONFIG_FILE, load_auto
 from softlook.weights.manifest import BEST_FILE, SETTINGS_FILE, read_checksummed, verify_run

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from softlook.base.errors import ConfigError, DataError
-from softlook.data.digest import data_digest
 from softlook.data.files import find_files
+from softlook.data.split import data_digest
 from softlook.recipes.config.resolve import suggest
 from softlook.recipes.config.schema import Files
 from softlook.recipes.config.tabular_schema import TabularConfig

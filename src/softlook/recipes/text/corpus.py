@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Generic, cast
 
 from softlook.data import Examples, TextExample, data_digest, make_split
-from softlook.data.digest import content_digest
 from softlook.data.examples import Example
-from softlook.data.split import Split
+from softlook.data.split import Split, content_digest
 from softlook.recipes.config.schema import Files
 
 MAX_HELD_OUT, MIN_HELD_OUT = 2000, 100

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from softlook.data.data_report import MAX_TRACKED
-from softlook.data.digest import exact_digest
-from softlook.data.text_quality import quality_issues
+from softlook.data.data_report import MAX_TRACKED, quality_issues
+from softlook.data.split import exact_digest
 from softlook.tabular.io.arrow import pc
 
 MAX_VALUES = 10_000

@@ -4,8 +4,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from softlook.data.check import MIN_EXAMPLES, SEVERITIES, duplicate_findings, format_fraction, leakage_findings
-from softlook.data.data_report import MAX_TRACKED, Finding
-from softlook.data.text_quality import QUALITY_ISSUES
+from softlook.data.data_report import MAX_TRACKED, QUALITY_ISSUES, Finding
 from softlook.recipes.tabular.checks.counts import ColumnStats, TableStats
 from softlook.tabular.formatting import join_names, percent, plural
 from softlook.tabular.preprocessing.categorical import CategoricalEncoder

@@ -2,7 +2,7 @@
 
 import pytest
 
-from softlook.data.text_quality import QUALITY_ISSUES, quality_issues, script_of
+from softlook.data.data_report import QUALITY_ISSUES, quality_issues, script_of
 
 SAMPLES = {
     "control characters": "a\x1b[31m",

@@ -1,4 +1,4 @@
-"""Triton kernels of beam search: top tokens, beam update and backtrace.
+"""Triton kernels that select tokens: greedy decoding and beam search.
 
 Of equal values the first is taken, so results do not depend on the order of execution.
 """
@@ -9,21 +9,58 @@ from softlook.decode.cuda_graphs.kernels import pdl_sync, tl, triton
 
 
 @triton.jit
+def scan_vocab(
+    logits_ptr, block_max_ptr, part_ptr,
+    V, BLOCKS, PARTS,
+    BLOCK: tl.constexpr, PART_BLOCKS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """The maximum of each BLOCK logits; and for PART_BLOCKS blocks their maximum and the sum of exp below it."""
+    pdl_sync(PDL)
+    m, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    block = part * PART_BLOCKS + tl.arange(0, PART_BLOCKS)
+    token = block[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+    logits = tl.load(logits_ptr + m * V + token, token < V, float("-inf")).to(tl.float32)
+    block_max = tl.max(logits, 1)
+    tl.store(block_max_ptr + m * BLOCKS + block, block_max, block < BLOCKS)
+    max_logit = tl.max(block_max, 0)
+    # Masked tokens add nothing, even if all are masked; NaN and +inf make the sum NaN, as intended.
+    total = tl.sum(tl.sum(tl.where(logits == float("-inf"), 0.0, tl.exp(logits - max_logit)), 1), 0)
+    tl.store(part_ptr + (m * PARTS + part) * 2, max_logit)
+    tl.store(part_ptr + (m * PARTS + part) * 2 + 1, total)
+
+
+@triton.jit
+def greedy(
+    logits_ptr, block_max_ptr, part_ptr, ids_ptr, history_ptr, logprobs_ptr, step_ptr,
+    V, BLOCKS, PARTS, ROWS,
+    BLOCK: tl.constexpr, PADDED_BLOCKS: tl.constexpr, PADDED_PARTS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """The most likely token of each row, the first of equals, and its log-probability, written to ids and history."""
+    pdl_sync(PDL)
+    m, step = tl.program_id(0).to(tl.int64), tl.load(step_ptr)
+    b = tl.arange(0, PADDED_BLOCKS)
+    block_max = tl.load(block_max_ptr + m * BLOCKS + b, b < BLOCKS, float("-inf"))
+    max_logit = tl.max(block_max, 0)
+    block = tl.min(tl.where(block_max == max_logit, b, PADDED_BLOCKS - 1), 0)
+    token = block * BLOCK + tl.arange(0, BLOCK)
+    logits = tl.load(logits_ptr + m * V + token, token < V, float("-inf")).to(tl.float32)
+    id = tl.min(tl.where(logits == max_logit, token, V - 1), 0).to(tl.int64)
+    p = tl.arange(0, PADDED_PARTS)
+    part_max = tl.load(part_ptr + (m * PARTS + p) * 2, p < PARTS, float("-inf"))
+    part_sum = tl.load(part_ptr + (m * PARTS + p) * 2 + 1, p < PARTS, 0.0)
+    total = tl.sum(tl.where(p < PARTS, part_sum * tl.exp(part_max - max_logit), 0.0), 0)
+    tl.store(ids_ptr + m, id)
+    tl.store(history_ptr + step * ROWS + m, id)
+    tl.store(logprobs_ptr + step * ROWS + m, -tl.log(total))
+
+
+@triton.jit
 def top_tokens(
-    logits_ptr,
-    block_max_ptr,
-    part_ptr,
-    logprobs_ptr,
-    tokens_ptr,
-    V,
-    BLOCKS,
-    PARTS,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PADDED_BLOCKS: tl.constexpr,
-    PADDED_PARTS: tl.constexpr,
+    logits_ptr, block_max_ptr, part_ptr, logprobs_ptr, tokens_ptr,
+    V, BLOCKS, PARTS,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, PADDED_BLOCKS: tl.constexpr, PADDED_PARTS: tl.constexpr,
     PDL: tl.constexpr,
-):
+):  # fmt: skip
     """The WIDTH most likely tokens of each row, best first, and their log-probabilities, after `scan_vocab`.
 
     The best token lies in the block with the largest maximum; when it is taken, the maximum of its block changes.
@@ -69,40 +106,14 @@ def value_at(values, lane, index):
 
 @triton.jit
 def advance_beams(
-    logprobs_ptr,
-    tokens_ptr,
-    old_scores_ptr,
-    scores_ptr,
-    parents_ptr,
-    token_history_ptr,
-    logprob_history_ptr,
-    finished_ptr,
-    finished_length_ptr,
-    finished_beam_ptr,
-    finished_token_ptr,
-    finished_logprob_ptr,
-    done_ptr,
-    ids_ptr,
-    owners_ptr,
-    divisors_ptr,
-    final_divisors_ptr,
-    eos_ptr,
-    limits_ptr,
-    step_ptr,
-    L,
-    COLUMNS,
-    K_IN: tl.constexpr,
-    K: tl.constexpr,
-    W: tl.constexpr,
-    WIDTH: tl.constexpr,
-    NUM_EOS: tl.constexpr,
-    LANES: tl.constexpr,
-    SLOTS: tl.constexpr,
-    BEAMS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    REORDER: tl.constexpr,
+    logprobs_ptr, tokens_ptr, old_scores_ptr, scores_ptr, parents_ptr, token_history_ptr, logprob_history_ptr,
+    finished_ptr, finished_length_ptr, finished_beam_ptr, finished_token_ptr, finished_logprob_ptr, done_ptr, ids_ptr,
+    owners_ptr, divisors_ptr, final_divisors_ptr, eos_ptr, limits_ptr, step_ptr,
+    L, COLUMNS,
+    K_IN: tl.constexpr, K: tl.constexpr, W: tl.constexpr, WIDTH: tl.constexpr, NUM_EOS: tl.constexpr,
+    LANES: tl.constexpr, SLOTS: tl.constexpr, BEAMS: tl.constexpr, BLOCK: tl.constexpr, REORDER: tl.constexpr,
     PDL: tl.constexpr,
-):
+):  # fmt: skip
     """One beam search step of one sequence: K_IN beams before, K after, with the W most likely tokens of each.
 
     Of the best WIDTH candidates, in order, those without an end-of-sequence token become beams until there are K; those
@@ -187,20 +198,11 @@ def advance_beams(
 
 @triton.jit
 def backtrace(
-    rows_ptr,
-    parents_ptr,
-    token_history_ptr,
-    logprob_history_ptr,
-    length_ptr,
-    beam_ptr,
-    last_token_ptr,
-    last_logprob_ptr,
-    out_tokens_ptr,
-    out_logprobs_ptr,
-    L,
-    OUT,
+    rows_ptr, parents_ptr, token_history_ptr, logprob_history_ptr, length_ptr, beam_ptr, last_token_ptr,
+    last_logprob_ptr, out_tokens_ptr, out_logprobs_ptr,
+    L, OUT,
     K: tl.constexpr,
-):
+):  # fmt: skip
     """Tokens and log-probabilities of one finished hypothesis, from the last token to the first."""
     out = tl.program_id(0).to(tl.int64)
     n = tl.load(rows_ptr + out // K)
