@@ -233,7 +233,7 @@ def as_owned_mask(mask: Mask | Tensor) -> Mask:
 
 def clone_detached(tensor: Tensor) -> Tensor:
     """Return a copy that no later write reaches, also in inference mode and for expanded tensors."""
-    if torch.is_inference_mode_enabled() and not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():  # Dynamo cannot trace the second call
         with torch.inference_mode(False):
             return clone_detached(tensor)
     strides = tensor.stride()
