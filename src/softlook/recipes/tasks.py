@@ -18,7 +18,7 @@ from softlook.recipes.config.tabular_schema import TabularConfig
 if TYPE_CHECKING:
     from softlook.recipes.tabular.dry_run import TableRunEstimate
     from softlook.recipes.tabular.run import TableTrainResult
-    from softlook.recipes.text.prepare import PreparedRun
+    from softlook.recipes.text.run import PreparedRun
     from softlook.recipes.text.task import TextTask, TrainResult
     from softlook.train.events import Callback
 

@@ -10,8 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from softlook.recipes.profiling.memory import MemoryEstimate, estimate_memory, format_bytes, size_in_memory
-from softlook.recipes.profiling.step_benchmark import StepProfile
+from softlook.recipes.profiling.step_benchmark import (
+    MemoryEstimate,
+    StepProfile,
+    estimate_memory,
+    format_bytes,
+    size_in_memory,
+)
 from softlook.train.batching.token_store import TokenStore, store_in_memory, write_store
 
 NUMBERS = list(range(1000, 11_000))

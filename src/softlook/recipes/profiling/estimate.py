@@ -11,10 +11,10 @@ from softlook.data import Examples
 from softlook.recipes.config.autosize import format_duration
 from softlook.recipes.config.resolve import load_overrides
 from softlook.recipes.config.schema import Files
-from softlook.recipes.profiling.memory import MemoryEstimate
+from softlook.recipes.profiling.step_benchmark import MemoryEstimate
 from softlook.recipes.tasks import TASKS, text_task
 from softlook.recipes.text.corpus import Corpus, read_corpus
-from softlook.recipes.text.prepare import PreparedRun, prepare_run
+from softlook.recipes.text.run import PreparedRun, prepare_run
 from softlook.train.mixed_precision import choose_dtype
 
 

@@ -11,8 +11,15 @@ from torch.optim import Optimizer
 from softlook.recipes.config.autosize import format_duration
 from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig
 from softlook.recipes.config.tabular_schema import TabularConfig
-from softlook.recipes.profiling.memory import MemoryEstimate, estimate_memory, size_in_memory
-from softlook.recipes.profiling.step_benchmark import BENCHMARK_LR, Step, StepProfile, profile_step
+from softlook.recipes.profiling.step_benchmark import (
+    BENCHMARK_LR,
+    MemoryEstimate,
+    Step,
+    StepProfile,
+    estimate_memory,
+    profile_step,
+    size_in_memory,
+)
 from softlook.recipes.run_dir.layout import load_previous_run, run_dir_path
 from softlook.recipes.tabular.checkpointing import describe_training, model_size
 from softlook.recipes.tabular.data import TableData, TableSplit

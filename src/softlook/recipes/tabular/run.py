@@ -22,16 +22,14 @@ from softlook.recipes.config.resolve import (
     unflatten,
 )
 from softlook.recipes.config.tabular_schema import TabularConfig
-from softlook.recipes.loggers.registry import LoggerGroup, open_loggers, select_loggers
-from softlook.recipes.run_dir.layout import SCORES_FILE, load_previous_run, run_dir_path, write_settings
+from softlook.recipes.loggers.async_logger import LoggerGroup, open_loggers, select_loggers
+from softlook.recipes.run_dir.layout import SCORES_FILE, RunWriter, load_previous_run, run_dir_path, write_settings
 from softlook.recipes.run_dir.report import IMPORTANCES, write_report
-from softlook.recipes.run_dir.writers import RunWriter
 from softlook.recipes.tabular.checkpointing import CheckpointedTraining, TrainingStopped, describe_training
 from softlook.recipes.tabular.data import TableData, load_table, locate_data_errors
 from softlook.recipes.tabular.dry_run import TableRunEstimate, estimate_run
 from softlook.recipes.tabular.estimator import add_auto_sizes, build_estimator, fixed_config, resolve_table_config
-from softlook.recipes.tabular.report import render_columns
-from softlook.recipes.tabular.scores import compute_scores, to_test_rows
+from softlook.recipes.tabular.scores import compute_scores, render_columns, to_test_rows
 from softlook.tabular.baselines import MAX_ROWS
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.formatting import plural
@@ -183,8 +181,8 @@ class TableRun:
             write_settings(self.folder, "table", sized)
             for line in describe_training(trainer, estimator, self.resolved.config.training):
                 log.info(line)
-        settings = {name: value for name, value, _ in self.resolved.rows()}
-        self.loggers = self.stack.enter_context(open_loggers(self.logger_names, self.folder.path, settings))
+        loggers = open_loggers(self.logger_names, self.folder.path, self.resolved.rows())
+        self.loggers = self.stack.enter_context(loggers)
         self.callbacks[:0] = [EventLog(self.folder.events), self.writer, self.loggers]
         history = training(trainer, budget)
         if not isinstance(trainer.train_rows, TableTensors):  # rows on disk are deleted after training

@@ -1,32 +1,45 @@
-"""A training run from config to scores: load data, prepare, train, test."""
+"""A training run from config to scores: load data, prepare, train, test; and the evaluation of a trained run."""
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Generic
 
 import torch
+from torch import nn
 
 from softlook.base.device import choose_device
+from softlook.base.memory import check_trainable
 from softlook.blocks.lora import merge_lora
 from softlook.data.examples import Example
+from softlook.recipes.config.autosize import max_training_tokens, measure_budget, plan_schedule
 from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig, TextConfigT, resolve_config, unflatten
-from softlook.recipes.loggers.registry import open_loggers, select_loggers
+from softlook.recipes.config.schema import Files, ModelConfig
+from softlook.recipes.config.tabular_schema import TabularConfig
+from softlook.recipes.loggers.async_logger import open_loggers, select_loggers
+from softlook.recipes.profiling.step_benchmark import MemoryEstimate, estimate_memory, profile_text_step, size_in_memory
 from softlook.recipes.run_dir.layout import (
     LABELS_FILE,
     SCORES_FILE,
     SETTINGS_FILE,
+    EvaluationCallback,
+    PreviousRun,
+    RunWriter,
     fixed_values,
     load_previous_run,
+    load_run_config,
     run_dir_path,
     write_settings,
 )
-from softlook.recipes.run_dir.writers import EvaluationCallback, RunWriter
+from softlook.recipes.tasks import text_task
 from softlook.recipes.text.corpus import Corpus
-from softlook.recipes.text.prepare import PreparedRun, prepare_run
 from softlook.recipes.text.pretrained import check_lora, export_adapters, load_auto
-from softlook.recipes.text.task import TextTask, TrainResult
+from softlook.recipes.text.task import TextTask, TrainingPlan, TrainResult
+from softlook.recipes.text.token_cache import DISK_THRESHOLD
 from softlook.tokens import TextTokenizer
-from softlook.train.checkpoint.run_dir import RunDir, write_json
+from softlook.train.checkpoint.run_dir import TOKENIZER, RunDir, write_json
 from softlook.train.distributed import is_rank_zero
 from softlook.train.distributed.world import World, process_group
 from softlook.train.events import Callback, EventLog, Finished, read_scores
@@ -35,6 +48,95 @@ from softlook.weights import read_tokenizer
 from softlook.weights.atomic_folder import atomic_write_text
 from softlook.weights.manifest import read_checksummed
 from softlook.weights.schema import read_json
+
+PRETRAINED_FIELDS = (
+    "tokenizer.type",
+    "tokenizer.vocab_size",
+    "model.dim",
+    "model.depth",
+    "model.heads",
+    "pooling",
+)
+"""Fields that pretrained weights determine."""
+
+
+@dataclass(frozen=True)
+class PreparedRun(Generic[TextConfigT]):
+    """Everything that is known about a run before it starts."""
+
+    resolved: ResolvedConfig[TextConfigT]
+    tokenizer: TextTokenizer
+    plan: TrainingPlan
+    messages: list[str]
+    seconds_per_step: float | None = None
+    """None if a run is resumed and nothing was measured."""
+    memory: MemoryEstimate | None = None
+
+    def measurements(self) -> dict[str, Any]:
+        """What was measured, as JSON types."""
+        return {"seconds_per_step": self.seconds_per_step, "memory": self.memory and self.memory.to_json()}
+
+
+def prepare_run(
+    task: TextTask[TextConfigT, Example],
+    overrides: ConfigOverrides[TextConfigT],
+    corpus: Corpus[Example],
+    *,
+    sample: Corpus[Example] | None = None,
+    previous: PreviousRun | None = None,
+    tokenizer: TextTokenizer | None = None,
+) -> PreparedRun[TextConfigT]:
+    """Resolve every value, build the plan and measure a few steps. The automatic values of a `previous` run stay.
+
+    With a `sample` of the corpus, the tokenizer and the batches are built from it alone: a quick estimate for a large
+    corpus.
+    """
+    device = choose_device(overrides.get("training.device"))
+    budget = measure_budget(device, overrides.get("training.max_minutes"), overrides.get("training.precision"))
+    fixed = {} if previous is None else previous.values
+    auto = task.autosize(corpus, overrides, budget)
+    if overrides.get("init_from"):
+        auto.values = {name: value for name, value in auto.values.items() if name not in PRETRAINED_FIELDS}
+    resolved = resolve_config(overrides, auto.values | fixed)
+    if not overrides.get("init_from"):
+        check_trainable(_min_parameters(getattr(resolved.config, "model", ModelConfig())), device)
+    torch.manual_seed(resolved.config.training.seed)
+    tokenizer = tokenizer or task.build_tokenizer(sample or corpus, resolved.config)
+    plan = task.build_plan(sample or corpus, resolved.config, tokenizer, device)
+    if previous is not None and not previous.needs_schedule:
+        return PreparedRun(resolved, tokenizer, plan, auto.messages + plan.messages)
+    scale = 1.0 if sample is None else corpus.characters / max(sample.characters, 1)
+    profile = profile_text_step(plan.model, plan.batches, plan.objective, device, resolved.config.training.precision)
+    total_tokens = (
+        scale * plan.total_tokens if plan.total_tokens else max_training_tokens(scale * plan.epoch_tokens, device)
+    )
+    schedule = plan_schedule(profile.seconds, total_tokens, plan.batch_tokens, budget, overrides.values)
+    resolved = resolve_config(overrides, auto.values | schedule.values | fixed)
+    memory = estimate_memory(
+        profile,
+        round(scale * size_in_memory([plan.batches])) + size_in_memory([plan.evaluate, plan.sample]),
+        has_ema=resolved.config.training.ema_decay > 0,
+        is_on_disk=corpus.characters > DISK_THRESHOLD,
+    )
+    size = f"{describe_parameters(plan.model)}; memory: {memory}."
+    messages = [*auto.messages, *schedule.messages, *plan.messages, size]
+    return PreparedRun(resolved, tokenizer, plan, messages, profile.seconds, memory)
+
+
+def _min_parameters(model: ModelConfig) -> int:
+    """A lower bound on the parameters of attention and feed-forward layers of these dimensions."""
+    dim, hidden = model.dim or 1, model.hidden or model.dim or 1
+    return (model.depth or 1) * (4 * dim * dim + 2 * dim * hidden)
+
+
+def describe_parameters(model: nn.Module) -> str:
+    """The number of parameters, and how many of them are trained."""
+    count = sum(parameter.numel() for parameter in model.parameters())
+    trainable = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    if trainable == count:
+        return f"{count:,} parameters"
+    return f"LoRA: {trainable:,} of {count:,} parameters are trained"
+
 
 log = logging.getLogger("softlook.recipes")
 
@@ -129,7 +231,7 @@ def train_and_test(folder: RunDir, run: PreparedRun[Any], callbacks: Sequence[Ca
     """Train, then test the best model. The loggers are closed however the run ends."""
     config, plan = run.resolved.config, run.plan
     names = select_loggers(config.loggers) if world.is_rank_zero else ()
-    with open_loggers(names, folder.path, {name: value for name, value, _ in run.resolved.rows()}) as loggers:
+    with open_loggers(names, folder.path, run.resolved.rows()) as loggers:
         writer = RunWriter(folder.path, run.resolved.rows())
         own = [EventLog(folder.events), writer, loggers, *callbacks] if world.is_rank_zero else []
         evaluation = EvaluationCallback(plan.evaluate, plan.sample, own)
@@ -161,3 +263,16 @@ def train_and_test(folder: RunDir, run: PreparedRun[Any], callbacks: Sequence[Ca
             writer.write_report(scores)
             loggers.scores = scores
         return TrainResult(folder.path, plan.model, run.tokenizer, progress, finished, scores, run.resolved)
+
+
+def evaluate(run: Path, data: Files, *, device: str = "auto") -> dict[str, Any]:
+    """Scores of a run's best checkpoint on `data`: BLEU and chrF, perplexity and bits per byte, accuracy, RMSE."""
+    config = load_run_config(run)
+    if isinstance(config, TabularConfig):
+        return import_module("softlook.recipes.tabular.predict").evaluate_table(run, data, device=device)
+    target = choose_device(device)
+    model = load_auto(run).to(target).eval()
+    tokenizer = TextTokenizer(read_tokenizer(run / TOKENIZER))
+    labels = read_json(run / LABELS_FILE)["labels"] if (run / LABELS_FILE).is_file() else []
+    with torch.no_grad():
+        return text_task(config.task).evaluate(config, data, model, tokenizer, labels, target)
