@@ -75,7 +75,7 @@ def test_bpe_dropout_depends_on_seed_and_epoch_only(tmp_path: Path) -> None:
         return [batch for _, (_, batch) in zip(range(count), source.iter_from(cursor), strict=False)]
 
     uninterrupted = batches(DataCursor(), 12)
-    epoch = len(BPEDropoutBatches(texts, trained.tokenizer, resolved, list).epoch(0))
+    epoch = len(BPEDropoutBatches(texts, trained.tokenizer, resolved, list).epoch(0).epoch(0))
     resumed = batches(DataCursor(1, 0), 12 - epoch)
     assert epoch < 12
     for one, other in zip(uninterrupted[epoch:], resumed, strict=True):

@@ -38,23 +38,50 @@ StepTimes = list[tuple[float, int]]
 """Seconds of each step, and the elements of its batch."""
 Step = Callable[[Any], object]
 """Runs one step on a batch, and waits for the device."""
+SAMPLED_ITEMS = 200
+"""Items of a long list whose size is measured."""
+LONG_NAMES = {"ema": "EMA weights", "best": "best weights"}
+NOT_COUNTED = (type, ModuleType, FunctionType, nn.Module)
+"""Objects that are shared with other code, or counted elsewhere."""
 
 
-@dataclass(frozen=True)
-class StepProfile:
-    """Seconds per step, and bytes."""
+@dataclass(frozen=True, kw_only=True)
+class MemoryEstimate:
+    """Bytes by purpose. Python, torch and temporary buffers come on top."""
 
-    seconds: float
     weights: int
     gradients: int
     optimizer: int
+    ema: int = 0
+    """A second set of weights, if an EMA is kept."""
     activations: int
     """Of the largest batch: on a GPU the peak of a step, elsewhere the tensors saved for the backward pass."""
+    data: int = 0
+    """Token ids, or table rows, in memory."""
+    data_on_disk: int = 0
+    """Memory-mapped data."""
+    best: int = 0
+    """The best weights so far, if they are kept in memory."""
+
+    @property
+    def total(self) -> int:
+        """Total bytes in memory."""
+        return sum(asdict(self).values()) - self.data_on_disk
+
+    def to_json(self) -> dict[str, int]:
+        return {**asdict(self), "total": self.total}
+
+    def __str__(self) -> str:
+        names = ("weights", "gradients", "optimizer", "ema", "best", "activations", "data")
+        sizes = {LONG_NAMES.get(name, name): getattr(self, name) for name in names}
+        listed = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes.items() if size)
+        on_disk = f"; {format_bytes(self.data_on_disk)} of data stay on disk" if self.data_on_disk else ""
+        return f"about {format_bytes(self.total)} besides Python and torch ({listed}){on_disk}"
 
 
 def profile_text_step(
     model: nn.Module, batches: Batches, objective: Objective, device: torch.device, precision: Any
-) -> StepProfile:
+) -> tuple[float, MemoryEstimate]:
     """Profile training steps of a text model."""
     dtype = choose_dtype(precision, device)
 
@@ -70,8 +97,8 @@ def profile_step(
     make_step: Callable[[nn.Module], tuple[Optimizer, Step]],
     batches: Iterable[Any],
     device: torch.device,
-) -> StepProfile:
-    """The time of the fastest of a few steps, and the memory of the largest. The steps run on a copy of the model.
+) -> tuple[float, MemoryEstimate]:
+    """Seconds of a typical step, and the memory of the largest. The steps run on a copy of the model.
 
     `make_step` returns an optimizer and a step function for the copy.
     """
@@ -89,7 +116,7 @@ def profile_step(
             activations = max(peak - weights - gradients - state, 0)
     slowdown = SLOWDOWN.get(device.type, SLOWDOWN["cpu"])
     seconds = max(slowdown * typical_step_seconds(times), 1e-4)
-    return StepProfile(seconds, weights, gradients, state, activations)
+    return seconds, MemoryEstimate(weights=weights, gradients=gradients, optimizer=state, activations=activations)
 
 
 def typical_step_seconds(times: StepTimes) -> float:
@@ -164,66 +191,6 @@ def _allocated(device: torch.device) -> int:
         return 0
     torch.cuda.reset_peak_memory_stats(device)
     return torch.cuda.memory_allocated(device)
-
-
-SAMPLED_ITEMS = 200
-"""Items of a long list whose size is measured."""
-NOT_COUNTED = (type, ModuleType, FunctionType, nn.Module)
-"""Objects that are shared with other code, or counted elsewhere."""
-
-
-@dataclass(frozen=True)
-class MemoryEstimate:
-    """Bytes by purpose. Python, torch and temporary buffers come on top."""
-
-    weights: int
-    gradients: int
-    optimizer: int
-    ema: int
-    """A second set of weights, if an EMA is kept."""
-    activations: int
-    """Of one batch: tensors saved for the backward pass; on a GPU, the peak of a step."""
-    data: int
-    """Token ids, or table rows, in memory."""
-    data_on_disk: int = 0
-    """Memory-mapped data."""
-    best: int = 0
-    """The best weights so far, if they are kept in memory."""
-
-    @property
-    def total(self) -> int:
-        """Total bytes in memory."""
-        return sum(asdict(self).values()) - self.data_on_disk
-
-    def to_json(self) -> dict[str, int]:
-        return {**asdict(self), "total": self.total}
-
-    def __str__(self) -> str:
-        parts = {
-            "weights": self.weights,
-            "gradients": self.gradients,
-            "optimizer": self.optimizer,
-            "EMA weights": self.ema,
-            "best weights": self.best,
-            "activations": self.activations,
-            "data": self.data,
-        }
-        listed = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items() if size)
-        on_disk = f"; {format_bytes(self.data_on_disk)} of data stay on disk" if self.data_on_disk else ""
-        return f"about {format_bytes(self.total)} besides Python and torch ({listed}){on_disk}"
-
-
-def estimate_memory(profile: StepProfile, data_bytes: int, *, has_ema: bool, is_on_disk: bool) -> MemoryEstimate:
-    """Memory of a run, from a step profile and the size of the data."""
-    return MemoryEstimate(
-        weights=profile.weights,
-        gradients=profile.gradients,
-        optimizer=profile.optimizer,
-        ema=profile.weights if has_ema else 0,
-        activations=profile.activations,
-        data=0 if is_on_disk else data_bytes,
-        data_on_disk=data_bytes if is_on_disk else 0,
-    )
 
 
 def format_bytes(size: float) -> str:

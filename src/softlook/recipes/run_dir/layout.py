@@ -95,6 +95,11 @@ def fixed_values(resolved: ResolvedConfig[Any]) -> dict[str, Any]:
     return {name: value for name, value in resolved.values().items() if name not in mutable}
 
 
+def load_scores(folder: Path) -> dict[str, Any]:
+    """The scores of a finished run; empty before."""
+    return read_json(folder / SCORES_FILE) if (folder / SCORES_FILE).is_file() else {}
+
+
 def load_run_config(run: Path) -> RunConfig:
     """The config a run was trained with."""
     if not (run / SETTINGS_FILE).is_file():
@@ -161,10 +166,7 @@ class EvaluationCallback:
     """Evaluates the model, samples its outputs in each evaluation, and passes all events on to other callbacks."""
 
     def __init__(
-        self,
-        evaluate: EvaluateFn,
-        sample: Callable[[nn.Module], list[dict[str, str]]],
-        callbacks: Sequence[Callback],
+        self, evaluate: EvaluateFn, sample: Callable[[nn.Module], list[dict[str, str]]], callbacks: Sequence[Callback]
     ) -> None:
         self.evaluate_fn, self.sample, self.callbacks = evaluate, sample, callbacks
         self.samples: list[dict[str, str]] = []
@@ -231,6 +233,11 @@ class RunWriter:
     def write_report(self, scores: Mapping[str, Any]) -> None:
         """Write the report and the loss plot."""
         write_report(self.folder, self.settings, scores)
+
+    def finish(self, scores: Mapping[str, Any]) -> None:
+        """Write the final scores and the report."""
+        write_json(self.folder / SCORES_FILE, dict(scores))
+        self.write_report(scores)
 
 
 def _is_complete(row: str) -> bool:

@@ -165,10 +165,7 @@ CELL_HELP = {"a missing value in words": "leave such cells empty"}
 
 
 def collect_table_findings(
-    stats: TableStats,
-    encoder: TableEncoder,
-    labels: Mapping[str, int],
-    leaks: Mapping[str, tuple[int, int | None]],
+    stats: TableStats, encoder: TableEncoder, labels: Mapping[str, int], leaks: Mapping[str, tuple[int, int | None]]
 ) -> list[Finding]:
     """All findings; `labels` are the classes and their counts."""
     findings = (

@@ -9,13 +9,14 @@ import torch
 from torch import nn
 
 from softlook.base.sequences import supported_token_types
-from softlook.data import Examples, TextExample, read_sentences
+from softlook.data import TextExample, read_sentences
 from softlook.losses import IGNORE_INDEX
 from softlook.models import Bert, BertConfig, Deberta, ModernBert
 from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize
-from softlook.recipes.config.resolve import ConfigOverrides, explicit_overrides
+from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import Files, MaskedLMConfig
-from softlook.recipes.text.corpus import Corpus, CorpusSplit, contiguous_texts, read_corpus
+from softlook.recipes.inference.pipeline import Pipeline
+from softlook.recipes.text.corpus import Corpus, CorpusSplit, contiguous_texts
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained, replace_head
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
@@ -39,9 +40,7 @@ STARTS_DOCUMENT = 1
 FINE_TUNING_EPOCHS = 4
 
 
-def train_masked_lm(
-    config: MaskedLMConfig | ConfigOverrides[MaskedLMConfig], callbacks: Sequence[Callback] = ()
-) -> TrainResult:
+def train_masked_lm(config: ConfigLike[MaskedLMConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
     """Train a masked language model: `softlook train mlm --data corpus.txt`.
 
     >>> from pathlib import Path
@@ -52,18 +51,13 @@ def train_masked_lm(
     >>> sorted(train_masked_lm(config).scores)
     ['accuracy', 'loss']
     """
-    overrides = explicit_overrides(config) if isinstance(config, MaskedLMConfig) else config
-    return run_task(MaskedLMTask(), overrides, callbacks)
+    return run_task(MaskedLMTask(), config, callbacks)
 
 
 class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
     """Sentences with masked tokens, and an encoder with a masked-LM head."""
 
-    config = MaskedLMConfig
-
-    def load_corpus(self, overrides: ConfigOverrides[MaskedLMConfig]) -> Corpus[TextExample]:
-        read = partial(load_sentences, overrides)
-        return read_corpus(read, overrides.get("data"), overrides.get("valid"), columns=(overrides.get("text"),))
+    config, reader = MaskedLMConfig, staticmethod(read_sentences)
 
     def autosize(
         self, corpus: Corpus[TextExample], overrides: ConfigOverrides[MaskedLMConfig], budget: ComputeBudget
@@ -77,11 +71,8 @@ class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
     def build_plan(
         self, corpus: Corpus[TextExample], config: MaskedLMConfig, tokenizer: TextTokenizer, device: torch.device
     ) -> TrainingPlan:
-        max_length, max_tokens, seed = (
-            config.batch.max_length or 128,
-            config.batch.max_tokens or 2048,
-            config.training.seed,
-        )
+        max_length, max_tokens = config.batch.max_length or 128, config.batch.max_tokens or 2048
+        seed = config.training.seed
         collator = MaskedLMCollator(tokenizer, config)
         cache, format = TokenCache(corpus, tokenizer, config.run_dir), f"sentences {max_length}"
         train = DocumentStore(cache.train_store(encode_sentences(corpus.train, tokenizer, max_length), format, rows=2))
@@ -101,29 +92,12 @@ class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
             total_tokens=None if config.init_from is None else FINE_TUNING_EPOCHS * tokens,
         )
 
-    def evaluate(
-        self,
-        config: MaskedLMConfig,
-        data: Files,
-        model: nn.Module,
-        tokenizer: TextTokenizer,
-        labels: Sequence[str],
-        device: torch.device,
-    ) -> dict[str, Any]:
-        split = CorpusSplit(load_sentences(explicit_overrides(config), data))
+    def evaluate(self, config: MaskedLMConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
+        split, tokenizer = CorpusSplit(self.read(explicit_overrides(config), data)), pipeline.tokenizer
         encoded = encode_sentences(split, tokenizer, config.batch.max_length or 128)
         documents = DocumentStore(store_in_memory(encoded, vocab_size=tokenizer.vocab_size, rows=2))
-        return MaskedLMEvaluator(MaskedLMCollator(tokenizer, config).examples(documents), device)(model)
-
-
-def load_sentences(overrides: ConfigOverrides[Any], files: Files) -> Examples[TextExample]:
-    """Sentences from files."""
-    return read_sentences(
-        files,
-        text=overrides.get("text"),
-        max_bad_rows=int(overrides.get("max_bad_rows")),
-        max_line_chars=int(overrides.get("max_line_chars")),
-    )
+        examples = MaskedLMCollator(tokenizer, config).examples(documents)
+        return MaskedLMEvaluator(examples, pipeline.device)(pipeline.model)
 
 
 def build_model(config: MaskedLMConfig, tokenizer: TextTokenizer) -> nn.Module:
@@ -133,20 +107,8 @@ def build_model(config: MaskedLMConfig, tokenizer: TextTokenizer) -> nn.Module:
         allowed = Bert if config.next_sentence else Bert | Deberta | ModernBert
         encoder = load_pretrained(config.init_from, allowed, "predict masked tokens", vocab_size=vocab_size)
         return apply_lora(replace_head(encoder, head=head), config.lora, pretrained=encoder)
-    size = config.model
-    assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None
-    return Bert(
-        BertConfig(
-            vocab_size=vocab_size,
-            context=config.batch.max_length or 128,
-            dim=size.dim,
-            depth=size.depth,
-            heads=size.heads,
-            hidden=size.hidden,
-            dropout=size.dropout,
-            head=head,
-        )
-    )
+    sizes = {"context": config.batch.max_length or 128, **config.model.model_dump()}
+    return Bert(BertConfig(vocab_size=vocab_size, head=head, **sizes))
 
 
 def encode_sentences(

@@ -4,19 +4,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import DataError
-from softlook.data import Examples, TextPair, read_pairs
+from softlook.data import TextPair, read_pairs
 from softlook.models import RNNSearch, RNNSearchConfig, Transformer, TransformerConfig
 from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize
-from softlook.recipes.config.resolve import ConfigOverrides, explicit_overrides
+from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import Files, TranslationConfig
+from softlook.recipes.inference.pipeline import Pipeline
 from softlook.recipes.inference.translation import translate_texts
-from softlook.recipes.text.corpus import MAX_VALIDATION_EXAMPLES, Corpus, read_corpus
+from softlook.recipes.text.corpus import MAX_VALIDATION_EXAMPLES, Corpus
 from softlook.recipes.text.metrics import corpus_bleu, translation_scores
 from softlook.recipes.text.pretrained import apply_lora, load_pretrained
 from softlook.recipes.text.run import run_task
@@ -25,9 +26,8 @@ from softlook.recipes.text.token_cache import DISK_THRESHOLD, TokenCache, chunk_
 from softlook.tokens import TextTokenizer
 from softlook.tokens.bpe_dropout import BPEDropout, BPEDropoutEpoch
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
-from softlook.train.batching.batches import Batches, DataCursor, LengthBucketedBatches, iterate_epochs
+from softlook.train.batching.batches import Batches, DataCursor, LengthBucketedBatches
 from softlook.train.batching.collate import Ids, collate_seq2seq
-from softlook.train.batching.length_buckets import BucketedEpoch
 from softlook.train.events import Callback
 from softlook.train.objectives import make_loss_evaluator, translation
 
@@ -51,9 +51,7 @@ NUM_SAMPLES = 3
 """Sample translations in each evaluation."""
 
 
-def train_translation(
-    config: TranslationConfig | ConfigOverrides[TranslationConfig], callbacks: Sequence[Callback] = ()
-) -> TrainResult:
+def train_translation(config: ConfigLike[TranslationConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
     """Train a translation model: `softlook train translate --data pairs.tsv`. Calling it again resumes the run.
 
     On Multi30k, English to German, test 2016, with automatic settings on a third of an H200 (three runs at once, each
@@ -68,24 +66,14 @@ def train_translation(
     >>> result.run_dir.as_posix(), result.progress.step
     ('runs/translate-pairs', 2)
     """
-    overrides = explicit_overrides(config) if isinstance(config, TranslationConfig) else config
-    return run_task(TranslationTask(), overrides, callbacks)
+    return run_task(TranslationTask(), config, callbacks)
 
 
 class TranslationTask(TextTask[TranslationConfig, TextPair]):
     """Pairs of texts, a Transformer or RNNsearch, and BLEU."""
 
-    config = TranslationConfig
-
-    def load_corpus(self, overrides: ConfigOverrides[TranslationConfig]) -> Corpus[TextPair]:
-        columns = overrides.get("source"), overrides.get("target")
-        return read_corpus(
-            partial(load_pairs, overrides),
-            overrides.get("data"),
-            overrides.get("valid"),
-            max_valid=MAX_VALIDATION_EXAMPLES,
-            columns=columns,
-        )
+    config, reader, max_valid = TranslationConfig, staticmethod(read_pairs), MAX_VALIDATION_EXAMPLES
+    columns: ClassVar[dict[str, str]] = {"source": "source", "target": "target"}
 
     def autosize(
         self, corpus: Corpus[TextPair], overrides: ConfigOverrides[TranslationConfig], budget: ComputeBudget
@@ -116,33 +104,26 @@ class TranslationTask(TextTask[TranslationConfig, TextPair]):
             sample=partial(sample_translations, valid, tokenizer),
             epoch_tokens=train.tokens,
             batch_tokens=config.batch.max_tokens or 2048,
-            test=partial(score_test_data, config, tokenizer),
+            test=partial(self._score_test_data, config, tokenizer),
         )
         if dropped := corpus.counts[0] - train.count:
             plan.messages.append(f"Skipping {dropped:,} pairs longer than {config.batch.max_length} tokens.")
         return plan
 
-    def evaluate(
-        self,
-        config: TranslationConfig,
-        data: Files,
-        model: nn.Module,
-        tokenizer: TextTokenizer,
-        labels: Sequence[str],
-        device: torch.device,
-    ) -> dict[str, Any]:
-        return score_test_data(config.model_copy(update={"test": data}), tokenizer, model)["test"]
+    def evaluate(self, config: TranslationConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
+        config = config.model_copy(update={"test": data})
+        return self._score_test_data(config, pipeline.tokenizer, pipeline.model)["test"]
 
-
-def load_pairs(overrides: ConfigOverrides[TranslationConfig], files: Files) -> Examples[TextPair]:
-    """Pairs of texts from files."""
-    return read_pairs(
-        files,
-        source=overrides.get("source"),
-        target=overrides.get("target"),
-        max_bad_rows=int(overrides.get("max_bad_rows")),
-        max_line_chars=int(overrides.get("max_line_chars")),
-    )
+    def _score_test_data(self, config: TranslationConfig, tokenizer: TextTokenizer, model: nn.Module) -> dict[str, Any]:
+        """BLEU and chrF of beam search on the test data."""
+        if not config.test:
+            return {}
+        sources, references = split_sides(list(self.read(explicit_overrides(config), config.test)))
+        decode = config.decode
+        hypotheses = translate_texts(
+            model, tokenizer, sources, num_beams=decode.num_beams, length_penalty=decode.length_penalty
+        )
+        return {"test": {"examples": len(sources), **translation_scores(hypotheses, references)}}
 
 
 def build_model(config: TranslationConfig, tokenizer: TextTokenizer) -> nn.Module:
@@ -151,30 +132,12 @@ def build_model(config: TranslationConfig, tokenizer: TextTokenizer) -> nn.Modul
     if config.init_from is not None:
         model = load_pretrained(config.init_from, Transformer | RNNSearch, "translate", vocab_size=vocab_size)
         return apply_lora(model, config.lora)
-    size = config.model
-    assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None
+    sizes = config.model.model_dump()
     if config.arch == "rnn_search":
-        return RNNSearch(
-            RNNSearchConfig(
-                source_vocab_size=vocab_size,
-                target_vocab_size=vocab_size,
-                dim=size.dim,
-                hidden=size.hidden or 2 * size.dim,
-                readout=size.dim,
-                dropout=size.dropout,
-            )
-        )
-    return Transformer(
-        TransformerConfig(
-            vocab_size=vocab_size,
-            dim=size.dim,
-            depth=size.depth,
-            heads=size.heads,
-            hidden=size.hidden,
-            dropout=size.dropout,
-            norm=size.norm,
-        )
-    )
+        dim, hidden, dropout = sizes["dim"], sizes["hidden"] or 2 * sizes["dim"], sizes["dropout"]
+        vocabulary: dict[str, Any] = {"source_vocab_size": vocab_size, "target_vocab_size": vocab_size}
+        return RNNSearch(RNNSearchConfig(**vocabulary, dim=dim, hidden=hidden, readout=dim, dropout=dropout))
+    return Transformer(TransformerConfig(vocab_size=vocab_size, **sizes))
 
 
 class TranslationEvaluator:
@@ -211,19 +174,6 @@ def sample_translations(valid: Sequence[TextPair], tokenizer: TextTokenizer, mod
         {"source": pair.source, "prediction": hypothesis, "reference": pair.target}
         for pair, hypothesis in zip(shown, hypotheses, strict=True)
     ]
-
-
-def score_test_data(config: TranslationConfig, tokenizer: TextTokenizer, model: nn.Module) -> dict[str, Any]:
-    """BLEU and chrF of beam search on the test data."""
-    if not config.test:
-        return {}
-    examples = list(load_pairs(explicit_overrides(config), config.test))
-    sources, references = split_sides(examples)
-    decode = config.decode
-    hypotheses = translate_texts(
-        model, tokenizer, sources, num_beams=decode.num_beams, length_penalty=decode.length_penalty
-    )
-    return {"test": {"examples": len(examples), **translation_scores(hypotheses, references)}}
 
 
 IdPair = tuple[Ids, Ids]
@@ -305,15 +255,18 @@ class BPEDropoutBatches:
         dropout = config.tokenizer.bpe_dropout
         self.source, self.target = (BPEDropout(tokenizer, side, dropout=dropout, seed=self.seed) for side in sides)
 
-    def epoch(self, number: int) -> "BPEDropoutPairEpoch":
+    def epoch(self, number: int) -> LengthBucketedBatches[IdPair, Any]:
         source, target = self.source.epoch(number), self.target.epoch(number)
-        lengths = pair_lengths(source.lengths(), target.lengths())
-        pairs = ZippedPairs(source, target)
-        batches = LengthBucketedBatches(pairs, lengths, self.collate, max_tokens=self.max_tokens, seed=self.seed)
-        return BPEDropoutPairEpoch(batches, batches.epoch(number))
+        pairs, lengths = ZippedPairs(source, target), pair_lengths(source.lengths(), target.lengths())
+        return LengthBucketedBatches(pairs, lengths, self.collate, max_tokens=self.max_tokens, seed=self.seed)
 
     def iter_from(self, cursor: DataCursor) -> Iterator[tuple[DataCursor, Any]]:
-        return iterate_epochs(self.epoch, cursor)
+        while True:
+            for after, batch in self.epoch(cursor.epoch).iter_from(cursor):
+                yield after, batch
+                epoch, cursor = cursor.epoch, after
+                if cursor.epoch != epoch:
+                    break
 
 
 class ZippedPairs(Sequence[IdPair]):
@@ -327,19 +280,6 @@ class ZippedPairs(Sequence[IdPair]):
 
     def __getitem__(self, number: int, /) -> IdPair:  # pyright: ignore[reportIncompatibleMethodOverride]  (no slices)
         return self.source[number], self.target[number]
-
-
-class BPEDropoutPairEpoch:
-    """The batches of one epoch."""
-
-    def __init__(self, batches: LengthBucketedBatches[IdPair, Any], buckets: BucketedEpoch) -> None:
-        self.batches, self.buckets = batches, buckets
-
-    def __len__(self) -> int:
-        return len(self.buckets)
-
-    def __getitem__(self, number: int, /) -> Any:
-        return self.batches.collate([self.batches.items[i] for i in self.buckets[number]])
 
 
 def split_sides(pairs: Sequence[TextPair]) -> tuple[list[str], list[str]]:

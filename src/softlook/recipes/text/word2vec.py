@@ -12,15 +12,15 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, DataError
-from softlook.data import TextExample
+from softlook.data import TextExample, read_sentences
 from softlook.losses import negative_sampling
 from softlook.models import SkipGram, SkipGramConfig
 from softlook.ops.word2vec import most_similar, negative_distribution, skipgram_pairs
 from softlook.recipes.config.autosize import AutoSettings, ComputeBudget
-from softlook.recipes.config.resolve import ConfigOverrides, explicit_overrides
+from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides
 from softlook.recipes.config.schema import Files, Word2VecConfig
-from softlook.recipes.text.corpus import Corpus, CorpusSplit, read_corpus
-from softlook.recipes.text.masked_lm import load_sentences
+from softlook.recipes.inference.pipeline import Pipeline
+from softlook.recipes.text.corpus import Corpus, CorpusSplit
 from softlook.recipes.text.pretrained import apply_lora, load_pretrained
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
@@ -41,9 +41,7 @@ SUBSAMPLING_THRESHOLD = 1e-3
 NUM_SAMPLES, EVAL_LINES = 8, 500
 
 
-def train_word2vec(
-    config: Word2VecConfig | ConfigOverrides[Word2VecConfig], callbacks: Sequence[Callback] = ()
-) -> TrainResult:
+def train_word2vec(config: ConfigLike[Word2VecConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
     """Train word vectors: `softlook train word2vec --data corpus.txt`. The run directory contains them as vectors.txt.
 
     >>> from softlook.recipes import Word2VecConfig
@@ -53,8 +51,7 @@ def train_word2vec(
     >>> (result.run_dir / "vectors.txt").exists()
     True
     """
-    overrides = explicit_overrides(config) if isinstance(config, Word2VecConfig) else config
-    return run_task(Word2VecTask(), overrides, callbacks)
+    return run_task(Word2VecTask(), config, callbacks)
 
 
 @dataclass(frozen=True)
@@ -68,11 +65,7 @@ class SkipGramBatch:
 class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
     """Sentences, a skip-gram model, and nearest neighbours as samples."""
 
-    config = Word2VecConfig
-
-    def load_corpus(self, overrides: ConfigOverrides[Word2VecConfig]) -> Corpus[TextExample]:
-        read = partial(load_sentences, overrides)
-        return read_corpus(read, overrides.get("data"), overrides.get("valid"), columns=(overrides.get("text"),))
+    config, reader = Word2VecConfig, staticmethod(read_sentences)
 
     def autosize(
         self, corpus: Corpus[TextExample], overrides: ConfigOverrides[Word2VecConfig], budget: ComputeBudget
@@ -118,15 +111,7 @@ class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
             finalize=partial(write_word2vec, tokenizer),
         )
 
-    def evaluate(
-        self,
-        config: Word2VecConfig,
-        data: Files,
-        model: nn.Module,
-        tokenizer: TextTokenizer,
-        labels: Sequence[str],
-        device: torch.device,
-    ) -> dict[str, Any]:
+    def evaluate(self, config: Word2VecConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
         raise ConfigError(f"word vectors have no score on other data. See {VECTORS_FILE} in the run directory.")
 
 
