@@ -43,7 +43,7 @@ def train(
     return import_module("softlook.recipes.text.run").run_task(text_task(task), overrides, callbacks)
 
 
-def dry_run(task: str, overrides: ConfigOverrides[Any]) -> "PreparedRun[Any] | TableRunEstimate":
+def dry_run(task: str, overrides: ConfigOverrides[Any]) -> "PreparedRun | TableRunEstimate":
     """Resolve every value and measure a few steps, without starting a run."""
     if TASKS[task] is TabularConfig:
         return _tabular().dry_run(overrides)

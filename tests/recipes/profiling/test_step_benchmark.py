@@ -54,7 +54,7 @@ def overrides(task: str, folder: Path, **more: Any) -> Any:
     return explicit_overrides(TASKS[task][1](folder, steps=60, loggers=("none",), **more))
 
 
-def predicted(task: str, folder: Path, **more: Any) -> PreparedRun[Any]:
+def predicted(task: str, folder: Path, **more: Any) -> PreparedRun:
     return dry_run(TASKS[task][0], overrides(task, folder, **more))
 
 

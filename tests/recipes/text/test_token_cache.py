@@ -144,7 +144,7 @@ def test_other_columns_of_the_same_file_have_another_cache_key(
             lambda files, column=column: read_sentences(files, text=column), (table,), (), columns=(column,)
         )
         ids = ((tokenizer.encode([example.text])[0],) for example in corpus.train)
-        store = TokenCache(corpus, tokenizer, tmp_path / "run").train_store(ids, "lines")
+        store = TokenCache(corpus, tokenizer, tmp_path / "run").store(ids, "lines")
         found.append(tokenizer.decode(store[0][0])[0])
     assert found == ["a", "c"]
 

@@ -73,14 +73,10 @@ def write_date(day: date, language: str, format: str) -> str | None:
     """
     locale = Locale.parse(language)
     if format in ("full", "long", "medium"):
-        return _normalize_spaces(format_date(day, format, locale=locale))
+        return " ".join(format_date(day, format, locale=locale).split())
     if format in locale.datetime_skeletons:
-        return _normalize_spaces(format_skeleton(format, day, locale=locale))
+        return " ".join(format_skeleton(format, day, locale=locale).split())
     return None
-
-
-def _normalize_spaces(text: str) -> str:
-    return " ".join(text.split())
 
 
 def is_held_out_date(day: date) -> bool:
@@ -106,14 +102,18 @@ def training_dates(seed: int) -> Iterator[WrittenDate]:
 
 def held_out_dates(count: int, seed: int = 0) -> list[WrittenDate]:
     """Held-out dates in training formats."""
-    rng, forms = random.Random(seed), _forms(held_out=False)
-    return [_written(_random_held_out_day(rng), *rng.choice(forms)) for _ in range(count)]
+    return _held_out(count, seed, _forms(held_out=False))
 
 
 def held_out_forms(count: int, seed: int = 0) -> list[WrittenDate]:
     """Held-out dates in formats that are held out for their language."""
-    rng, forms = random.Random(seed), _forms(held_out=True)
-    return [_written(_random_held_out_day(rng), *rng.choice(forms)) for _ in range(count)]
+    return _held_out(count, seed, _forms(held_out=True))
+
+
+def _held_out(count: int, seed: int, forms: list[tuple[str, str]]) -> list[WrittenDate]:
+    rng = random.Random(seed)
+    days = filter(is_held_out_date, iter(lambda: _random_day(rng), None))
+    return [_written(next(days), *rng.choice(forms)) for _ in range(count)]
 
 
 def _forms(*, held_out: bool) -> list[tuple[str, str]]:
@@ -124,12 +124,6 @@ def _forms(*, held_out: bool) -> list[tuple[str, str]]:
 
 def _random_day(rng: random.Random) -> date:
     return FIRST + timedelta(days=rng.randrange((LAST - FIRST).days + 1))
-
-
-def _random_held_out_day(rng: random.Random) -> date:
-    while not is_held_out_date(day := _random_day(rng)):
-        pass
-    return day
 
 
 def _written(day: date, language: str, format: str) -> WrittenDate:

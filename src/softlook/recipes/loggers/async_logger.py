@@ -17,6 +17,7 @@ from softlook.base.errors import ConfigError
 from softlook.recipes.config.resolve import flatten
 from softlook.recipes.config.schema import NO_LOGGERS
 from softlook.recipes.loggers.backends import LOGGERS, Logger, LoggerFactory, RunInfo
+from softlook.recipes.run_dir.report import Settings
 from softlook.train.events import Evaluated, Event, Finished, Sampled, Started, StepLogged
 from softlook.weights.atomic_folder import atomic_write_text
 from softlook.weights.schema import read_json
@@ -208,7 +209,7 @@ class LoggerGroup:
 
 
 @contextmanager
-def open_loggers(names: Sequence[str], folder: Path, settings: Sequence[tuple[str, str, str]]) -> Iterator[LoggerGroup]:
+def open_loggers(names: Sequence[str], folder: Path, settings: Settings) -> Iterator[LoggerGroup]:
     """Open the loggers of a run; they are finished however the run ends."""
     info = RunInfo(folder, {name: value for name, value, _ in settings})
     group = LoggerGroup([AsyncLogger(name, LOGGERS[name], info) for name in names])

@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import nn
 from softlook.base.errors import ConfigError
 from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig, ValueOrigin, unflatten
 from softlook.recipes.config.schema import MUTABLE_FIELDS, RunConfig
-from softlook.recipes.run_dir.report import write_report
+from softlook.recipes.run_dir.report import Settings, write_report
 from softlook.recipes.tasks import TASKS
 from softlook.train.checkpoint.run_dir import CONFIG, EVENTS, METADATA, TOKENIZER, RunDir, write_json
 from softlook.train.config import MUTABLE_FIELDS as MUTABLE_TRAINING_FIELDS
@@ -33,13 +34,10 @@ RUNS = Path("runs")
 def run_dir_path(task: str, overrides: ConfigOverrides[Any]) -> Path:
     """The run directory; with `fresh`, the first free name next to it."""
     path = Path(overrides.get("run_dir") or RUNS / f"{task}-{data_name(tuple(map(Path, overrides.get('data'))))}")
-    if not overrides.get("fresh"):
+    if not overrides.get("fresh") or not path.exists():
         return path
-    number = 2
-    free = path
-    while free.exists():
-        free, number = path.with_name(f"{path.name}-{number}"), number + 1
-    return free
+    others = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(other for other in others if not other.exists())
 
 
 def data_name(data: tuple[Path, ...]) -> str:
@@ -193,7 +191,7 @@ class EvaluationCallback:
 class RunWriter:
     """Callback that writes metrics and samples, and the report after every evaluation."""
 
-    def __init__(self, folder: Path, settings: Sequence[tuple[str, str, str]]) -> None:
+    def __init__(self, folder: Path, settings: Settings) -> None:
         self.folder, self.settings, self.scores = folder, settings, dict[str, Any]()
 
     def __call__(self, event: Event) -> None:
@@ -214,9 +212,8 @@ class RunWriter:
         metrics, samples = self.folder / METRICS_FILE, self.folder / SAMPLES_FILE
         if metrics.exists():
             header, *rows = metrics.read_text(encoding="utf-8").splitlines() or [",".join(COLUMNS)]
-            _write_lines(
-                metrics, [header, *(row for row in rows if _is_complete(row) and int(row.split(",")[0]) <= step)]
-            )
+            rows = [row for row in rows if _is_complete(row) and int(row.split(",")[0]) <= step]
+            _write_lines(metrics, [header, *rows])
         if samples.exists():
             lines = samples.read_text(encoding="utf-8").splitlines()
             _write_lines(samples, [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= step])

@@ -4,6 +4,7 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from typing import Any
 
 from softlook.base.errors import DataError
@@ -197,7 +198,7 @@ def _duplicate_findings(stats: TableStats, leaks: Mapping[str, tuple[int, int | 
 def _label_findings(stats: TableStats, labels: Mapping[str, int]) -> Iterator[Finding]:
     if len(labels) < 2:
         return
-    (common, most), (rare, fewest) = max(labels.items(), key=_count), min(labels.items(), key=_count)
+    (common, most), (rare, fewest) = (choose(labels.items(), key=itemgetter(1)) for choose in (max, min))
     if most >= MAX_IMBALANCE * fewest:
         what = f"{format_fraction(most, stats.rows)} rows are {common!r:.40}, and {fewest:,} {rare!r:.40}"
         yield Finding("warning", what, "look at AUC and not only at accuracy, or try --class-weights balanced")
@@ -279,10 +280,6 @@ def _determines_target(stats: ColumnStats, rows: int) -> bool:
 
 def _ignore_help(names: Sequence[str]) -> str:
     return f"leave it out: --ignore {shlex.join(names)}" if len(names) <= MAX_NAMES else "leave them out: --ignore"
-
-
-def _count(label: tuple[str, int]) -> int:
-    return label[1]
 
 
 def _row(number: int | None) -> str:

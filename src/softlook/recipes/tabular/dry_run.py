@@ -16,7 +16,6 @@ from softlook.recipes.run_dir.layout import load_previous_run, run_dir_path
 from softlook.recipes.tabular.checkpointing import describe_training, model_size
 from softlook.recipes.tabular.data import TableData
 from softlook.recipes.tabular.estimator import add_auto_sizes, build_estimator, resolve_table_config
-from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.training.loop import Epoch, TimeBudget
 from softlook.tabular.training.retrieval import retrieval_seconds
 from softlook.tabular.training.row_store import DiskRows
@@ -106,39 +105,30 @@ def estimate_run(overrides: ConfigOverrides[TabularConfig], data: TableData) -> 
     estimates: list[TableRunEstimate] = []
 
     def train_loop(trainer: TableTrainer, budget: TimeBudget) -> list[Epoch]:
-        estimates.append(_estimate(trainer, budget, estimator, resolved, data))
+        step_seconds, memory = profile_table_step(trainer)
+        memory = add_table_data(memory, trainer, data)
+        duration = estimate_duration(trainer, step_seconds, budget)
+        parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+        description = [*describe_training(trainer, estimator, resolved.config.training), duration.describe()]
+        if not resolved.config.no_baseline:
+            description.append("Baselines take additional time; --no-baseline leaves them out.")
+        estimate = TableRunEstimate(
+            resolved=add_auto_sizes(resolved, type(estimator), trainer.hparams),
+            description=[*description, f"{parameters:,} parameters. Memory: {memory}."],
+            columns=estimator.preprocessor_.describe(),
+            device=str(trainer.loss_sum.device),
+            rows=(trainer.n_rows, 0 if trainer.validation is None else len(trainer.validation)),
+            size=model_size(trainer),
+            parameters=parameters,
+            batch_size=trainer.batch_size,
+            duration=duration,
+            memory=memory,
+        )
+        estimates.append(estimate)
         return []
 
     estimator._fit(*data.train, None, data.valid, train_loop)
     return estimates[0]
-
-
-def _estimate(
-    trainer: TableTrainer,
-    budget: TimeBudget,
-    estimator: TableEstimator,
-    resolved: ResolvedConfig[TabularConfig],
-    data: TableData,
-) -> TableRunEstimate:
-    step_seconds, memory = profile_table_step(trainer)
-    memory = add_table_data(memory, trainer, data)
-    duration = estimate_duration(trainer, step_seconds, budget)
-    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
-    description = [*describe_training(trainer, estimator, resolved.config.training), duration.describe()]
-    if not resolved.config.no_baseline:
-        description.append("Baselines take additional time; --no-baseline leaves them out.")
-    return TableRunEstimate(
-        resolved=add_auto_sizes(resolved, type(estimator), trainer.hparams),
-        description=[*description, f"{parameters:,} parameters. Memory: {memory}."],
-        columns=estimator.preprocessor_.describe(),
-        device=str(trainer.loss_sum.device),
-        rows=(trainer.n_rows, 0 if trainer.validation is None else len(trainer.validation)),
-        size=model_size(trainer),
-        parameters=parameters,
-        batch_size=trainer.batch_size,
-        duration=duration,
-        memory=memory,
-    )
 
 
 def profile_table_step(trainer: TableTrainer) -> tuple[float, MemoryEstimate]:

@@ -10,6 +10,7 @@ from softlook.recipes.config.resolve import (
     default_values,
     get_value,
     resolve_config,
+    unflatten,
 )
 from softlook.recipes.config.tabular_schema import TabularConfig
 from softlook.recipes.run_dir.layout import fixed_values
@@ -65,10 +66,9 @@ def preset_name(config: TabularConfig) -> str:
 
 def fixed_config(resolved: ResolvedConfig[TabularConfig]) -> dict[str, Any]:
     """The values that must not change when a run is resumed; automatic sizes are not known yet when it starts."""
-    return {
-        name: None if name in AUTO_FIELDS and resolved.origins[name] == ValueOrigin.AUTO else value
-        for name, value in fixed_values(resolved).items()
-    }
+    open_fields = {name for name in AUTO_FIELDS if resolved.origins[name] == ValueOrigin.AUTO}
+    fixed = {name: None if name in open_fields else value for name, value in fixed_values(resolved).items()}
+    return {"task": "table", **unflatten(fixed)}
 
 
 def _estimator_class(config: TabularConfig, data: TableData) -> type[TableEstimator]:

@@ -20,12 +20,11 @@ from softlook.recipes.config.resolve import (
     ResolvedConfig,
     as_overrides,
     resolve_config,
-    unflatten,
 )
 from softlook.recipes.config.tabular_schema import TabularConfig
 from softlook.recipes.loggers.async_logger import open_loggers, select_loggers
 from softlook.recipes.run_dir.layout import RunWriter, load_previous_run, load_scores, run_dir_path, write_settings
-from softlook.recipes.run_dir.report import IMPORTANCES, write_report
+from softlook.recipes.run_dir.report import IMPORTANCES, Settings, write_report
 from softlook.recipes.tabular.checkpointing import CheckpointedTraining, TrainingStopped, describe_training
 from softlook.recipes.tabular.data import TableData, load_table, locate_data_errors
 from softlook.recipes.tabular.dry_run import TableRunEstimate, estimate_run
@@ -108,7 +107,7 @@ def prepare_run(
         log.info("\n".join(resolved.lines()))
     resumes = folder.exists()
     if resumes:
-        folder.open(run_config(resolved), data.digest)
+        folder.open(fixed_config(resolved), data.digest)
         write_settings(folder, "table", resolved)
     log.info(f"{'Resuming' if resumes else 'Starting'} {folder.path}")
     return resolved
@@ -160,7 +159,7 @@ class TableRun(CheckpointedTraining):
         self.test = to_test_rows(estimator, self.data)  # before hours of training, in case something is wrong
         self.writer = TableRunWriter(self.folder.path, sized.rows(), estimator.preprocessor_)
         if not self.folder.exists():
-            self.folder.open(run_config(self.resolved), self.data.digest)
+            self.folder.open(fixed_config(self.resolved), self.data.digest)
             write_settings(self.folder, "table", sized)
             for line in describe_training(trainer, estimator, config.training):
                 log.info(line)
@@ -174,15 +173,10 @@ class TableRun(CheckpointedTraining):
         return history
 
 
-def run_config(resolved: ResolvedConfig[TabularConfig]) -> dict[str, Any]:
-    """The values that must not change when a run is resumed."""
-    return {"task": "table", **unflatten(fixed_config(resolved))}
-
-
 class TableRunWriter(RunWriter):
     """Writes the report, with all columns, at every checkpoint: evaluations may come many times a second."""
 
-    def __init__(self, folder: Path, settings: Sequence[tuple[str, str, str]], preprocessor: TablePreprocessor) -> None:
+    def __init__(self, folder: Path, settings: Settings, preprocessor: TablePreprocessor) -> None:
         super().__init__(folder, settings)
         self.preprocessor = preprocessor
 

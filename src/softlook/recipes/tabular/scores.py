@@ -3,7 +3,6 @@
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -169,9 +168,16 @@ def render_columns(lines: Sequence[str], names: Sequence[str], importances: Mapp
     largest = {kind: max(one[kind] or 0 for one in importances[COLUMNS]) for kind in ("attention", "permutation")}
     metric = escape_html(format_score_name(importances["metric"]))
     head = f"<tr><th>column</th><th>attention</th><th>increase of {metric}</th></tr>"
-    increase = partial(_format_increase, score=_score_format(importances, largest["permutation"]))
+    score = _score_format(importances, largest["permutation"])
+
+    def percentage(value: float) -> str:
+        return f"{100 * value:.1f} %"
+
+    def increase(value: float) -> str:
+        return f"{'+' if value >= 0 else '−'}{format_score(abs(value), score)}"
+
     rows = "".join(
-        f"<tr>{_name_cell(one['name'], types)}{_bar(one['attention'], largest['attention'], _format_percent)}"
+        f"<tr>{_name_cell(one['name'], types)}{_bar(one['attention'], largest['attention'], percentage)}"
         f"{_bar(one['permutation'], largest['permutation'], increase)}</tr>"
         for one in importances[COLUMNS]
     )
@@ -198,14 +204,6 @@ def _bar(value: float | None, largest: float, format_value: Callable[[float], st
         return '<td class="soft">unknown</td>'
     fraction = max(0.0, value / largest) if largest > 0 else 0.0
     return f'<td class="bar" style="--share:{100 * fraction:.1f}%">{escape_html(format_value(value))}</td>'
-
-
-def _format_percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
-def _format_increase(value: float, *, score: str) -> str:
-    return f"{'+' if value >= 0 else '−'}{format_score(abs(value), score)}"
 
 
 def _score_format(importances: Mapping[str, Any], largest: float) -> str:

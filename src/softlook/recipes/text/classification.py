@@ -120,7 +120,7 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
         collator = ClassificationCollator(tokenizer, min(config.batch.max_length or 128, model.config.context))
         cache = TokenCache(corpus, tokenizer, config.run_dir)
         format = f"labeled {collator.max_length} {names}"
-        store = cache.train_store(collator.rows(corpus.train, names), format, rows=3, num_ids=len(names))
+        store = cache.store(collator.rows(corpus.train, names), format, rows=3, num_ids=len(names))
         lengths = collator.lengths(store)
         max_tokens, seed = config.batch.max_tokens or 2048, config.training.seed
         batches = LengthBucketedBatches(store, lengths, collator.collate_stored, max_tokens=max_tokens, seed=seed)

@@ -75,8 +75,10 @@ class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
         seed = config.training.seed
         collator = MaskedLMCollator(tokenizer, config)
         cache, format = TokenCache(corpus, tokenizer, config.run_dir), f"sentences {max_length}"
-        train = DocumentStore(cache.train_store(encode_sentences(corpus.train, tokenizer, max_length), format, rows=2))
-        valid = DocumentStore(cache.valid_store(encode_sentences(corpus.valid, tokenizer, max_length), format, rows=2))
+        encoded = encode_sentences(corpus.train, tokenizer, max_length)
+        held_out = encode_sentences(corpus.valid, tokenizer, max_length)
+        train = DocumentStore(cache.store(encoded, format, rows=2))
+        valid = DocumentStore(cache.store(held_out, format, rows=2, is_validation=True))
         examples, lengths, collate = collator.examples(train)
         # Tokens are masked when a batch is made, by a generator that depends on its position only.
         buckets = LengthBucketedBatches(examples, lengths, list, max_tokens=max_tokens, seed=seed)
@@ -158,21 +160,18 @@ class MaskedLMCollator:
 
     def examples(self, documents: DocumentStore) -> MaskedLMExamples:
         """Single sentences, or pairs of sentences."""
-        return self._pairs(documents) if self.next_sentence else self._single(documents)
+        candidates = range(len(documents))
 
-    def _single(self, documents: DocumentStore) -> MaskedLMExamples:
         def collate(batch: Sequence[tuple[Ids, Ids]], generator: torch.Generator) -> MaskedLMBatch:
             return self.collate([(row, [], IGNORE_INDEX) for row, _ in batch], generator)
 
-        return documents.sentences, documents.sentences.lengths(), collate
-
-    def _pairs(self, documents: DocumentStore) -> MaskedLMExamples:
-        pairs, candidates = SentencePairIndex(documents), range(len(documents))
-
-        def collate(batch: Sequence[tuple[int, int]], generator: torch.Generator) -> MaskedLMBatch:
+        def collate_pairs(batch: Sequence[tuple[int, int]], generator: torch.Generator) -> MaskedLMBatch:
             return self.collate(sample_sentence_pairs(documents, batch, generator, candidates=candidates), generator)
 
-        return pairs, pairs.lengths(), collate
+        if not self.next_sentence:
+            return documents.sentences, documents.sentences.lengths(), collate
+        pairs = SentencePairIndex(documents)
+        return pairs, pairs.lengths(), collate_pairs
 
 
 class MaskedLMEvaluator:

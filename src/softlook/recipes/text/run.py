@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,13 +13,11 @@ from torch import nn
 from softlook.base.device import choose_device
 from softlook.base.memory import check_trainable
 from softlook.blocks.lora import merge_lora
-from softlook.data.examples import Example
 from softlook.recipes.config.autosize import max_training_tokens, measure_budget, plan_schedule
 from softlook.recipes.config.resolve import (
     ConfigLike,
     ConfigOverrides,
     ResolvedConfig,
-    TextConfigT,
     as_overrides,
     resolve_config,
     unflatten,
@@ -57,15 +55,17 @@ from softlook.weights.atomic_folder import atomic_write_text
 from softlook.weights.manifest import read_checksummed
 
 log = logging.getLogger("softlook.recipes")
+AnyTask = TextTask[Any, Any]
+AnyOverrides = ConfigOverrides[Any]
 PRETRAINED_FIELDS = ("tokenizer.type", "tokenizer.vocab_size", "model.dim", "model.depth", "model.heads", "pooling")
 """Fields that pretrained weights determine."""
 
 
 @dataclass(frozen=True)
-class PreparedRun(Generic[TextConfigT]):
+class PreparedRun:
     """Everything that is known about a run before it starts."""
 
-    resolved: ResolvedConfig[TextConfigT]
+    resolved: ResolvedConfig[Any]
     tokenizer: TextTokenizer
     plan: TrainingPlan
     seconds_per_step: float | None = None
@@ -77,9 +77,7 @@ class PreparedRun(Generic[TextConfigT]):
         return {"seconds_per_step": self.seconds_per_step, "memory": self.memory and self.memory.to_json()}
 
 
-def run_task(
-    task: TextTask[TextConfigT, Example], config: ConfigLike[TextConfigT], callbacks: Sequence[Callback] = ()
-) -> TrainResult:
+def run_task(task: AnyTask, config: ConfigLike[Any], callbacks: Sequence[Callback] = ()) -> TrainResult:
     """Train, or resume, a run. Rank zero prepares it; the other ranks load what it wrote."""
     overrides = as_overrides(config)
     corpus, folder = load_data(task, overrides), RunDir(run_dir_path(task.config.task, overrides))
@@ -95,13 +93,13 @@ def run_task(
         return train_and_test(folder, run or join_run(task, overrides, corpus, folder), callbacks, world)
 
 
-def dry_run(task: TextTask[TextConfigT, Example], overrides: ConfigOverrides[TextConfigT]) -> PreparedRun[TextConfigT]:
+def dry_run(task: AnyTask, overrides: AnyOverrides) -> PreparedRun:
     """Prepare a run without starting it."""
     folder = RunDir(run_dir_path(task.config.task, overrides))
     return prepare_run(task, overrides, load_data(task, overrides), folder)
 
 
-def load_data(task: TextTask[TextConfigT, Example], overrides: ConfigOverrides[TextConfigT]) -> Corpus[Example]:
+def load_data(task: AnyTask, overrides: AnyOverrides) -> Corpus[Any]:
     """Check the config, read the data and log what was found."""
     config = resolve_config(overrides, {}).config
     choose_device(config.training.device)
@@ -116,13 +114,13 @@ def load_data(task: TextTask[TextConfigT, Example], overrides: ConfigOverrides[T
 
 
 def prepare_run(
-    task: TextTask[TextConfigT, Example],
-    overrides: ConfigOverrides[TextConfigT],
-    corpus: Corpus[Example],
+    task: AnyTask,
+    overrides: AnyOverrides,
+    corpus: Corpus[Any],
     folder: RunDir | None = None,
     *,
-    sample: Corpus[Example] | None = None,
-) -> PreparedRun[TextConfigT]:
+    sample: Corpus[Any] | None = None,
+) -> PreparedRun:
     """Resolve every value, build the plan and measure a few steps.
 
     The automatic values and the tokenizer of an existing run in `folder` are kept. With a `sample` of the corpus, the
@@ -147,9 +145,8 @@ def prepare_run(
     if previous is not None and not previous.needs_schedule:
         return PreparedRun(resolved, tokenizer, plan)
     scale = corpus.characters / max(given.characters, 1) if sample else 1.0
-    seconds, memory = profile_text_step(
-        plan.model, plan.batches, plan.objective, device, resolved.config.training.precision
-    )
+    precision = resolved.config.training.precision
+    seconds, memory = profile_text_step(plan.model, plan.batches, plan.objective, device, precision)
     tokens = scale * plan.total_tokens if plan.total_tokens else max_training_tokens(scale * plan.epoch_tokens, device)
     schedule = plan_schedule(seconds, tokens, plan.batch_tokens, budget, overrides.values)
     resolved = resolve_config(overrides, auto.values | schedule.values | fixed)
@@ -175,12 +172,7 @@ def describe_parameters(model: nn.Module) -> str:
     return f"{count:,} parameters" if trainable == count else f"LoRA: {trainable:,} of {count:,} parameters are trained"
 
 
-def start_run(
-    task: TextTask[TextConfigT, Example],
-    overrides: ConfigOverrides[TextConfigT],
-    corpus: Corpus[Example],
-    folder: RunDir,
-) -> PreparedRun[TextConfigT]:
+def start_run(task: AnyTask, overrides: AnyOverrides, corpus: Corpus[Any], folder: RunDir) -> PreparedRun:
     """Prepare a run and write its tokenizer, labels and settings to the run directory."""
     run = prepare_run(task, overrides, corpus, folder)
     is_resumed = folder.open({"task": task.config.task, **unflatten(fixed_values(run.resolved))}, corpus.digest)
@@ -193,12 +185,7 @@ def start_run(
     return run
 
 
-def join_run(
-    task: TextTask[TextConfigT, Example],
-    overrides: ConfigOverrides[TextConfigT],
-    corpus: Corpus[Example],
-    folder: RunDir,
-) -> PreparedRun[TextConfigT]:
+def join_run(task: AnyTask, overrides: AnyOverrides, corpus: Corpus[Any], folder: RunDir) -> PreparedRun:
     """Load the run that rank zero has prepared."""
     settings = read_checksummed(folder.path / SETTINGS_FILE)
     config = overrides.schema.model_validate(unflatten(settings["values"]))
@@ -208,7 +195,7 @@ def join_run(
     return PreparedRun(ResolvedConfig(config, settings["origins"]), tokenizer, plan)
 
 
-def train_and_test(folder: RunDir, run: PreparedRun[Any], callbacks: Sequence[Callback], world: World) -> TrainResult:
+def train_and_test(folder: RunDir, run: PreparedRun, callbacks: Sequence[Callback], world: World) -> TrainResult:
     """Train, then test the best model. The loggers are closed however the run ends."""
     config, plan = run.resolved.config, run.plan
     names = select_loggers(config.loggers) if world.is_rank_zero else ()

@@ -41,27 +41,24 @@ class TokenCache:
     def is_on_disk(self) -> bool:
         return self.corpus.characters > DISK_THRESHOLD
 
-    def train_store(
-        self, examples: Iterable[Sequence[Ids]], format: str, *, rows: int = 1, num_ids: int = 0
+    def store(
+        self,
+        examples: Iterable[Sequence[Ids]],
+        format: str,
+        *,
+        rows: int = 1,
+        num_ids: int = 0,
+        is_validation: bool = False,
     ) -> TokenStore:
-        """Token ids of the training data.
+        """Token ids of the training or of the validation data.
 
         `format` is part of the cache key: it names everything besides text and tokenizer that the ids depend on.
         `num_ids` is the number of different ids, if larger than the vocabulary.
         """
-        return self._store(examples, format, rows=rows, num_ids=num_ids, on_disk=self.is_on_disk)
-
-    def valid_store(self, examples: Iterable[Sequence[Ids]], format: str, *, rows: int = 1) -> TokenStore:
-        """Token ids of the validation data."""
-        on_disk = self.corpus.valid_characters > DISK_THRESHOLD
-        return self._store(examples, f"validation {format}", rows=rows, num_ids=0, on_disk=on_disk)
-
-    def _store(
-        self, examples: Iterable[Sequence[Ids]], format: str, *, rows: int, num_ids: int, on_disk: bool
-    ) -> TokenStore:
         vocab_size = max(self.tokenizer.vocab_size, num_ids)
-        if not on_disk:
+        if (self.corpus.valid_characters if is_validation else self.corpus.characters) <= DISK_THRESHOLD:
             return store_in_memory(examples, vocab_size=vocab_size, rows=rows)
+        format = f"validation {format}" if is_validation else format
         folder = (self.run_dir.parent if self.run_dir else RUNS) / CACHE_DIR / self._key(format)
         return _open(folder) or _write(examples, folder, vocab_size=vocab_size, rows=rows)
 
@@ -121,8 +118,8 @@ def tokenize_split(split: CorpusSplit[TextExample], tokenizer: TextTokenizer) ->
 def tokenize_corpus(cache: TokenCache) -> tuple[TokenizedDocuments, TokenizedDocuments]:
     """Training and validation documents, in memory or, if large, on disk."""
     corpus, tokenizer = cache.corpus, cache.tokenizer
-    train = cache.train_store(encode_documents(corpus.train, tokenizer), "documents")
-    valid = cache.valid_store(encode_documents(corpus.valid, tokenizer), "documents")
+    train = cache.store(encode_documents(corpus.train, tokenizer), "documents")
+    valid = cache.store(encode_documents(corpus.valid, tokenizer), "documents", is_validation=True)
     return _as_documents(train), _as_documents(valid)
 
 

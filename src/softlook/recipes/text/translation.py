@@ -205,7 +205,7 @@ def build_pair_batches(corpus: Corpus[TextPair], config: TranslationConfig, toke
     )
     if config.tokenizer.bpe_dropout:
         return _with_bpe_dropout(encoded, config, cache, collate)
-    store = cache.train_store(((source, target) for _, source, target in encoded), f"pairs {max_length}", rows=2)
+    store = cache.store(((source, target) for _, source, target in encoded), f"pairs {max_length}", rows=2)
     lengths = pair_lengths(store.lengths(0), store.lengths(1))
     max_tokens, seed = config.batch.max_tokens or 2048, config.training.seed
     batches: Batches = LengthBucketedBatches[Any, Any](store, lengths, collate, max_tokens=max_tokens, seed=seed)

@@ -27,11 +27,11 @@ from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResu
 from softlook.recipes.text.token_cache import TokenCache, chunk_by_size
 from softlook.tokens import TextTokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
-from softlook.train.batching.batch_tree import to_device
 from softlook.train.batching.batches import LengthBucketedBatches, SeededTransform
 from softlook.train.batching.collate import Ids, make_padding_mask, pad_sequences
 from softlook.train.batching.token_store import CHUNK, TokenStore
 from softlook.train.events import Callback
+from softlook.train.objectives import make_loss_evaluator
 from softlook.train.rng import make_generator
 from softlook.train.train_step import Loss
 
@@ -72,8 +72,7 @@ class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
     ) -> AutoSettings:
         words = corpus.characters / 5.5
         dim = 100 if words < 20e6 else 300
-        auto = AutoSettings(messages=[f"About {words:,.0f} words: vectors of dimension {dim}."])
-        auto.values = {
+        values = {
             "tokenizer.type": "words",
             "tokenizer.vocab_size": int(min(max(words / 20, 500), 50_000)),
             "model.dim": dim,
@@ -83,7 +82,7 @@ class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
             "optim.schedule": "cosine",
             "optim.weight_decay": 0.0,
         }
-        return auto
+        return AutoSettings(values, [f"About {words:,.0f} words: vectors of dimension {dim}."])
 
     def build_plan(
         self, corpus: Corpus[TextExample], config: Word2VecConfig, tokenizer: TextTokenizer, device: torch.device
@@ -91,7 +90,7 @@ class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
         max_length = config.batch.max_length or 512
         encode = partial(encode_lines, tokenizer=tokenizer, max_length=max_length)
         cache = TokenCache(corpus, tokenizer, config.run_dir)
-        train = cache.train_store(encode(corpus.train), f"words {max_length}")
+        train = cache.store(encode(corpus.train), f"words {max_length}")
         if not len(train):
             raise DataError("no line has two words", help="skip-gram needs context words")
         valid = list(islice(encode(corpus.valid), EVAL_LINES)) or train[:EVAL_LINES]
@@ -103,7 +102,7 @@ class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
             model=build_model(config, tokenizer),
             batches=SeededTransform(buckets, sampler, seed=seed),
             objective=skipgram_loss,
-            evaluate=partial(evaluate_batches, [sampler(valid, make_generator(0))], device),
+            evaluate=make_loss_evaluator([sampler(valid, make_generator(0))], skipgram_loss, device),
             sample=partial(sample_neighbours, tokenizer, sampler.counts),
             epoch_tokens=tokens,
             batch_tokens=max_tokens,
@@ -164,13 +163,6 @@ def skipgram_loss(model: nn.Module, batch: SkipGramBatch) -> Loss:
     if not count:
         return Loss(sum(p.sum() for p in model.parameters()) * 0.0, 0)  # pyright: ignore[reportArgumentType]
     return Loss(negative_sampling(model(batch.centre, batch.candidates)) * count, count)
-
-
-def evaluate_batches(batches: Sequence[SkipGramBatch], device: torch.device, model: nn.Module) -> dict[str, float]:
-    """Validation loss."""
-    losses = [skipgram_loss(model, to_device(batch, device)) for batch in batches]
-    total, count = sum(float(loss.total) for loss in losses), sum(int(loss.count) for loss in losses)
-    return {"loss": total / max(count, 1)}
 
 
 def sample_neighbours(tokenizer: TextTokenizer, counts: Tensor, model: nn.Module) -> list[Sample]:
