@@ -29,11 +29,17 @@ from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosi
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import CausalLMConfig, Files
 from softlook.recipes.inference.pipeline import Pipeline
-from softlook.recipes.text.corpus import Corpus, CorpusSplit
+from softlook.recipes.text.corpus import (
+    Corpus,
+    CorpusSplit,
+    TokenCache,
+    count_utf8_bytes,
+    tokenize_corpus,
+    tokenize_split,
+)
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
-from softlook.recipes.text.token_cache import TokenCache, count_utf8_bytes, tokenize_corpus, tokenize_split
 from softlook.tokens import TextTokenizer
 from softlook.train.batching.batch_tree import to_device
 from softlook.train.batching.batches import DataCursor
@@ -81,10 +87,7 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
         size = sum(path.stat().st_size for path in find_files(files))
         return super().read(overrides, files, chunk_chars=min(max(size // 200, 200), 1 << 16))
 
-    def autosize(
-        self, corpus: Corpus[TextExample], overrides: ConfigOverrides[CausalLMConfig], budget: ComputeBudget
-    ) -> AutoSettings:
-        characters = corpus.characters
+    def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
         vocab_size = min(lm_vocab_size(characters), select_vocab_size(characters, budget))
         is_small = characters < SMALL_DATA_CHARACTERS
         tokenizer = {"tokenizer.type": "characters"} if is_small else {"tokenizer.vocab_size": vocab_size}

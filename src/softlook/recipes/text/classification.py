@@ -17,12 +17,11 @@ from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosi
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import ClassificationConfig, Files
 from softlook.recipes.inference.pipeline import Pipeline
-from softlook.recipes.text.corpus import MAX_VALIDATION_EXAMPLES, Corpus
+from softlook.recipes.text.corpus import MAX_VALIDATION_EXAMPLES, Corpus, TokenCache, chunk_by_size
 from softlook.recipes.text.metrics import classification_scores, per_class_scores
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained, replace_head
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
-from softlook.recipes.text.token_cache import TokenCache, chunk_by_size
 from softlook.tokens import TextTokenizer
 from softlook.tokens.template import template_from_tokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
@@ -84,13 +83,11 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
     config, reader, max_valid = ClassificationConfig, staticmethod(read_labeled), MAX_VALIDATION_EXAMPLES
     columns: ClassVar[dict[str, str]] = {"text": "text", "pair": "text_pair", "label": "label"}
 
-    def autosize(
-        self, corpus: Corpus[LabeledText], overrides: ConfigOverrides[ClassificationConfig], budget: ComputeBudget
-    ) -> AutoSettings:
-        vocab_size = int(min(max(round(corpus.characters / 200, -2), 500), 32000))  # cheap without an output softmax
+    def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
+        vocab_size = int(min(max(round(characters / 200, -2), 500), 32000))  # cheap without an output softmax
         given = {"tokenizer.vocab_size": vocab_size, **overrides.values}
         overrides = ConfigOverrides(overrides.schema, given, overrides.origins)
-        auto, _ = autosize(corpus.characters, overrides, budget, block_factor=12, max_dropout=0.3)
+        auto, _ = autosize(characters, overrides, budget, block_factor=12, max_dropout=0.3)
         auto.values |= {
             "batch.max_length": 128 if auto.values["tokenizer.type"] == "bpe" else 512,
             "pooling": "mean",
@@ -99,10 +96,10 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
         if overrides.get("init_from"):
             auto.values |= {"optim.lr": fine_tuning_lr(overrides), "model.dropout": 0.1, "batch.max_tokens": 1024}
             # R-Drop doubles the compute, which a GPU can afford and small data needs.
-            is_small, cuda = corpus.characters < SMALL_FINE_TUNING_CHARACTERS, budget.device.type == "cuda"
+            is_small, cuda = characters < SMALL_FINE_TUNING_CHARACTERS, budget.device.type == "cuda"
             auto.values["reg.rdrop_alpha"] = 3.0 if is_small else 1.0 if cuda else 0.0
             auto.messages = [f"Fine-tuning {overrides.get('init_from')}: a few epochs at a low learning rate."]
-        elif corpus.characters < SMALL_DATA_CHARACTERS:
+        elif characters < SMALL_DATA_CHARACTERS:
             auto.values |= SMALL_DATA_VALUES
             auto.messages = [SMALL_DATA_MESSAGE]
         return auto
@@ -197,10 +194,8 @@ class ClassificationCollator:
         first = self.tokenizer.encode([example.text[:MAX_TEXT_CHARS] for example in examples])
         second = self.tokenizer.encode([(example.pair or "")[:MAX_TEXT_CHARS] for example in examples])
         labels = [index.get(example.label, 0) for example in examples]
-        return [
-            (*truncate_pair(one, other, self.max_ids), label)
-            for one, other, label in zip(first, second, labels, strict=True)
-        ]
+        rows = zip(first, second, labels, strict=True)
+        return [(*truncate_pair(one, other, self.max_ids), label) for one, other, label in rows]
 
     def rows(self, examples: Iterable[LabeledText], names: Sequence[str]) -> Iterator[tuple[Ids, Ids, Ids]]:
         """The same lazily, with the class index as a row of one id."""
@@ -224,10 +219,8 @@ class ClassificationCollator:
         return self([(first, second, label) for first, second, (label,) in items])
 
     def __call__(self, items: Sequence[Item]) -> ClassificationBatch:
-        """A batch."""
-        return collate_classification(
-            items, join=self.template.apply, max_length=self.max_ids, pad_id=self.tokenizer.pad_id
-        )
+        join, pad_id = self.template.apply, self.tokenizer.pad_id
+        return collate_classification(items, join=join, max_length=self.max_ids, pad_id=pad_id)
 
 
 def drop_words(p: float, batch: ClassificationBatch, generator: torch.Generator) -> ClassificationBatch:

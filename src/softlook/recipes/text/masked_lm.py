@@ -16,11 +16,10 @@ from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosi
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import Files, MaskedLMConfig
 from softlook.recipes.inference.pipeline import Pipeline
-from softlook.recipes.text.corpus import Corpus, CorpusSplit, contiguous_texts
+from softlook.recipes.text.corpus import Corpus, CorpusSplit, TokenCache, chunk_by_size, contiguous_texts
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained, replace_head
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
-from softlook.recipes.text.token_cache import TokenCache, chunk_by_size
 from softlook.tokens import TextTokenizer
 from softlook.tokens.template import template_from_tokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
@@ -59,10 +58,8 @@ class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
 
     config, reader = MaskedLMConfig, staticmethod(read_sentences)
 
-    def autosize(
-        self, corpus: Corpus[TextExample], overrides: ConfigOverrides[MaskedLMConfig], budget: ComputeBudget
-    ) -> AutoSettings:
-        auto, _ = autosize(corpus.characters, overrides, budget, block_factor=12, max_dropout=0.1)
+    def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
+        auto, _ = autosize(characters, overrides, budget, block_factor=12, max_dropout=0.1)
         auto.values["batch.max_length"] = 128
         if overrides.get("init_from"):
             auto.values["optim.lr"] = fine_tuning_lr(overrides)

@@ -40,10 +40,9 @@ from softlook.recipes.run_dir.layout import (
     write_settings,
 )
 from softlook.recipes.tasks import text_task
-from softlook.recipes.text.corpus import Corpus
+from softlook.recipes.text.corpus import DISK_THRESHOLD, Corpus
 from softlook.recipes.text.pretrained import check_lora, export_adapters, load_auto
 from softlook.recipes.text.task import TextTask, TrainingPlan, TrainResult
-from softlook.recipes.text.token_cache import DISK_THRESHOLD
 from softlook.tokens import TextTokenizer
 from softlook.train.checkpoint.run_dir import RunDir, write_json
 from softlook.train.distributed import is_rank_zero
@@ -130,7 +129,7 @@ def prepare_run(
     device, given = choose_device(overrides.get("training.device")), sample or corpus
     budget = measure_budget(device, overrides.get("training.max_minutes"), overrides.get("training.precision"))
     fixed = {} if previous is None else previous.values
-    auto = task.autosize(corpus, overrides, budget)
+    auto = task.autosize(corpus.characters, overrides, budget)
     if overrides.get("init_from"):
         auto.values = {name: value for name, value in auto.values.items() if name not in PRETRAINED_FIELDS}
     resolved = resolve_config(overrides, auto.values | fixed)

@@ -1,7 +1,7 @@
 """`TextTask`: the interface of a text task, with its training plan and result."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -91,10 +91,8 @@ class TextTask(ABC, Generic[TextConfigT, Example]):
         return read_corpus(read, data, valid, max_valid=self.max_valid, columns=columns)
 
     @abstractmethod
-    def autosize(
-        self, corpus: Corpus[Example], overrides: ConfigOverrides[TextConfigT], budget: ComputeBudget
-    ) -> AutoSettings:
-        """Automatic values for this corpus and budget."""
+    def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
+        """Automatic values for so many characters of training text and this budget."""
 
     @abstractmethod
     def build_plan(
@@ -106,11 +104,6 @@ class TextTask(ABC, Generic[TextConfigT, Example]):
     def evaluate(self, config: TextConfigT, data: Files, pipeline: Pipeline) -> dict[str, Any]:
         """Scores of a trained model on other data."""
 
-    def tokenizer_texts(self, corpus: Corpus[Example]) -> Iterable[str]:
-        """The texts a tokenizer is trained on."""
-        for example in islice(corpus.train, MAX_TOKENIZER_TEXTS):
-            yield from example.texts.values()
-
     def build_tokenizer(self, corpus: Corpus[Example], config: TextConfigT) -> TextTokenizer:
         """Load the given or the pretrained tokenizer, or train one."""
         options = config.tokenizer
@@ -118,5 +111,5 @@ class TextTask(ABC, Generic[TextConfigT, Example]):
         if path:
             return load_text_tokenizer(path)
         assert options.type is not None and options.vocab_size is not None
-        texts = self.tokenizer_texts(corpus)
+        texts = (text for example in islice(corpus.train, MAX_TOKENIZER_TEXTS) for text in example.texts.values())
         return TextTokenizer(train_tokenizer(texts, model_type=options.type, vocab_size=options.vocab_size))

@@ -17,12 +17,11 @@ from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explici
 from softlook.recipes.config.schema import Files, TranslationConfig
 from softlook.recipes.inference.pipeline import Pipeline
 from softlook.recipes.inference.translation import translate_texts
-from softlook.recipes.text.corpus import MAX_VALIDATION_EXAMPLES, Corpus
+from softlook.recipes.text.corpus import DISK_THRESHOLD, MAX_VALIDATION_EXAMPLES, Corpus, TokenCache, chunk_by_size
 from softlook.recipes.text.metrics import corpus_bleu, translation_scores
 from softlook.recipes.text.pretrained import apply_lora, load_pretrained
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
-from softlook.recipes.text.token_cache import DISK_THRESHOLD, TokenCache, chunk_by_size
 from softlook.tokens import TextTokenizer
 from softlook.tokens.bpe_dropout import BPEDropout, BPEDropoutEpoch
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
@@ -75,10 +74,8 @@ class TranslationTask(TextTask[TranslationConfig, TextPair]):
     config, reader, max_valid = TranslationConfig, staticmethod(read_pairs), MAX_VALIDATION_EXAMPLES
     columns: ClassVar[dict[str, str]] = {"source": "source", "target": "target"}
 
-    def autosize(
-        self, corpus: Corpus[TextPair], overrides: ConfigOverrides[TranslationConfig], budget: ComputeBudget
-    ) -> AutoSettings:
-        auto, tokens = autosize(corpus.characters, overrides, budget, block_factor=28, max_dropout=0.3)
+    def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
+        auto, tokens = autosize(characters, overrides, budget, block_factor=28, max_dropout=0.3)
         is_bpe, device = auto.values["tokenizer.type"] == "bpe", budget.device.type
         auto.values["batch.max_length"] = 256 if is_bpe else 512
         if device == "cuda":

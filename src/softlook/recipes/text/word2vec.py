@@ -20,11 +20,10 @@ from softlook.recipes.config.autosize import AutoSettings, ComputeBudget
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides
 from softlook.recipes.config.schema import Files, Word2VecConfig
 from softlook.recipes.inference.pipeline import Pipeline
-from softlook.recipes.text.corpus import Corpus, CorpusSplit
+from softlook.recipes.text.corpus import Corpus, CorpusSplit, TokenCache, chunk_by_size
 from softlook.recipes.text.pretrained import apply_lora, load_pretrained
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
-from softlook.recipes.text.token_cache import TokenCache, chunk_by_size
 from softlook.tokens import TextTokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
 from softlook.train.batching.batches import LengthBucketedBatches, SeededTransform
@@ -67,10 +66,8 @@ class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
 
     config, reader = Word2VecConfig, staticmethod(read_sentences)
 
-    def autosize(
-        self, corpus: Corpus[TextExample], overrides: ConfigOverrides[Word2VecConfig], budget: ComputeBudget
-    ) -> AutoSettings:
-        words = corpus.characters / 5.5
+    def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
+        words = characters / 5.5
         dim = 100 if words < 20e6 else 300
         values = {
             "tokenizer.type": "words",
