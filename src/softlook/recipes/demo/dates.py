@@ -1,4 +1,8 @@
-"""The demo: an encoder-decoder that translates dates in many languages to ISO 8601."""
+"""The demo: an encoder-decoder that translates dates in many languages to ISO 8601.
+
+`softlook demo` takes about two and a half minutes on two CPU cores, offline, and reads 99.5 % of held-out dates
+correctly. The dates are generated from Unicode CLDR.
+"""
 
 import random
 from collections import Counter
@@ -42,6 +46,10 @@ HELD_OUT_DATES = 10
 """One in so many dates is held out, in every language."""
 HELD_OUT_FORMS = 12
 """One in so many combinations of language and format is held out."""
+NUM_EXAMPLES, NUM_HELD_OUT = 60_000, 2_000
+EXAMPLE_DATE = "jeudi 3 mars 2022"
+TRAIN_FILE, VALID_FILE = "train.tsv", "valid.tsv"
+HELD_OUT_DATES_FILE, HELD_OUT_FORMS_FILE = "held-out-dates.tsv", "held-out-forms.tsv"
 
 
 @dataclass(frozen=True)
@@ -130,12 +138,6 @@ def _written(day: date, language: str, format: str) -> WrittenDate:
     text = write_date(day, language, format)
     assert text is not None
     return WrittenDate(text, day.isoformat(), language, format)
-
-
-NUM_EXAMPLES, NUM_HELD_OUT = 60_000, 2_000
-EXAMPLE_DATE = "jeudi 3 mars 2022"
-TRAIN_FILE, VALID_FILE = "train.tsv", "valid.tsv"
-HELD_OUT_DATES_FILE, HELD_OUT_FORMS_FILE = "held-out-dates.tsv", "held-out-forms.tsv"
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,12 @@ from urllib.parse import urlsplit
 Sample = Mapping[str, str]
 DEFAULT_PROJECT = "softlook"
 """Project or experiment name, if the environment sets none."""
+MAX_PARAM_CHARS = 500
+"""Characters of a parameter value that every version of MLflow accepts."""
+ONLINE_MODES = ("online", "shared")
+"""Modes that need an API key."""
+TIMEOUT = 20.0
+"""Seconds W&B gets to start, and to finish."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ def discard_stdout() -> Iterator[None]:
 
 
 class TensorBoardLogger:
-    """Writes event files: `tensorboard --logdir runs`."""
+    """Writes event files to the run directory: `tensorboard --logdir runs`."""
 
     id, message, rewinds = "tensorboard", "", True
 
@@ -119,7 +125,7 @@ class TensorBoardLogger:
 
 
 class TrackioLogger:
-    """Logs to one run of a project; trackio identifies runs by name."""
+    """Logs to a run locally, or to TRACKIO_SPACE_ID or TRACKIO_SERVER_URL; trackio identifies runs by name."""
 
     rewinds = False
 
@@ -162,12 +168,11 @@ class TrackioLogger:
             self.run.finish()
 
 
-MAX_PARAM_CHARS = 500
-"""Characters of a parameter value that every version of MLflow accepts."""
-
-
 class MLflowLogger:
-    """Logs settings as parameters, scores as metrics and samples as artifacts."""
+    """Logs settings as parameters, scores as metrics and samples as artifacts.
+
+    They go to a local database in the run directory, or to MLFLOW_TRACKING_URI.
+    """
 
     rewinds = False
 
@@ -219,14 +224,8 @@ class MLflowLogger:
         self.client.set_terminated(self.id, status="FINISHED" if complete else "KILLED")
 
 
-ONLINE_MODES = ("online", "shared")
-"""Modes that need an API key."""
-TIMEOUT = 20.0
-"""Seconds W&B gets to start, and to finish."""
-
-
 class WandbLogger:
-    """Logs settings as config, samples as tables and final scores as summary."""
+    """Logs settings as config, samples as tables and final scores as summary; offline without an API key."""
 
     rewinds = False
 

@@ -29,6 +29,8 @@ SCORES_FILE = "scores.json"
 TRIALS_FILE = "trials.jsonl"
 """The trials of a hyper-parameter search, one per line."""
 RUNS = Path("runs")
+METRICS_FILE, SAMPLES_FILE = "metrics.csv", "samples.jsonl"
+COLUMNS = ("step", "seconds", "loss", "lr", "grad_norm", "tokens_per_second")
 
 
 def run_dir_path(task: str, overrides: ConfigOverrides[Any]) -> Path:
@@ -154,10 +156,6 @@ def _summarize_search(path: Path, started: str) -> RunSummary:
     trials = [json.loads(line) for line in (path / TRIALS_FILE).read_text(encoding="utf-8").splitlines()]
     best = next((trial["loss"] for trial in trials if trial["is_best"]), None)
     return RunSummary(path, "tune", started, len(trials), 0, best, "trials; best.toml has the best settings")
-
-
-METRICS_FILE, SAMPLES_FILE = "metrics.csv", "samples.jsonl"
-COLUMNS = ("step", "seconds", "loss", "lr", "grad_norm", "tokens_per_second")
 
 
 class EvaluationCallback:

@@ -40,6 +40,10 @@ td.bar { min-width: 5rem; background: linear-gradient(to right, var(--tint) var(
   no-repeat content-box; }
 .wide { overflow-x: auto; } svg { max-width: 100%; min-width: 32rem; height: auto; } .soft { opacity: .7; }
 """.strip()
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 320, 64, 44, 24, 44
+MAX_POINTS = 400
+"""Points of a line in the plot."""
+Point = tuple[float, float]
 
 
 def write_report(folder: Path, settings: Settings, scores: Mapping[str, Any], *, extra: str = "") -> None:
@@ -160,12 +164,6 @@ def _table(rows: Iterable[Sequence[str]], *, head: bool = False) -> str:
 def escape_html(text: str) -> str:
     """Text escaped for HTML, without control characters."""
     return html.escape(escape_control(text), quote=True)
-
-
-WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 320, 64, 44, 24, 44
-MAX_POINTS = 400
-"""Points of a line in the plot."""
-Point = tuple[float, float]
 
 
 def loss_figure(train: Sequence[Point], valid: Sequence[Point], *, title: str = "Loss") -> str:

@@ -42,6 +42,17 @@ from softlook.tabular.preprocessing.column_types import ColumnEncoder
 from softlook.tabular.preprocessing.numeric import NumericEncoder
 from softlook.tabular.preprocessing.table_encoder import TableEncoder
 
+MAX_IMBALANCE = 20
+"""Ratio of the most to the least frequent class beyond which accuracy alone says little."""
+MIN_VALUE_COUNT = 5
+"""Mean frequency of a column's values at which it is suspicious that they determine the target."""
+MOSTLY_MISSING = 0.9
+"""Fraction of missing cells that is reported."""
+MAX_NAMES = 5
+"""Column names in a finding."""
+CELL_HELP = {"a missing value in words": "leave such cells empty"}
+"""Help about odd characters that differs from that for texts."""
+
 
 @dataclass(frozen=True)
 class TableReport:
@@ -151,18 +162,6 @@ def estimate_table(values: Mapping[str, Any], data: TableData) -> Estimate:
         time=f"{total}; baselines take additional time",
         memory=estimate.memory,
     )
-
-
-MAX_IMBALANCE = 20
-"""Ratio of the most to the least frequent class beyond which accuracy alone says little."""
-MIN_VALUE_COUNT = 5
-"""Mean frequency of a column's values at which it is suspicious that they determine the target."""
-MOSTLY_MISSING = 0.9
-"""Fraction of missing cells that is reported."""
-MAX_NAMES = 5
-"""Column names in a finding."""
-CELL_HELP = {"a missing value in words": "leave such cells empty"}
-"""Help about odd characters that differs from that for texts."""
 
 
 def collect_table_findings(

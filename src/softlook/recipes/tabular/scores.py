@@ -30,6 +30,9 @@ log = logging.getLogger("softlook.recipes")
 MIN_BASELINE_SECONDS = 60.0
 """Time limit of a baseline; the training time of the model itself, if that is longer."""
 OWN_NAME = "softlook"
+COLUMNS = "columns"
+"""The key of the per-column importances."""
+MAX_SUMMARY_COLUMNS = 5
 
 
 def compute_scores(
@@ -114,11 +117,6 @@ def to_test_rows(estimator: TableEstimator, data: TableData) -> TableTensors | N
         return None
     rows = estimator.preprocessor_.transform(data.test.X)
     return TableTensors(rows.numbers, rows.categories, torch.from_numpy(estimator.target_.encode(data.test.y)))
-
-
-COLUMNS = "columns"
-"""The key of the per-column importances."""
-MAX_SUMMARY_COLUMNS = 5
 
 
 def importances_to_json(importances: FeatureImportances, metric: str) -> dict[str, Any]:

@@ -37,6 +37,8 @@ EVAL_BATCH_SIZE, MAX_EVAL_EXAMPLES = 64, 1000
 STARTS_DOCUMENT = 1
 """Flag stored with the first sentence of a document."""
 FINE_TUNING_EPOCHS = 4
+MaskedLMExamples = tuple[Sequence[Any], torch.Tensor, Callable[[Any, torch.Generator], MaskedLMBatch]]
+"""Examples, their lengths, and a function that masks and collates some of them."""
 
 
 def train_masked_lm(config: ConfigLike[MaskedLMConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
@@ -132,10 +134,6 @@ def encode_sentences(
 def split_text(text: str) -> list[str]:
     """A text in parts that the tokenizer accepts."""
     return [text[start : start + MAX_TEXT_CHARS] for start in range(0, len(text), MAX_TEXT_CHARS)]
-
-
-MaskedLMExamples = tuple[Sequence[Any], torch.Tensor, Callable[[Any, torch.Generator], MaskedLMBatch]]
-"""Examples, their lengths, and a function that masks and collates some of them."""
 
 
 class MaskedLMCollator:

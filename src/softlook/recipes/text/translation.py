@@ -48,6 +48,8 @@ SMALL_DATA_VALUES: dict[str, Any] = {
 SMALL_DATA_MESSAGE = "Small data on a fast device: a wide model, with R-Drop and BPE dropout against overfitting."
 NUM_SAMPLES = 3
 """Sample translations in each evaluation."""
+IdPair = tuple[Ids, Ids]
+Collate = Callable[[list[Any]], Any]
 
 
 def train_translation(config: ConfigLike[TranslationConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
@@ -171,10 +173,6 @@ def sample_translations(valid: Sequence[TextPair], tokenizer: TextTokenizer, mod
         {"source": pair.source, "prediction": hypothesis, "reference": pair.target}
         for pair, hypothesis in zip(shown, hypotheses, strict=True)
     ]
-
-
-IdPair = tuple[Ids, Ids]
-Collate = Callable[[list[Any]], Any]
 
 
 @dataclass(frozen=True)
