@@ -41,11 +41,7 @@ class CheckpointedTraining:
     """Runs a trainer from the last checkpoint to the end or to a signal."""
 
     def __init__(
-        self,
-        folder: RunDir,
-        estimator: TableEstimator,
-        training: TabularTrainingConfig,
-        callbacks: Sequence[Callback],
+        self, folder: RunDir, estimator: TableEstimator, training: TabularTrainingConfig, callbacks: Sequence[Callback]
     ) -> None:
         self.folder, self.estimator, self.training, self.callbacks = folder, estimator, training, [*callbacks]
 

@@ -14,13 +14,7 @@ from typing import Any
 import torch
 
 from softlook.base.device import choose_device
-from softlook.recipes.config.resolve import (
-    ConfigLike,
-    ConfigOverrides,
-    ResolvedConfig,
-    as_overrides,
-    resolve_config,
-)
+from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, ResolvedConfig, as_overrides, resolve_config
 from softlook.recipes.config.tabular_schema import TabularConfig
 from softlook.recipes.loggers.async_logger import open_loggers, select_loggers
 from softlook.recipes.run_dir.layout import RunWriter, load_previous_run, load_scores, run_dir_path, write_settings

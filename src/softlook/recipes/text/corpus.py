@@ -94,10 +94,14 @@ def read_corpus(
         count, characters = count_examples(train)
         digest = data_digest(examples.files)
         return Corpus(train, held_out, (count, split.held_out), characters, digest, columns=columns)
-    (count, characters), given = count_examples(CorpusSplit(examples)), CorpusSplit(read(valid))
-    used, (valid_count, valid_characters), notes = _subsample(given, *count_examples(given), max_valid)
-    digest = data_digest([*examples.files, *given.examples.files])
-    train = CorpusSplit(examples)
+    train, used, notes = CorpusSplit(examples), CorpusSplit(read(valid)), ()
+    (count, characters), (valid_count, valid_characters) = count_examples(train), count_examples(used)
+    digest = data_digest([*examples.files, *used.examples.files])
+    if max_valid is not None and valid_count > max_valid:
+        sampled, given = make_split(used.examples, fraction=1.0, max_held_out=max_valid), valid_count
+        used = CorpusSplit(used.examples, sampled, is_held_out=True)
+        valid_count, valid_characters = count_examples(used)
+        notes = (f"Evaluating on {valid_count:,} of the {given:,} validation examples, sampled by content.",)
     return Corpus(train, used, (count, valid_count), characters, digest, valid_characters, notes, columns)
 
 
@@ -108,18 +112,6 @@ def count_examples(split: CorpusSplit[Example]) -> tuple[int, int]:
         count += 1
         characters += sum(map(len, cast(dict[str, str], example.texts).values()))
     return count, characters
-
-
-def _subsample(
-    split: CorpusSplit[Example], count: int, characters: int, maximum: int | None
-) -> tuple[CorpusSplit[Example], tuple[int, int], tuple[str, ...]]:
-    """At most `maximum` examples, selected by content; their counts, and a message."""
-    if maximum is None or count <= maximum:
-        return split, (count, characters), ()
-    sampled = make_split(split.examples, fraction=1.0, max_held_out=maximum)
-    used = CorpusSplit(split.examples, sampled, is_held_out=True)
-    counts = count_examples(used)
-    return used, counts, (f"Evaluating on {counts[0]:,} of the {count:,} validation examples, sampled by content.",)
 
 
 def make_validation_split(examples: Examples[Example]) -> Split:
