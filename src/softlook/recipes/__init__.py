@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from softlook.recipes.tabular.run import train_table as train_table
     from softlook.recipes.text.causal_lm import train_causal_lm as train_causal_lm
     from softlook.recipes.text.classification import train_classification as train_classification
-    from softlook.recipes.text.evaluate import evaluate as evaluate
     from softlook.recipes.text.masked_lm import train_masked_lm as train_masked_lm
+    from softlook.recipes.text.run import evaluate as evaluate
     from softlook.recipes.text.task import TrainResult as TrainResult
     from softlook.recipes.text.translation import train_translation as train_translation
     from softlook.recipes.text.word2vec import train_word2vec as train_word2vec
@@ -31,7 +31,7 @@ MODULES = {
     "TrainResult": "text.task",
     "TranslationConfig": "config.schema",
     "Word2VecConfig": "config.schema",
-    "evaluate": "text.evaluate",
+    "evaluate": "text.run",
     "load_pipeline": "inference.pipeline",
     "train_causal_lm": "text.causal_lm",
     "train_classification": "text.classification",

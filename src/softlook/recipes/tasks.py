@@ -18,7 +18,7 @@ from softlook.recipes.config.tabular_schema import TabularConfig
 if TYPE_CHECKING:
     from softlook.recipes.tabular.dry_run import TableRunEstimate
     from softlook.recipes.tabular.run import TableTrainResult
-    from softlook.recipes.text.prepare import PreparedRun
+    from softlook.recipes.text.run import PreparedRun
     from softlook.recipes.text.task import TextTask, TrainResult
     from softlook.train.events import Callback
 
@@ -43,7 +43,7 @@ def train(
     return import_module("softlook.recipes.text.run").run_task(text_task(task), overrides, callbacks)
 
 
-def dry_run(task: str, overrides: ConfigOverrides[Any]) -> "PreparedRun[Any] | TableRunEstimate":
+def dry_run(task: str, overrides: ConfigOverrides[Any]) -> "PreparedRun | TableRunEstimate":
     """Resolve every value and measure a few steps, without starting a run."""
     if TASKS[task] is TabularConfig:
         return _tabular().dry_run(overrides)

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import torch
 
-from softlook.recipes.demo.date_translation import (
+from softlook.recipes.demo.dates import (
     EXAMPLE_DATE,
     HELD_OUT_DATES_FILE,
     HELD_OUT_FORMS_FILE,
     TRAIN_FILE,
     align_date,
     demo_config,
+    held_out_dates,
     make_data,
     read_dates,
     score_dates,
     shipped_model,
     train,
 )
-from softlook.recipes.demo.dates import held_out_dates
 
 ROOT = Path(__file__).parents[3]
 

@@ -82,7 +82,7 @@ def test_classes_equal_those_in_training(runs: dict[str, Path]) -> None:
     collator = ClassificationCollator(run.tokenizer, min(run.max_length, run.model.config.context))
     examples = [LabeledText(one.text, one.pair, "") for one in inputs]
     items = collator.encode(examples, run.labels)
-    expected = predict_logits(run.model, collator, items, run.device).softmax(-1)
+    expected = predict_logits(run.model, collator, items).softmax(-1)
     found = classify(run, inputs)
     actual = torch.tensor([[one.classes[name] for name in run.labels] for one in found])
     torch.testing.assert_close(actual, expected)

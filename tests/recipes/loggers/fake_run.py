@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from softlook.recipes.loggers.registry import open_loggers
+from softlook.recipes.loggers.async_logger import open_loggers
 from softlook.train.events import Evaluated, Event, Finished, Sampled, Started, StepLogged
 
 SETTINGS = {"optim.lr": "0.001", "training.max_steps": "4"}
@@ -44,7 +44,8 @@ RESUMED: list[Event] = [
 
 def log_run(name: str, folder: Path, events: Sequence[Event], settings: dict[str, str] | None = None) -> None:
     """Log events with one logger, and final scores if the run finishes."""
-    with open_loggers([name], folder, SETTINGS if settings is None else settings) as loggers:
+    rows = [(name, value, "flag") for name, value in (SETTINGS if settings is None else settings).items()]
+    with open_loggers([name], folder, rows) as loggers:
         for event in events:
             loggers(event)
         if isinstance(events[-1], Finished):

@@ -10,10 +10,9 @@ import pytest
 
 from softlook.base.errors import ConfigError
 from softlook.recipes import train_causal_lm
-from softlook.recipes.loggers import async_logger, registry
-from softlook.recipes.loggers.async_logger import AsyncLogger
-from softlook.recipes.loggers.base import RunInfo
-from softlook.recipes.loggers.registry import select_loggers
+from softlook.recipes.loggers import async_logger
+from softlook.recipes.loggers.async_logger import AsyncLogger, select_loggers
+from softlook.recipes.loggers.backends import RunInfo
 from softlook.train.events import Event, Started, Warned
 from tests.recipes.loggers.fake_run import CRASHED, RESUMED, SCORES, step_logged
 from tests.recipes.small import causal_lm_config
@@ -135,8 +134,8 @@ def test_a_run_completes_with_broken_loggers(
     def broken(info: RunInfo) -> RecordingLogger:
         raise RuntimeError("no")
 
-    monkeypatch.setattr(registry, "_load_class", lambda name: broken)
-    monkeypatch.setattr(registry, "missing_packages", lambda name: [])
+    monkeypatch.setattr(async_logger, "LOGGERS", {"mlflow": broken, "wandb": broken})
+    monkeypatch.setattr(async_logger, "missing_packages", lambda name: [])
     (tmp_path / "plain").mkdir()
     trained = train_causal_lm(causal_lm_config(tmp_path, loggers=("mlflow", "wandb")))
     plain = train_causal_lm(causal_lm_config(tmp_path / "plain", loggers=("none",)))
@@ -148,8 +147,8 @@ def test_a_run_completes_with_broken_loggers(
 
 def test_a_run_resumes_with_other_loggers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(registry, "_load_class", lambda name: lambda info: RecordingLogger(info, calls))
-    monkeypatch.setattr(registry, "missing_packages", lambda name: [])
+    monkeypatch.setattr(async_logger, "LOGGERS", {"trackio": lambda info: RecordingLogger(info, calls)})
+    monkeypatch.setattr(async_logger, "missing_packages", lambda name: [])
     train_causal_lm(causal_lm_config(tmp_path, loggers=("none",)))
     assert calls == []
     train_causal_lm(causal_lm_config(tmp_path, steps=6, train={"evaluate_every": 4}, loggers=("trackio",)))
@@ -159,7 +158,7 @@ def test_a_run_resumes_with_other_loggers(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_tensorboard_is_the_default_logger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "missing_packages", lambda name: [])
+    monkeypatch.setattr(async_logger, "missing_packages", lambda name: [])
     assert select_loggers([]) == ("tensorboard",)
     assert select_loggers(["none"]) == ()
     assert select_loggers(["wandb", "mlflow", "wandb"]) == ("wandb", "mlflow")
@@ -172,7 +171,7 @@ def test_a_logger_that_is_not_installed_is_an_error_before_the_run_starts(
     name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr(registry, "find_spec", lambda package: None)
+    monkeypatch.setattr(async_logger, "find_spec", lambda package: None)
     assert select_loggers([]) == ()
     with pytest.raises(ConfigError, match=rf"not installed: {name}.* pip install 'softlook\[{name}\]'"):
         train_causal_lm(causal_lm_config(tmp_path, loggers=(name,)))
@@ -181,9 +180,9 @@ def test_a_logger_that_is_not_installed_is_an_error_before_the_run_starts(
 
 def test_mlflow_skinny_needs_no_database_with_a_tracking_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        registry, "find_spec", lambda package: None if package in ("sqlalchemy", "alembic") else object()
+        async_logger, "find_spec", lambda package: None if package in ("sqlalchemy", "alembic") else object()
     )
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    assert registry.missing_packages("mlflow") == ["sqlalchemy", "alembic"]
+    assert async_logger.missing_packages("mlflow") == ["sqlalchemy", "alembic"]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:5000")
-    assert registry.missing_packages("mlflow") == []
+    assert async_logger.missing_packages("mlflow") == []

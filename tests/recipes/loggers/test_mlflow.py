@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from softlook.recipes.loggers.base import RunInfo
-from softlook.recipes.loggers.mlflow import MLflowLogger
+from softlook.recipes.loggers.backends import MLflowLogger, RunInfo
 from tests.recipes.loggers.fake_run import CHANGED, CRASHED, RESUMED, log_run
 
 

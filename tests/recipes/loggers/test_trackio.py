@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from softlook.recipes.loggers.base import discard_stdout
+from softlook.recipes.loggers.backends import discard_stdout
 from tests.recipes.loggers.fake_run import CRASHED, RESUMED, SETTINGS, log_run
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from softlook.recipes.loggers.wandb import select_mode
+from softlook.recipes.loggers.backends import select_mode
 from tests.recipes.loggers.fake_run import CHANGED, CRASHED, RESUMED, SETTINGS, log_run
 
 BLOCK = 32768

@@ -1,7 +1,7 @@
 """Memory estimates."""
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from softlook.recipes.profiling.memory import MemoryEstimate, estimate_memory, format_bytes, size_in_memory
-from softlook.recipes.profiling.step_benchmark import StepProfile
+from softlook.recipes.profiling.step_benchmark import (
+    MemoryEstimate,
+    format_bytes,
+    size_in_memory,
+)
 from softlook.train.batching.token_store import TokenStore, store_in_memory, write_store
 
 NUMBERS = list(range(1000, 11_000))
@@ -54,9 +57,8 @@ def test_a_token_store_counts_as_its_ids(tmp_path: Path) -> None:
 
 
 def test_data_on_disk_needs_no_memory() -> None:
-    profile = StepProfile(seconds=0.1, weights=100, gradients=100, optimizer=200, activations=50)
-    in_memory = estimate_memory(profile, 7, has_ema=True, is_on_disk=False)
-    on_disk = estimate_memory(profile, 7, has_ema=False, is_on_disk=True)
+    in_memory = MemoryEstimate(weights=100, gradients=100, optimizer=200, activations=50, ema=100, data=7)
+    on_disk = replace(in_memory, ema=0, data=0, data_on_disk=7)
     assert (in_memory.total, on_disk.total) == (557, 450)
     assert on_disk.to_json()["data_on_disk"] == 7
     assert "data 1 kB" in str(in_memory)
@@ -65,6 +67,10 @@ def test_data_on_disk_needs_no_memory() -> None:
 
 
 def test_memory_is_formatted_with_units() -> None:
-    text = str(MemoryEstimate(4_000_000, 4_000_000, 8_000_000, 0, 2_000_000_000, 3_000))
+    text = str(
+        MemoryEstimate(
+            weights=4_000_000, gradients=4_000_000, optimizer=8_000_000, activations=2_000_000_000, data=3_000
+        )
+    )
     assert text.startswith("about 2.0 GB besides Python and torch (weights 4.0 MB, gradients 4.0 MB")
     assert [format_bytes(size) for size in (0, 5e5, 5e6)] == ["1 kB", "500 kB", "5.0 MB"]

@@ -15,8 +15,7 @@ from softlook.recipes.profiling.step_benchmark import (
     typical_step_seconds,
 )
 from softlook.recipes.text.classification import ClassificationTask
-from softlook.recipes.text.prepare import PreparedRun
-from softlook.recipes.text.run import dry_run, run_task
+from softlook.recipes.text.run import PreparedRun, dry_run, run_task
 from softlook.recipes.text.task import TextTask
 from softlook.recipes.text.translation import TranslationTask
 from softlook.train.checkpoint.train_state import OPTIMIZER
@@ -55,7 +54,7 @@ def overrides(task: str, folder: Path, **more: Any) -> Any:
     return explicit_overrides(TASKS[task][1](folder, steps=60, loggers=("none",), **more))
 
 
-def predicted(task: str, folder: Path, **more: Any) -> PreparedRun[Any]:
+def predicted(task: str, folder: Path, **more: Any) -> PreparedRun:
     return dry_run(TASKS[task][0], overrides(task, folder, **more))
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from softlook.recipes.run_dir import writers
-from softlook.recipes.run_dir.writers import METRICS_FILE, SAMPLES_FILE, RunWriter
+from softlook.recipes.run_dir import layout
+from softlook.recipes.run_dir.layout import METRICS_FILE, SAMPLES_FILE, RunWriter
 from softlook.train.events import Sampled, Started, StepLogged
 
 
@@ -19,7 +19,7 @@ def logged(step: int) -> StepLogged:
 
 
 def test_repeated_steps_are_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writers, "write_report", lambda *_: None)
+    monkeypatch.setattr(layout, "write_report", lambda *_: None)
     writer = RunWriter(tmp_path, [])
     for event in (started(0), logged(2), logged(4), Sampled(4, []), logged(6), Sampled(6, [])):
         writer(event)

@@ -10,8 +10,8 @@ import pytest
 
 from softlook.base.errors import ConfigError, DataError
 from softlook.recipes.config.tabular_schema import TabularConfig
-from softlook.recipes.tabular.checks import counts
-from softlook.recipes.tabular.checks.check import TableReport, check_table
+from softlook.recipes.tabular import table_stats
+from softlook.recipes.tabular.checks import TableReport, check_table
 from softlook.tabular.io.files import read_table
 
 ROWS = 200
@@ -155,9 +155,9 @@ def test_findings_do_not_depend_on_the_chunk_size(tmp_path: Path, monkeypatch: p
 
 
 def test_a_column_of_very_many_values_takes_limited_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, "MAX_VALUES", 10)
+    monkeypatch.setattr(table_stats, "MAX_VALUES", 10)
     assert "as in an id: 'id'" in str(check(tmp_path, columns(id=list(INDICES))).findings[0])
-    stats = counts.ColumnStats("x")
+    stats = table_stats.ColumnStats("x")
     for start in range(0, 90, 30):
         cells = pa.chunked_array([list(range(start, start + 30))])
         stats.update(cells, cells, cells.to_numpy())
@@ -182,10 +182,10 @@ def test_errors_list_the_columns_and_name_file_and_line(tmp_path: Path) -> None:
 
 def test_small_chunks_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [pa.table({"n": [number]}) for number in range(25)]
-    monkeypatch.setattr(counts, "MIN_CHUNK_ROWS", 10)
-    merged = list(counts.merge_small_chunks(rows))
+    monkeypatch.setattr(table_stats, "MIN_CHUNK_ROWS", 10)
+    merged = list(table_stats.merge_small_chunks(rows))
     assert [chunk.num_rows for chunk in merged] == [10, 10, 5]
     assert pa.concat_tables(merged).equals(pa.concat_tables(rows))
-    monkeypatch.setattr(counts, "MAX_CHUNK_BYTES", 1)
-    assert len(list(counts.merge_small_chunks(rows))) == 25
-    assert not list(counts.merge_small_chunks([]))
+    monkeypatch.setattr(table_stats, "MAX_CHUNK_BYTES", 1)
+    assert len(list(table_stats.merge_small_chunks(rows))) == 25
+    assert not list(table_stats.merge_small_chunks([]))

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from softlook.recipes.tabular.report import render_columns, summarize_importances
 from softlook.recipes.tabular.run import train_table
-from softlook.recipes.tabular.scores import format_table
+from softlook.recipes.tabular.scores import format_table, render_columns, summarize_importances
 from tests.recipes.small import tabular_config
 
 

@@ -16,7 +16,7 @@ from softlook.recipes.config.tabular_schema import TabularConfig, TabularModelCo
 from softlook.recipes.run_dir.layout import list_runs
 from softlook.recipes.tabular.predict import load_predictor
 from softlook.recipes.tabular.run import train_table
-from softlook.recipes.text.evaluate import evaluate
+from softlook.recipes.text.run import evaluate
 from softlook.tabular import (
     TableTransformerClassifier,
     TableTransformerRegressor,

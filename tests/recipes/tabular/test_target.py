@@ -13,7 +13,7 @@ from softlook.recipes.tabular.data import load_table
 from softlook.recipes.tabular.predict import load_predictor
 from softlook.recipes.tabular.run import train_table
 from softlook.recipes.tabular.target import TargetColumnStats, infer_target
-from softlook.recipes.text.evaluate import evaluate
+from softlook.recipes.text.run import evaluate
 from softlook.tabular.io.files import read_table
 from softlook.tabular.preprocessing.target import Problem
 from tests.recipes.small import people, tabular_config

@@ -2,21 +2,18 @@
 
 import math
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 import torch
 
-from softlook.data import TextExample, read_documents
+from softlook.data import read_documents
 from softlook.models import GPT, GPTConfig, TransformerXL, TransformerXLConfig
 from softlook.recipes import train_causal_lm
 from softlook.recipes.config.autosize import ComputeBudget
 from softlook.recipes.config.resolve import explicit_overrides
 from softlook.recipes.config.schema import BatchConfig, CausalLMConfig, TokenizerConfig
 from softlook.recipes.text.causal_lm import CausalLMObjective, CausalLMTask, SingleDocumentBatch, simplify_batch
-from softlook.recipes.text.corpus import Corpus, CorpusSplit
-from softlook.recipes.text.token_cache import count_utf8_bytes, tokenize_split
+from softlook.recipes.text.corpus import CorpusSplit, count_utf8_bytes, tokenize_split
 from softlook.train.batching.packed_stream import PackedStream
 from softlook.train.events import Evaluated, Event
 from tests.recipes.small import causal_lm_config, events_of, sentences
@@ -43,8 +40,7 @@ def test_a_llama_is_selected_if_time_is_short(speed: float, init_from: str | Non
     overrides = explicit_overrides(
         CausalLMConfig.model_validate({"data": ["a.txt"]} | ({"init_from": init_from} if init_from else {}))
     )
-    text = cast("Corpus[TextExample]", SimpleNamespace(characters=1_000_000))
-    assert CausalLMTask().autosize(text, overrides, budget).values.get("arch") == arch
+    assert CausalLMTask().autosize(1_000_000, overrides, budget).values.get("arch") == arch
 
 
 def test_bits_per_byte_are_comparable_across_tokenizers(tmp_path: Path) -> None:
@@ -109,7 +105,7 @@ def test_transformer_xl_carries_its_cache_across_segments() -> None:
 
 def test_training_from_disk_equals_training_from_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     in_memory = train_causal_lm(causal_lm_config(tmp_path, run_dir=tmp_path / "memory"))
-    monkeypatch.setattr("softlook.recipes.text.token_cache.DISK_THRESHOLD", 10)
+    monkeypatch.setattr("softlook.recipes.text.corpus.DISK_THRESHOLD", 10)
     on_disk, from_cache = (
         train_causal_lm(causal_lm_config(tmp_path, run_dir=tmp_path / name)) for name in ("disk", "cache")
     )

@@ -17,9 +17,8 @@ from softlook.recipes.config.resolve import explicit_overrides, resolve_config
 from softlook.recipes.config.schema import TokenizerConfig, TranslationBatchConfig
 from softlook.recipes.text.causal_lm import CausalLMTask
 from softlook.recipes.text.classification import ClassificationTask
-from softlook.recipes.text.corpus import read_corpus
+from softlook.recipes.text.corpus import TokenCache, read_corpus
 from softlook.recipes.text.masked_lm import MaskedLMTask
-from softlook.recipes.text.token_cache import TokenCache
 from softlook.recipes.text.translation import TranslationTask
 from softlook.recipes.text.word2vec import Word2VecTask
 from softlook.tokens import TextTokenizer, train_tokenizer
@@ -50,7 +49,7 @@ TASKS: dict[str, tuple[Any, Callable[..., Any], dict[str, Any]]] = {
 @pytest.fixture
 def disk_threshold(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Sets the number of characters from which text is cached on disk."""
-    return lambda characters: monkeypatch.setattr("softlook.recipes.text.token_cache.DISK_THRESHOLD", characters)
+    return lambda characters: monkeypatch.setattr("softlook.recipes.text.corpus.DISK_THRESHOLD", characters)
 
 
 def build_plan(name: str, folder: Path) -> Any:
@@ -126,7 +125,7 @@ def test_a_cache_written_by_another_run_meanwhile_is_used(
         shutil.move(tmp_path / "moved", cached)
         raise DiskError(f"{cached} exists already")
 
-    monkeypatch.setattr("softlook.recipes.text.token_cache.write_store", write_meanwhile)
+    monkeypatch.setattr("softlook.recipes.text.corpus.write_store", write_meanwhile)
     assert first_batches(build_plan("translate", tmp_path))
 
 
@@ -144,7 +143,7 @@ def test_other_columns_of_the_same_file_have_another_cache_key(
             lambda files, column=column: read_sentences(files, text=column), (table,), (), columns=(column,)
         )
         ids = ((tokenizer.encode([example.text])[0],) for example in corpus.train)
-        store = TokenCache(corpus, tokenizer, tmp_path / "run").train_store(ids, "lines")
+        store = TokenCache(corpus, tokenizer, tmp_path / "run").store(ids, "lines")
         found.append(tokenizer.decode(store[0][0])[0])
     assert found == ["a", "c"]
 

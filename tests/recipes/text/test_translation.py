@@ -10,7 +10,7 @@ from softlook.base.errors import DataError
 from softlook.recipes import train_translation
 from softlook.recipes.config.schema import DecodeConfig, TokenizerConfig, TranslationBatchConfig
 from softlook.recipes.inference.translation import translate_texts
-from softlook.recipes.text.translation_batches import BPEDropoutBatches
+from softlook.recipes.text.translation import BPEDropoutBatches
 from softlook.train.batching.batches import DataCursor
 from softlook.train.events import Evaluated, Event, StepLogged
 from tests.recipes.small import digits, events_of, translation_config
@@ -75,7 +75,7 @@ def test_bpe_dropout_depends_on_seed_and_epoch_only(tmp_path: Path) -> None:
         return [batch for _, (_, batch) in zip(range(count), source.iter_from(cursor), strict=False)]
 
     uninterrupted = batches(DataCursor(), 12)
-    epoch = len(BPEDropoutBatches(texts, trained.tokenizer, resolved, list).epoch(0))
+    epoch = len(BPEDropoutBatches(texts, trained.tokenizer, resolved, list).epoch(0).epoch(0))
     resumed = batches(DataCursor(1, 0), 12 - epoch)
     assert epoch < 12
     for one, other in zip(uninterrupted[epoch:], resumed, strict=True):

@@ -134,7 +134,7 @@ def _is_text(path: Path) -> bool:
 
 
 def _check_table(values: dict[str, Any], *, estimate: bool) -> CommandResult:
-    from softlook.recipes.tabular.checks.check import check_table, estimate_table  # noqa: PLC0415  (imports torch)
+    from softlook.recipes.tabular.checks import check_table, estimate_table  # noqa: PLC0415  (imports torch)
     from softlook.recipes.tabular.data import locate_data_errors  # noqa: PLC0415
 
     if "data" not in values:

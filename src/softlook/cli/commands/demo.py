@@ -13,18 +13,20 @@ from softlook.cli.console import CommandResult, active_handler
 from softlook.cli.progress import progress
 from softlook.lens import attention_figure
 from softlook.lens.color import STEPS, colormap, text_color
-from softlook.recipes.demo.date_translation import (
+from softlook.recipes.demo.dates import (
     EXAMPLE_DATE,
+    LANGUAGES,
     NUM_HELD_OUT,
     TRAIN_FILE,
     DateScores,
     align_date,
+    held_out_dates,
+    held_out_forms,
     read_dates,
     score_dates,
     shipped_model,
     train,
 )
-from softlook.recipes.demo.dates import LANGUAGES, held_out_dates, held_out_forms
 from softlook.recipes.inference.pipeline import Pipeline
 
 log = logging.getLogger("softlook.cli")

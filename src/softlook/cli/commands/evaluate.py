@@ -17,7 +17,7 @@ def evaluate(
 ) -> CommandResult:
     """Evaluate a run on other data."""
     from softlook.recipes.run_dir.report import format_score, format_score_name  # noqa: PLC0415  (imports torch)
-    from softlook.recipes.text.evaluate import evaluate as evaluate_run  # noqa: PLC0415
+    from softlook.recipes.text.run import evaluate as evaluate_run  # noqa: PLC0415
 
     scores = evaluate_run(run, data, device=device)
     lines = [

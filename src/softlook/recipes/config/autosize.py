@@ -122,8 +122,7 @@ def autosize(
     vocab_cost = vocab_size if tokenizer == "bpe" else 100
     size = select_model_size(tokens, budget, block_factor=block_factor, vocab_size=vocab_cost)
     dim = overrides.get("model.dim") or size.dim
-    auto = AutoSettings()
-    auto.values = {
+    values = {
         "tokenizer.type": tokenizer,
         "tokenizer.vocab_size": vocab_size,
         "model.dim": dim,
@@ -134,12 +133,11 @@ def autosize(
         "optim.lr": select_learning_rate(dim),
         "optim.schedule": "cosine",
     }
-    depth = overrides.get("model.depth") or size.depth
-    auto.messages.append(
+    message = (
         f"About {tokens:,.0f} training tokens ({tokenizer}) and {budget.minutes:g} minutes on {budget.device.type}: "
-        f"{depth} blocks of dimension {dim}."
+        f"{overrides.get('model.depth') or size.depth} blocks of dimension {dim}."
     )
-    return auto, tokens
+    return AutoSettings(values, [message]), tokens
 
 
 def select_learning_rate(dim: int) -> float:
@@ -165,8 +163,7 @@ def plan_schedule(
     is_limited = budget.is_explicit or budget.device.type == "cpu"
     steps = int(overrides.get("training.max_steps") or (min(useful, fitting) if is_limited else useful))
     interval = max(steps // 10, min(int(30 / seconds_per_step), steps // 4), 1)
-    auto = AutoSettings()
-    auto.values = {
+    values = {
         "training.max_steps": steps,
         "training.evaluate_every": interval,
         "training.save_every": interval,
@@ -174,15 +171,13 @@ def plan_schedule(
         "training.ema_decay": round(min(max(1 - 20 / steps, 0.0), 0.9995), 4),
         "optim.warmup": select_warmup(steps, overrides.get("model.norm")),
     }
-    if is_limited and not budget.is_explicit and fitting < useful:
-        auto.values["training.max_minutes"] = budget.minutes
-        auto.messages.append(
-            f"On this {budget.device.type} a run is limited to {budget.minutes:g} minutes; "
-            "--training.max-minutes 60 allows a longer run and a larger model."
-        )
     duration = format_duration(steps * seconds_per_step)
-    auto.messages.append(f"{steps:,} steps of about {seconds_per_step:.2g} s: at most {duration}.")
-    return auto
+    messages = [f"{steps:,} steps of about {seconds_per_step:.2g} s: at most {duration}."]
+    if is_limited and not budget.is_explicit and fitting < useful:
+        values["training.max_minutes"] = budget.minutes
+        limit = f"On this {budget.device.type} a run is limited to {budget.minutes:g} minutes"
+        messages.insert(0, f"{limit}; --training.max-minutes 60 allows a longer run and a larger model.")
+    return AutoSettings(values, messages)
 
 
 def format_duration(seconds: float) -> str:

@@ -74,6 +74,15 @@ class ResolvedConfig(Generic[ConfigT]):
         return [f"  {name:{name_width}}  {value:{value_width}}  {origin}" for name, value, origin in rows]
 
 
+ConfigLike = ConfigT | ConfigOverrides[ConfigT]
+"""A config, or only the values that were set."""
+
+
+def as_overrides(config: ConfigLike[ConfigT]) -> ConfigOverrides[ConfigT]:
+    """The values that were set, from a config or given as such."""
+    return config if isinstance(config, ConfigOverrides) else explicit_overrides(config)
+
+
 def explicit_overrides(config: ConfigT, origin: str = ValueOrigin.ARGUMENT) -> ConfigOverrides[ConfigT]:
     """The values of a config that were set explicitly."""
     values = flatten(config.model_dump(exclude_unset=True))

@@ -1,13 +1,39 @@
-"""Dates in many languages and in ISO 8601, generated from Unicode CLDR."""
+"""The demo: an encoder-decoder that translates dates in many languages to ISO 8601.
+
+`softlook demo` takes about two and a half minutes on two CPU cores, offline, and reads 99.5 % of held-out dates
+correctly. The dates are generated from Unicode CLDR.
+"""
 
 import random
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache
+from itertools import islice
+from pathlib import Path
 
+import torch
 from babel import Locale
 from babel.dates import format_date, format_skeleton
+from jaxtyping import Float
+from torch import Tensor
+
+from softlook.decode.alignment import cross_attention_maps
+from softlook.recipes.config.schema import (
+    DecodeConfig,
+    TokenizerConfig,
+    TranslationBatchConfig,
+    TranslationConfig,
+    TranslationModelConfig,
+    TranslationRegConfig,
+)
+from softlook.recipes.inference.pipeline import DATES as SHIPPED_MODEL
+from softlook.recipes.inference.pipeline import Pipeline, load_pipeline
+from softlook.recipes.inference.translation import translate_texts
+from softlook.recipes.text.translation import train_translation
+from softlook.train.config import OptimizerConfig, TrainingConfig
+from softlook.train.events import Callback
 
 CODES = """
     af bg ca cs da de el en en_GB es et eu fi fr ga hr hu id is it
@@ -20,6 +46,10 @@ HELD_OUT_DATES = 10
 """One in so many dates is held out, in every language."""
 HELD_OUT_FORMS = 12
 """One in so many combinations of language and format is held out."""
+NUM_EXAMPLES, NUM_HELD_OUT = 60_000, 2_000
+EXAMPLE_DATE = "jeudi 3 mars 2022"
+TRAIN_FILE, VALID_FILE = "train.tsv", "valid.tsv"
+HELD_OUT_DATES_FILE, HELD_OUT_FORMS_FILE = "held-out-dates.tsv", "held-out-forms.tsv"
 
 
 @dataclass(frozen=True)
@@ -51,14 +81,10 @@ def write_date(day: date, language: str, format: str) -> str | None:
     """
     locale = Locale.parse(language)
     if format in ("full", "long", "medium"):
-        return _normalize_spaces(format_date(day, format, locale=locale))
+        return " ".join(format_date(day, format, locale=locale).split())
     if format in locale.datetime_skeletons:
-        return _normalize_spaces(format_skeleton(format, day, locale=locale))
+        return " ".join(format_skeleton(format, day, locale=locale).split())
     return None
-
-
-def _normalize_spaces(text: str) -> str:
-    return " ".join(text.split())
 
 
 def is_held_out_date(day: date) -> bool:
@@ -84,14 +110,18 @@ def training_dates(seed: int) -> Iterator[WrittenDate]:
 
 def held_out_dates(count: int, seed: int = 0) -> list[WrittenDate]:
     """Held-out dates in training formats."""
-    rng, forms = random.Random(seed), _forms(held_out=False)
-    return [_written(_random_held_out_day(rng), *rng.choice(forms)) for _ in range(count)]
+    return _held_out(count, seed, _forms(held_out=False))
 
 
 def held_out_forms(count: int, seed: int = 0) -> list[WrittenDate]:
     """Held-out dates in formats that are held out for their language."""
-    rng, forms = random.Random(seed), _forms(held_out=True)
-    return [_written(_random_held_out_day(rng), *rng.choice(forms)) for _ in range(count)]
+    return _held_out(count, seed, _forms(held_out=True))
+
+
+def _held_out(count: int, seed: int, forms: list[tuple[str, str]]) -> list[WrittenDate]:
+    rng = random.Random(seed)
+    days = filter(is_held_out_date, iter(lambda: _random_day(rng), None))
+    return [_written(next(days), *rng.choice(forms)) for _ in range(count)]
 
 
 def _forms(*, held_out: bool) -> list[tuple[str, str]]:
@@ -104,13 +134,94 @@ def _random_day(rng: random.Random) -> date:
     return FIRST + timedelta(days=rng.randrange((LAST - FIRST).days + 1))
 
 
-def _random_held_out_day(rng: random.Random) -> date:
-    while not is_held_out_date(day := _random_day(rng)):
-        pass
-    return day
-
-
 def _written(day: date, language: str, format: str) -> WrittenDate:
     text = write_date(day, language, format)
     assert text is not None
     return WrittenDate(text, day.isoformat(), language, format)
+
+
+@dataclass(frozen=True)
+class DateScores:
+    """Exact-match accuracy on dates."""
+
+    correct: int
+    count: int
+    errors: list[tuple[str, str, str]]
+    """A few of them: date, prediction, reference."""
+    by_language: dict[str, float]
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / max(self.count, 1)
+
+
+def make_data(folder: Path, seed: int = 0) -> None:
+    """Write training, validation and test dates as TSV files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / TRAIN_FILE, list(islice(training_dates(seed), NUM_EXAMPLES)))
+    _write(folder / VALID_FILE, held_out_dates(500, seed + 1))
+    _write(folder / HELD_OUT_DATES_FILE, held_out_dates(NUM_HELD_OUT, seed + 2))
+    _write(folder / HELD_OUT_FORMS_FILE, held_out_forms(NUM_HELD_OUT // 2, seed + 3))
+
+
+def demo_config(folder: Path, *, steps: int = 720) -> TranslationConfig:
+    """The config of the demo, as for `softlook train translate`."""
+    return TranslationConfig(
+        data=(folder / TRAIN_FILE,),
+        valid=(folder / VALID_FILE,),
+        run_dir=folder / "run",
+        tokenizer=TokenizerConfig(type="characters", vocab_size=1000),
+        model=TranslationModelConfig(dim=96, depth=2, heads=4, hidden=256, dropout=0.0),
+        batch=TranslationBatchConfig(max_tokens=8000, max_length=128),
+        reg=TranslationRegConfig(label_smoothing=0.0),
+        optim=OptimizerConfig(lr=3e-3, schedule="cosine", warmup=60),
+        training=TrainingConfig(max_steps=steps, evaluate_every=150, save_every=300, ema_decay=0.99, log_every=10),
+        decode=DecodeConfig(eval_samples=100),
+    )
+
+
+def train(folder: Path, callbacks: Sequence[Callback] = (), *, steps: int = 720) -> Pipeline:
+    """Train the demo's model in `folder`, or resume its training."""
+    if not (folder / HELD_OUT_FORMS_FILE).exists():
+        make_data(folder)
+    return load_pipeline(train_translation(demo_config(folder, steps=steps), callbacks).run_dir)
+
+
+def shipped_model() -> Pipeline:
+    """The model that is part of the package: trained by `train` for 900 steps."""
+    return load_pipeline(SHIPPED_MODEL, device="cpu")
+
+
+def read_dates(pipeline: Pipeline, texts: Sequence[str]) -> list[str]:
+    """Each date in ISO 8601."""
+    return translate_texts(pipeline.model, pipeline.tokenizer, texts)
+
+
+def score_dates(pipeline: Pipeline, dates: Sequence[WrittenDate]) -> DateScores:
+    """Read dates and count exact matches."""
+    predictions = read_dates(pipeline, [date.text for date in dates])
+    is_correct = [one == date.iso for one, date in zip(predictions, dates, strict=True)]
+    count = Counter(date.language for date in dates)
+    correct = Counter(date.language for date, ok in zip(dates, is_correct, strict=True) if ok)
+    rows = zip(dates, predictions, is_correct, strict=True)
+    errors = [(date.text, prediction, date.iso) for date, prediction, ok in rows if not ok]
+    by_language = {name: correct[name] / count[name] for name in LANGUAGES if count[name]}
+    return DateScores(sum(is_correct), len(is_correct), errors[:5], by_language)
+
+
+@torch.no_grad()
+def align_date(pipeline: Pipeline, text: str) -> tuple[str, Float[Tensor, "T S"]]:
+    """The ISO date of a text, and its cross-attention weights in the last block, averaged over heads.
+
+    The last source position, EOS, is left out.
+    """
+    tokenizer = pipeline.tokenizer
+    prediction = read_dates(pipeline, [text])[0]
+    source, target = tokenizer.encode([text, prediction])
+    decoder_input = [tokenizer.bos_id, *target[:-1]]
+    weights = cross_attention_maps(pipeline.model, [[*source, tokenizer.eos_id]], [decoder_input])[0]
+    return prediction, weights[:, :-1]
+
+
+def _write(path: Path, dates: Sequence[WrittenDate]) -> None:
+    path.write_text("".join(f"{date.text}\t{date.iso}\n" for date in dates), encoding="utf-8")

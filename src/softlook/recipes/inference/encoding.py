@@ -15,7 +15,7 @@ from softlook.models import SkipGram, TextEncoder
 from softlook.recipes.inference.pipeline import Pipeline, TextInput, replace_head, to_inputs
 from softlook.tokens.loading import copy_tokenizer
 from softlook.tokens.template import TemplatedInput, template_from_tokenizer
-from softlook.tokens.tokenizer import MAX_TEXT_CHARS, UNK
+from softlook.tokens.tokenizer import MAX_TEXT_CHARS, UNK, is_softlook_tokenizer
 
 MAX_BATCH_TOKENS = 1 << 13
 AnyInput = str | tuple[str, str] | TextInput
@@ -40,7 +40,11 @@ def classify(pipeline: Pipeline, texts: Iterable[AnyInput]) -> list[ClassPredict
     inputs = to_inputs(texts)
     logits = encode(pipeline.require("classify"), pipeline.model, inputs)
     probabilities = class_probabilities(logits, pipeline.model.config.problem)
-    return [_prediction(item, row, pipeline.labels) for item, row in zip(inputs, probabilities, strict=True)]
+    predictions: list[ClassPrediction] = []
+    for item, row in zip(inputs, probabilities.tolist(), strict=True):
+        ranked = sorted(zip(pipeline.labels, row, strict=True), key=lambda entry: -entry[1])
+        predictions.append(ClassPrediction(item.text, item.pair, *ranked[0], dict(ranked)))
+    return predictions
 
 
 def embed(
@@ -107,7 +111,7 @@ def tokenize(pipeline: Pipeline, inputs: Sequence[TextInput]) -> list[TemplatedI
     """
     context = pipeline.model.config.context
     max_length = min(context, pipeline.max_length or context, pipeline.sentence.max_seq_length or context)
-    if not pipeline.is_run and not pipeline.has_softlook_tokenizer:
+    if not pipeline.is_run and not is_softlook_tokenizer(pipeline.tokenizer.tokenizer):
         tokenizer = copy_tokenizer(pipeline.tokenizer.tokenizer)
         tokenizer.enable_truncation(max_length)
         texts = [item.text if item.pair is None else (item.text, item.pair) for item in inputs]
@@ -137,8 +141,3 @@ def _word_vectors(pipeline: Pipeline, inputs: Sequence[TextInput]) -> Float[Tens
             raise item.error(f"there is no vector for {item.text[:80]!r}", "vectors.txt in the run lists its words")
         vectors.append(weight[known].mean(0))
     return torch.stack(vectors) if vectors else weight[:0]
-
-
-def _prediction(item: TextInput, row: Tensor, labels: Sequence[str]) -> ClassPrediction:
-    ranked = sorted(zip(labels, row.tolist(), strict=True), key=lambda entry: -entry[1])
-    return ClassPrediction(item.text, item.pair, *ranked[0], dict(ranked))

@@ -24,7 +24,8 @@ from softlook.decode import (
     repetition_penalty,
     stream_text,
 )
-from softlook.recipes.inference.pipeline import Pipeline, TextInput, to_inputs
+from softlook.decode.alignment import token_texts
+from softlook.recipes.inference.pipeline import Pipeline, TextInput, batch_by_length, to_inputs
 
 DEFAULT_MAX_NEW_TOKENS = 200
 MAX_BATCH_SIZE, MAX_BATCH_TOKENS = 64, 1 << 15
@@ -76,22 +77,19 @@ def generate(
 
     With a seed, each output has its own random numbers, by its index; `first_index` is that of the first prompt.
     """
-    generator = _TextGenerator(pipeline.require("generate"), _with_seed(params or GenerationParams()))
+    generator = _TextGenerator(pipeline, params or GenerationParams())
     if num_samples < 1:
         raise ConfigError(f"expected num_samples of at least 1, got {num_samples}")
     inputs = [item for item in to_inputs(prompts) for _ in range(num_samples)]
     rows = [generator.encode(item) for item in inputs]
     outputs: dict[int, GenerationOutput] = {}
-    for batch in generator.batches(rows):
-        generated = decode.generate(
-            pipeline.model,
-            [rows[number] for number in batch],
-            sampler=generator.indexed_sampler([first_index * num_samples + number for number in batch]),
-            logits_processors=generator.logits_processors,
-            eos_ids=pipeline.special_tokens.eos,
-            max_new_tokens=generator.max_new_tokens(rows[batch[0]]),
-            stop_strings=generator.stop_strings,
-        )
+    limits = [generator.max_new_tokens(row) for row in rows]
+    sizes = [len(row) + limit for row, limit in zip(rows, limits, strict=True)]
+    lengths = [len(row) for row in rows]
+    for batch in batch_by_length(lengths, limits, sizes, max_tokens=MAX_BATCH_TOKENS, max_size=MAX_BATCH_SIZE):
+        options = generator.options(rows[batch[0]], [first_index * num_samples + number for number in batch])
+        prompt_ids = [rows[number] for number in batch]
+        generated = decode.generate(pipeline.model, prompt_ids, stop_strings=generator.stop_strings, **options)
         outputs |= zip(batch, generated, strict=True)
     return [generator.result(item, rows[number], outputs[number]) for number, item in enumerate(inputs)]
 
@@ -100,31 +98,20 @@ def stream(
     pipeline: Pipeline, prompt: str | TextInput, params: GenerationParams | None = None, *, index: int = 0
 ) -> Iterator[str]:
     """Continue one prompt and yield text as it is generated: in total, what `generate` returns for this index."""
-    generator = _TextGenerator(pipeline.require("generate"), _with_seed(params or GenerationParams()))
+    generator = _TextGenerator(pipeline, params or GenerationParams())
     row = generator.encode(*to_inputs([prompt]))
-    tokens = decode.stream(
-        pipeline.model,
-        row,
-        sampler=generator.indexed_sampler([index]),
-        logits_processors=generator.logits_processors,
-        eos_ids=pipeline.special_tokens.eos,
-        max_new_tokens=generator.max_new_tokens(row),
-    )
+    tokens = decode.stream(pipeline.model, row, **generator.options(row, [index]))
     return stream_text(tokens, generator.stop_strings, row)
-
-
-def _with_seed(params: GenerationParams) -> GenerationParams:
-    """Draw a seed, since torch's global generator starts with the same state in every process."""
-    if params.seed is not None or params.temperature == 0:
-        return params
-    return replace(params, seed=randbelow(1 << 32))
 
 
 class _TextGenerator:
     """A pipeline and parameters in the form that `softlook.decode` expects."""
 
     def __init__(self, pipeline: Pipeline, params: GenerationParams) -> None:
-        self.pipeline, self.params = pipeline, params
+        if params.seed is None and params.temperature != 0:
+            # torch's global generator starts with the same state in every process
+            params = replace(params, seed=randbelow(1 << 32))
+        self.pipeline, self.params = pipeline.require("generate"), params
         self.context = create_session(pipeline.model).max_length
         self.stop_strings = StopStrings(pipeline.tokenizer, params.stop)
         self.sampler: Sampler = Greedy()
@@ -139,13 +126,19 @@ class _TextGenerator:
             eos_id = next(iter(pipeline.special_tokens.eos), None)
             self.logits_processors.append(json_schema(pipeline.tokenizer, params.json_schema, eos_ids=eos_id))
 
-    def indexed_sampler(self, indices: Sequence[int]) -> Sampler:
-        """A sampler whose random numbers depend on an output's index among all, not on its row in a batch."""
+    def options(self, row: Sequence[int], indices: Sequence[int]) -> dict[str, Any]:
+        """Options of a batch by its first prompt, and the indices of its outputs among all."""
 
         def sample(logits: Tensor, sequences: Sequence[SequenceView]) -> Tensor:
+            """The random numbers depend on an output's index among all, not on its row in a batch."""
             return self.sampler(logits, [replace(one, index=indices[one.index]) for one in sequences])
 
-        return sample
+        return {
+            "sampler": sample,
+            "logits_processors": self.logits_processors,
+            "eos_ids": self.pipeline.special_tokens.eos,
+            "max_new_tokens": self.max_new_tokens(row),
+        }
 
     def encode(self, item: TextInput) -> list[int]:
         """The ids of a prompt; raise an error if the output does not fit into the context."""
@@ -168,20 +161,6 @@ class _TextGenerator:
         room = DEFAULT_MAX_NEW_TOKENS if self.context is None else self.context - len(row)
         return min(DEFAULT_MAX_NEW_TOKENS, room)
 
-    def batches(self, rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Batches of prompts of similar length with the same limit of new tokens."""
-        batch: list[int] = []
-        for number in sorted(range(len(rows)), key=lambda number: -len(rows[number])):
-            first = rows[batch[0]] if batch else rows[number]
-            limit = self.max_new_tokens(first)
-            is_full = (len(batch) + 1) * (len(first) + limit) > MAX_BATCH_TOKENS or len(batch) == MAX_BATCH_SIZE
-            if batch and (is_full or limit != self.max_new_tokens(rows[number])):
-                yield batch
-                batch = []
-            batch.append(number)
-        if batch:
-            yield batch
-
     def result(self, item: TextInput, row: Sequence[int], output: GenerationOutput) -> GeneratedText:
         return GeneratedText(
             item.text,
@@ -189,6 +168,6 @@ class _TextGenerator:
             output.finish_reason,
             output.logprob,
             output.tokens,
-            self.pipeline.token_texts(output.ids, row),
+            token_texts(self.pipeline.tokenizer, output.ids, row),
             None if self.params.temperature == 0 else self.params.seed,
         )

@@ -1,6 +1,6 @@
 """`Pipeline`: a trained text model with its tokenizer, ready for inference."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -13,11 +13,9 @@ from softlook.base.device import choose_device
 from softlook.base.errors import ConfigError, DataError
 from softlook.data import Origin
 from softlook.decode import quantize_dynamic_int8
-from softlook.decode.alignment import token_texts
 from softlook.decode.generation_config import GenerationConfig, load_generation_config
 from softlook.models import FTTransformer, SkipGram, TableTransformer, TabTransformer, TextEncoder
 from softlook.tokens import TextTokenizer
-from softlook.tokens.tokenizer import is_softlook_tokenizer
 from softlook.weights.assets import HF_CONFIG_FILE, SpecialTokens, load_assets
 from softlook.weights.checkpoint import CONFIG_FILE, load_auto
 from softlook.weights.manifest import BEST_FILE, SETTINGS_FILE, read_checksummed, verify_run
@@ -56,6 +54,25 @@ def to_inputs(texts: Iterable[str | tuple[str, str] | TextInput]) -> list[TextIn
     ]
 
 
+def batch_by_length(
+    lengths: Sequence[int], limits: Sequence[int], sizes: Sequence[int], *, max_tokens: int, max_size: int
+) -> Iterator[list[int]]:
+    """Batches of texts of similar length, with the same limit of new tokens, longest first.
+
+    A batch has at most `max_size` texts, and `max_tokens` tokens if all had the size of the first.
+    """
+    batch: list[int] = []
+    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
+        count, first = len(batch) + 1, batch[0] if batch else number
+        is_full = count * sizes[first] > max_tokens or count > max_size
+        if batch and (is_full or limits[number] != limits[first]):
+            yield batch
+            batch = []
+        batch.append(number)
+    if batch:
+        yield batch
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """A model with everything it needs to process texts."""
@@ -88,15 +105,6 @@ class Pipeline:
             raise ConfigError(f"{self.name} cannot {task}; its task is {own}. Try: softlook {own} {self.name}")
         return self
 
-    def token_texts(self, ids: Sequence[int], after: Sequence[int] = ()) -> list[str]:
-        """The text that each token adds to those before it."""
-        return token_texts(self.tokenizer, ids, after)
-
-    @property
-    def has_softlook_tokenizer(self) -> bool:
-        """Whether softlook trained the tokenizer."""
-        return is_softlook_tokenizer(self.tokenizer.tokenizer)
-
 
 def load_pipeline(run: str | Path, *, device: str = "auto", int8: bool = False) -> Pipeline:
     """Load a run directory, a checkpoint or a Hugging Face folder for inference; "dates" is the demo's model.
@@ -113,7 +121,10 @@ def load_pipeline(run: str | Path, *, device: str = "auto", int8: bool = False) 
     inference_task(model, name)
     model = model.float() if target.type == "cpu" else model  # CPUs are slow in half precision
     assets = load_assets(folder, model)
-    settings = _read_settings(folder)
+    is_run = (folder / SETTINGS_FILE).is_file()
+    if is_run:
+        verify_run(folder)
+    settings = read_checksummed(folder / SETTINGS_FILE)["values"] if is_run else {}
     return Pipeline(
         name,
         quantize_dynamic_int8(model) if int8 else model.to(target).eval(),
@@ -121,8 +132,8 @@ def load_pipeline(run: str | Path, *, device: str = "auto", int8: bool = False) 
         assets.special_tokens,
         assets.labels,
         target,
-        is_run=settings is not None,
-        max_length=(settings or {}).get("batch.max_length"),
+        is_run=is_run,
+        max_length=settings.get("batch.max_length"),
         generation_config=load_generation_config(folder, assets.hf_config),
         sentence=assets.sentence,
     )
@@ -153,14 +164,6 @@ def replace_head(model: Any, **changes: Any) -> Any:
             if name in known and known[name].shape == tensor.shape:
                 tensor.copy_(known[name])
     return new
-
-
-def _read_settings(folder: Path) -> dict[str, Any] | None:
-    """The settings of a run, by dotted name; None if the folder is not a run directory."""
-    if not (folder / SETTINGS_FILE).is_file():
-        return None
-    verify_run(folder)
-    return read_checksummed(folder / SETTINGS_FILE)["values"]
 
 
 def _find_folder(run: str | Path) -> Path:

@@ -21,7 +21,7 @@ from softlook.decode.logits_processors import as_id_set
 from softlook.decode.sessions import max_target_length
 from softlook.decode.token_tensors import pad_right
 from softlook.models import RNNSearch
-from softlook.recipes.inference.pipeline import Pipeline, TextInput, to_inputs
+from softlook.recipes.inference.pipeline import Pipeline, TextInput, batch_by_length, to_inputs
 from softlook.tokens import TextTokenizer
 
 MIN_BATCH_TOKENS, MAX_BATCH_TOKENS = 8192, 262_144
@@ -80,7 +80,10 @@ def translate(
     config, special = pipeline.generation_config, pipeline.special_tokens
     config.check_supported(beam_search=num_beams is not None)
     num_beams = max(config.num_beams, n_best) if num_beams is None else num_beams
-    _check(num_beams, n_best)
+    if not 1 <= num_beams <= MAX_BEAMS:
+        raise ConfigError(f"expected num_beams from 1 to {MAX_BEAMS}, got {num_beams}")
+    if not 1 <= n_best <= num_beams:
+        raise ConfigError(f"n_best {n_best} needs at least as many beams, got {num_beams}: --num-beams {n_best}")
     inputs = to_inputs(texts)
     nonempty = [number for number, item in enumerate(inputs) if item.text.strip()]
     rows = _encode(pipeline.require("translate"), [inputs[number] for number in nonempty])
@@ -173,23 +176,9 @@ def make_batches(lengths: Sequence[int], num_beams: int, max_tokens: int) -> Ite
     >>> list(make_batches([3, 9, 2, 8], num_beams=2, max_tokens=36))
     [[1], [3, 0], [2]]
     """
-    batch: list[int] = []
-    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
-        size = len(batch) + 1
-        is_full = batch and (size * lengths[batch[0]] * num_beams > max_tokens or size > MAX_BATCH_SIZE)
-        if is_full or (batch and default_max_new_tokens(lengths[number]) != default_max_new_tokens(lengths[batch[0]])):
-            yield batch
-            batch = []
-        batch.append(number)
-    if batch:
-        yield batch
-
-
-def _check(num_beams: int, n_best: int) -> None:
-    if not 1 <= num_beams <= MAX_BEAMS:
-        raise ConfigError(f"expected num_beams from 1 to {MAX_BEAMS}, got {num_beams}")
-    if not 1 <= n_best <= num_beams:
-        raise ConfigError(f"n_best {n_best} needs at least as many beams, got {num_beams}: --num-beams {n_best}")
+    limits = [default_max_new_tokens(length) for length in lengths]
+    sizes = [length * num_beams for length in lengths]
+    return batch_by_length(lengths, limits, sizes, max_tokens=max_tokens, max_size=MAX_BATCH_SIZE)
 
 
 def _encode(pipeline: Pipeline, inputs: Sequence[TextInput]) -> list[list[int]]:

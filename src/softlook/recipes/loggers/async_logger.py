@@ -1,18 +1,24 @@
-"""Asynchronous logging: each logger runs in its own thread."""
+"""The loggers of a run: selecting them, and logging in a thread each."""
 
 import json
 import logging
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from queue import Full, Queue
 from threading import Thread
 from typing import Any
 
+from softlook.base.errors import ConfigError
 from softlook.recipes.config.resolve import flatten
-from softlook.recipes.loggers.base import Logger, LoggerFactory, RunInfo
-from softlook.train.events import Evaluated, Event, Sampled, Started, StepLogged
+from softlook.recipes.config.schema import NO_LOGGERS
+from softlook.recipes.loggers.backends import LOGGERS, Logger, LoggerFactory, RunInfo
+from softlook.recipes.run_dir.report import Settings
+from softlook.train.events import Evaluated, Event, Finished, Sampled, Started, StepLogged
 from softlook.weights.atomic_folder import atomic_write_text
 from softlook.weights.schema import read_json
 
@@ -155,3 +161,59 @@ def flatten_metrics(kind: str, scores: Mapping[str, Any]) -> dict[str, float]:
         for name, value in flatten(scores).items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
+
+
+def select_loggers(names: Sequence[str]) -> tuple[str, ...]:
+    """The loggers to open; raise an error if one is not installed. Default: TensorBoard, if installed.
+
+    >>> select_loggers(["none"])
+    ()
+    """
+    if not names:
+        return () if missing_packages("tensorboard") else ("tensorboard",)
+    if NO_LOGGERS in names:
+        if len(names) > 1:
+            raise ConfigError(f"loggers: {NO_LOGGERS} cannot be combined with others; got {', '.join(names)}")
+        return ()
+    for name in names:
+        if missing := missing_packages(name):
+            raise ConfigError(f"loggers: not installed: {', '.join(missing)}. Try: pip install 'softlook[{name}]'")
+    return tuple(dict.fromkeys(names))
+
+
+def missing_packages(name: str) -> list[str]:
+    """The packages a logger needs that are not installed."""
+    packages = [name]
+    if name == "mlflow" and not os.environ.get("MLFLOW_TRACKING_URI"):
+        packages += ["sqlalchemy", "alembic"]  # mlflow-skinny does not install what its local database needs
+    return [package for package in packages if find_spec(package) is None]
+
+
+class LoggerGroup:
+    """All loggers of a run, as one callback."""
+
+    def __init__(self, loggers: Sequence[AsyncLogger]) -> None:
+        self.loggers, self.finished = loggers, Finished(0, "failed", 0.0, complete=False)
+        self.scores: Mapping[str, Any] = {}
+        """The scores of the finished run."""
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Finished):
+            self.finished = event
+        for logger in self.loggers:
+            logger(event)
+
+    def finish(self) -> None:
+        for logger in self.loggers:
+            logger.finish(self.finished.step, self.scores, complete=self.finished.complete)
+
+
+@contextmanager
+def open_loggers(names: Sequence[str], folder: Path, settings: Settings) -> Iterator[LoggerGroup]:
+    """Open the loggers of a run; they are finished however the run ends."""
+    info = RunInfo(folder, {name: value for name, value, _ in settings})
+    group = LoggerGroup([AsyncLogger(name, LOGGERS[name], info) for name in names])
+    try:
+        yield group
+    finally:
+        group.finish()

@@ -11,10 +11,10 @@ from softlook.data import Examples
 from softlook.recipes.config.autosize import format_duration
 from softlook.recipes.config.resolve import load_overrides
 from softlook.recipes.config.schema import Files
-from softlook.recipes.profiling.memory import MemoryEstimate
+from softlook.recipes.profiling.step_benchmark import MemoryEstimate
 from softlook.recipes.tasks import TASKS, text_task
-from softlook.recipes.text.corpus import Corpus, read_corpus
-from softlook.recipes.text.prepare import PreparedRun, prepare_run
+from softlook.recipes.text.corpus import read_corpus
+from softlook.recipes.text.run import PreparedRun, prepare_run
 from softlook.train.mixed_precision import choose_dtype
 
 
@@ -36,14 +36,9 @@ class Estimate:
 
     def lines(self) -> list[str]:
         """The same for people."""
-        return [
-            f"Estimate of `softlook train` on {self.device}:",
-            f"  size     {self.size}",
-            f"  steps    {self.steps}",
-            f"  time     {self.time}",
-            f"  memory   {self.memory}",
-            f"  command  {self.command}",
-        ]
+        names = ("size", "steps", "time", "memory", "command")
+        lines = (f"  {name:8} {getattr(self, name)}" for name in names)
+        return [f"Estimate of `softlook train` on {self.device}:", *lines]
 
 
 @dataclass(frozen=True)
@@ -72,18 +67,14 @@ def estimate(task: str, data: Files, stats: CorpusStats, *, valid: Files = ()) -
     if stats.sample is None:
         run = prepare_run(implementation, overrides, implementation.load_corpus(overrides))
     else:
-        sample = _as_corpus(stats.sample)
+        examples = stats.sample
+        sample = read_corpus(lambda files: examples, examples.files, ())
         characters = round(sample.characters * stats.characters / max(stats.sample_characters, 1))
         run = prepare_run(implementation, overrides, replace(sample, characters=characters), sample=sample)
     return _describe(run, train_command(task, values))
 
 
-def _as_corpus(examples: Examples[Any]) -> Corpus[Any]:
-    """A sample as a corpus with its own validation split."""
-    return read_corpus(lambda files: examples, examples.files, ())
-
-
-def _describe(run: PreparedRun[Any], command: str) -> Estimate:
+def _describe(run: PreparedRun, command: str) -> Estimate:
     config, plan, seconds_per_step = run.resolved.config, run.plan, run.seconds_per_step
     assert seconds_per_step is not None and run.memory is not None
     device = choose_device(config.training.device)

@@ -1,11 +1,16 @@
-"""Step benchmark: time and memory of a few training steps."""
+"""Time and memory of a training run, measured in a few steps."""
 
 import copy
+import gc
+import mmap
+import sys
 import time
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -33,23 +38,50 @@ StepTimes = list[tuple[float, int]]
 """Seconds of each step, and the elements of its batch."""
 Step = Callable[[Any], object]
 """Runs one step on a batch, and waits for the device."""
+SAMPLED_ITEMS = 200
+"""Items of a long list whose size is measured."""
+LONG_NAMES = {"ema": "EMA weights", "best": "best weights"}
+NOT_COUNTED = (type, ModuleType, FunctionType, nn.Module)
+"""Objects that are shared with other code, or counted elsewhere."""
 
 
-@dataclass(frozen=True)
-class StepProfile:
-    """Seconds per step, and bytes."""
+@dataclass(frozen=True, kw_only=True)
+class MemoryEstimate:
+    """Bytes by purpose. Python, torch and temporary buffers come on top."""
 
-    seconds: float
     weights: int
     gradients: int
     optimizer: int
+    ema: int = 0
+    """A second set of weights, if an EMA is kept."""
     activations: int
     """Of the largest batch: on a GPU the peak of a step, elsewhere the tensors saved for the backward pass."""
+    data: int = 0
+    """Token ids, or table rows, in memory."""
+    data_on_disk: int = 0
+    """Memory-mapped data."""
+    best: int = 0
+    """The best weights so far, if they are kept in memory."""
+
+    @property
+    def total(self) -> int:
+        """Total bytes in memory."""
+        return sum(asdict(self).values()) - self.data_on_disk
+
+    def to_json(self) -> dict[str, int]:
+        return {**asdict(self), "total": self.total}
+
+    def __str__(self) -> str:
+        names = ("weights", "gradients", "optimizer", "ema", "best", "activations", "data")
+        sizes = {LONG_NAMES.get(name, name): getattr(self, name) for name in names}
+        listed = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes.items() if size)
+        on_disk = f"; {format_bytes(self.data_on_disk)} of data stay on disk" if self.data_on_disk else ""
+        return f"about {format_bytes(self.total)} besides Python and torch ({listed}){on_disk}"
 
 
 def profile_text_step(
     model: nn.Module, batches: Batches, objective: Objective, device: torch.device, precision: Any
-) -> StepProfile:
+) -> tuple[float, MemoryEstimate]:
     """Profile training steps of a text model."""
     dtype = choose_dtype(precision, device)
 
@@ -65,8 +97,8 @@ def profile_step(
     make_step: Callable[[nn.Module], tuple[Optimizer, Step]],
     batches: Iterable[Any],
     device: torch.device,
-) -> StepProfile:
-    """The time of the fastest of a few steps, and the memory of the largest. The steps run on a copy of the model.
+) -> tuple[float, MemoryEstimate]:
+    """Seconds of a typical step, and the memory of the largest. The steps run on a copy of the model.
 
     `make_step` returns an optimizer and a step function for the copy.
     """
@@ -84,7 +116,7 @@ def profile_step(
             activations = max(peak - weights - gradients - state, 0)
     slowdown = SLOWDOWN.get(device.type, SLOWDOWN["cpu"])
     seconds = max(slowdown * typical_step_seconds(times), 1e-4)
-    return StepProfile(seconds, weights, gradients, state, activations)
+    return seconds, MemoryEstimate(weights=weights, gradients=gradients, optimizer=state, activations=activations)
 
 
 def typical_step_seconds(times: StepTimes) -> float:
@@ -159,3 +191,53 @@ def _allocated(device: torch.device) -> int:
         return 0
     torch.cuda.reset_peak_memory_stats(device)
     return torch.cuda.memory_allocated(device)
+
+
+def format_bytes(size: float) -> str:
+    """Bytes for people.
+
+    >>> format_bytes(900), format_bytes(2_500_000), format_bytes(31e9)
+    ('1 kB', '2.5 MB', '31.0 GB')
+    """
+    if size < 1e6:
+        return f"{max(size / 1e3, 1):,.0f} kB"
+    return f"{size / 1e6:,.1f} MB" if size < 1e9 else f"{size / 1e9:,.1f} GB"
+
+
+def size_in_memory(values: Iterable[Any]) -> int:
+    """Bytes of objects and everything they refer to. Of a long list, some items are measured and extrapolated.
+
+    >>> import torch
+    >>> size_in_memory([torch.zeros(1000)]) // 1000
+    4
+    """
+    seen: set[int] = set()
+    return round(sum(_size(value, seen) for value in values))
+
+
+def _size(value: Any, seen: set[int]) -> float:
+    if id(value) in seen or isinstance(value, NOT_COUNTED):
+        return 0
+    seen.add(id(value))
+    buffer = _buffer(value)
+    if buffer is not None:
+        address, size = buffer
+        is_new = address not in seen
+        seen.add(address)
+        return size if is_new else 0
+    children = list(value) if isinstance(value, list | tuple) else gc.get_referents(value)
+    if isinstance(value, list | tuple) and len(children) > SAMPLED_ITEMS:
+        some = children[:: len(children) // SAMPLED_ITEMS]
+        return sys.getsizeof(value) + sum(_size(child, seen) for child in some) * len(children) / len(some)
+    return sys.getsizeof(value) + sum(_size(child, seen) for child in children)
+
+
+def _buffer(value: Any) -> tuple[int, int] | None:
+    """Address and bytes of a buffer; all views of it have the same address."""
+    if isinstance(value, Tensor):
+        return value.untyped_storage().data_ptr(), value.untyped_storage().nbytes()
+    if isinstance(value, memoryview):
+        return _buffer(value.obj) or (id(value.obj), value.nbytes)
+    if isinstance(value, array):
+        return value.buffer_info()[0], len(value) * value.itemsize
+    return (id(value), len(value)) if isinstance(value, mmap.mmap) else None

@@ -1,18 +1,26 @@
-"""Run directory: location, settings file, resuming and listing of runs."""
+"""The run directory: location, settings, metrics and samples, resuming, and listing of runs."""
 
+import csv
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from softlook.base.errors import ConfigError
 from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig, ValueOrigin, unflatten
 from softlook.recipes.config.schema import MUTABLE_FIELDS, RunConfig
+from softlook.recipes.run_dir.report import Settings, write_report
 from softlook.recipes.tasks import TASKS
 from softlook.train.checkpoint.run_dir import CONFIG, EVENTS, METADATA, TOKENIZER, RunDir, write_json
 from softlook.train.config import MUTABLE_FIELDS as MUTABLE_TRAINING_FIELDS
-from softlook.train.events import read_events
+from softlook.train.events import Callback, Evaluated, Event, Finished, Sampled, Started, StepLogged, read_events
+from softlook.train.trainer import EvaluateFn
 from softlook.weights.assets import LABELS_FILE as LABELS_FILE
+from softlook.weights.atomic_folder import atomic_write_text
 from softlook.weights.manifest import BEST_FILE, file_entries, read_checksummed, verify_run, with_checksum
 from softlook.weights.manifest import SETTINGS_FILE as SETTINGS_FILE
 from softlook.weights.schema import read_json
@@ -21,18 +29,17 @@ SCORES_FILE = "scores.json"
 TRIALS_FILE = "trials.jsonl"
 """The trials of a hyper-parameter search, one per line."""
 RUNS = Path("runs")
+METRICS_FILE, SAMPLES_FILE = "metrics.csv", "samples.jsonl"
+COLUMNS = ("step", "seconds", "loss", "lr", "grad_norm", "tokens_per_second")
 
 
 def run_dir_path(task: str, overrides: ConfigOverrides[Any]) -> Path:
     """The run directory; with `fresh`, the first free name next to it."""
     path = Path(overrides.get("run_dir") or RUNS / f"{task}-{data_name(tuple(map(Path, overrides.get('data'))))}")
-    if not overrides.get("fresh"):
+    if not overrides.get("fresh") or not path.exists():
         return path
-    number = 2
-    free = path
-    while free.exists():
-        free, number = path.with_name(f"{path.name}-{number}"), number + 1
-    return free
+    others = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(other for other in others if not other.exists())
 
 
 def data_name(data: tuple[Path, ...]) -> str:
@@ -86,6 +93,11 @@ def fixed_values(resolved: ResolvedConfig[Any]) -> dict[str, Any]:
     """The values that cannot change when a run is resumed."""
     mutable = MUTABLE_FIELDS | {f"training.{name}" for name in MUTABLE_TRAINING_FIELDS}
     return {name: value for name, value in resolved.values().items() if name not in mutable}
+
+
+def load_scores(folder: Path) -> dict[str, Any]:
+    """The scores of a finished run; empty before."""
+    return read_json(folder / SCORES_FILE) if (folder / SCORES_FILE).is_file() else {}
 
 
 def load_run_config(run: Path) -> RunConfig:
@@ -144,3 +156,89 @@ def _summarize_search(path: Path, started: str) -> RunSummary:
     trials = [json.loads(line) for line in (path / TRIALS_FILE).read_text(encoding="utf-8").splitlines()]
     best = next((trial["loss"] for trial in trials if trial["is_best"]), None)
     return RunSummary(path, "tune", started, len(trials), 0, best, "trials; best.toml has the best settings")
+
+
+class EvaluationCallback:
+    """Evaluates the model, samples its outputs in each evaluation, and passes all events on to other callbacks."""
+
+    def __init__(
+        self, evaluate: EvaluateFn, sample: Callable[[nn.Module], list[dict[str, str]]], callbacks: Sequence[Callback]
+    ) -> None:
+        self.evaluate_fn, self.sample, self.callbacks = evaluate, sample, callbacks
+        self.samples: list[dict[str, str]] = []
+        self.finished: Finished | None = None
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Validation scores; the samples are kept for the next event."""
+        scores = self.evaluate_fn(model)
+        self.samples = self.sample(model)
+        return scores
+
+    def __call__(self, event: Event) -> None:
+        self._emit(event)
+        if isinstance(event, Evaluated):
+            self._emit(Sampled(event.step, self.samples))
+        if isinstance(event, Finished):
+            self.finished = event
+
+    def _emit(self, event: Event) -> None:
+        for callback in self.callbacks:
+            callback(event)
+
+
+class RunWriter:
+    """Callback that writes metrics and samples, and the report after every evaluation."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder, self.settings, self.scores = folder, settings, dict[str, Any]()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Started):
+            self._drop_rows_after(event.step)
+        elif isinstance(event, StepLogged):
+            self._append_metrics([getattr(event, name) for name in COLUMNS])
+        elif isinstance(event, Evaluated) and event.is_best:
+            self.scores = dict(event.scores)
+        elif isinstance(event, Sampled):
+            with (self.folder / SAMPLES_FILE).open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": event.step, "samples": event.samples}, ensure_ascii=False) + "\n")
+        if isinstance(event, Sampled | Finished):
+            self.write_report(self.scores)
+
+    def _drop_rows_after(self, step: int) -> None:
+        """Drop what a killed process logged after its last checkpoint: those steps run and are logged again."""
+        metrics, samples = self.folder / METRICS_FILE, self.folder / SAMPLES_FILE
+        if metrics.exists():
+            header, *rows = metrics.read_text(encoding="utf-8").splitlines() or [",".join(COLUMNS)]
+            rows = [row for row in rows if _is_complete(row) and int(row.split(",")[0]) <= step]
+            _write_lines(metrics, [header, *rows])
+        if samples.exists():
+            lines = samples.read_text(encoding="utf-8").splitlines()
+            _write_lines(samples, [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= step])
+
+    def _append_metrics(self, values: list[float]) -> None:
+        path = self.folder / METRICS_FILE
+        is_new = not path.exists()
+        with path.open("a", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file)
+            if is_new:
+                writer.writerow(COLUMNS)
+            writer.writerow(values)
+
+    def write_report(self, scores: Mapping[str, Any]) -> None:
+        """Write the report and the loss plot."""
+        write_report(self.folder, self.settings, scores)
+
+    def finish(self, scores: Mapping[str, Any]) -> None:
+        """Write the final scores and the report."""
+        write_json(self.folder / SCORES_FILE, dict(scores))
+        self.write_report(scores)
+
+
+def _is_complete(row: str) -> bool:
+    """Whether a row of metrics was written completely."""
+    return row.count(",") == len(COLUMNS) - 1 and row.split(",")[0].isdigit()
+
+
+def _write_lines(path: Path, lines: list[str]) -> None:
+    atomic_write_text(path, "".join(f"{line}\n" for line in lines))

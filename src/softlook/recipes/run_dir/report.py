@@ -16,6 +16,9 @@ from softlook.train.checkpoint.run_dir import EVENTS, METADATA
 from softlook.train.events import read_events
 from softlook.weights.schema import read_json
 
+Settings = Sequence[tuple[str, str, str]]
+"""Name, value and origin of each setting of a run."""
+Event = Mapping[str, Any]
 REPORT_FILE, PLOT_FILE = "report.html", "loss.svg"
 COMPARED, ON, IMPORTANCES = "compared", "compared_on", "importances"
 """Scores that are not numbers: scores of other models, the rows they were computed on, and feature importances."""
@@ -37,11 +40,13 @@ td.bar { min-width: 5rem; background: linear-gradient(to right, var(--tint) var(
   no-repeat content-box; }
 .wide { overflow-x: auto; } svg { max-width: 100%; min-width: 32rem; height: auto; } .soft { opacity: .7; }
 """.strip()
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 320, 64, 44, 24, 44
+MAX_POINTS = 400
+"""Points of a line in the plot."""
+Point = tuple[float, float]
 
 
-def write_report(
-    folder: Path, settings: Sequence[tuple[str, str, str]], scores: Mapping[str, Any], *, extra: str = ""
-) -> None:
+def write_report(folder: Path, settings: Settings, scores: Mapping[str, Any], *, extra: str = "") -> None:
     """Write the loss plot and the report of a run so far; `extra` is an additional HTML section."""
     events = read_events(folder / EVENTS)
     train = [(event["step"], event["loss"]) for event in events if event["event"] == "step_logged"]
@@ -50,19 +55,12 @@ def write_report(
     figure = loss_figure(train, valid)
     if figure:
         (folder / PLOT_FILE).write_text(figure, encoding="utf-8")
-    (folder / REPORT_FILE).write_text(
-        render_report(folder, events, figure, settings, scores, extra=extra), encoding="utf-8"
-    )
+    report = render_report(folder, events, figure, settings, scores, extra)
+    (folder / REPORT_FILE).write_text(report, encoding="utf-8")
 
 
 def render_report(
-    folder: Path,
-    events: Sequence[Mapping[str, Any]],
-    figure: str,
-    settings: Sequence[tuple[str, str, str]],
-    scores: Mapping[str, Any],
-    *,
-    extra: str = "",
+    folder: Path, events: Sequence[Event], figure: str, settings: Settings, scores: Mapping[str, Any], extra: str
 ) -> str:
     """The report as HTML, in one file, without scripts. All values are escaped."""
     metadata = read_json(folder / METADATA)
@@ -100,7 +98,7 @@ def render_report(
 """
 
 
-def _samples(event: Mapping[str, Any]) -> str:
+def _samples(event: Event) -> str:
     rows = [(name, text) for sample in event["samples"] for name, text in sample.items()]
     return f'<p class="soft">Step {event["step"]:,}</p>' + _table(rows)
 
@@ -139,13 +137,9 @@ def format_score_name(name: str) -> str:
 
 
 def _cell(value: Any, name: str = "") -> str:
-    return (
-        format_score(value, name)
-        if isinstance(value, float)
-        else value
-        if isinstance(value, str)
-        else json.dumps(value)
-    )
+    if isinstance(value, float):
+        return format_score(value, name)
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _rows(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -170,12 +164,6 @@ def _table(rows: Iterable[Sequence[str]], *, head: bool = False) -> str:
 def escape_html(text: str) -> str:
     """Text escaped for HTML, without control characters."""
     return html.escape(escape_control(text), quote=True)
-
-
-WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 320, 64, 44, 24, 44
-MAX_POINTS = 400
-"""Points of a line in the plot."""
-Point = tuple[float, float]
 
 
 def loss_figure(train: Sequence[Point], valid: Sequence[Point], *, title: str = "Loss") -> str:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from softlook.train.batching.batches import DataCursor
 from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
 from softlook.train.checkpoint.run_dir import RunDir
 from softlook.train.checkpoint.train_state import Progress
-from softlook.train.events import Evaluated, Event, Finished, Saved, Started, StepLogged, Warned
+from softlook.train.events import Callback, Evaluated, Event, Finished, Saved, Started, StepLogged, Warned
 from softlook.train.mixed_precision import choose_dtype, cpu_has_bf16
 from softlook.train.signals import GracefulStop
 
@@ -41,10 +41,9 @@ class CheckpointedTraining:
     """Runs a trainer from the last checkpoint to the end or to a signal."""
 
     def __init__(
-        self, folder: RunDir, estimator: TableEstimator, training: TabularTrainingConfig, emit: Callable[[Event], None]
+        self, folder: RunDir, estimator: TableEstimator, training: TabularTrainingConfig, callbacks: Sequence[Callback]
     ) -> None:
-        self.folder, self.estimator, self.training, self.emit = folder, estimator, training, emit
-        self.finished: Finished | None = None
+        self.folder, self.estimator, self.training, self.callbacks = folder, estimator, training, [*callbacks]
 
     def __call__(self, trainer: TableTrainer, budget: TimeBudget) -> list[Epoch]:
         """The `train_loop` of an estimator's fit."""
@@ -66,6 +65,11 @@ class CheckpointedTraining:
             history = trainer.train(replace(budget, started=self.started), self._after_epoch)
         self._finish(self._reason(budget), complete=True)
         return history
+
+    def emit(self, event: Event) -> None:
+        """Send an event to all callbacks."""
+        for callback in self.callbacks:
+            callback(event)
 
     def _max_steps(self, trainer: TableTrainer) -> int:
         """Maximum number of steps; 0 if early stopping or the time limit decides."""

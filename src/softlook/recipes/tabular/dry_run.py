@@ -11,13 +11,11 @@ from torch.optim import Optimizer
 from softlook.recipes.config.autosize import format_duration
 from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig
 from softlook.recipes.config.tabular_schema import TabularConfig
-from softlook.recipes.profiling.memory import MemoryEstimate, estimate_memory, size_in_memory
-from softlook.recipes.profiling.step_benchmark import BENCHMARK_LR, Step, StepProfile, profile_step
+from softlook.recipes.profiling.step_benchmark import BENCHMARK_LR, MemoryEstimate, Step, profile_step, size_in_memory
 from softlook.recipes.run_dir.layout import load_previous_run, run_dir_path
 from softlook.recipes.tabular.checkpointing import describe_training, model_size
-from softlook.recipes.tabular.data import TableData, TableSplit
+from softlook.recipes.tabular.data import TableData
 from softlook.recipes.tabular.estimator import add_auto_sizes, build_estimator, resolve_table_config
-from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.training.loop import Epoch, TimeBudget
 from softlook.tabular.training.retrieval import retrieval_seconds
 from softlook.tabular.training.row_store import DiskRows
@@ -57,15 +55,12 @@ class DurationEstimate:
         return total if self.limit is None else min(total, self.limit)
 
     def describe(self) -> str:
-        if self.steps is None:
-            evaluations = f" and evaluations of about {self.evaluation:.2g} s" if self.evaluation else ""
-            limit = "" if self.limit is None else f", within {format_duration(self.limit)}"
+        evaluations = f"evaluations of about {self.evaluation:.2g} s"
+        if self.steps is None or self.seconds is None:
             steps = f"Steps of about {self.step:.2g} s, {self.steps_per_epoch:,} per epoch"
-            return f"{steps}{evaluations}, until early stopping{limit}."
-        assert self.seconds is not None
-        evaluations = (
-            f" and {self.evaluations:,} evaluations of about {self.evaluation:.2g} s" if self.evaluation else ""
-        )
+            limit = "" if self.limit is None else f", within {format_duration(self.limit)}"
+            return f"{steps}{f' and {evaluations}' if self.evaluation else ''}, until early stopping{limit}."
+        evaluations = f" and {self.evaluations:,} {evaluations}" if self.evaluation else ""
         return f"{self.steps:,} steps of about {self.step:.2g} s{evaluations}: at most {format_duration(self.seconds)}."
 
 
@@ -107,30 +102,18 @@ def estimate_run(overrides: ConfigOverrides[TabularConfig], data: TableData) -> 
     before = load_previous_run(RunDir(run_dir_path("table", overrides)), overrides)
     resolved = resolve_table_config(overrides, data, {} if before is None else before.values)
     estimator = build_estimator(resolved.config, data)
-    loop = _EstimateLoop(resolved, data, estimator)
-    estimator._fit(*data.train, None, data.valid, loop)
-    assert loop.estimate is not None
-    return loop.estimate
+    estimates: list[TableRunEstimate] = []
 
-
-class _EstimateLoop:
-    """A `train_loop` that trains nothing."""
-
-    def __init__(self, resolved: ResolvedConfig[TabularConfig], data: TableData, estimator: TableEstimator) -> None:
-        self.resolved, self.data, self.estimator = resolved, data, estimator
-        self.estimate: TableRunEstimate | None = None
-
-    def __call__(self, trainer: TableTrainer, budget: TimeBudget) -> list[Epoch]:
-        estimator, config = self.estimator, self.resolved.config
-        profile = profile_table_step(trainer)
-        memory = estimate_table_memory(trainer, profile, self.data)
-        duration = estimate_duration(trainer, profile, budget)
+    def train_loop(trainer: TableTrainer, budget: TimeBudget) -> list[Epoch]:
+        step_seconds, memory = profile_table_step(trainer)
+        memory = add_table_data(memory, trainer, data)
+        duration = estimate_duration(trainer, step_seconds, budget)
         parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
-        description = [*describe_training(trainer, estimator, config.training), duration.describe()]
-        if not config.no_baseline:
+        description = [*describe_training(trainer, estimator, resolved.config.training), duration.describe()]
+        if not resolved.config.no_baseline:
             description.append("Baselines take additional time; --no-baseline leaves them out.")
-        self.estimate = TableRunEstimate(
-            resolved=add_auto_sizes(self.resolved, type(estimator), trainer.hparams),
+        estimate = TableRunEstimate(
+            resolved=add_auto_sizes(resolved, type(estimator), trainer.hparams),
             description=[*description, f"{parameters:,} parameters. Memory: {memory}."],
             columns=estimator.preprocessor_.describe(),
             device=str(trainer.loss_sum.device),
@@ -141,11 +124,15 @@ class _EstimateLoop:
             duration=duration,
             memory=memory,
         )
+        estimates.append(estimate)
         return []
 
+    estimator._fit(*data.train, None, data.valid, train_loop)
+    return estimates[0]
 
-def profile_table_step(trainer: TableTrainer) -> StepProfile:
-    """Time and memory of a training step."""
+
+def profile_table_step(trainer: TableTrainer) -> tuple[float, MemoryEstimate]:
+    """Seconds and memory of a training step."""
 
     def make_step(model: nn.Module) -> tuple[Optimizer, Step]:
         step = TableTrainStep(model, trainer.target, trainer.hparams)
@@ -157,7 +144,7 @@ def profile_table_step(trainer: TableTrainer) -> StepProfile:
     return profile_step(trainer.model, make_step, batches, trainer.loss_sum.device)
 
 
-def estimate_duration(trainer: TableTrainer, profile: StepProfile, budget: TimeBudget) -> DurationEstimate:
+def estimate_duration(trainer: TableTrainer, step_seconds: float, budget: TimeBudget) -> DurationEstimate:
     """The duration of a run from that of a step and an evaluation."""
     steps, epochs, validation = trainer.steps_per_epoch(), trainer.max_epochs(), trainer.validation
     epochs_per_evaluation = max(1, -(-trainer.hparams.eval_every // steps))
@@ -167,20 +154,15 @@ def estimate_duration(trainer: TableTrainer, profile: StepProfile, budget: TimeB
         max_rows = trainer.hparams.retrieval_rows or 0
         retrieval = retrieval_seconds(trainer.model, trainer.n_rows, validation, trainer.target, max_rows)
     evaluations = 0 if validation is None else -(-(epochs or 1) // epochs_per_evaluation)
-    return DurationEstimate(profile.seconds, evaluation, retrieval, steps, epochs, evaluations, budget.seconds)
+    return DurationEstimate(step_seconds, evaluation, retrieval, steps, epochs, evaluations, budget.seconds)
 
 
-def estimate_table_memory(trainer: TableTrainer, profile: StepProfile, data: TableData) -> MemoryEstimate:
-    """The memory of a run: model, rows, and the table that they were read from."""
-    train, validation = trainer.train_rows, size_in_memory([trainer.validation])
-    table = sum(_table_bytes(split) for split in (data.train, data.valid, data.test) if split is not None)
-    is_on_disk = isinstance(train, DiskRows)
-    size = sum(train.counts) * train.dtype.itemsize if isinstance(train, DiskRows) else size_in_memory([train])
-    memory = estimate_memory(profile, size, has_ema=False, is_on_disk=is_on_disk)
-    window = train.window if isinstance(train, DiskRows) else 0
-    best = 0 if trainer.validation is None else profile.weights
-    return replace(memory, data=memory.data + window + validation + table, best=best)
-
-
-def _table_bytes(split: TableSplit) -> int:
-    return split.X.nbytes if isinstance(split.X, pa.Table) else 0
+def add_table_data(memory: MemoryEstimate, trainer: TableTrainer, data: TableData) -> MemoryEstimate:
+    """The memory of a run: that of a step, the best weights, the rows, and the table that they were read from."""
+    train, tables = trainer.train_rows, [split.X for split in (data.train, data.valid, data.test) if split is not None]
+    size = size_in_memory([trainer.validation]) + sum(table.nbytes for table in tables if isinstance(table, pa.Table))
+    best = 0 if trainer.validation is None else memory.weights
+    if isinstance(train, DiskRows):
+        on_disk = sum(train.counts) * train.dtype.itemsize
+        return replace(memory, data=size + train.window, data_on_disk=on_disk, best=best)
+    return replace(memory, data=size + size_in_memory([train]), best=best)

@@ -82,7 +82,12 @@ class TablePredictor:
         if not keep:
             return repeat(pa.table({}))
         files = find_files(data)
-        self._check_kept(keep, read_schema(files).names)
+        names = read_schema(files).names
+        for name in keep:
+            if name not in names:
+                raise ConfigError(f"--keep: there is no column {name!r:.80}.{suggest(name, names)}")
+            if name in self.target:
+                raise ConfigError(f"--keep: {name!r:.80} is the target, which is predicted")
         chunks = read_table(files, string_columns=keep, keep_spelling=True)
         return (chunk.select(list(keep)) for chunk in chunks)
 
@@ -98,13 +103,6 @@ class TablePredictor:
                 file=file,
                 help=f"columns match by name{found}{suggest(absent[0], others)} Unknown cells may be empty",
             )
-
-    def _check_kept(self, keep: Sequence[str], names: Sequence[str]) -> None:
-        for name in keep:
-            if name not in names:
-                raise ConfigError(f"--keep: there is no column {name!r:.80}.{suggest(name, names)}")
-            if name in self.target:
-                raise ConfigError(f"--keep: {name!r:.80} is the target, which is predicted")
 
     def predict(self, table: pa.Table) -> TablePredictions:
         """Predictions for rows, in order."""

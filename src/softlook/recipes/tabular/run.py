@@ -6,7 +6,7 @@ are those of every run.
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,24 +14,16 @@ from typing import Any
 import torch
 
 from softlook.base.device import choose_device
-from softlook.recipes.config.resolve import (
-    ConfigOverrides,
-    ResolvedConfig,
-    explicit_overrides,
-    resolve_config,
-    unflatten,
-)
+from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, ResolvedConfig, as_overrides, resolve_config
 from softlook.recipes.config.tabular_schema import TabularConfig
-from softlook.recipes.loggers.registry import LoggerGroup, open_loggers, select_loggers
-from softlook.recipes.run_dir.layout import SCORES_FILE, load_previous_run, run_dir_path, write_settings
-from softlook.recipes.run_dir.report import IMPORTANCES, write_report
-from softlook.recipes.run_dir.writers import RunWriter
+from softlook.recipes.loggers.async_logger import open_loggers, select_loggers
+from softlook.recipes.run_dir.layout import RunWriter, load_previous_run, load_scores, run_dir_path, write_settings
+from softlook.recipes.run_dir.report import IMPORTANCES, Settings, write_report
 from softlook.recipes.tabular.checkpointing import CheckpointedTraining, TrainingStopped, describe_training
 from softlook.recipes.tabular.data import TableData, load_table, locate_data_errors
 from softlook.recipes.tabular.dry_run import TableRunEstimate, estimate_run
 from softlook.recipes.tabular.estimator import add_auto_sizes, build_estimator, fixed_config, resolve_table_config
-from softlook.recipes.tabular.report import render_columns
-from softlook.recipes.tabular.scores import compute_scores, to_test_rows
+from softlook.recipes.tabular.scores import compute_scores, render_columns, to_test_rows
 from softlook.tabular.baselines import MAX_ROWS
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.formatting import plural
@@ -39,9 +31,8 @@ from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
 from softlook.tabular.preprocessing.rows import TableTensors, sample_rows
 from softlook.tabular.training.loop import Epoch, TimeBudget
 from softlook.tabular.training.trainer import TableTrainer
-from softlook.train.checkpoint.run_dir import RunDir, write_json
+from softlook.train.checkpoint.run_dir import RunDir
 from softlook.train.events import Callback, Event, EventLog, Finished, Saved
-from softlook.weights.schema import read_json
 
 log = logging.getLogger("softlook.recipes")
 
@@ -58,9 +49,7 @@ class TableTrainResult:
     resolved: ResolvedConfig[TabularConfig]
 
 
-def train_table(
-    config: TabularConfig | ConfigOverrides[TabularConfig], callbacks: Sequence[Callback] = ()
-) -> TableTrainResult:
+def train_table(config: ConfigLike[TabularConfig], callbacks: Sequence[Callback] = ()) -> TableTrainResult:
     """Train a model that predicts a column: `softlook train table --data people.csv --target income`.
 
     >>> from softlook.recipes.config.tabular_schema import TabularConfig, TabularModelConfig, TabularTrainingConfig
@@ -71,15 +60,14 @@ def train_table(
     >>> sorted(train_table(config.model_copy(update={"no_baseline": True})).scores)
     ['accuracy', 'auc', 'importances', 'log_loss']
     """
-    overrides = explicit_overrides(config) if isinstance(config, TabularConfig) else config
+    overrides = as_overrides(config)
     config = resolve_config(overrides, {}).config
     choose_device(config.training.device)
-    loggers = select_loggers(config.loggers)
+    select_loggers(config.loggers)
     data = load_data(config)
     folder = RunDir(run_dir_path("table", overrides))
     with folder.lock(), locate_data_errors(config), ExitStack() as stack:
-        resolved = prepare_run(overrides, data, folder)
-        return run_training(TableRun(folder, resolved, data, loggers, stack), callbacks)
+        return run_training(TableRun(folder, prepare_run(overrides, data, folder), data, callbacks, stack))
 
 
 def dry_run(overrides: ConfigOverrides[TabularConfig]) -> TableRunEstimate:
@@ -113,46 +101,39 @@ def prepare_run(
         log.info("\n".join(resolved.lines()))
     resumes = folder.exists()
     if resumes:
-        folder.open(run_config(resolved), data.digest)
+        folder.open(fixed_config(resolved), data.digest)
         write_settings(folder, "table", resolved)
     log.info(f"{'Resuming' if resumes else 'Starting'} {folder.path}")
     return resolved
 
 
-def run_training(run: "TableRun", callbacks: Sequence[Callback]) -> TableTrainResult:
+def run_training(run: "TableRun") -> TableTrainResult:
     """Train, then compute the scores."""
-    folder, resolved, data = run.folder, run.resolved, run.data
-    estimator = build_estimator(resolved.config, data)
-    training = run.training = CheckpointedTraining(folder, estimator, resolved.config.training, run.emit)
-    run.callbacks += callbacks
-    try:
-        estimator._fit(*data.train, None, data.valid, run)
-    except TrainingStopped:
-        assert training.finished is not None
-        return TableTrainResult(folder.path, None, training.finished, _previous_scores(folder.path), resolved)
-    assert training.finished is not None and run.trainer is not None
-    if (signal := training.stop.received) is not None:  # during the last epoch
-        finished = replace(training.finished, complete=False, signal=signal)
-        return TableTrainResult(folder.path, None, finished, _previous_scores(folder.path), resolved)
+    path, data, resolved, previous = run.folder.path, run.data, run.resolved, load_scores(run.folder.path)
+    with suppress(TrainingStopped):
+        run.estimator._fit(*data.train, None, data.valid, run)
+    if (signal := run.stop.received) is not None:  # it may also have come during the last epoch
+        finished = replace(run.finished, complete=False, signal=signal)
+        return TableTrainResult(path, None, finished, previous, resolved)
     try:
         scores = compute_scores(
-            estimator,
+            run.estimator,
             run.trainer,
             data,
             run.test,
             config=resolved.config,
-            previous=_previous_scores(folder.path),
-            seconds=training.finished.seconds,
+            previous=previous,
+            seconds=run.finished.seconds,
         )
     except KeyboardInterrupt:
         log.info("The model is trained and saved. Run the same command again to compute its scores.")
         raise
-    write_json(folder.path / SCORES_FILE, scores)
-    run.finish(scores)
-    return TableTrainResult(folder.path, estimator, training.finished, scores, resolved)
+    run.writer.finish(scores)
+    run.loggers.scores = scores
+    return TableTrainResult(path, run.estimator, run.finished, scores, resolved)
 
 
-class TableRun:
+class TableRun(CheckpointedTraining):
     """The `train_loop` of a run: creates the run directory once the model is built, then trains."""
 
     def __init__(
@@ -160,59 +141,36 @@ class TableRun:
         folder: RunDir,
         resolved: ResolvedConfig[TabularConfig],
         data: TableData,
-        loggers: Sequence[str],
+        callbacks: Sequence[Callback],
         stack: ExitStack,
     ) -> None:
-        self.folder, self.resolved, self.data, self.logger_names, self.stack = folder, resolved, data, loggers, stack
-        self.callbacks: list[Callback] = []
-        self.training: CheckpointedTraining | None = None
-        self.trainer: TableTrainer | None = None
-        self.writer: TableRunWriter | None = None
-        self.loggers = LoggerGroup([])
-        self.test: TableTensors | None = None
+        super().__init__(folder, build_estimator(resolved.config, data), resolved.config.training, callbacks)
+        self.resolved, self.data, self.stack = resolved, data, stack
 
     def __call__(self, trainer: TableTrainer, budget: TimeBudget) -> list[Epoch]:
-        self.trainer, training = trainer, self.training
-        assert training is not None
-        estimator = training.estimator
+        estimator, config = self.estimator, self.resolved.config
         sized = add_auto_sizes(self.resolved, type(estimator), trainer.hparams)
         self.test = to_test_rows(estimator, self.data)  # before hours of training, in case something is wrong
         self.writer = TableRunWriter(self.folder.path, sized.rows(), estimator.preprocessor_)
         if not self.folder.exists():
-            self.folder.open(run_config(self.resolved), self.data.digest)
+            self.folder.open(fixed_config(self.resolved), self.data.digest)
             write_settings(self.folder, "table", sized)
-            for line in describe_training(trainer, estimator, self.resolved.config.training):
+            for line in describe_training(trainer, estimator, config.training):
                 log.info(line)
-        settings = {name: value for name, value, _ in self.resolved.rows()}
-        self.loggers = self.stack.enter_context(open_loggers(self.logger_names, self.folder.path, settings))
+        loggers = open_loggers(select_loggers(config.loggers), self.folder.path, self.resolved.rows())
+        self.loggers = self.stack.enter_context(loggers)
         self.callbacks[:0] = [EventLog(self.folder.events), self.writer, self.loggers]
-        history = training(trainer, budget)
+        history = super().__call__(trainer, budget)
         if not isinstance(trainer.train_rows, TableTensors):  # rows on disk are deleted after training
-            generator = torch.Generator().manual_seed(self.resolved.config.training.seed)
+            generator = torch.Generator().manual_seed(config.training.seed)
             trainer.train_rows = sample_rows(trainer.train_rows, MAX_ROWS, generator)
         return history
-
-    def emit(self, event: Event) -> None:
-        """Send an event to all callbacks."""
-        for callback in self.callbacks:
-            callback(event)
-
-    def finish(self, scores: dict[str, Any]) -> None:
-        """Write the final report."""
-        assert self.writer is not None
-        self.writer.write_report(scores)
-        self.loggers.scores = scores
-
-
-def run_config(resolved: ResolvedConfig[TabularConfig]) -> dict[str, Any]:
-    """The values that must not change when a run is resumed."""
-    return {"task": "table", **unflatten(fixed_config(resolved))}
 
 
 class TableRunWriter(RunWriter):
     """Writes the report, with all columns, at every checkpoint: evaluations may come many times a second."""
 
-    def __init__(self, folder: Path, settings: Sequence[tuple[str, str, str]], preprocessor: TablePreprocessor) -> None:
+    def __init__(self, folder: Path, settings: Settings, preprocessor: TablePreprocessor) -> None:
         super().__init__(folder, settings)
         self.preprocessor = preprocessor
 
@@ -224,7 +182,3 @@ class TableRunWriter(RunWriter):
         super().__call__(event)
         if isinstance(event, Saved):
             self.write_report(self.scores)
-
-
-def _previous_scores(folder: Path) -> dict[str, Any]:
-    return read_json(folder / SCORES_FILE) if (folder / SCORES_FILE).is_file() else {}

@@ -1,19 +1,27 @@
-"""Scores of a trained table model, and of baselines."""
+"""Scores of a table model and of baselines, and its feature importances, as text and in the HTML report."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from softlook.recipes.config.tabular_schema import TabularConfig
-from softlook.recipes.run_dir.report import COMPARED, IMPORTANCES, ON, format_score, format_score_name
+from softlook.recipes.run_dir.report import (
+    COMPARED,
+    IMPORTANCES,
+    ON,
+    SMALL_ERROR,
+    escape_html,
+    format_score,
+    format_score_name,
+)
 from softlook.recipes.tabular.data import TableData
-from softlook.recipes.tabular.report import importances_to_json, summarize_importances
 from softlook.tabular.baselines import fit_baselines
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.formatting import percent
-from softlook.tabular.importance import estimate_importances
+from softlook.tabular.importance import FeatureImportances, estimate_importances
 from softlook.tabular.preprocessing.rows import TableTensors
 from softlook.tabular.training.metrics import evaluate_rows
 from softlook.tabular.training.trainer import TableTrainer
@@ -22,6 +30,9 @@ log = logging.getLogger("softlook.recipes")
 MIN_BASELINE_SECONDS = 60.0
 """Time limit of a baseline; the training time of the model itself, if that is longer."""
 OWN_NAME = "softlook"
+COLUMNS = "columns"
+"""The key of the per-column importances."""
+MAX_SUMMARY_COLUMNS = 5
 
 
 def compute_scores(
@@ -106,3 +117,97 @@ def to_test_rows(estimator: TableEstimator, data: TableData) -> TableTensors | N
         return None
     rows = estimator.preprocessor_.transform(data.test.X)
     return TableTensors(rows.numbers, rows.categories, torch.from_numpy(estimator.target_.encode(data.test.y)))
+
+
+def importances_to_json(importances: FeatureImportances, metric: str) -> dict[str, Any]:
+    """Importances as JSON values, the most important column first; None if unknown."""
+    columns = [
+        {
+            "name": importances.names[index],
+            "attention": _known(float(importances.attention[index])),
+            "permutation": _known(float(importances.permutation[index])),
+        }
+        for index in importances.ranking().tolist()
+    ]
+    return {
+        "metric": metric,
+        "rows": importances.rows,
+        "rank_correlation": _known(importances.correlation),
+        COLUMNS: columns,
+    }
+
+
+def summarize_importances(importances: Mapping[str, Any]) -> str:
+    """The most important columns in one line.
+
+    >>> two = [{"name": "age", "permutation": 0.25}, {"name": "city", "permutation": 0.0}]
+    >>> summarize_importances({"metric": "log_loss", "columns": two})
+    'Most important columns, by the increase of log loss when permuted: age 0.2500.'
+    """
+    first = [one for one in importances[COLUMNS][:MAX_SUMMARY_COLUMNS] if (one["permutation"] or 0) > 0]
+    if not first:
+        return "No column is important by itself: permuting any one does not change the loss."
+    score = _score_format(importances, first[0]["permutation"])
+    cost = ", ".join(f"{one['name']} {format_score(one['permutation'], score)}" for one in first)
+    name = format_score_name(importances["metric"])
+    return f"Most important columns, by the increase of {name} when permuted: {cost}."
+
+
+def render_columns(lines: Sequence[str], names: Sequence[str], importances: Mapping[str, Any] | None) -> str:
+    """All columns as HTML with their types, and with bars of importance once they are known.
+
+    `lines` are those of `TablePreprocessor.describe`: one for each column, then one for each one-hot group.
+    """
+    types = {name: line.removeprefix(f"{name}: ") for name, line in zip(names, lines, strict=False)}
+    groups = "".join(f'<p class="soft">{escape_html(line)}</p>' for line in lines[len(names) :])
+    if importances is None:
+        rows = "".join(f"<tr>{_name_cell(name, types)}</tr>" for name in names)
+        return f'<h2>Columns</h2><div class="wide"><table>{rows}</table></div>{groups}'
+    largest = {kind: max(one[kind] or 0 for one in importances[COLUMNS]) for kind in ("attention", "permutation")}
+    metric = escape_html(format_score_name(importances["metric"]))
+    head = f"<tr><th>column</th><th>attention</th><th>increase of {metric}</th></tr>"
+    score = _score_format(importances, largest["permutation"])
+
+    def percentage(value: float) -> str:
+        return f"{100 * value:.1f} %"
+
+    def increase(value: float) -> str:
+        return f"{'+' if value >= 0 else '−'}{format_score(abs(value), score)}"
+
+    rows = "".join(
+        f"<tr>{_name_cell(one['name'], types)}{_bar(one['attention'], largest['attention'], percentage)}"
+        f"{_bar(one['permutation'], largest['permutation'], increase)}</tr>"
+        for one in importances[COLUMNS]
+    )
+    table = f'<div class="wide"><table>{head}{rows}</table></div>'
+    return f'<h2>Columns</h2><p class="soft">{_legend(importances, metric)}</p>{table}{groups}'
+
+
+def _legend(importances: Mapping[str, Any], metric: str) -> str:
+    correlation = importances["rank_correlation"]
+    agreement = "" if correlation is None else f" Rank correlation of both: {correlation:.2f}."
+    return (
+        "Attention: fraction of the attention on a column, mean over heads, blocks and rows. Permutation importance: "
+        f"the increase of {metric} when the column is permuted among {importances['rows']:,} rows that were not used "
+        f"for training.{agreement}"
+    )
+
+
+def _name_cell(name: str, types: Mapping[str, str]) -> str:
+    return f'<td>{escape_html(name)}<br><span class="soft">{escape_html(types.get(name, ""))}</span></td>'
+
+
+def _bar(value: float | None, largest: float, format_value: Callable[[float], str]) -> str:
+    if value is None:
+        return '<td class="soft">unknown</td>'
+    fraction = max(0.0, value / largest) if largest > 0 else 0.0
+    return f'<td class="bar" style="--share:{100 * fraction:.1f}%">{escape_html(format_value(value))}</td>'
+
+
+def _score_format(importances: Mapping[str, Any], largest: float) -> str:
+    """The score name that determines the digits: next to large increases small ones need none."""
+    return importances["metric"] if largest < SMALL_ERROR else ""
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

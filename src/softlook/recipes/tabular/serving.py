@@ -52,58 +52,34 @@ class JsonColumn:
 
     def to_array(self, cells: Sequence[Cell]) -> Array:
         """The cells as one array; raises an error for a cell of another type."""
+        for row, cell in enumerate(cells):
+            if cell is not None and (expected := self._expected(cell)):
+                raise self._error(row, expected, cell)
         if self.encoder.column_type == "number":
-            return np.array([self._to_number(row, cell) for row, cell in enumerate(cells)], np.float64)
-        convert = self._converter()
-        strings = [None if cell is None else convert(row, cell) for row, cell in enumerate(cells)]
-        array = pa.array(strings, pa.large_string())
+            cells = [None] * len(cells) if self.is_empty else cells
+            return np.array([np.nan if cell is None else float(cell) for cell in cells], np.float64)
+        array = pa.array([None if cell is None else _to_string(cell) for cell in cells], pa.large_string())
         if self.encoder.column_type == "date":
             self._check_dates(array)
         return array
 
-    def _converter(self) -> Callable[[int, Any], str]:
-        converters = {
-            "date": self._to_text,
-            "text": self._to_text,
-            "ordinal": self._to_ordinal,
-            "boolean": self._to_boolean,
-        }
-        if self.is_empty:
-            return lambda row, cell: _to_string(cell)
-        return converters.get(self.encoder.column_type, self._to_category)
-
-    def _to_number(self, row: int, cell: Cell) -> float:
-        if cell is None or self.is_empty:
-            return np.nan
-        if isinstance(cell, str | bool):
-            raise self._error(row, NUMBERS, cell)
-        return float(cell)
-
-    def _to_text(self, row: int, cell: Cell) -> str:
-        if not isinstance(cell, str):
-            expected = "dates as 2024-02-29T12:30" if self.encoder.column_type == "date" else STRINGS
-            raise self._error(row, expected, cell)
-        return cell
-
-    def _to_ordinal(self, row: int, cell: Cell) -> str:
-        string = _to_string(cell)
-        if string not in self.values:
-            raise self._error(row, join_names(self.values), cell)
-        return string
-
-    def _to_boolean(self, row: int, cell: Cell) -> str:
-        string = _to_string(cell)
-        if self.values == BOOLEANS and string.lower() not in BOOLEAN_SPELLINGS:
-            raise self._error(row, "true or false", cell)
-        return string
-
-    def _to_category(self, row: int, cell: Cell) -> str:
-        """An unseen value is valid, but not one of an unseen type."""
-        is_boolean = isinstance(cell, bool) and not self.has_booleans
-        is_number = not isinstance(cell, str) and not self.has_numbers
-        if (is_boolean or is_number) and self.values:
-            raise self._error(row, STRINGS, cell)
-        return _to_string(cell)
+    def _expected(self, cell: Any) -> str:
+        """What the column expects instead of this cell; empty if the cell is valid."""
+        column_type, is_string = self.encoder.column_type, isinstance(cell, str)
+        if column_type == "number":
+            return NUMBERS if isinstance(cell, str | bool) and not self.is_empty else ""
+        if self.is_empty or (is_string and column_type in ("date", "text")):
+            return ""
+        if column_type in ("date", "text"):
+            return "dates as 2024-02-29T12:30" if column_type == "date" else STRINGS
+        if column_type == "ordinal":
+            return "" if _to_string(cell) in self.values else join_names(self.values)
+        if column_type == "boolean":
+            is_known = self.values != BOOLEANS or _to_string(cell).lower() in BOOLEAN_SPELLINGS
+            return "" if is_known else "true or false"
+        # an unseen category is valid, but not one of an unseen type
+        is_seen = is_string or (self.has_booleans if isinstance(cell, bool) else self.has_numbers)
+        return "" if is_seen or not self.values else STRINGS
 
     @property
     def is_empty(self) -> bool:

@@ -45,7 +45,7 @@ class TargetSpec:
         """(N,), or (N, K) for several targets; no cell is missing."""
         if self.problem == "classification":
             strings = table.column(self.names[0])
-            if not self.has_integer_labels:
+            if not self.labels or not isinstance(self.labels[0], int):
                 return np.array(normalize_booleans(strings, self.labels))
             try:
                 return np.array(strings.cast(pa.int64()).to_numpy())
@@ -55,10 +55,6 @@ class TargetSpec:
                 raise CellError(message, name=self.names[0], cell=bad) from None
         columns = [_to_numbers(name, table.column(name)) for name in self.names]
         return columns[0] if len(columns) == 1 else np.stack(columns, 1)
-
-    @property
-    def has_integer_labels(self) -> bool:
-        return bool(self.labels) and isinstance(self.labels[0], int)
 
 
 class TargetColumnStats:

@@ -12,18 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from softlook.recipes.config.resolve import (
-    ConfigOverrides,
-    default_values,
-    explicit_overrides,
-    resolve_config,
-    unflatten,
-)
+from softlook.recipes.config.resolve import ConfigLike, as_overrides, resolve_config, unflatten
 from softlook.recipes.config.schema import FILE_FIELDS
 from softlook.recipes.config.tabular_schema import TuneConfig
 from softlook.recipes.run_dir.layout import TRIALS_FILE, run_dir_path
 from softlook.recipes.tabular.data import locate_data_errors
-from softlook.recipes.tabular.estimator import GROUPS, build_estimator
+from softlook.recipes.tabular.estimator import FIELDS, build_estimator
 from softlook.recipes.tabular.run import load_data
 from softlook.tabular.tuning import HyperparameterSearch, TrialResult
 from softlook.train.checkpoint.run_dir import RunDir
@@ -48,9 +42,7 @@ class TuneResult:
     trials: list[TrialResult]
 
 
-def tune(
-    config: TuneConfig | ConfigOverrides[TuneConfig], callback: Callable[[TrialResult], None] | None = None
-) -> TuneResult:
+def tune(config: ConfigLike[TuneConfig], callback: Callable[[TrialResult], None] | None = None) -> TuneResult:
     """Search for hyperparameters: `softlook tune --data people.csv --target income --trials 20`.
 
     >>> from softlook.recipes.config.tabular_schema import TabularModelConfig, TabularTrainingConfig
@@ -62,7 +54,7 @@ def tune(
     >>> result.best.as_posix(), len(result.trials), result.params["optim.lr"] > 0
     ('runs/tune-people/best.toml', 2, True)
     """
-    overrides = explicit_overrides(config) if isinstance(config, TuneConfig) else config
+    overrides = as_overrides(config)
     config = resolve_config(overrides, {}).config.model_copy(update={"test": ()})
     data = load_data(config)
     resolved = resolve_config(overrides, {"problem": data.target.problem})
@@ -88,18 +80,13 @@ def _write_results(search: HyperparameterSearch, folder: Path, base: dict[str, A
     best = max((one for one in trials if one.value is not None), key=lambda one: one.value or 0.0, default=None)
     trials = [replace(one, is_best=one is best) for one in trials]
     atomic_write_text(folder / TRIALS_FILE, "".join(json.dumps(asdict(one)) + "\n" for one in trials))
-    params = {} if best is None else {_full_name(name): value for name, value in search.best_params().items()}
+    params = {} if best is None else {FIELDS[name]: value for name, value in search.best_params().items()}
     if best is not None:
         head = f"# Best of {len(trials)} trials, number {best.number + 1}: validation loss {best.loss:.6g}.\n"
         head += "# Use it with: softlook train table --config\n"
         values = {name: value for name, value in base.items() if name not in SEARCH_FIELDS} | params
         atomic_write_text(folder / BEST_CONFIG_FILE, head + to_toml(unflatten(_relative_paths(folder, values))))
     return TuneResult(folder, folder / BEST_CONFIG_FILE, params, trials)
-
-
-def _full_name(name: str) -> str:
-    known = default_values(TuneConfig)
-    return next(f"{group}.{name}" for group in GROUPS if f"{group}.{name}" in known)
 
 
 def _relative_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:

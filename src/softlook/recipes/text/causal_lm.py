@@ -26,13 +26,20 @@ from softlook.models import (
 )
 from softlook.ops import masks
 from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize, select_vocab_size
-from softlook.recipes.config.resolve import ConfigOverrides, explicit_overrides
+from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import CausalLMConfig, Files
-from softlook.recipes.text.corpus import Corpus, CorpusSplit, read_corpus
+from softlook.recipes.inference.pipeline import Pipeline
+from softlook.recipes.text.corpus import (
+    Corpus,
+    CorpusSplit,
+    TokenCache,
+    count_utf8_bytes,
+    tokenize_corpus,
+    tokenize_split,
+)
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
-from softlook.recipes.text.token_cache import TokenCache, count_utf8_bytes, tokenize_corpus, tokenize_split
 from softlook.tokens import TextTokenizer
 from softlook.train.batching.batches import DataCursor
 from softlook.train.batching.collate import PackedBatch, to_device
@@ -55,9 +62,7 @@ MAX_EVAL_TOKENS = {"cuda": 1_000_000}
 Model = GPT | Llama | TransformerXL | ConvolutionalLM
 
 
-def train_causal_lm(
-    config: CausalLMConfig | ConfigOverrides[CausalLMConfig], callbacks: Sequence[Callback] = ()
-) -> TrainResult:
+def train_causal_lm(config: ConfigLike[CausalLMConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
     """Train a causal language model: `softlook train lm --data corpus.txt`.
 
     >>> from pathlib import Path
@@ -68,23 +73,20 @@ def train_causal_lm(
     >>> sorted(result.scores["validation"])
     ['bits_per_byte', 'bytes', 'loss', 'perplexity', 'tokens']
     """
-    overrides = explicit_overrides(config) if isinstance(config, CausalLMConfig) else config
-    return run_task(CausalLMTask(), overrides, callbacks)
+    return run_task(CausalLMTask(), config, callbacks)
 
 
 class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
     """Packed documents, a decoder-only model, perplexity and bits per byte."""
 
-    config = CausalLMConfig
+    config, reader = CausalLMConfig, staticmethod(read_documents)
 
-    def load_corpus(self, overrides: ConfigOverrides[CausalLMConfig]) -> Corpus[TextExample]:
-        read = partial(load_documents, overrides)
-        return read_corpus(read, overrides.get("data"), overrides.get("valid"), columns=(overrides.get("text"),))
+    def read(self, overrides: ConfigOverrides[CausalLMConfig], files: Files, **options: Any) -> Examples[TextExample]:
+        """Documents, in chunks small enough to hold some of them out."""
+        size = sum(path.stat().st_size for path in find_files(files))
+        return super().read(overrides, files, chunk_chars=min(max(size // 200, 200), 1 << 16))
 
-    def autosize(
-        self, corpus: Corpus[TextExample], overrides: ConfigOverrides[CausalLMConfig], budget: ComputeBudget
-    ) -> AutoSettings:
-        characters = corpus.characters
+    def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
         vocab_size = min(lm_vocab_size(characters), select_vocab_size(characters, budget))
         is_small = characters < SMALL_DATA_CHARACTERS
         tokenizer = {"tokenizer.type": "characters"} if is_small else {"tokenizer.vocab_size": vocab_size}
@@ -131,21 +133,13 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
             total_tokens=None if config.init_from is None else FINE_TUNING_EPOCHS * float(len(train.ids)),
         )
 
-    def evaluate(
-        self,
-        config: CausalLMConfig,
-        data: Files,
-        model: nn.Module,
-        tokenizer: TextTokenizer,
-        labels: Sequence[str],
-        device: torch.device,
-    ) -> dict[str, Any]:
-        split = CorpusSplit(load_documents(explicit_overrides(config), data))
-        context, row_length = context_and_row_length(model, config)
-        documents = tokenize_split(split, tokenizer)
+    def evaluate(self, config: CausalLMConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
+        split = CorpusSplit(self.read(explicit_overrides(config), data))
+        context, row_length = context_and_row_length(pipeline.model, config)
+        documents = tokenize_split(split, pipeline.tokenizer)
         stream = PackedStream(documents, context=row_length, batch_size=max(8192 // row_length, 1), seed=0)
-        evaluator = PerplexityEvaluator(stream, CausalLMObjective(context), device)
-        return evaluator.evaluate_all(count_utf8_bytes(split), model)["validation"]
+        evaluator = PerplexityEvaluator(stream, CausalLMObjective(context), pipeline.device)
+        return evaluator.evaluate_all(count_utf8_bytes(split), pipeline.model)["validation"]
 
 
 def lm_vocab_size(characters: int) -> int:
@@ -155,18 +149,6 @@ def lm_vocab_size(characters: int) -> int:
     (8100, 2100)
     """
     return int(min(max(round(0.85 * math.sqrt(characters), -2), 500), 32000))
-
-
-def load_documents(overrides: ConfigOverrides[CausalLMConfig], files: Files) -> Examples[TextExample]:
-    """Documents from files, in chunks small enough to hold some of them out."""
-    size = sum(path.stat().st_size for path in find_files(files))
-    return read_documents(
-        files,
-        text=overrides.get("text"),
-        max_bad_rows=int(overrides.get("max_bad_rows")),
-        max_line_chars=int(overrides.get("max_line_chars")),
-        chunk_chars=min(max(size // 200, 200), 1 << 16),
-    )
 
 
 def context_and_row_length(model: nn.Module, config: CausalLMConfig) -> tuple[int, int]:
@@ -182,29 +164,16 @@ def build_model(config: CausalLMConfig, tokenizer: TextTokenizer) -> nn.Module:
     if config.init_from is not None:
         model = load_pretrained(config.init_from, Model, "predict the next token", vocab_size=vocab_size)
         return apply_lora(model, config.lora)
-    size, context = config.model, config.batch.max_length or 128
-    assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None
-    dim, depth, heads, hidden, dropout = size.dim, size.depth, size.heads, size.hidden, size.dropout
+    sizes, context = {"vocab_size": vocab_size, **config.model.model_dump()}, config.batch.max_length or 128
     if config.arch == "convolution":
-        return ConvolutionalLM(
-            ConvolutionalLMConfig(vocab_size=vocab_size, dim=dim, depth=3 * depth, dilation_cycle=6, dropout=dropout)
-        )
+        del sizes["heads"], sizes["hidden"]
+        return ConvolutionalLM(ConvolutionalLMConfig(**sizes | {"depth": 3 * sizes["depth"], "dilation_cycle": 6}))
     if config.arch == "transformer_xl":
-        return TransformerXL(
-            TransformerXLConfig(
-                vocab_size=vocab_size,
-                dim=dim,
-                depth=depth,
-                heads=heads,
-                hidden=hidden or 4 * dim,
-                dropout=dropout,
-                pre_norm=True,
-            )
-        )
-    sizes: dict[str, Any] = {"dim": dim, "depth": depth, "heads": heads, "hidden": hidden, "dropout": dropout}
+        hidden = sizes["hidden"] or 4 * sizes["dim"]
+        return TransformerXL(TransformerXLConfig(**sizes | {"hidden": hidden, "pre_norm": True}))
     if config.arch == "llama":
-        return Llama(LlamaConfig(vocab_size=vocab_size, context=context, **sizes))
-    return GPT(GPTConfig(vocab_size=vocab_size, context=context, **sizes))
+        return Llama(LlamaConfig(context=context, **sizes))
+    return GPT(GPTConfig(context=context, **sizes))
 
 
 @dataclass(frozen=True)

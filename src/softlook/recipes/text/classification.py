@@ -4,24 +4,24 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 from softlook.base.errors import DataError
 from softlook.base.tensors import supported_token_types, truncate_pair
-from softlook.data import Examples, LabeledText, read_labeled
+from softlook.data import LabeledText, read_labeled
 from softlook.models import Bert, BertConfig, Deberta, ModernBert
 from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize
-from softlook.recipes.config.resolve import ConfigOverrides, explicit_overrides
+from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import ClassificationConfig, Files
-from softlook.recipes.text.corpus import MAX_VALIDATION_EXAMPLES, Corpus, read_corpus
+from softlook.recipes.inference.pipeline import Pipeline
+from softlook.recipes.text.corpus import MAX_VALIDATION_EXAMPLES, Corpus, TokenCache, chunk_by_size
 from softlook.recipes.text.metrics import classification_scores, per_class_scores
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained, replace_head
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
-from softlook.recipes.text.token_cache import TokenCache, chunk_by_size
 from softlook.tokens import TextTokenizer
 from softlook.tokens.template import template_from_tokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
@@ -61,9 +61,7 @@ Item = tuple[Ids, Ids, int]
 """Ids of both texts, and the class index."""
 
 
-def train_classification(
-    config: ClassificationConfig | ConfigOverrides[ClassificationConfig], callbacks: Sequence[Callback] = ()
-) -> TrainResult:
+def train_classification(config: ConfigLike[ClassificationConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
     """Train a text classifier: `softlook train classify --data reviews.csv`.
 
     >>> from pathlib import Path
@@ -75,31 +73,20 @@ def train_classification(
     >>> sorted(train_classification(config).scores)
     ['accuracy', 'error', 'f1', 'loss', 'mcc']
     """
-    overrides = explicit_overrides(config) if isinstance(config, ClassificationConfig) else config
-    return run_task(ClassificationTask(), overrides, callbacks)
+    return run_task(ClassificationTask(), config, callbacks)
 
 
 class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
     """Labeled texts, an encoder with a classification head, accuracy and F1."""
 
-    config = ClassificationConfig
+    config, reader, max_valid = ClassificationConfig, staticmethod(read_labeled), MAX_VALIDATION_EXAMPLES
+    columns: ClassVar[dict[str, str]] = {"text": "text", "pair": "text_pair", "label": "label"}
 
-    def load_corpus(self, overrides: ConfigOverrides[ClassificationConfig]) -> Corpus[LabeledText]:
-        return read_corpus(
-            partial(load_labeled, overrides),
-            overrides.get("data"),
-            overrides.get("valid"),
-            max_valid=MAX_VALIDATION_EXAMPLES,
-            columns=(overrides.get("text"), overrides.get("text_pair"), overrides.get("label")),
-        )
-
-    def autosize(
-        self, corpus: Corpus[LabeledText], overrides: ConfigOverrides[ClassificationConfig], budget: ComputeBudget
-    ) -> AutoSettings:
-        vocab_size = int(min(max(round(corpus.characters / 200, -2), 500), 32000))  # cheap without an output softmax
+    def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
+        vocab_size = int(min(max(round(characters / 200, -2), 500), 32000))  # cheap without an output softmax
         given = {"tokenizer.vocab_size": vocab_size, **overrides.values}
         overrides = ConfigOverrides(overrides.schema, given, overrides.origins)
-        auto, _ = autosize(corpus.characters, overrides, budget, block_factor=12, max_dropout=0.3)
+        auto, _ = autosize(characters, overrides, budget, block_factor=12, max_dropout=0.3)
         auto.values |= {
             "batch.max_length": 128 if auto.values["tokenizer.type"] == "bpe" else 512,
             "pooling": "mean",
@@ -108,10 +95,10 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
         if overrides.get("init_from"):
             auto.values |= {"optim.lr": fine_tuning_lr(overrides), "model.dropout": 0.1, "batch.max_tokens": 1024}
             # R-Drop doubles the compute, which a GPU can afford and small data needs.
-            is_small, cuda = corpus.characters < SMALL_FINE_TUNING_CHARACTERS, budget.device.type == "cuda"
+            is_small, cuda = characters < SMALL_FINE_TUNING_CHARACTERS, budget.device.type == "cuda"
             auto.values["reg.rdrop_alpha"] = 3.0 if is_small else 1.0 if cuda else 0.0
             auto.messages = [f"Fine-tuning {overrides.get('init_from')}: a few epochs at a low learning rate."]
-        elif corpus.characters < SMALL_DATA_CHARACTERS:
+        elif characters < SMALL_DATA_CHARACTERS:
             auto.values |= SMALL_DATA_VALUES
             auto.messages = [SMALL_DATA_MESSAGE]
         return auto
@@ -129,7 +116,7 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
         collator = ClassificationCollator(tokenizer, min(config.batch.max_length or 128, model.config.context))
         cache = TokenCache(corpus, tokenizer, config.run_dir)
         format = f"labeled {collator.max_length} {names}"
-        store = cache.train_store(collator.rows(corpus.train, names), format, rows=3, num_ids=len(names))
+        store = cache.store(collator.rows(corpus.train, names), format, rows=3, num_ids=len(names))
         lengths = collator.lengths(store)
         max_tokens, seed = config.batch.max_tokens or 2048, config.training.seed
         batches = LengthBucketedBatches(store, lengths, collator.collate_stored, max_tokens=max_tokens, seed=seed)
@@ -142,27 +129,34 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
             batches=batches,
             objective=classification(config.reg.label_smoothing, config.reg.rdrop_alpha),
             evaluate=partial(evaluate_items, collator, items, names, config.monitor),
-            sample=partial(sample_predictions, collator, valid, names, device),
+            sample=partial(sample_predictions, collator, valid, names),
             epoch_tokens=tokens,
             batch_tokens=max_tokens,
             total_tokens=_total_tokens(tokens, is_pretrained=config.init_from is not None),
-            test=partial(score_test_data, config, collator, names, device),
+            test=partial(self._score_test_data, config, collator, names),
             labels=names,
             messages=_describe_balance(counts),
         )
 
-    def evaluate(
-        self,
-        config: ClassificationConfig,
-        data: Files,
-        model: nn.Module,
-        tokenizer: TextTokenizer,
-        labels: Sequence[str],
-        device: torch.device,
+    def evaluate(self, config: ClassificationConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
+        max_length = min(config.batch.max_length or 128, pipeline.model.config.context)
+        collator = ClassificationCollator(pipeline.tokenizer, max_length)
+        config = config.model_copy(update={"test": data})
+        return self._score_test_data(config, collator, pipeline.labels, pipeline.model)["test"]
+
+    def _score_test_data(
+        self, config: ClassificationConfig, collator: "ClassificationCollator", names: Sequence[str], model: nn.Module
     ) -> dict[str, Any]:
-        max_length = min(config.batch.max_length or 128, model.config.context)  # pyright: ignore[reportAttributeAccessIssue,reportArgumentType]
-        collator = ClassificationCollator(tokenizer, max_length)
-        return score_test_data(config.model_copy(update={"test": data}), collator, labels, device, model)["test"]
+        """Scores on the test data, overall and per class."""
+        if not config.test:
+            return {}
+        examples = list(self.read(explicit_overrides(config), config.test))
+        check_labels(examples, names)
+        items = collator.encode(examples, names)
+        predicted = predict_logits(model, collator, items).argmax(-1).tolist()
+        labels = [label for *_, label in items]
+        scores = classification_scores(predicted, labels, len(names))
+        return {"test": {"examples": len(items), **scores, "classes": per_class_scores(predicted, labels, names)}}
 
 
 def _total_tokens(tokens: float, *, is_pretrained: bool) -> float:
@@ -172,44 +166,17 @@ def _total_tokens(tokens: float, *, is_pretrained: bool) -> float:
     return max(EPOCHS * tokens, min(40 * tokens, TOTAL_TOKENS))
 
 
-def load_labeled(overrides: ConfigOverrides[ClassificationConfig], files: Files) -> Examples[LabeledText]:
-    """Labeled texts from files."""
-    return read_labeled(
-        files,
-        text=overrides.get("text"),
-        pair=overrides.get("text_pair"),
-        label=overrides.get("label"),
-        max_bad_rows=int(overrides.get("max_bad_rows")),
-        max_line_chars=int(overrides.get("max_line_chars")),
-    )
-
-
 def build_model(config: ClassificationConfig, tokenizer: TextTokenizer, num_classes: int) -> Any:
     """A new or a pretrained encoder with a classification head."""
-    size, vocab_size = config.model, tokenizer.vocab_size
+    vocab_size, dropout = tokenizer.vocab_size, config.model.dropout or 0.0
     if config.init_from is not None:
         encoder = load_pretrained(config.init_from, Bert | Deberta | ModernBert, "classify", vocab_size=vocab_size)
         pooling = config.pooling or encoder.config.pooling
-        model = replace_head(
-            encoder, head="classification", classes=num_classes, pooling=pooling, dropout=size.dropout or 0.0
-        )
+        model = replace_head(encoder, head="classification", classes=num_classes, pooling=pooling, dropout=dropout)
         # The head is trained in full, even if the pretrained one has the same number of classes.
         return apply_lora(model, config.lora, pretrained=encoder, trainable=["head.to_classes"])
-    assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None
-    return Bert(
-        BertConfig(
-            vocab_size=vocab_size,
-            context=config.batch.max_length or 128,
-            dim=size.dim,
-            depth=size.depth,
-            heads=size.heads,
-            hidden=size.hidden,
-            dropout=size.dropout,
-            head="classification",
-            classes=num_classes,
-            pooling=config.pooling or "mean",
-        )
-    )
+    sizes = {"context": config.batch.max_length or 128, "classes": num_classes, **config.model.model_dump()}
+    return Bert(BertConfig(vocab_size=vocab_size, head="classification", pooling=config.pooling or "mean", **sizes))
 
 
 class ClassificationCollator:
@@ -226,10 +193,8 @@ class ClassificationCollator:
         first = self.tokenizer.encode([example.text[:MAX_TEXT_CHARS] for example in examples])
         second = self.tokenizer.encode([(example.pair or "")[:MAX_TEXT_CHARS] for example in examples])
         labels = [index.get(example.label, 0) for example in examples]
-        return [
-            (*truncate_pair(one, other, self.max_ids), label)
-            for one, other, label in zip(first, second, labels, strict=True)
-        ]
+        rows = zip(first, second, labels, strict=True)
+        return [(*truncate_pair(one, other, self.max_ids), label) for one, other, label in rows]
 
     def rows(self, examples: Iterable[LabeledText], names: Sequence[str]) -> Iterator[tuple[Ids, Ids, Ids]]:
         """The same lazily, with the class index as a row of one id."""
@@ -253,10 +218,8 @@ class ClassificationCollator:
         return self([(first, second, label) for first, second, (label,) in items])
 
     def __call__(self, items: Sequence[Item]) -> ClassificationBatch:
-        """A batch."""
-        return collate_classification(
-            items, join=self.template.apply, max_length=self.max_ids, pad_id=self.tokenizer.pad_id
-        )
+        join, pad_id = self.template.apply, self.tokenizer.pad_id
+        return collate_classification(items, join=join, max_length=self.max_ids, pad_id=pad_id)
 
 
 def drop_words(p: float, batch: ClassificationBatch, generator: torch.Generator) -> ClassificationBatch:
@@ -267,10 +230,9 @@ def drop_words(p: float, batch: ClassificationBatch, generator: torch.Generator)
 
 
 @torch.no_grad()
-def predict_logits(
-    model: nn.Module, collator: ClassificationCollator, items: Sequence[Item], device: torch.device
-) -> torch.Tensor:
+def predict_logits(model: nn.Module, collator: ClassificationCollator, items: Sequence[Item]) -> torch.Tensor:
     """Class logits of each item, in their order."""
+    device = next(model.parameters()).device
     order = sorted(range(len(items)), key=lambda number: collator.length(items[number]))
     outputs: list[torch.Tensor] = []
     for start in range(0, len(order), EVAL_BATCH_SIZE):
@@ -284,23 +246,18 @@ def evaluate_items(
     collator: ClassificationCollator, items: Sequence[Item], names: Sequence[str], monitor: str, model: nn.Module
 ) -> dict[str, float]:
     """Validation scores. The first one, lower is better, selects the best checkpoint."""
-    device = next(model.parameters()).device
-    logits, labels = predict_logits(model, collator, items, device), [label for *_, label in items]
+    logits, labels = predict_logits(model, collator, items), [label for *_, label in items]
     loss = nn.functional.cross_entropy(logits, torch.tensor(labels)).item()
     scores = {"loss": loss, **classification_scores(logits.argmax(-1).tolist(), labels, len(names))}
     return {"error": 1 - scores["accuracy"], **scores} if monitor == "accuracy" else scores
 
 
 def sample_predictions(
-    collator: ClassificationCollator,
-    valid: Sequence[LabeledText],
-    names: Sequence[str],
-    device: torch.device,
-    model: nn.Module,
+    collator: ClassificationCollator, valid: Sequence[LabeledText], names: Sequence[str], model: nn.Module
 ) -> list[Sample]:
     """Predictions for a few validation texts."""
     shown = valid[:3]
-    probabilities = predict_logits(model, collator, collator.encode(shown, names), device).softmax(-1)
+    probabilities = predict_logits(model, collator, collator.encode(shown, names)).softmax(-1)
     return [
         {
             "text": " | ".join(example.texts.values()),
@@ -309,25 +266,6 @@ def sample_predictions(
         }
         for example, row in zip(shown, probabilities, strict=True)
     ]
-
-
-def score_test_data(
-    config: ClassificationConfig,
-    collator: ClassificationCollator,
-    names: Sequence[str],
-    device: torch.device,
-    model: nn.Module,
-) -> dict[str, Any]:
-    """Scores on the test data, overall and per class."""
-    if not config.test:
-        return {}
-    examples = list(load_labeled(explicit_overrides(config), config.test))
-    check_labels(examples, names)
-    items = collator.encode(examples, names)
-    predicted = predict_logits(model, collator, items, device).argmax(-1).tolist()
-    labels = [label for *_, label in items]
-    scores = classification_scores(predicted, labels, len(names))
-    return {"test": {"examples": len(items), **scores, "classes": per_class_scores(predicted, labels, names)}}
 
 
 def count_labels(examples: Iterable[LabeledText]) -> Counter[str]:

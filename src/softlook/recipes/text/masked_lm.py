@@ -9,17 +9,17 @@ import torch
 from torch import nn
 
 from softlook.base.tensors import supported_token_types
-from softlook.data import Examples, TextExample, read_sentences
+from softlook.data import TextExample, read_sentences
 from softlook.losses import IGNORE_INDEX
 from softlook.models import Bert, BertConfig, Deberta, ModernBert
 from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize
-from softlook.recipes.config.resolve import ConfigOverrides, explicit_overrides
+from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import Files, MaskedLMConfig
-from softlook.recipes.text.corpus import Corpus, CorpusSplit, contiguous_texts, read_corpus
+from softlook.recipes.inference.pipeline import Pipeline
+from softlook.recipes.text.corpus import Corpus, CorpusSplit, TokenCache, chunk_by_size, contiguous_texts
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained, replace_head
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
-from softlook.recipes.text.token_cache import TokenCache, chunk_by_size
 from softlook.tokens import TextTokenizer
 from softlook.tokens.template import template_from_tokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
@@ -41,11 +41,11 @@ EVAL_BATCH_SIZE, MAX_EVAL_EXAMPLES = 64, 1000
 STARTS_DOCUMENT = 1
 """Flag stored with the first sentence of a document."""
 FINE_TUNING_EPOCHS = 4
+MaskedLMExamples = tuple[Sequence[Any], torch.Tensor, Callable[[Any, torch.Generator], MaskedLMBatch]]
+"""Examples, their lengths, and a function that masks and collates some of them."""
 
 
-def train_masked_lm(
-    config: MaskedLMConfig | ConfigOverrides[MaskedLMConfig], callbacks: Sequence[Callback] = ()
-) -> TrainResult:
+def train_masked_lm(config: ConfigLike[MaskedLMConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
     """Train a masked language model: `softlook train mlm --data corpus.txt`.
 
     >>> from pathlib import Path
@@ -56,23 +56,16 @@ def train_masked_lm(
     >>> sorted(train_masked_lm(config).scores)
     ['accuracy', 'loss']
     """
-    overrides = explicit_overrides(config) if isinstance(config, MaskedLMConfig) else config
-    return run_task(MaskedLMTask(), overrides, callbacks)
+    return run_task(MaskedLMTask(), config, callbacks)
 
 
 class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
     """Sentences with masked tokens, and an encoder with a masked-LM head."""
 
-    config = MaskedLMConfig
+    config, reader = MaskedLMConfig, staticmethod(read_sentences)
 
-    def load_corpus(self, overrides: ConfigOverrides[MaskedLMConfig]) -> Corpus[TextExample]:
-        read = partial(load_sentences, overrides)
-        return read_corpus(read, overrides.get("data"), overrides.get("valid"), columns=(overrides.get("text"),))
-
-    def autosize(
-        self, corpus: Corpus[TextExample], overrides: ConfigOverrides[MaskedLMConfig], budget: ComputeBudget
-    ) -> AutoSettings:
-        auto, _ = autosize(corpus.characters, overrides, budget, block_factor=12, max_dropout=0.1)
+    def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
+        auto, _ = autosize(characters, overrides, budget, block_factor=12, max_dropout=0.1)
         auto.values["batch.max_length"] = 128
         if overrides.get("init_from"):
             auto.values["optim.lr"] = fine_tuning_lr(overrides)
@@ -81,15 +74,14 @@ class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
     def build_plan(
         self, corpus: Corpus[TextExample], config: MaskedLMConfig, tokenizer: TextTokenizer, device: torch.device
     ) -> TrainingPlan:
-        max_length, max_tokens, seed = (
-            config.batch.max_length or 128,
-            config.batch.max_tokens or 2048,
-            config.training.seed,
-        )
+        max_length, max_tokens = config.batch.max_length or 128, config.batch.max_tokens or 2048
+        seed = config.training.seed
         collator = MaskedLMCollator(tokenizer, config)
         cache, format = TokenCache(corpus, tokenizer, config.run_dir), f"sentences {max_length}"
-        train = DocumentStore(cache.train_store(encode_sentences(corpus.train, tokenizer, max_length), format, rows=2))
-        valid = DocumentStore(cache.valid_store(encode_sentences(corpus.valid, tokenizer, max_length), format, rows=2))
+        encoded = encode_sentences(corpus.train, tokenizer, max_length)
+        held_out = encode_sentences(corpus.valid, tokenizer, max_length)
+        train = DocumentStore(cache.store(encoded, format, rows=2))
+        valid = DocumentStore(cache.store(held_out, format, rows=2, is_validation=True))
         examples, lengths, collate = collator.examples(train)
         # Tokens are masked when a batch is made, by a generator that depends on its position only.
         buckets = LengthBucketedBatches(examples, lengths, list, max_tokens=max_tokens, seed=seed)
@@ -105,29 +97,12 @@ class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
             total_tokens=None if config.init_from is None else FINE_TUNING_EPOCHS * tokens,
         )
 
-    def evaluate(
-        self,
-        config: MaskedLMConfig,
-        data: Files,
-        model: nn.Module,
-        tokenizer: TextTokenizer,
-        labels: Sequence[str],
-        device: torch.device,
-    ) -> dict[str, Any]:
-        split = CorpusSplit(load_sentences(explicit_overrides(config), data))
+    def evaluate(self, config: MaskedLMConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
+        split, tokenizer = CorpusSplit(self.read(explicit_overrides(config), data)), pipeline.tokenizer
         encoded = encode_sentences(split, tokenizer, config.batch.max_length or 128)
         documents = DocumentStore(store_in_memory(encoded, vocab_size=tokenizer.vocab_size, rows=2))
-        return MaskedLMEvaluator(MaskedLMCollator(tokenizer, config).examples(documents), device)(model)
-
-
-def load_sentences(overrides: ConfigOverrides[Any], files: Files) -> Examples[TextExample]:
-    """Sentences from files."""
-    return read_sentences(
-        files,
-        text=overrides.get("text"),
-        max_bad_rows=int(overrides.get("max_bad_rows")),
-        max_line_chars=int(overrides.get("max_line_chars")),
-    )
+        examples = MaskedLMCollator(tokenizer, config).examples(documents)
+        return MaskedLMEvaluator(examples, pipeline.device)(pipeline.model)
 
 
 def build_model(config: MaskedLMConfig, tokenizer: TextTokenizer) -> nn.Module:
@@ -137,20 +112,8 @@ def build_model(config: MaskedLMConfig, tokenizer: TextTokenizer) -> nn.Module:
         allowed = Bert if config.next_sentence else Bert | Deberta | ModernBert
         encoder = load_pretrained(config.init_from, allowed, "predict masked tokens", vocab_size=vocab_size)
         return apply_lora(replace_head(encoder, head=head), config.lora, pretrained=encoder)
-    size = config.model
-    assert size.dim is not None and size.depth is not None and size.heads is not None and size.dropout is not None
-    return Bert(
-        BertConfig(
-            vocab_size=vocab_size,
-            context=config.batch.max_length or 128,
-            dim=size.dim,
-            depth=size.depth,
-            heads=size.heads,
-            hidden=size.hidden,
-            dropout=size.dropout,
-            head=head,
-        )
-    )
+    sizes = {"context": config.batch.max_length or 128, **config.model.model_dump()}
+    return Bert(BertConfig(vocab_size=vocab_size, head=head, **sizes))
 
 
 def encode_sentences(
@@ -177,10 +140,6 @@ def split_text(text: str) -> list[str]:
     return [text[start : start + MAX_TEXT_CHARS] for start in range(0, len(text), MAX_TEXT_CHARS)]
 
 
-MaskedLMExamples = tuple[Sequence[Any], torch.Tensor, Callable[[Any, torch.Generator], MaskedLMBatch]]
-"""Examples, their lengths, and a function that masks and collates some of them."""
-
-
 class MaskedLMCollator:
     """Masks and collates sentences or, for next-sentence prediction, pairs of sentences."""
 
@@ -200,21 +159,18 @@ class MaskedLMCollator:
 
     def examples(self, documents: DocumentStore) -> MaskedLMExamples:
         """Single sentences, or pairs of sentences."""
-        return self._pairs(documents) if self.next_sentence else self._single(documents)
+        candidates = range(len(documents))
 
-    def _single(self, documents: DocumentStore) -> MaskedLMExamples:
         def collate(batch: Sequence[tuple[Ids, Ids]], generator: torch.Generator) -> MaskedLMBatch:
             return self.collate([(row, [], IGNORE_INDEX) for row, _ in batch], generator)
 
-        return documents.sentences, documents.sentences.lengths(), collate
-
-    def _pairs(self, documents: DocumentStore) -> MaskedLMExamples:
-        pairs, candidates = SentencePairIndex(documents), range(len(documents))
-
-        def collate(batch: Sequence[tuple[int, int]], generator: torch.Generator) -> MaskedLMBatch:
+        def collate_pairs(batch: Sequence[tuple[int, int]], generator: torch.Generator) -> MaskedLMBatch:
             return self.collate(sample_sentence_pairs(documents, batch, generator, candidates=candidates), generator)
 
-        return pairs, pairs.lengths(), collate
+        if not self.next_sentence:
+            return documents.sentences, documents.sentences.lengths(), collate
+        pairs = SentencePairIndex(documents)
+        return pairs, pairs.lengths(), collate_pairs
 
 
 class MaskedLMEvaluator:

@@ -82,10 +82,9 @@ def export_adapters(model: nn.Module, run_dir: Path, base: Path | None) -> None:
     if not lora_layers(model):
         return
     shutil.rmtree(run_dir / ADAPTER_DIR, ignore_errors=True)
+    is_folder = base is not None and (base / CONFIG_FILE).is_file()
     try:
-        to_peft(
-            model, run_dir / ADAPTER_DIR, base=base if base is not None and (base / CONFIG_FILE).is_file() else None
-        )
+        to_peft(model, run_dir / ADAPTER_DIR, base=base if is_folder else None)
     except DiskError:
         raise
     except WeightsError as error:

@@ -1,30 +1,47 @@
-"""A training run from config to scores: load data, prepare, train, test."""
+"""A training run from config to scores: load data, prepare, train, test; and the evaluation of a trained run."""
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from softlook.base.device import choose_device
+from softlook.base.device import check_trainable, choose_device
 from softlook.blocks.lora import merge_lora
-from softlook.data.examples import Example
-from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig, TextConfigT, resolve_config, unflatten
-from softlook.recipes.loggers.registry import open_loggers, select_loggers
+from softlook.recipes.config.autosize import max_training_tokens, measure_budget, plan_schedule
+from softlook.recipes.config.resolve import (
+    ConfigLike,
+    ConfigOverrides,
+    ResolvedConfig,
+    as_overrides,
+    resolve_config,
+    unflatten,
+)
+from softlook.recipes.config.schema import Files, ModelConfig
+from softlook.recipes.config.tabular_schema import TabularConfig
+from softlook.recipes.inference.pipeline import load_pipeline
+from softlook.recipes.loggers.async_logger import open_loggers, select_loggers
+from softlook.recipes.profiling.step_benchmark import MemoryEstimate, profile_text_step, size_in_memory
 from softlook.recipes.run_dir.layout import (
     LABELS_FILE,
-    SCORES_FILE,
     SETTINGS_FILE,
+    EvaluationCallback,
+    RunWriter,
     fixed_values,
     load_previous_run,
+    load_run_config,
+    load_scores,
     run_dir_path,
     write_settings,
 )
-from softlook.recipes.run_dir.writers import EvaluationCallback, RunWriter
-from softlook.recipes.text.corpus import Corpus
-from softlook.recipes.text.prepare import PreparedRun, prepare_run
+from softlook.recipes.tasks import text_task
+from softlook.recipes.text.corpus import DISK_THRESHOLD, Corpus
 from softlook.recipes.text.pretrained import check_lora, export_adapters, load_auto
-from softlook.recipes.text.task import TextTask, TrainResult
+from softlook.recipes.text.task import TextTask, TrainingPlan, TrainResult
 from softlook.tokens import TextTokenizer
 from softlook.train.checkpoint.run_dir import RunDir, write_json
 from softlook.train.distributed import is_rank_zero
@@ -34,15 +51,33 @@ from softlook.train.trainer import fit
 from softlook.weights import read_tokenizer
 from softlook.weights.atomic_folder import atomic_write_text
 from softlook.weights.manifest import read_checksummed
-from softlook.weights.schema import read_json
 
 log = logging.getLogger("softlook.recipes")
+AnyTask = TextTask[Any, Any]
+AnyOverrides = ConfigOverrides[Any]
+PRETRAINED_FIELDS = ("tokenizer.type", "tokenizer.vocab_size", "model.dim", "model.depth", "model.heads", "pooling")
+"""Fields that pretrained weights determine."""
 
 
-def run_task(
-    task: TextTask[TextConfigT, Example], overrides: ConfigOverrides[TextConfigT], callbacks: Sequence[Callback] = ()
-) -> TrainResult:
+@dataclass(frozen=True)
+class PreparedRun:
+    """Everything that is known about a run before it starts."""
+
+    resolved: ResolvedConfig[Any]
+    tokenizer: TextTokenizer
+    plan: TrainingPlan
+    seconds_per_step: float | None = None
+    """None if a run is resumed and nothing was measured."""
+    memory: MemoryEstimate | None = None
+
+    def measurements(self) -> dict[str, Any]:
+        """What was measured, as JSON types."""
+        return {"seconds_per_step": self.seconds_per_step, "memory": self.memory and self.memory.to_json()}
+
+
+def run_task(task: AnyTask, config: ConfigLike[Any], callbacks: Sequence[Callback] = ()) -> TrainResult:
     """Train, or resume, a run. Rank zero prepares it; the other ranks load what it wrote."""
+    overrides = as_overrides(config)
     corpus, folder = load_data(task, overrides), RunDir(run_dir_path(task.config.task, overrides))
     training = resolve_config(overrides, {}).config.training
     group = process_group(
@@ -56,13 +91,13 @@ def run_task(
         return train_and_test(folder, run or join_run(task, overrides, corpus, folder), callbacks, world)
 
 
-def dry_run(task: TextTask[TextConfigT, Example], overrides: ConfigOverrides[TextConfigT]) -> PreparedRun[TextConfigT]:
+def dry_run(task: AnyTask, overrides: AnyOverrides) -> PreparedRun:
     """Prepare a run without starting it."""
     folder = RunDir(run_dir_path(task.config.task, overrides))
-    return restore_or_prepare(task, overrides, load_data(task, overrides), folder)
+    return prepare_run(task, overrides, load_data(task, overrides), folder)
 
 
-def load_data(task: TextTask[TextConfigT, Example], overrides: ConfigOverrides[TextConfigT]) -> Corpus[Example]:
+def load_data(task: AnyTask, overrides: AnyOverrides) -> Corpus[Any]:
     """Check the config, read the data and log what was found."""
     config = resolve_config(overrides, {}).config
     choose_device(config.training.device)
@@ -76,29 +111,68 @@ def load_data(task: TextTask[TextConfigT, Example], overrides: ConfigOverrides[T
     return corpus
 
 
-def restore_or_prepare(
-    task: TextTask[TextConfigT, Example],
-    overrides: ConfigOverrides[TextConfigT],
-    corpus: Corpus[Example],
-    folder: RunDir,
-) -> PreparedRun[TextConfigT]:
-    """Prepare a run. The automatic values and the tokenizer of an existing run are kept."""
-    previous = load_previous_run(folder, overrides)
-    tokenizer = TextTokenizer(read_tokenizer(folder.tokenizer)) if folder.exists() else None
-    run = prepare_run(task, overrides, corpus, previous=previous, tokenizer=tokenizer)
-    if previous is None:
-        log.info("\n".join((*run.messages, *run.resolved.lines())))
-    return run
+def prepare_run(
+    task: AnyTask,
+    overrides: AnyOverrides,
+    corpus: Corpus[Any],
+    folder: RunDir | None = None,
+    *,
+    sample: Corpus[Any] | None = None,
+) -> PreparedRun:
+    """Resolve every value, build the plan and measure a few steps.
+
+    The automatic values and the tokenizer of an existing run in `folder` are kept. With a `sample` of the corpus, the
+    tokenizer and the batches are built from it alone: a quick estimate for a large corpus.
+    """
+    previous = None if folder is None else load_previous_run(folder, overrides)
+    device, given = choose_device(overrides.get("training.device")), sample or corpus
+    budget = measure_budget(device, overrides.get("training.max_minutes"), overrides.get("training.precision"))
+    fixed = {} if previous is None else previous.values
+    auto = task.autosize(corpus.characters, overrides, budget)
+    if overrides.get("init_from"):
+        auto.values = {name: value for name, value in auto.values.items() if name not in PRETRAINED_FIELDS}
+    resolved = resolve_config(overrides, auto.values | fixed)
+    if not overrides.get("init_from"):
+        check_trainable(_min_parameters(getattr(resolved.config, "model", ModelConfig())), device)
+    torch.manual_seed(resolved.config.training.seed)
+    if folder is not None and folder.exists():
+        tokenizer = TextTokenizer(read_tokenizer(folder.tokenizer))
+    else:
+        tokenizer = task.build_tokenizer(given, resolved.config)
+    plan = task.build_plan(given, resolved.config, tokenizer, device)
+    if previous is not None and not previous.needs_schedule:
+        return PreparedRun(resolved, tokenizer, plan)
+    scale = corpus.characters / max(given.characters, 1) if sample else 1.0
+    precision = resolved.config.training.precision
+    seconds, memory = profile_text_step(plan.model, plan.batches, plan.objective, device, precision)
+    tokens = scale * plan.total_tokens if plan.total_tokens else max_training_tokens(scale * plan.epoch_tokens, device)
+    schedule = plan_schedule(seconds, tokens, plan.batch_tokens, budget, overrides.values)
+    resolved = resolve_config(overrides, auto.values | schedule.values | fixed)
+    size = round(scale * size_in_memory([plan.batches])) + size_in_memory([plan.evaluate, plan.sample])
+    memory = replace(memory, **{"data_on_disk" if corpus.characters > DISK_THRESHOLD else "data": size})
+    memory = replace(memory, ema=memory.weights if resolved.config.training.ema_decay > 0 else 0)
+    if folder is not None and previous is None:
+        messages = (*auto.messages, *schedule.messages, *plan.messages)
+        log.info("\n".join((*messages, f"{describe_parameters(plan.model)}; memory: {memory}.", *resolved.lines())))
+    return PreparedRun(resolved, tokenizer, plan, seconds, memory)
 
 
-def start_run(
-    task: TextTask[TextConfigT, Example],
-    overrides: ConfigOverrides[TextConfigT],
-    corpus: Corpus[Example],
-    folder: RunDir,
-) -> PreparedRun[TextConfigT]:
+def _min_parameters(model: ModelConfig) -> int:
+    """A lower bound on the parameters of attention and feed-forward layers of these dimensions."""
+    dim, hidden = model.dim or 1, model.hidden or model.dim or 1
+    return (model.depth or 1) * (4 * dim * dim + 2 * dim * hidden)
+
+
+def describe_parameters(model: nn.Module) -> str:
+    """The number of parameters, and how many of them are trained."""
+    count = sum(parameter.numel() for parameter in model.parameters())
+    trainable = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    return f"{count:,} parameters" if trainable == count else f"LoRA: {trainable:,} of {count:,} parameters are trained"
+
+
+def start_run(task: AnyTask, overrides: AnyOverrides, corpus: Corpus[Any], folder: RunDir) -> PreparedRun:
     """Prepare a run and write its tokenizer, labels and settings to the run directory."""
-    run = restore_or_prepare(task, overrides, corpus, folder)
+    run = prepare_run(task, overrides, corpus, folder)
     is_resumed = folder.open({"task": task.config.task, **unflatten(fixed_values(run.resolved))}, corpus.digest)
     if not folder.tokenizer.exists():
         atomic_write_text(folder.tokenizer, run.tokenizer.tokenizer.to_str(pretty=True))
@@ -109,27 +183,21 @@ def start_run(
     return run
 
 
-def join_run(
-    task: TextTask[TextConfigT, Example],
-    overrides: ConfigOverrides[TextConfigT],
-    corpus: Corpus[Example],
-    folder: RunDir,
-) -> PreparedRun[TextConfigT]:
+def join_run(task: AnyTask, overrides: AnyOverrides, corpus: Corpus[Any], folder: RunDir) -> PreparedRun:
     """Load the run that rank zero has prepared."""
     settings = read_checksummed(folder.path / SETTINGS_FILE)
     config = overrides.schema.model_validate(unflatten(settings["values"]))
     tokenizer = TextTokenizer(read_tokenizer(folder.tokenizer))
     torch.manual_seed(config.training.seed)
-    device = choose_device(overrides.get("training.device"))
-    plan = task.build_plan(corpus, config, tokenizer, device)
-    return PreparedRun(ResolvedConfig(config, settings["origins"]), tokenizer, plan, [])
+    plan = task.build_plan(corpus, config, tokenizer, choose_device(overrides.get("training.device")))
+    return PreparedRun(ResolvedConfig(config, settings["origins"]), tokenizer, plan)
 
 
-def train_and_test(folder: RunDir, run: PreparedRun[Any], callbacks: Sequence[Callback], world: World) -> TrainResult:
+def train_and_test(folder: RunDir, run: PreparedRun, callbacks: Sequence[Callback], world: World) -> TrainResult:
     """Train, then test the best model. The loggers are closed however the run ends."""
     config, plan = run.resolved.config, run.plan
     names = select_loggers(config.loggers) if world.is_rank_zero else ()
-    with open_loggers(names, folder.path, {name: value for name, value, _ in run.resolved.rows()}) as loggers:
+    with open_loggers(names, folder.path, run.resolved.rows()) as loggers:
         writer = RunWriter(folder.path, run.resolved.rows())
         own = [EventLog(folder.events), writer, loggers, *callbacks] if world.is_rank_zero else []
         evaluation = EvaluationCallback(plan.evaluate, plan.sample, own)
@@ -149,15 +217,22 @@ def train_and_test(folder: RunDir, run: PreparedRun[Any], callbacks: Sequence[Ca
                 export_adapters(plan.model, folder.path, config.init_from)
             merge_lora(plan.model)
         finished = evaluation.finished or Finished(progress.step, "finished on rank zero", progress.seconds)
-        known = read_json(folder.path / SCORES_FILE) if (folder.path / SCORES_FILE).is_file() else {}
-        scores: dict[str, Any] = {**known, **read_scores(folder.events, progress.best_step)}
+        scores = load_scores(folder.path) | read_scores(folder.events, progress.best_step)
         if world.is_rank_zero and finished.complete:
             device = choose_device(config.training.device)
             model = load_auto(folder.path).to(device) if world.is_sharded else plan.model
             with torch.no_grad():
                 scores |= plan.test(model)
             plan.finalize(folder.path, model)
-            write_json(folder.path / SCORES_FILE, scores)
-            writer.write_report(scores)
+            writer.finish(scores)
             loggers.scores = scores
         return TrainResult(folder.path, plan.model, run.tokenizer, progress, finished, scores, run.resolved)
+
+
+def evaluate(run: Path, data: Files, *, device: str = "auto") -> dict[str, Any]:
+    """Scores of a run's best checkpoint on `data`: BLEU and chrF, perplexity and bits per byte, accuracy, RMSE."""
+    config = load_run_config(run)
+    if isinstance(config, TabularConfig):
+        return import_module("softlook.recipes.tabular.predict").evaluate_table(run, data, device=device)
+    with torch.no_grad():
+        return text_task(config.task).evaluate(config, data, load_pipeline(run, device=device))

@@ -1,19 +1,23 @@
 """`TextTask`: the interface of a text task, with its training plan and result."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, ClassVar, Generic
 
 import torch
 from torch import nn
 
+from softlook.data import Examples
 from softlook.data.examples import Example
 from softlook.recipes.config.autosize import AutoSettings, ComputeBudget
 from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig, TextConfigT
 from softlook.recipes.config.schema import Files
-from softlook.recipes.text.corpus import Corpus
+from softlook.recipes.inference.pipeline import Pipeline
+from softlook.recipes.text.corpus import Corpus, read_corpus
 from softlook.tokens import TextTokenizer, train_tokenizer
 from softlook.train.batching.batches import Batches
 from softlook.train.checkpoint.train_state import Progress
@@ -67,16 +71,28 @@ class TextTask(ABC, Generic[TextConfigT, Example]):
     """What differs from one text task to another. Its name, help and commands stand on the config."""
 
     config: type[TextConfigT]
+    reader: ClassVar[Callable[..., Examples[Any]]]
+    """A function of `softlook.data` that reads the files."""
+    columns: ClassVar[dict[str, str]] = {"text": "text"}
+    """The columns that the reader accepts, and the config's field for each."""
+    max_valid: ClassVar[int | None] = None
+    """Validation examples that are used, if all of them are kept in memory."""
 
-    @abstractmethod
+    def read(self, overrides: ConfigOverrides[TextConfigT], files: Files, **options: Any) -> Examples[Example]:
+        """Examples from files."""
+        columns = {name: overrides.get(field) for name, field in self.columns.items()}
+        limits = {name: overrides.get(name) for name in ("max_bad_rows", "max_line_chars")}
+        return type(self).reader(files, **columns, **limits, **options)
+
     def load_corpus(self, overrides: ConfigOverrides[TextConfigT]) -> Corpus[Example]:
         """Read the training and validation data."""
+        columns = tuple(overrides.get(field) for field in self.columns.values())
+        read, data, valid = partial(self.read, overrides), overrides.get("data"), overrides.get("valid")
+        return read_corpus(read, data, valid, max_valid=self.max_valid, columns=columns)
 
     @abstractmethod
-    def autosize(
-        self, corpus: Corpus[Example], overrides: ConfigOverrides[TextConfigT], budget: ComputeBudget
-    ) -> AutoSettings:
-        """Automatic values for this corpus and budget."""
+    def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
+        """Automatic values for so many characters of training text and this budget."""
 
     @abstractmethod
     def build_plan(
@@ -85,23 +101,8 @@ class TextTask(ABC, Generic[TextConfigT, Example]):
         """Build the model, the batches, the objective and the evaluation."""
 
     @abstractmethod
-    def evaluate(
-        self,
-        config: TextConfigT,
-        data: Files,
-        model: nn.Module,
-        tokenizer: TextTokenizer,
-        labels: Sequence[str],
-        device: torch.device,
-    ) -> dict[str, Any]:
+    def evaluate(self, config: TextConfigT, data: Files, pipeline: Pipeline) -> dict[str, Any]:
         """Scores of a trained model on other data."""
-
-    def tokenizer_texts(self, corpus: Corpus[Example]) -> Iterable[str]:
-        """The texts a tokenizer is trained on."""
-        for number, example in enumerate(corpus.train):
-            if number >= MAX_TOKENIZER_TEXTS:
-                break
-            yield from example.texts.values()
 
     def build_tokenizer(self, corpus: Corpus[Example], config: TextConfigT) -> TextTokenizer:
         """Load the given or the pretrained tokenizer, or train one."""
@@ -110,5 +111,5 @@ class TextTask(ABC, Generic[TextConfigT, Example]):
         if path:
             return load_text_tokenizer(path)
         assert options.type is not None and options.vocab_size is not None
-        texts = self.tokenizer_texts(corpus)
+        texts = (text for example in islice(corpus.train, MAX_TOKENIZER_TEXTS) for text in example.texts.values())
         return TextTokenizer(train_tokenizer(texts, model_type=options.type, vocab_size=options.vocab_size))

@@ -12,25 +12,25 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, DataError
-from softlook.data import TextExample
+from softlook.data import TextExample, read_sentences
 from softlook.losses import negative_sampling
 from softlook.models import SkipGram, SkipGramConfig
 from softlook.ops.word2vec import most_similar, negative_distribution, skipgram_pairs
 from softlook.recipes.config.autosize import AutoSettings, ComputeBudget
-from softlook.recipes.config.resolve import ConfigOverrides, explicit_overrides
+from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides
 from softlook.recipes.config.schema import Files, Word2VecConfig
-from softlook.recipes.text.corpus import Corpus, CorpusSplit, read_corpus
-from softlook.recipes.text.masked_lm import load_sentences
+from softlook.recipes.inference.pipeline import Pipeline
+from softlook.recipes.text.corpus import Corpus, CorpusSplit, TokenCache, chunk_by_size
 from softlook.recipes.text.pretrained import apply_lora, load_pretrained
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
-from softlook.recipes.text.token_cache import TokenCache, chunk_by_size
 from softlook.tokens import TextTokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
 from softlook.train.batching.batches import LengthBucketedBatches, SeededTransform
-from softlook.train.batching.collate import Ids, make_padding_mask, pad_sequences, to_device
+from softlook.train.batching.collate import Ids, make_padding_mask, pad_sequences
 from softlook.train.batching.token_store import CHUNK, TokenStore
 from softlook.train.events import Callback
+from softlook.train.objectives import make_loss_evaluator
 from softlook.train.rng import make_generator
 from softlook.train.train_step import Loss
 
@@ -40,9 +40,7 @@ SUBSAMPLING_THRESHOLD = 1e-3
 NUM_SAMPLES, EVAL_LINES = 8, 500
 
 
-def train_word2vec(
-    config: Word2VecConfig | ConfigOverrides[Word2VecConfig], callbacks: Sequence[Callback] = ()
-) -> TrainResult:
+def train_word2vec(config: ConfigLike[Word2VecConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
     """Train word vectors: `softlook train word2vec --data corpus.txt`. The run directory contains them as vectors.txt.
 
     >>> from softlook.recipes import Word2VecConfig
@@ -52,8 +50,7 @@ def train_word2vec(
     >>> (result.run_dir / "vectors.txt").exists()
     True
     """
-    overrides = explicit_overrides(config) if isinstance(config, Word2VecConfig) else config
-    return run_task(Word2VecTask(), overrides, callbacks)
+    return run_task(Word2VecTask(), config, callbacks)
 
 
 @dataclass(frozen=True)
@@ -67,19 +64,12 @@ class SkipGramBatch:
 class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
     """Sentences, a skip-gram model, and nearest neighbours as samples."""
 
-    config = Word2VecConfig
+    config, reader = Word2VecConfig, staticmethod(read_sentences)
 
-    def load_corpus(self, overrides: ConfigOverrides[Word2VecConfig]) -> Corpus[TextExample]:
-        read = partial(load_sentences, overrides)
-        return read_corpus(read, overrides.get("data"), overrides.get("valid"), columns=(overrides.get("text"),))
-
-    def autosize(
-        self, corpus: Corpus[TextExample], overrides: ConfigOverrides[Word2VecConfig], budget: ComputeBudget
-    ) -> AutoSettings:
-        words = corpus.characters / 5.5
+    def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
+        words = characters / 5.5
         dim = 100 if words < 20e6 else 300
-        auto = AutoSettings(messages=[f"About {words:,.0f} words: vectors of dimension {dim}."])
-        auto.values = {
+        values = {
             "tokenizer.type": "words",
             "tokenizer.vocab_size": int(min(max(words / 20, 500), 50_000)),
             "model.dim": dim,
@@ -89,7 +79,7 @@ class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
             "optim.schedule": "cosine",
             "optim.weight_decay": 0.0,
         }
-        return auto
+        return AutoSettings(values, [f"About {words:,.0f} words: vectors of dimension {dim}."])
 
     def build_plan(
         self, corpus: Corpus[TextExample], config: Word2VecConfig, tokenizer: TextTokenizer, device: torch.device
@@ -97,7 +87,7 @@ class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
         max_length = config.batch.max_length or 512
         encode = partial(encode_lines, tokenizer=tokenizer, max_length=max_length)
         cache = TokenCache(corpus, tokenizer, config.run_dir)
-        train = cache.train_store(encode(corpus.train), f"words {max_length}")
+        train = cache.store(encode(corpus.train), f"words {max_length}")
         if not len(train):
             raise DataError("no line has two words", help="skip-gram needs context words")
         valid = list(islice(encode(corpus.valid), EVAL_LINES)) or train[:EVAL_LINES]
@@ -109,7 +99,7 @@ class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
             model=build_model(config, tokenizer),
             batches=SeededTransform(buckets, sampler, seed=seed),
             objective=skipgram_loss,
-            evaluate=partial(evaluate_batches, [sampler(valid, make_generator(0))], device),
+            evaluate=make_loss_evaluator([sampler(valid, make_generator(0))], skipgram_loss, device),
             sample=partial(sample_neighbours, tokenizer, sampler.counts),
             epoch_tokens=tokens,
             batch_tokens=max_tokens,
@@ -117,15 +107,7 @@ class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
             finalize=partial(write_word2vec, tokenizer),
         )
 
-    def evaluate(
-        self,
-        config: Word2VecConfig,
-        data: Files,
-        model: nn.Module,
-        tokenizer: TextTokenizer,
-        labels: Sequence[str],
-        device: torch.device,
-    ) -> dict[str, Any]:
+    def evaluate(self, config: Word2VecConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
         raise ConfigError(f"word vectors have no score on other data. See {VECTORS_FILE} in the run directory.")
 
 
@@ -178,13 +160,6 @@ def skipgram_loss(model: nn.Module, batch: SkipGramBatch) -> Loss:
     if not count:
         return Loss(sum(p.sum() for p in model.parameters()) * 0.0, 0)  # pyright: ignore[reportArgumentType]
     return Loss(negative_sampling(model(batch.centre, batch.candidates)) * count, count)
-
-
-def evaluate_batches(batches: Sequence[SkipGramBatch], device: torch.device, model: nn.Module) -> dict[str, float]:
-    """Validation loss."""
-    losses = [skipgram_loss(model, to_device(batch, device)) for batch in batches]
-    total, count = sum(float(loss.total) for loss in losses), sum(int(loss.count) for loss in losses)
-    return {"loss": total / max(count, 1)}
 
 
 def sample_neighbours(tokenizer: TextTokenizer, counts: Tensor, model: nn.Module) -> list[Sample]:

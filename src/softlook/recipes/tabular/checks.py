@@ -1,12 +1,41 @@
-"""Findings about a table, the most severe first."""
+"""Check of a table before training: findings, and the estimate of a run."""
 
+import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from operator import itemgetter
+from typing import Any
 
-from softlook.data.check import MIN_EXAMPLES, SEVERITIES, duplicate_findings, format_fraction, leakage_findings
+from softlook.base.errors import DataError
+from softlook.data.check import (
+    MIN_EXAMPLES,
+    SEVERITIES,
+    describe_file,
+    duplicate_findings,
+    format_fraction,
+    leakage_findings,
+)
 from softlook.data.data_report import MAX_TRACKED, QUALITY_ISSUES, Finding
-from softlook.recipes.tabular.checks.counts import ColumnStats, TableStats
+from softlook.data.files import find_files
+from softlook.recipes.config.autosize import format_duration
+from softlook.recipes.config.resolve import load_overrides
+from softlook.recipes.config.tabular_schema import TabularConfig
+from softlook.recipes.profiling.estimate import Estimate, train_command
+from softlook.recipes.tabular.checkpointing import format_size, list_columns
+from softlook.recipes.tabular.data import (
+    TableData,
+    TableScan,
+    locate_data_errors,
+    parse_column_types,
+    parse_ordinal_categories,
+    scan_table,
+)
+from softlook.recipes.tabular.dry_run import estimate_run
+from softlook.recipes.tabular.table_stats import ColumnStats, TableStats
+from softlook.recipes.tabular.target import infer_target
 from softlook.tabular.formatting import join_names, percent, plural
+from softlook.tabular.io.files import read_table
 from softlook.tabular.preprocessing.categorical import CategoricalEncoder
 from softlook.tabular.preprocessing.column_types import ColumnEncoder
 from softlook.tabular.preprocessing.numeric import NumericEncoder
@@ -24,11 +53,118 @@ CELL_HELP = {"a missing value in words": "leave such cells empty"}
 """Help about odd characters that differs from that for texts."""
 
 
+@dataclass(frozen=True)
+class TableReport:
+    """The result of a check."""
+
+    files: list[dict[str, Any]]
+    description: list[str]
+    rows: int
+    unlabelled: int
+    """Rows without a target, which are dropped."""
+    columns: list[dict[str, Any]]
+    """Name, type, fraction of missing cells and description of each column."""
+    duplicates: int
+    conflicts: int
+    """Rows that differ from another in the target alone."""
+    labels: dict[str, int]
+    leaks: dict[str, int]
+    """For validation and test files, how many of their rows are also in the training data."""
+    findings: list[Finding]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """The report as text."""
+        return [
+            f"{plural(len(self.files), 'file')}, {sum(file['bytes'] for file in self.files):,} bytes",
+            *self.description,
+            f"{plural(self.rows, 'row')}, {self.unlabelled:,} without a target, {self.duplicates:,} duplicates",
+            f"{plural(len(self.columns), 'column')}:",
+            *list_columns([column["description"] for column in self.columns]),
+            *(f"also in {name}: {number:,}" for name, number in self.leaks.items()),
+            *map(str, self.findings),
+        ]
+
+
+def check_table(config: TabularConfig) -> tuple[TableReport, TableData | None]:
+    """Check a table; also returns its data, unless the target cannot be learned.
+
+    >>> from pathlib import Path
+    >>> rows = "".join(f"{n},{'ab'[n % 2]},{'yes' if n % 2 else 'no'}\\n" for n in range(200))
+    >>> _ = Path("people.csv").write_text(f"age,city,buys\\n{rows}")
+    >>> report, _ = check_table(TabularConfig(data=(Path("people.csv"),), target=("buys",)))
+    >>> report.rows, report.labels
+    (200, {'no': 100, 'yes': 100})
+    >>> print(*report.findings, sep="\\n")
+    warning: every row has a unique value, as in an id: 'age'. Leave it out: --ignore age.
+    warning: one column alone determines buys: 'city'. Check that it is known before buys...
+    """
+    scan = scan_table(config)
+    stats = TableStats(config.target, config.ignore)
+    chunks = stats.count(read_table(scan.files, string_columns=scan.string_columns))
+    types: dict[str, Any] = parse_column_types(config)
+    encoder = TableEncoder.fit_chunks(chunks, column_types=types, ordinal_categories=parse_ordinal_categories(config))
+    errors = _target_errors(scan)
+    data = None if errors else scan.data()
+    leaks = {
+        name: stats.count_leaks(read_table(find_files(files), string_columns=scan.string_columns))
+        for name, files in (("valid", config.valid), ("test", config.test))
+        if files
+    }
+    is_classification = data is not None and data.target.problem == "classification"
+    labels = dict(scan.target_stats[0].counts.most_common()) if is_classification else {}
+    report = TableReport(
+        files=[describe_file(path) for path in scan.files],
+        description=[] if data is None else data.description,
+        rows=stats.rows,
+        unlabelled=stats.unlabelled,
+        columns=[
+            {"name": one.name, "type": one.column_type, "missing": one.missing, "description": one.describe()}
+            for one in encoder.columns
+        ],
+        duplicates=stats.duplicates,
+        conflicts=stats.conflicts,
+        labels=labels,
+        leaks={name: number for name, (number, _) in leaks.items()},
+        findings=[*errors, *collect_table_findings(stats, encoder, labels, leaks)],
+    )
+    return report, data
+
+
+def _target_errors(scan: TableScan) -> list[Finding]:
+    """Why the target cannot be learned, if so."""
+    try:
+        with locate_data_errors(scan.config):
+            infer_target(scan.target_stats, scan.config.problem)
+    except DataError as error:
+        return [Finding("error", error.what, error.help or "choose another column: --target", error.location)]
+    return []
+
+
+def estimate_table(values: Mapping[str, Any], data: TableData) -> Estimate:
+    """What a run on this table would choose on this machine, and what it would take."""
+    config = TabularConfig.model_validate(values)
+    with locate_data_errors(config):
+        estimate = estimate_run(load_overrides(config, environ=os.environ), data)
+    duration = estimate.duration
+    seconds = duration.seconds
+    total = "until early stopping" if seconds is None else f"at most {format_duration(seconds)}"
+    steps = f"{duration.steps_per_epoch:,} per epoch" if duration.steps is None else f"{duration.steps:,}"
+    return Estimate(
+        train_command("table", values),
+        estimate.measurements(),
+        device=estimate.device,
+        size=f"{format_size(**estimate.size)}: {estimate.parameters:,} parameters",
+        steps=f"{steps} of {estimate.batch_size:,} rows, about {duration.step:.2g} s each",
+        time=f"{total}; baselines take additional time",
+        memory=estimate.memory,
+    )
+
+
 def collect_table_findings(
-    stats: TableStats,
-    encoder: TableEncoder,
-    labels: Mapping[str, int],
-    leaks: Mapping[str, tuple[int, int | None]],
+    stats: TableStats, encoder: TableEncoder, labels: Mapping[str, int], leaks: Mapping[str, tuple[int, int | None]]
 ) -> list[Finding]:
     """All findings; `labels` are the classes and their counts."""
     findings = (
@@ -60,7 +196,7 @@ def _duplicate_findings(stats: TableStats, leaks: Mapping[str, tuple[int, int | 
 def _label_findings(stats: TableStats, labels: Mapping[str, int]) -> Iterator[Finding]:
     if len(labels) < 2:
         return
-    (common, most), (rare, fewest) = max(labels.items(), key=_count), min(labels.items(), key=_count)
+    (common, most), (rare, fewest) = (choose(labels.items(), key=itemgetter(1)) for choose in (max, min))
     if most >= MAX_IMBALANCE * fewest:
         what = f"{format_fraction(most, stats.rows)} rows are {common!r:.40}, and {fewest:,} {rare!r:.40}"
         yield Finding("warning", what, "look at AUC and not only at accuracy, or try --class-weights balanced")
@@ -142,10 +278,6 @@ def _determines_target(stats: ColumnStats, rows: int) -> bool:
 
 def _ignore_help(names: Sequence[str]) -> str:
     return f"leave it out: --ignore {shlex.join(names)}" if len(names) <= MAX_NAMES else "leave them out: --ignore"
-
-
-def _count(label: tuple[str, int]) -> int:
-    return label[1]
 
 
 def _row(number: int | None) -> str:
