@@ -9,11 +9,10 @@ from torch import Tensor
 from softlook.base.errors import DataError
 from softlook.models import GPT, Llama, TextEncoder
 from softlook.serve.engine.continuous_batcher import ContinuousBatcher
-from softlook.serve.engine.encoder_batcher import Encode, EncoderBatcher, TableBatcher
 from softlook.serve.engine.engine import Engine
 from softlook.serve.engine.kv_cache import cache_capacity
 from softlook.serve.engine.scheduler import Scheduler
-from softlook.serve.engine.static_batcher import StaticBatcher
+from softlook.serve.engine.static_batcher import Encode, EncoderBatcher, StaticBatcher, TableBatcher
 from softlook.serve.limits import ServerLimits
 from softlook.serve.loaded_model import ROUTES, Capability, LoadedModel, LoadedTable
 
