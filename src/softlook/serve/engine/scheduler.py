@@ -62,7 +62,6 @@ class RequestGroup(Protocol):
 
     def release(self) -> None:
         """Drop all requests and free their memory."""
-        ...
 
 
 @dataclass

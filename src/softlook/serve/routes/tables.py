@@ -6,22 +6,17 @@ from difflib import get_close_matches
 from typing import Any
 
 import torch
+from fastapi import APIRouter, Request, Response
 from torch import Tensor
 
 from softlook.base.errors import DataError
-from softlook.serve.engine.request import EngineRequest
-from softlook.serve.limits import ServerLimits
+from softlook.serve.engine.request import EngineRequest, ServerLimits
 from softlook.serve.loaded_model import Cell, Label, LoadedTable
 from softlook.serve.protocol import responses
 from softlook.serve.protocol.parsing import ParsingRoute
 from softlook.serve.protocol.preprocess import offload
 from softlook.serve.protocol.requests import PredictionRequest
 from softlook.serve.routes import MODEL_ERRORS, get_context, json_response
-
-try:
-    from fastapi import APIRouter, Request, Response
-except ImportError as error:
-    raise ImportError("serving requires extra packages: pip install softlook[serve]") from error
 
 router = APIRouter(route_class=ParsingRoute)
 CHUNK_ROWS = 128

@@ -5,17 +5,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from fastapi import APIRouter, Request, Response
+
 from softlook.base.errors import DataError
 from softlook.decode import Hypothesis
 from softlook.decode.alignment import build_alignment
 from softlook.decode.generation_config import hypothesis_from_tokens
 from softlook.decode.sampling import GREEDY_TEMPERATURE, SamplingParams
-from softlook.serve.engine.request import BeamParams, EngineRequest, ScheduledRequest
-from softlook.serve.limits import ServerLimits
+from softlook.serve.engine.request import BeamParams, EngineRequest, ScheduledRequest, ServerLimits
 from softlook.serve.loaded_model import LoadedModel
-from softlook.serve.metrics import Metrics
 from softlook.serve.protocol import responses
-from softlook.serve.protocol.openai_format import finite_logprob
+from softlook.serve.protocol.openai_format import count_usage, finite_logprob
 from softlook.serve.protocol.parsing import ParsingRoute
 from softlook.serve.protocol.preprocess import (
     by_json_path,
@@ -27,11 +27,6 @@ from softlook.serve.protocol.preprocess import (
 from softlook.serve.protocol.requests import TranslationRequest
 from softlook.serve.registry import Deployment
 from softlook.serve.routes import MODEL_ERRORS, ServerContext, get_context, json_response
-
-try:
-    from fastapi import APIRouter, Request, Response
-except ImportError as error:
-    raise ImportError("serving requires extra packages: pip install softlook[serve]") from error
 
 router = APIRouter(route_class=ParsingRoute)
 WEIGHT_DIGITS = 4
@@ -55,7 +50,8 @@ async def translate(body: TranslationRequest, request: Request) -> Response:
     remaining = iter(candidates)
     by_index = {index: list(islice(remaining, len(one))) for index, one in zip(filled, hypotheses, strict=True)}
     data = [_item(index, by_index.get(index, [])) for index in range(len(texts))]
-    usage = _count_usage(finished, hypotheses, deployment.loaded, context.metrics)
+    num_generated = sum(len(one.logprobs) for several in hypotheses for one in several)  # of all returned candidates
+    usage = count_usage(finished, num_generated, deployment.loaded, context.metrics)
     return json_response(responses.TranslationList(model=body.model, data=data, usage=usage))
 
 
@@ -139,7 +135,7 @@ async def _add_alignments(
     candidates: Sequence[responses.TranslationCandidate],
     requests: Sequence[EngineRequest],
     context: ServerContext,
-    deployment: Deployment,
+    deployment: Deployment[LoadedModel],
     request: Request,
 ) -> None:
     if not requests:
@@ -173,18 +169,3 @@ def _item(index: int, candidates: list[responses.TranslationCandidate]) -> respo
     empty = responses.TranslationCandidate(text="", finish_reason="stop", score=0.0, logprob=0.0)
     best = candidates[0] if candidates else empty
     return responses.TranslationItem(index=index, **dict(best), candidates=candidates)
-
-
-def _count_usage(
-    finished: Sequence[ScheduledRequest],
-    hypotheses: Sequence[Sequence[Hypothesis]],
-    loaded: LoadedModel,
-    metrics: Metrics,
-) -> responses.Usage:
-    """Source tokens, and the tokens of all returned candidates."""
-    prompt_tokens = sum(len(scheduled.request.source or ()) for scheduled in finished)
-    generated = sum(len(one.logprobs) for several in hypotheses for one in several)
-    metrics.observe_tokens(loaded.name, prompt_tokens, generated)
-    metrics.observe_latency(loaded.name, finished)
-    total = prompt_tokens + generated
-    return responses.Usage(prompt_tokens=prompt_tokens, completion_tokens=generated, total_tokens=total)
