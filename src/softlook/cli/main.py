@@ -8,8 +8,8 @@ from typing import Annotated
 from cyclopts import App, Group, Parameter
 
 from softlook.base.version import VERSION
-from softlook.cli.console import ConsoleHandler
-from softlook.cli.exit_codes import BROKEN_PIPE, exit_code
+from softlook.cli.console import BROKEN_PIPE, ConsoleHandler, exit_code
+from softlook.cli.options import STYLE
 
 COMMANDS = "softlook.cli.commands"
 PROLOGUE = """
@@ -85,7 +85,6 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
 """Name, module and function, help, examples."""
 COMMON_OPTIONS = Group("Common options", sort_key=9)
 CommonFlag = Parameter(group=COMMON_OPTIONS, negative="", show_default=False)
-STYLE = Parameter(consume_multiple=True, negative=(), show_default=False)
 
 app = App(
     name="softlook",

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from softlook.cli.console import OutputStream, counter
 from softlook.cli.options import DeviceOption, FileOption, ModelArg, TextArgs, TextOption
-from softlook.cli.output import OutputStream, counter
 
 if TYPE_CHECKING:
     from softlook.cli.inputs import TextBatch

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from softlook.base.errors import ConfigError, DataError
-from softlook.cli.console import CommandResult
+from softlook.cli.console import CommandResult, OutputStream, counter
 from softlook.cli.options import DataArgs, DeviceOption
-from softlook.cli.output import OutputStream, counter
+from softlook.data.files import COMPRESSION_MAGIC
 from softlook.data.streams import open_stream
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("softlook.cli")
 STDIN_PATH = "/dev/stdin"
 """The path a hyphen stands for."""
-COMPRESSED_SUFFIXES = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+COMPRESSED_SUFFIXES = {COMPRESSION_MAGIC["gzip"]: ".gz", COMPRESSION_MAGIC["zstd"]: ".zst"}
 """Suffixes of compressed files by their first bytes."""
 
 

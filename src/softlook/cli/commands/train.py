@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from softlook.cli.console import CommandResult, ConsoleHandler, active_handler
-from softlook.cli.exit_codes import Terminated
-from softlook.cli.options import FLATTEN, ConfigOption, DataArgs
+from softlook.cli.console import CommandResult, ConsoleHandler, Terminated, active_console
+from softlook.cli.options import FLATTEN, STYLE, ConfigOption, DataArgs, add_files, quote
 from softlook.recipes.config.resolve import ConfigOverrides, load_overrides
 from softlook.recipes.config.schema import RunConfig
 from softlook.recipes.tasks import TASKS
@@ -75,7 +74,6 @@ def _command(task: str, config_class: type[RunConfig], options_class: type[Train
 
 
 app = App(name="train", help="Train a model.", help_prologue=EXAMPLES, help_epilogue=EPILOGUE)
-STYLE = Parameter(consume_multiple=True, negative=(), show_default=False)
 for _task, _config in TASKS.items():
     _options = TrainOptions if _task == "table" else DistributedOptions
     app.command(
@@ -90,10 +88,7 @@ for _task, _config in TASKS.items():
 
 def train(task: str, config: RunConfig, files: tuple[Path, ...], options: TrainOptions) -> CommandResult:
     """Train a task's model, or print what would be done."""
-    if files:
-        values = config.model_dump(exclude_unset=True)
-        config = type(config).model_validate({**values, "data": files + config.data})
-    overrides = load_overrides(config, config=options.config_file, environ=os.environ)
+    overrides = load_overrides(add_files(config, files), config=options.config_file, environ=os.environ)
     if options.dry_run:
         return print_dry_run(task, overrides)
     devices = options.devices if isinstance(options, DistributedOptions) else 1
@@ -122,10 +117,8 @@ def train_distributed(task: str, overrides: ConfigOverrides[Any], devices: int) 
     from softlook.train.distributed.world import launch  # noqa: PLC0415
 
     values = {**overrides.values, "run_dir": run_dir_path(task, overrides), "fresh": False}
-    handler = active_handler()
-    is_quiet = handler is None or handler.level > logging.INFO
     shared = ConfigOverrides(overrides.schema, values, overrides.origins)
-    return launch(_train_rank, devices, task, shared, is_quiet)
+    return launch(_train_rank, devices, task, shared, active_console() is None)
 
 
 def _train_rank(task: str, overrides: ConfigOverrides[Any], is_quiet: bool) -> TrainOutcome:
@@ -148,7 +141,7 @@ def print_dry_run(task: str, overrides: ConfigOverrides[Any]) -> CommandResult:
 
 def _next_steps(task: str, run_dir: Path, arch: str | None) -> list[str]:
     """Commands that use the trained model."""
-    name = f'"{run_dir}"' if " " in str(run_dir) else str(run_dir)
+    name = quote(run_dir)
     argument = "--data FILE" if task == "table" else '"..."'
     rows = [
         (f"softlook {TASKS[task].inference_command} {name} {argument}", "use the model"),

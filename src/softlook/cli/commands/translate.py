@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from softlook.base.errors import ConfigError, DataError
+from softlook.cli.console import OutputStream, counter
 from softlook.cli.options import DeviceOption, FileOption, Int8Option, ModelArg, TextArgs
-from softlook.cli.output import OutputStream, counter
 from softlook.data.lines import read_lines
 
 if TYPE_CHECKING:
