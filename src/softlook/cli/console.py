@@ -234,6 +234,8 @@ class Counter:
         self.unit, self.status, self.count, self.start = unit, status, 0, time.monotonic()
 
     def add(self, count: int) -> None:
+        """Count answers, and flush them."""
+        sys.stdout.flush()
         self.count += count
         elapsed = time.monotonic() - self.start
         if self.status is not None and elapsed > COUNTER_DELAY:

@@ -3,12 +3,14 @@
 import logging
 import os
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
-from pydantic import BaseModel
 
 from softlook.base.errors import DiskError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 ModelArg = Annotated[str, Parameter(help="run directory, checkpoint or Hugging Face folder")]
 TextArgs = Annotated[str, Parameter(help="texts, each in quotes; default: the lines of stdin")]
@@ -21,7 +23,7 @@ DataArgs = Annotated[Path, Parameter(show=False)]
 FLATTEN = Parameter(name="*")
 """Shows the fields of a dataclass or config as flags of the command."""
 STYLE = Parameter(consume_multiple=True, negative=(), show_default=False)
-Config = TypeVar("Config", bound=BaseModel)
+Config = TypeVar("Config", bound="BaseModel")
 
 
 def add_files(config: Config, files: tuple[Path, ...]) -> Config:

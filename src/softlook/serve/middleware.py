@@ -150,14 +150,10 @@ def header_values(scope: Scope, name: bytes) -> list[str]:
 
 def _replay(body: bytes, receive: Any) -> Any:
     """A `receive` that returns the body once, and then whatever follows (the disconnect)."""
-    sent = False
+    pending = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Any:
-        nonlocal sent
-        if sent:
-            return await receive()
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return pending.pop() if pending else await receive()
 
     return replay
 

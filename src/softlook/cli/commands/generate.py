@@ -108,7 +108,7 @@ class Generator:
         from softlook.recipes.inference.generation import stream  # noqa: PLC0415
 
         last = ""
-        self._separate(output, is_first=index == 0)
+        output.write_text("\n" * (index > 0))
         try:
             for text in stream(self.pipeline, prompt, self.params, index=index):
                 output.write_text(text)
@@ -125,13 +125,8 @@ class Generator:
             if output.json:
                 output.write_object(self._to_object(result))
             else:
-                self._separate(output, is_first=index + offset == 0)
+                output.write_text("\n" * (index + offset > 0))  # between two samples, which may have several lines
                 self._print(output, result)
-
-    def _separate(self, output: OutputStream, *, is_first: bool) -> None:
-        """An empty line between two samples, which may have several lines."""
-        if not is_first:
-            output.write_text("\n")
 
     def _print(self, output: OutputStream, result: "GeneratedText") -> None:
         if self.logprobs:

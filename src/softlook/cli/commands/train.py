@@ -30,8 +30,6 @@ environment (SOFTLOOK_OPTIM__LR=3e-4). Flags take precedence over the
 environment, and the environment over the file. The same command resumes a
 stopped run; --fresh starts a new run next to it.
 """
-DryRunOption = Annotated[bool, Parameter(help="print every setting and the estimated cost, and do not train")]
-DevicesOption = Annotated[int, Parameter(help="number of processes on this machine, each on its own device (DDP)")]
 
 
 @dataclass(frozen=True)
@@ -39,14 +37,14 @@ class TrainOptions:
     """Options besides the config."""
 
     config_file: Annotated[ConfigOption, Parameter(name="--config")] = None
-    dry_run: DryRunOption = False
+    dry_run: Annotated[bool, Parameter(help="print every setting and the estimated cost, and do not train")] = False
 
 
 @dataclass(frozen=True)
 class DistributedOptions(TrainOptions):
     """Options of tasks that support data-parallel training."""
 
-    devices: DevicesOption = 1
+    devices: Annotated[int, Parameter(help="number of processes on this machine, each on its own device (DDP)")] = 1
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,6 @@ class Translator:
                     line += 1
                     truncated += [line] if result.candidates and result.candidates[0].finish_reason == "length" else []
                     self._print(output, line, result)
-                output.flush()
                 count.add(len(batch))
                 outputs += [result.text for result in results] if references is not None else []
         if truncated:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Hashable, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -92,14 +92,18 @@ class EngineRequest:
 
     def processors(self) -> tuple[LogitsProcessor, ...]:
         """Logits processors: those of the model's generation config, then those of the request."""
-        own = self.sampling.processors()
-        if self.generation_config is None:
+        config, own = self.generation_config, self.sampling.processors()
+        if config is None:
             return own
         eos_ids = tuple(self.eos_ids)
-        return (
-            *self.generation_config.logits_processors(self.max_new_tokens, eos_ids, lambda _: self.source or ()),
-            *own,
-        )
+        return (*config.logits_processors(self.max_new_tokens, eos_ids, lambda _: self.source or ()), *own)
+
+    @property
+    def processor_key(self) -> Hashable:
+        """Requests with equal keys have equal processors of the model's generation config."""
+        config = self.generation_config
+        source = self.source if config is not None and config.uses_source else None
+        return config, self.max_new_tokens, self.eos_ids, source
 
 
 @dataclass(frozen=True)
@@ -167,14 +171,10 @@ class ScheduledRequest:
         elif self.request.stream:
             self._emit(self._new_output())
 
-    def complete(self, tensor: Tensor) -> None:
-        """Finish with the tensor of an encoder, an alignment or a table."""
-        self._emit_final(RequestOutput(tensor=tensor))
-
-    def complete_search(self, hypotheses: Sequence[Hypothesis]) -> None:
-        """Finish with the results of a beam search."""
+    def complete(self, tensor: Tensor | None = None, hypotheses: Sequence[Hypothesis] = ()) -> None:
+        """Finish with the tensor of an encoder, an alignment or a table, or with the results of a beam search."""
         self.hypotheses = tuple(hypotheses)
-        self._emit_final(RequestOutput(hypotheses=self.hypotheses))
+        self._emit_final(RequestOutput(tensor=tensor, hypotheses=self.hypotheses))
 
     def fail(self, error: Exception) -> None:
         """Finish with an error."""

@@ -51,11 +51,7 @@ def sample_tokens(
 def _batch_key(scheduled: ScheduledRequest) -> Hashable:
     """Requests with equal keys are sampled together."""
     request = scheduled.request
-    config = request.generation_config
-    if config is None:
-        return request.sampling
-    source = request.source if config.uses_source else None
-    return request.sampling, config, request.max_new_tokens, request.eos_ids, source
+    return request.sampling, None if request.generation_config is None else request.processor_key
 
 
 def _sample_isolated(logits: Tensor, requests: Sequence[ScheduledRequest]) -> Sequence[GeneratedToken | Exception]:

@@ -89,7 +89,7 @@ class BeamSearchGroup:
         hypotheses = beams.hypotheses() if done else []
         for index in done:
             if hypotheses[index] and all(map(_has_valid_score, hypotheses[index])):
-                self.members[index].complete_search(hypotheses[index])
+                self.members[index].complete(hypotheses=hypotheses[index])
             else:
                 self.members[index].fail(NonFiniteError("logits"))
 
@@ -175,9 +175,7 @@ def _group_key(scheduled: ScheduledRequest) -> Hashable:
     if request.beam_search is None:
         is_plain = request.attention_only or request.source is None
         return request.attention_only, None if is_plain else len(scheduled.token_ids)
-    config = request.generation_config
-    source = request.source if config is not None and config.uses_source else None
-    return request.beam_search, request.max_new_tokens, request.eos_ids, config, len(request.prompt), source
+    return request.beam_search, request.processor_key, len(request.prompt)
 
 
 def _has_valid_score(hypothesis: Hypothesis) -> bool:

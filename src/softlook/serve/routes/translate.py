@@ -1,9 +1,9 @@
 """POST /v1/translate."""
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain
 
 from fastapi import APIRouter, Request, Response
 
@@ -26,7 +26,7 @@ from softlook.serve.protocol.preprocess import (
 )
 from softlook.serve.protocol.requests import TranslationRequest
 from softlook.serve.registry import Deployment
-from softlook.serve.routes import MODEL_ERRORS, ServerContext, get_context, json_response
+from softlook.serve.routes import MODEL_ERRORS, get_context, json_response
 
 router = APIRouter(route_class=ParsingRoute)
 WEIGHT_DIGITS = 4
@@ -44,11 +44,11 @@ async def translate(body: TranslationRequest, request: Request) -> Response:
     requests = await _engine_requests({f"text[{index}]": texts[index] for index in filled}, params, limits)
     finished = await context.submit(deployment, requests, request).wait() if requests else []
     hypotheses = [params.best(scheduled) for scheduled in finished]
-    candidates = [await _candidate(one, deployment.loaded) for several in hypotheses for one in several]
-    if body.alignments:
-        await _add_alignments(candidates, list(_alignment_requests(finished, hypotheses)), context, deployment, request)
-    remaining = iter(candidates)
-    by_index = {index: list(islice(remaining, len(one))) for index, one in zip(filled, hypotheses, strict=True)}
+    candidates = [[await _candidate(one, deployment.loaded) for one in several] for several in hypotheses]
+    if body.alignments and finished:
+        targets = [(one.request, own.ids) for one, several in zip(finished, hypotheses, strict=True) for own in several]
+        await _add_alignments(list(chain.from_iterable(candidates)), targets, deployment, request)
+    by_index = dict(zip(filled, candidates, strict=True))
     data = [_item(index, by_index.get(index, [])) for index in range(len(texts))]
     num_generated = sum(len(one.logprobs) for several in hypotheses for one in several)  # of all returned candidates
     usage = count_usage(finished, num_generated, deployment.loaded, context.metrics)
@@ -122,30 +122,19 @@ async def _engine_requests(
     return requests
 
 
-def _alignment_requests(
-    finished: Sequence[ScheduledRequest], hypotheses: Sequence[Sequence[Hypothesis]]
-) -> Iterator[EngineRequest]:
-    for scheduled, several in zip(finished, hypotheses, strict=True):
-        for one in several:
-            target = (*scheduled.request.prompt, *one.ids)
-            yield EngineRequest(target, scheduled.request.source, attention_only=True)
-
-
 async def _add_alignments(
     candidates: Sequence[responses.TranslationCandidate],
-    requests: Sequence[EngineRequest],
-    context: ServerContext,
+    targets: Sequence[tuple[EngineRequest, Sequence[int]]],
     deployment: Deployment[LoadedModel],
     request: Request,
 ) -> None:
-    if not requests:
-        return
+    """Align the candidates, given with their requests and token ids."""
     loaded = deployment.loaded
-    prefix_length = len(loaded.special_tokens.start)
-    maps = await context.submit(deployment, requests, request).tensors()
-    for candidate, engine_request, weights in zip(candidates, requests, maps, strict=True):
-        target, source = engine_request.prompt[prefix_length:], engine_request.source or ()
-        alignment = build_alignment(loaded.tokenizer, loaded.special_tokens, weights[: len(target)], source, target)
+    requests = [EngineRequest((*own.prompt, *ids), own.source, attention_only=True) for own, ids in targets]
+    maps = await get_context(request).submit(deployment, requests, request).tensors()
+    for candidate, (own, ids), weights in zip(candidates, targets, maps, strict=True):
+        source = own.source or ()
+        alignment = build_alignment(loaded.tokenizer, loaded.special_tokens, weights[: len(ids)], source, ids)
         candidate.alignment = responses.TranslationAlignment(
             source=alignment.source,
             target=alignment.target,
