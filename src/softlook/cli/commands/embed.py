@@ -29,12 +29,12 @@ def embed(
     from softlook.recipes.inference.encoding import embed as embed_texts  # noqa: PLC0415
     from softlook.recipes.inference.pipeline import load_pipeline  # noqa: PLC0415
 
-    pipeline, num_texts, dim = load_pipeline(model, device=device).require("embed"), 0, 0
+    pipeline, dim = load_pipeline(model, device=device).require("embed"), 0
     batches = read_texts(texts, file, TextColumns(text))
     with embedding_file(to) as writer, counter(OutputStream()) as count:
         for batch in batches:
             vectors = embed_texts(pipeline, batch, pooling=pooling, normalize=normalize, prompt=prompt)
             writer.add([one.text for one in batch], vectors)
-            num_texts, dim = num_texts + len(batch), vectors.shape[1]
+            dim = vectors.shape[1]
             count.add(len(batch))
-    return None if to is None else CommandResult(to, {"embeddings": num_texts, "dim": dim})
+    return None if to is None else CommandResult(to, {"embeddings": count.count, "dim": dim})

@@ -72,7 +72,7 @@ class Translator:
         """One line per text, then the scores if there is a reference."""
         from softlook.recipes.inference.translation import translate as translate_texts  # noqa: PLC0415
 
-        output, line, outputs, truncated = OutputStream(), 0, list[str](), list[int]()
+        output, outputs, truncated = OutputStream(), list[str](), list[int]()
         references = None if self.reference is None else _read_references(self.reference)
         with counter(output) as count:
             for batch in batches:
@@ -84,8 +84,7 @@ class Translator:
                     n_best=self.n_best,
                     with_alignment=self.alignments or self.token_alignments,
                 )
-                for result in results:
-                    line += 1
+                for line, result in enumerate(results, count.count + 1):
                     truncated += [line] if result.candidates and result.candidates[0].finish_reason == "length" else []
                     self._print(output, line, result)
                 count.add(len(batch))

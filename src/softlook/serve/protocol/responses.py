@@ -240,5 +240,5 @@ def error_response(
 ) -> JSONResponse:
     """An error in OpenAI's format."""
     error_type = STATUSES.get(status, STATUSES[400])[0]
-    detail = ErrorDetail(message=message, type=error_type, param=param, code=code)
-    return JSONResponse(ErrorResponse(error=detail).model_dump(), status, headers)
+    error = {"message": message, "type": error_type, "param": param, "code": code}
+    return JSONResponse({"error": error}, status, headers)
