@@ -18,7 +18,7 @@ class Case:
     name: str
     shape: tuple[int, int, int, int, int]
     mask: str = "full"
-    """full, causal, padding or window"""
+    """full, causal, padding, "causal and padding" or window"""
     dtype: torch.dtype = torch.float32
     backward: bool = False
     kv_heads: int = 0
@@ -124,13 +124,14 @@ def visible_keys(case: Case, inputs: Inputs, rows: Tensor | None = None) -> Tens
     keys = torch.arange(S, device=device)
     if case.mask == "full" or (case.mask == "causal" and T == 1):
         return None
+    real = (keys < inputs.lengths[:, None])[:, None, None, :]
     if case.mask == "padding":
-        return (keys < inputs.lengths[:, None])[:, None, None, :]
+        return real
     positions = (torch.arange(T, device=device) if rows is None else rows)[:, None] + S - T
     allowed = keys <= positions
     if case.mask == "window":
         allowed = allowed & (keys > positions - case.window)
-    return allowed[None, None]
+    return allowed & real if case.mask == "causal and padding" else allowed[None, None]
 
 
 def distance_bias(case: Case, inputs: Inputs, rows: Tensor | None = None) -> Tensor | None:

@@ -20,6 +20,8 @@ SMALL = (
     Case("causal", (1, 4, 16, 16, 64), "causal"),
     Case("causal, one query", (1, 4, 1, 1, 64), "causal"),
     Case("padding", (1, 4, 16, 16, 64), "padding"),
+    Case("causal and padding", (1, 4, 16, 16, 64), "causal and padding"),
+    Case("causal and padding, one query", (1, 4, 1, 1, 64), "causal and padding"),
     Case("window", (1, 4, 16, 16, 64), "window", window=8),
     Case("chunk", (1, 4, 8, 16, 64), "causal"),
     Case("GQA", (1, 4, 16, 16, 64), kv_heads=2),

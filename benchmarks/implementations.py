@@ -43,6 +43,7 @@ def softlook_arguments(case: Case, inputs: Inputs) -> dict[str, Any]:
         kwargs["mask"] = {
             "causal": masks.causal,
             "padding": partial(masks.padding, inputs.lengths),
+            "causal and padding": lambda: masks.causal() & masks.padding(inputs.lengths),
             "window": partial(masks.window, case.window - 1),
         }[case.mask]()
     if case.extra == "alibi":

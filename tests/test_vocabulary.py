@@ -1,4 +1,4 @@
-"""softlook uses the field's words: one name for one class, and no retired words."""
+"""softlook uses the field's terms: every class has its own name, and no retired term is used."""
 
 import ast
 import re
@@ -12,7 +12,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src/softlook"
 FILES = sorted(SOURCE.rglob("*.py"))
-RECORDS = re.compile(r"docs/benchmarks/\d")  # the recorded output of earlier versions stays as it was printed
+SCRIPTS = sorted(path for folder in ("benchmarks", "examples") for path in (ROOT / folder).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+RECORDS = re.compile(r"docs/benchmarks/\d")  # recorded output of earlier versions
 PAGES = sorted(
     path
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
@@ -55,7 +57,7 @@ def test_no_two_public_classes_share_a_name() -> None:
     assert unexplained == {}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix())
+@pytest.mark.parametrize("path", [*FILES, *SCRIPTS], ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_identifier_uses_a_retired_word(path: Path) -> None:
     retired = VOCABULARY["identifiers"]
     found = [
@@ -67,7 +69,7 @@ def test_no_identifier_uses_a_retired_word(path: Path) -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("path", [*FILES, *PAGES], ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("path", [*FILES, *SCRIPTS, *TESTS, *PAGES], ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_text_uses_a_retired_phrase(path: Path) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()!r}: write {replacement}"

@@ -53,9 +53,9 @@ __all__ = [
     "self_attention",
 ]
 
-ROOMS = ("blocks", "models", "weights")
+SUBPACKAGES = ("blocks", "models", "weights")
 """Packages that are reached as `softlook.weights`, without an import of their own."""
-HOMES = {
+MODULES = {
     "softlook.base.errors": ("BackendError", "DtypeError", "MaskError", "ShapeError"),
     "softlook.ops.fast_weights": ("fast_weights",),
     "softlook.ops.look": ("Look", "attention_and_look", "look"),
@@ -69,22 +69,22 @@ HOMES = {
     ),
     "softlook.ops.soft_dict": ("SoftDict",),
 }
-"""Where each public name lives."""
+"""The module that defines each public name."""
 
 
 def __getattr__(name: str) -> Any:
-    home = next((home for home, names in HOMES.items() if name in names), None)
-    if home is not None:
-        found = getattr(import_module(home), name)
-    elif name in ROOMS:
-        found = import_module(f"softlook.{name}")
+    module = next((module for module, names in MODULES.items() if name in names), None)
+    if module is not None:
+        value = getattr(import_module(module), name)
+    elif name in SUBPACKAGES:
+        value = import_module(f"softlook.{name}")
     elif name in __all__:
-        found = import_module(f"softlook.ops.{name}")
+        value = import_module(f"softlook.ops.{name}")
     else:
         raise AttributeError(f"module 'softlook' has no attribute {name!r}")
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *ROOMS])
+    return sorted([*__all__, *SUBPACKAGES])

@@ -21,9 +21,9 @@ def softlook(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Ru
 
     monkeypatch.chdir(tmp_path)
 
-    def run(*words: str) -> tuple[int, dict[str, Any], str]:
+    def run(*args: str) -> tuple[int, dict[str, Any], str]:
         with pytest.raises(SystemExit) as exited:
-            main(["--json", *words])
+            main(["--json", *args])
         out, err = capsys.readouterr()
         assert isinstance(exited.value.code, int)
         return exited.value.code, json.loads(out), err
@@ -62,8 +62,8 @@ def test_an_estimate_is_given_for_each_layout_of_data(
 ) -> None:
     monkeypatch.setattr("softlook.recipes.profiling.step_benchmark.MAX_STEPS", 4)
     write_data(tmp_path)
-    words, task, data = LAYOUTS[layout]
-    code, result, err = softlook("check", *words)
+    args, task, data = LAYOUTS[layout]
+    code, result, err = softlook("check", *args)
     assert (code, result["task"]) == (0, task), err
     estimate = result["estimate"]
     assert estimate["command"] == f"softlook train {task} {data}"

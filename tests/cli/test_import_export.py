@@ -31,9 +31,9 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(capsys: pytest.CaptureFixture[str]) -> Any:
     """Run a command in this process: its exit code, stdout and stderr."""
 
-    def call(*words: str) -> tuple[int, str, str]:
+    def call(*args: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as exited:
-            main(words)
+            main(args)
         out, err = capsys.readouterr()
         return int(exited.value.code or 0), out, err
 
@@ -109,9 +109,9 @@ def test_json_output_is_one_object(cwd: Path, run: Any) -> None:
     }
 
 
-@pytest.mark.parametrize("words", [("--json", "import", "gone"), ("import", "gone", "--json")])
-def test_with_json_an_error_is_an_object_on_stdout(words: tuple[str, ...], cwd: Path, run: Any) -> None:
-    code, out, err = run(*words)
+@pytest.mark.parametrize("args", [("--json", "import", "gone"), ("import", "gone", "--json")])
+def test_with_json_an_error_is_an_object_on_stdout(args: tuple[str, ...], cwd: Path, run: Any) -> None:
+    code, out, err = run(*args)
     assert code == 65
     message = "gone is not a folder. Expected a folder with config.json and model.safetensors."
     assert json.loads(out) == {"error": {"code": 65, "kind": "data", "message": message}}
@@ -133,7 +133,7 @@ def test_importing_without_a_tokenizer_is_reported(cwd: Path, run: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("args", "code", "message"),
     [
         (("imprt", "gpt2"), 2, r'error: Unknown command "imprt". Did you mean "import"?'),
         (("import", "gpt2", "--tto", "x"), 2, "error: Unknown option: --tto. Did you mean --to?"),
@@ -152,14 +152,14 @@ def test_importing_without_a_tokenizer_is_reported(cwd: Path, run: Any) -> None:
     ],
 )
 def test_every_error_has_its_exit_code_and_one_message(
-    words: tuple[str, ...], code: int, message: str, cwd: Path, run: Any
+    args: tuple[str, ...], code: int, message: str, cwd: Path, run: Any
 ) -> None:
     hugging_face_with_tokenizer(cwd / "gpt2")
     checkpoint(cwd / "mine")
     save(TINY["Bert"].build(), cwd / "bert")
     save(TINY["TransformerXL"].build(), cwd / "xl")
     before = sorted(cwd.rglob("*"))
-    actual, out, err = run(*words)
+    actual, out, err = run(*args)
     assert (actual, out) == (code, "")
     assert err.splitlines()[-1].startswith("error: ")
     assert message in err
@@ -250,8 +250,8 @@ def test_a_translation_model_is_exported_to_ctranslate2(cwd: Path, run: Any) -> 
     assert (cwd / "mine-ctranslate2" / "model.bin").is_file()
 
 
-def process(*words: str, **changes: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "softlook", *words]
+def process(*args: str, **changes: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "softlook", *args]
     env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "80", **changes.pop("env", {})}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env, **changes)
 
@@ -260,7 +260,7 @@ WITHOUT_TORCH = """
 import sys
 from softlook.cli import main
 try:
-    main({words!r})
+    main({args!r})
 except SystemExit as exited:
     assert not exited.code, exited.code
 heavy = [name for name in ("torch", "numpy", "transformers", "pydantic", "safetensors") if name in sys.modules]
@@ -269,12 +269,12 @@ assert not heavy, heavy
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [["--help"], ["--version"], [], ["import", "--help"], ["export", "--help"], ["export", "onnx", "-h"]],
     ids=str,
 )
-def test_help_does_not_import_torch(words: list[str]) -> None:
-    code = WITHOUT_TORCH.format(words=words)
+def test_help_does_not_import_torch(args: list[str]) -> None:
+    code = WITHOUT_TORCH.format(args=args)
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert child.returncode == 0, child.stderr
     assert child.stdout.strip()

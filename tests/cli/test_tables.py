@@ -1,4 +1,4 @@
-"""Tables by the command line: `softlook train table` and `softlook predict`, as a person types them."""
+"""`softlook train table`, `softlook predict` and `softlook eval` on tables."""
 
 import csv
 import io
@@ -23,282 +23,275 @@ from tests.cli.test_train import softlook
 from tests.recipes.small import people, tabular_config
 from tests.recipes.trained_runs import train_runs
 
-QUICK = (
-    "--size.dim",
-    "16",
-    "--size.depth",
-    "1",
-    "--size.heads",
-    "2",
-    "--size.members",
-    "2",
-    "--optim.batch-size",
-    "32",
-)
+SMALL = ("--model.dim", "16", "--model.depth", "1", "--model.heads", "2", "--model.n-members", "2")
+QUICK = (*SMALL, "--optim.batch-size", "32")
 SHORT = (*QUICK, "--training.epochs", "6", "--training.device", "cpu")
 TRAIN = ("train", "table", "--data", "people.csv", "--target", "buys", "--ignore", "id", "spent")
 RUN = str(Path("runs") / "table-people")
 
 
-class ColumnOverrides(NamedTuple):
+class Completed(NamedTuple):
+    """Exit code, stdout and stderr of a command."""
+
     code: int
     out: str
     err: str
 
 
-Ask = Callable[..., ColumnOverrides]
+RunCommand = Callable[..., Completed]
 
 
 @pytest.fixture
-def ask(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """A command, with what comes through its pipe."""
-    from softlook.cli import main  # noqa: PLC0415  (after pytest has switched on the shape checks)
+def run(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
+    """Run a command, with the content of its stdin."""
+    from softlook.cli import main  # noqa: PLC0415  (after pytest has installed the shape checks)
 
     monkeypatch.chdir(tmp_path)
     people(tmp_path / "people.csv")
 
-    def asked(*words: str | Path, stdin: str | bytes = "") -> ColumnOverrides:
-        given = stdin.encode() if isinstance(stdin, str) else stdin
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(given))))  # pyright: ignore[reportArgumentType]
-        with pytest.raises(SystemExit) as ended:
-            main([*map(str, words)])
-        assert isinstance(ended.value.code, int)
-        return ColumnOverrides(ended.value.code, *capsys.readouterr())
+    def call(*args: str | Path, stdin: str | bytes = "") -> Completed:
+        content = stdin.encode() if isinstance(stdin, str) else stdin
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))  # pyright: ignore[reportArgumentType]
+        with pytest.raises(SystemExit) as exited:
+            main([*map(str, args)])
+        assert isinstance(exited.value.code, int)
+        return Completed(exited.value.code, *capsys.readouterr())
 
-    return asked
+    return call
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that has learned from a table."""
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run directory of a trained model."""
     return train_table(tabular_config(tmp_path_factory.mktemp("tables"))).run_dir
 
 
-def test_training_says_what_it_sees_and_what_to_do_next(ask: Ask) -> None:
-    code, out, err = ask("--json", *TRAIN, *SHORT)
+def test_training_logs_data_settings_and_scores_and_suggests_the_next_command(run: RunCommand) -> None:
+    code, out, err = run("--json", *TRAIN, *SHORT)
     assert code == 0, err
-    answer = json.loads(out)
-    assert answer["path"] == RUN and answer["steps"] == 36
-    assert {"accuracy", "auc", "log_loss", "compared"} <= answer["scores"].keys()
-    for words in (
-        "To be predicted: buys, 2 classes (",
-        "240 rows of 3 columns.",
-        "recipe ours",
+    result = json.loads(out)
+    assert result["path"] == RUN and result["steps"] == 36
+    assert {"accuracy", "auc", "log_loss", "compared"} <= result["scores"].keys()
+    for message in (
+        "Target: buys, 2 classes (",
+        "240 rows, 3 columns.",
+        "preset default",
         "age: number, ",
         "city: category, 3 values",
-        "192 rows are learned from, 48 are held out",
+        "192 training rows, 48 validation rows.",
         "parameters, on cpu in float32",
-        "On the 48 held-out rows",
+        "Scores on 48 validation rows",
         "LightGBM",
         "logistic regression",
         f"softlook predict {RUN} --data FILE",
     ):
-        assert words in err
-    again = ask(*TRAIN, *SHORT)
+        assert message in err
+    again = run(*TRAIN, *SHORT)
     assert again.code == 0 and f"Resuming {RUN}" in again.err
-    assert "36: all epochs are done" in again.err and "Others learn" not in again.err
-    changed = ask(*TRAIN, *SHORT, "--optim.lr", "0.7")
-    assert changed.code == 1 and "optim.lr: 0.001 then, 0.7 now" in changed.err
-    fresh = ask(*TRAIN, *SHORT, "--no-baseline", "--fresh")
+    assert "36: all epochs are done" in again.err and "Training baselines" not in again.err
+    changed = run(*TRAIN, *SHORT, "--optim.lr", "0.7")
+    assert changed.code == 1 and "optim.lr: was 0.001, now 0.7" in changed.err
+    fresh = run(*TRAIN, *SHORT, "--no-baseline", "--fresh")
     assert fresh.code == 0 and fresh.out.strip() == f"{RUN}-2"
     assert "LightGBM" not in fresh.err
 
 
 def test_a_dry_run_prints_every_setting_and_does_not_train(
-    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOFTLOOK_OPTIM__LR", "0.5")
-    (tmp_path / "run.toml").write_text('target = "buys"\ndata = "people.csv"\n[size]\ndim = 24\n')
-    done = ask("--json", "train", "table", "--config", "run.toml", "--dry-run")
-    assert done.code == 0, done.err
-    found = json.loads(done.out)
-    assert (found["settings"]["size.dim"], found["settings"]["optim.lr"]) == (24, 0.5)
-    assert found["origins"]["optim.lr"] == "environment SOFTLOOK_OPTIM__LR"
-    assert found["origins"]["size.heads"] == "recipe ours"
+    (tmp_path / "run.toml").write_text('target = "buys"\ndata = "people.csv"\n[model]\ndim = 24\n')
+    completed = run("--json", "train", "table", "--config", "run.toml", "--dry-run")
+    assert completed.code == 0, completed.err
+    result = json.loads(completed.out)
+    assert (result["settings"]["model.dim"], result["settings"]["optim.lr"]) == (24, 0.5)
+    assert result["origins"]["optim.lr"] == "environment SOFTLOOK_OPTIM__LR"
+    assert result["origins"]["model.heads"] == "preset default"
     assert not (tmp_path / "runs").exists()
 
 
-def test_answers_keep_the_order_of_the_rows(ask: Ask, run: Path) -> None:
-    done = ask("predict", run, "--data", "people.csv", "--keep", "id", "--probabilities")
-    assert done.code == 0, done.err
-    rows = list(csv.DictReader(io.StringIO(done.out)))
+def test_predictions_keep_the_order_of_the_rows(run: RunCommand, trained: Path) -> None:
+    completed = run("predict", trained, "--data", "people.csv", "--keep", "id", "--probabilities")
+    assert completed.code == 0, completed.err
+    rows = list(csv.DictReader(io.StringIO(completed.out)))
     assert [row["id"] for row in rows] == [str(number) for number in range(240)]
-    model = load(run)
+    model = load(trained)
     with Path("people.csv").open() as file:
-        wanted = list(csv.DictReader(file))
-    ages = [float(row["age"]) if row["age"] else None for row in wanted]
-    told = {"age": ages, "city": [row["city"] for row in wanted], "grade": [float(row["grade"]) for row in wanted]}
-    likely = model.predict_proba(pa.table(told))
-    assert [row["buys"] for row in rows] == model.classes_[likely.argmax(1)].tolist()
-    assert [float(row["P(yes)"]) for row in rows] == pytest.approx(likely[:, 1].tolist(), abs=1e-6)
-    assert "buys is known for 240 rows: accuracy" in done.err
+        inputs = list(csv.DictReader(file))
+    ages = [float(row["age"]) if row["age"] else None for row in inputs]
+    columns = {"age": ages, "city": [row["city"] for row in inputs], "grade": [float(row["grade"]) for row in inputs]}
+    probabilities = model.predict_proba(pa.table(columns))
+    assert [row["buys"] for row in rows] == model.classes_[probabilities.argmax(1)].tolist()
+    assert [float(row["P(yes)"]) for row in rows] == pytest.approx(probabilities[:, 1].tolist(), abs=1e-6)
+    assert "buys is known for 240 rows: accuracy" in completed.err
 
 
-def test_columns_in_another_order_and_more_of_them_change_nothing(ask: Ask, run: Path, tmp_path: Path) -> None:
+def test_additional_columns_and_another_order_change_nothing(run: RunCommand, trained: Path, tmp_path: Path) -> None:
     with Path("people.csv").open() as file:
         rows = list(csv.reader(file))
     (tmp_path / "other.csv").write_text("".join(",".join([*row[::-1], "x"]) + "\n" for row in rows))
-    assert ask("predict", run, "other.csv").out == ask("predict", run, "people.csv").out
+    assert run("predict", trained, "other.csv").out == run("predict", trained, "people.csv").out
 
 
-def test_answers_are_objects_of_json_where_that_is_asked_for(ask: Ask, run: Path) -> None:
-    done = ask("--json", "predict", run, "people.csv", "--probabilities", "--explain")
-    first = json.loads(done.out.splitlines()[0])
+def test_with_json_predictions_are_objects(run: RunCommand, trained: Path) -> None:
+    completed = run("--json", "predict", trained, "people.csv", "--probabilities", "--explain")
+    first = json.loads(completed.out.splitlines()[0])
     assert first["buys"] in ("yes", "no") and sum(first["probabilities"].values()) == pytest.approx(1, abs=1e-5)
     assert first["attention"].keys() == {"age", "city", "grade"}
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
-def test_answers_go_to_a_file_that_is_new(ending: str, ask: Ask, run: Path, tmp_path: Path) -> None:
-    out = tmp_path / f"answers.{ending}"
-    done = ask("predict", run, "people.csv", "--out", out)
-    assert done.code == 0 and done.out.strip() == str(out)
-    whole = pq.read_table(out).num_rows if ending == "parquet" else len(out.read_text().splitlines())
-    assert whole == 240 + (ending in ("csv", "tsv"))
-    again = ask("predict", run, "people.csv", "--out", out)
-    assert again.code == 74 and "exists already" in again.err
-    assert ask("predict", run, "people.csv", "--out", "answers.doc").code == 65
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+def test_predictions_are_written_to_a_new_file(suffix: str, run: RunCommand, trained: Path, tmp_path: Path) -> None:
+    out = tmp_path / f"predictions.{suffix}"
+    completed = run("predict", trained, "people.csv", "--out", out)
+    assert completed.code == 0 and completed.out.strip() == str(out)
+    count = pq.read_table(out).num_rows if suffix == "parquet" else len(out.read_text().splitlines())
+    assert count == 240 + (suffix in ("csv", "tsv"))
+    again = run("predict", trained, "people.csv", "--out", out)
+    assert again.code == 74 and "already exists" in again.err
+    assert run("predict", trained, "people.csv", "--out", "predictions.doc").code == 65
 
 
-@pytest.mark.parametrize("words", [("-",), ("--data", "-"), ()], ids=["a hyphen", "data", "nothing"])
-def test_a_pipe_is_a_table_too(words: tuple[str, ...], ask: Ask, run: Path) -> None:
+@pytest.mark.parametrize("args", [("-",), ("--data", "-"), ()], ids=["a hyphen", "data", "nothing"])
+def test_a_table_can_be_read_from_stdin(args: tuple[str, ...], run: RunCommand, trained: Path) -> None:
     lines = Path("people.csv").read_text().splitlines(keepends=True)
-    done = ask("predict", run, *words, stdin="".join(lines[:9]))
-    assert done.code == 0, done.err
-    assert done.out.splitlines()[0] == "buys" and len(done.out.splitlines()) == 9
-    objects = ask("predict", run, *words, stdin='{"age": 30, "city": "Oslo", "grade": 1}\n')
+    completed = run("predict", trained, *args, stdin="".join(lines[:9]))
+    assert completed.code == 0, completed.err
+    assert completed.out.splitlines()[0] == "buys" and len(completed.out.splitlines()) == 9
+    objects = run("predict", trained, *args, stdin='{"age": 30, "city": "Oslo", "grade": 1}\n')
     assert objects.code == 0 and len(objects.out.splitlines()) == 2, objects.err
 
 
-@pytest.mark.parametrize("packing", ["gzip", "zstd"])
-def test_what_comes_packed_through_a_pipe_is_unpacked(packing: str, ask: Ask, run: Path) -> None:
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_a_compressed_table_can_be_read_from_stdin(codec: str, run: RunCommand, trained: Path) -> None:
     lines = Path("people.csv").read_text().splitlines(keepends=True)[:9]
-    plain = ask("predict", run, stdin="".join(lines))
+    uncompressed = run("predict", trained, stdin="".join(lines))
     for text in ("".join(lines), '{"age": 30, "city": "Oslo", "grade": 1}\n'):
-        packed = pa.compress(text.encode(), codec=packing, asbytes=True)
-        assert isinstance(packed, bytes)
-        done = ask("predict", run, stdin=packed)
-        assert done.code == 0, done.err
-        assert done.out == plain.out or (text[0] == "{" and len(done.out.splitlines()) == 2)
-    assert ask("predict", run, stdin=packed[:-4]).err.startswith("error: stdin: ")
+        compressed = pa.compress(text.encode(), codec=codec, asbytes=True)
+        assert isinstance(compressed, bytes)
+        completed = run("predict", trained, stdin=compressed)
+        assert completed.code == 0, completed.err
+        assert completed.out == uncompressed.out or (text[0] == "{" and len(completed.out.splitlines()) == 2)
+    assert run("predict", trained, stdin=compressed[:-4]).err.startswith("error: stdin: ")
 
 
-def test_columns_are_kept_as_they_are_spelled(ask: Ask, run: Path, tmp_path: Path) -> None:
+def test_kept_columns_keep_their_spelling(run: RunCommand, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "german.csv").write_text("id;age;city;grade\n007;30,5;Oslo;1\n8;;Rome;1\n", encoding="utf-8-sig")
     (tmp_path / "english.csv").write_text("id,age,city,grade\n007,30.5,Oslo,1\n8,,Rome,1\n")
-    german, english = (ask("predict", run, name, "--keep", "id", "age") for name in ("german.csv", "english.csv"))
-    kept, same = (list(csv.reader(io.StringIO(done.out))) for done in (german, english))
-    assert [row[:2] for row in kept] == [["id", "age"], ["007", "30,5"], ["8", ""]]
-    assert [row[:2] for row in same] == [["id", "age"], ["007", "30.5"], ["8", ""]]
-    assert [row[2:] for row in kept] == [row[2:] for row in same]  # and what is read is the same number
+    german, english = (run("predict", trained, name, "--keep", "id", "age") for name in ("german.csv", "english.csv"))
+    german_rows, english_rows = (list(csv.reader(io.StringIO(completed.out))) for completed in (german, english))
+    assert [row[:2] for row in german_rows] == [["id", "age"], ["007", "30,5"], ["8", ""]]
+    assert [row[:2] for row in english_rows] == [["id", "age"], ["007", "30.5"], ["8", ""]]
+    assert [row[2:] for row in german_rows] == [row[2:] for row in english_rows]  # the numbers are equal
 
 
-def test_a_file_of_many_pieces_keeps_each_row_beside_its_answer(
-    ask: Ask, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_kept_columns_of_a_file_of_many_chunks_stay_with_their_predictions(
+    run: RunCommand, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("softlook.tabular.io.files.BLOCK", 400)
+    monkeypatch.setattr("softlook.tabular.io.files.CHUNK_BYTES", 400)
     rows = [f"{number};{20 + number % 60},5;{('Oslo', 'Rome')[number % 2]};1" for number in range(200)]
     (tmp_path / "many.csv").write_text("\n".join(["id;age;city;grade", *rows]) + "\n")
-    with_ids, alone = (ask("predict", run, "many.csv", *words) for words in (("--keep", "id", "city"), ()))
+    with_ids, without = (run("predict", trained, "many.csv", *args) for args in (("--keep", "id", "city"), ()))
     kept = list(csv.reader(io.StringIO(with_ids.out)))[1:]
     assert [row[:2] for row in kept] == [[str(number), ("Oslo", "Rome")[number % 2]] for number in range(200)]
-    assert [row[2] for row in kept] == alone.out.splitlines()[1:]
+    assert [row[2] for row in kept] == without.out.splitlines()[1:]
 
 
-def test_a_run_is_tested_on_other_data(ask: Ask, run: Path) -> None:
-    done = ask("--json", "eval", run, "--data", "people.csv")
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["scores"]["rows"] == 240
-    said = ask("eval", run, "--data", "people.csv").out
-    assert "AUC  " in said and "log loss  " in said, "as people write it"
-    listed = ask("runs", run.parent)
+def test_a_run_is_evaluated_on_other_data(run: RunCommand, trained: Path) -> None:
+    completed = run("--json", "eval", trained, "--data", "people.csv")
+    assert completed.code == 0, completed.err
+    assert json.loads(completed.out)["scores"]["rows"] == 240
+    scores = run("eval", trained, "--data", "people.csv").out
+    assert "AUC  " in scores and "log loss  " in scores
+    listed = run("runs", trained.parent)
     assert "table  36  " in listed.out and "all epochs are done" in listed.out
 
 
-def test_what_is_wrong_is_said_in_a_line(ask: Ask, run: Path, tmp_path: Path) -> None:
+def test_errors_name_the_columns_files_and_commands(run: RunCommand, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("age,town\n3,Oslo\n")
-    bad = ask("predict", run, "bad.csv")
-    assert bad.code == 65 and "2 of them are not there: 'city', 'grade'\n" in bad.err
-    assert bad.err.count("city") == 1 and "others are there: 'town'" in bad.err
+    bad = run("predict", trained, "bad.csv")
+    assert bad.code == 65 and "2 of them are missing: 'city', 'grade'\n" in bad.err
+    assert bad.err.count("city") == 1 and "found instead: 'town'" in bad.err
     (tmp_path / "less.csv").write_text("age,grade\n3,1\n")
-    less = ask("predict", run, "less.csv").err
-    assert "1 of them is not there: 'city'\nhelp: columns go by name. Cells that nobody knows may be empty\n" in less
+    less = run("predict", trained, "less.csv").err
+    assert "1 of them is missing: 'city'\nhelp: columns match by name. Unknown cells may be empty\n" in less
     (tmp_path / "near.csv").write_text("age,City,grade\n3,Oslo,1\n")
-    assert "others are there: 'City'. Did you mean 'City'?" in ask("predict", run, "near.csv").err
+    assert "found instead: 'City'. Did you mean 'City'?" in run("predict", trained, "near.csv").err
     (tmp_path / "head.csv").write_text("age,city,grade\n")
-    for words in (("predict", run, "head.csv"), ("train", "table", "head.csv", "--target", "age")):
-        assert ask(*words).err == "error: head.csv: there is not one row in it\n"
+    for args in (("predict", trained, "head.csv"), ("train", "table", "head.csv", "--target", "age")):
+        assert run(*args).err == "error: head.csv: the table has no rows\n"
     (tmp_path / "maybe.csv").write_text("age,city,grade,buys\n3,Oslo,1,maybe\n")
-    assert "not one row holds a buys that is known: 'no', 'yes'" in ask("eval", run, "--data", "maybe.csv").err
-    close = ask("train", "table", "people.csv", "--target", "bought")
-    assert close.code == 65 and "no such column" in close.err
-    turned = ask("predict", "people.csv")
-    assert turned.code == 65 and "must be a run: softlook predict RUN --data people.csv" in turned.err
-    absent = ask("predict", "runs/no", "people.csv")
+    unknown = run("eval", trained, "--data", "maybe.csv")
+    assert "no row has a known class in buys: expected 'no', 'yes'" in unknown.err
+    close = run("train", "table", "people.csv", "--target", "bought")
+    assert close.code == 65 and "there is no column 'bought'" in close.err
+    swapped = run("predict", "people.csv")
+    assert swapped.code == 65 and "must be a run: softlook predict RUN --data people.csv" in swapped.err
+    absent = run("predict", "runs/no", "people.csv")
     assert absent.code == 65 and "`softlook runs` lists" in absent.err
-    other = ask("translate", run, "words")
-    assert other.code == 65 and f"Try: softlook predict {run} --data FILE" in other.err
-    kept = ask("predict", run, "people.csv", "--keep", "ids")
+    other = run("translate", trained, "words")
+    assert other.code == 65 and f"Try: softlook predict {trained} --data FILE" in other.err
+    kept = run("predict", trained, "people.csv", "--keep", "ids")
     assert kept.code == 65 and "Did you mean 'id'?" in kept.err
 
 
-def test_an_unreadable_cell_is_located(ask: Ask, run: Path, tmp_path: Path) -> None:
+def test_an_unreadable_cell_is_located(run: RunCommand, trained: Path, tmp_path: Path) -> None:
     text = 'age,city,grade,note\n30,Rome,1,"two\nlines"\nold,Rome,1,\n'
     (tmp_path / "bad.csv").write_text(text)
-    said = "column 'age' is to hold numbers; 'old' came\nhelp: mend the cell or empty it; "
-    for words in (("predict", run, "bad.csv"), ("eval", run, "--data", "bad.csv")):
-        bad = ask(*words)
-        assert bad.code == 65 and bad.err.startswith(f"error: bad.csv:4: {said}"), bad.err
+    message = "column 'age': expected numbers, got 'old'\nhelp: correct or empty the cell; "
+    for args in (("predict", trained, "bad.csv"), ("eval", trained, "--data", "bad.csv")):
+        bad = run(*args)
+        assert bad.code == 65 and bad.err.startswith(f"error: bad.csv:4: {message}"), bad.err
         assert "--column-types age=category" in bad.err and bad.out == ""
-    piped = ask("predict", run, stdin=text)
-    assert piped.code == 65 and piped.err.startswith(f"error: stdin:4: {said}")
-    told = ask("check", "bad.csv", "--target", "city", "--column-types", "age=number")
-    assert told.code == 65 and told.err.startswith(f"error: bad.csv:4: {said}")
+    piped = run("predict", trained, stdin=text)
+    assert piped.code == 65 and piped.err.startswith(f"error: stdin:4: {message}")
+    checked = run("check", "bad.csv", "--target", "city", "--column-types", "age=number")
+    assert checked.code == 65 and checked.err.startswith(f"error: bad.csv:4: {message}")
 
 
-def test_rows_of_a_table_are_not_left_out_as_unreadable(ask: Ask) -> None:
-    checked = ask("check", "people.csv", "--target", "buys", "--max-bad-rows", "3")
+def test_max_bad_rows_is_rejected_for_tables(run: RunCommand) -> None:
+    checked = run("check", "people.csv", "--target", "buys", "--max-bad-rows", "3")
     assert checked.code == 65 and "--max-bad-rows is for texts" in checked.err
-    trained = ask(*TRAIN, "--max-bad-rows", "3")
+    trained = run(*TRAIN, "--max-bad-rows", "3")
     assert trained.code == 2 and "--max-bad-rows" in trained.err
 
 
-def test_a_table_that_is_looked_at_as_texts_is_told_how_it_is_looked_at_as_a_table(ask: Ask) -> None:
+def test_checking_a_table_as_texts_suggests_the_command_for_tables(run: RunCommand) -> None:
     Path("my people.csv").write_text(Path("people.csv").read_text())
-    done = ask("check", "my people.csv", "--no-estimate")
+    completed = run("check", "my people.csv", "--no-estimate")
     hint = "softlook check 'my people.csv' --target COLUMN"
-    assert done.code == 0 and done.out.rstrip().endswith(hint), done.err
-    assert hint not in ask("check", "my people.csv", "--no-estimate", "--task", "classify").out
-    told = "city,note\n" + "".join(f"{'ab'[n % 2]},these are quite some words of number {n}\n" for n in range(40))
-    Path("notes.csv").write_text(told)
-    assert "--target" not in ask("check", "notes.csv", "--no-estimate").out
+    assert completed.code == 0 and completed.out.rstrip().endswith(hint), completed.err
+    assert hint not in run("check", "my people.csv", "--no-estimate", "--task", "classify").out
+    rows = (f"{'ab'[n % 2]},these are quite some words of number {n}\n" for n in range(40))
+    Path("notes.csv").write_text("city,note\n" + "".join(rows))
+    assert "--target" not in run("check", "notes.csv", "--no-estimate").out
 
 
-def test_predict_on_a_text_run_names_the_right_command(ask: Ask, tmp_path: Path) -> None:
-    run = train_runs(tmp_path, "classify")["classify"]
-    done = ask("predict", run, "people.csv")
-    assert done.code == 65 and f"Try: softlook classify {run}" in done.err
+def test_predict_on_a_text_run_names_the_right_command(run: RunCommand, tmp_path: Path) -> None:
+    text_run = train_runs(tmp_path, "classify")["classify"]
+    completed = run("predict", text_run, "people.csv")
+    assert completed.code == 65 and f"Try: softlook classify {text_run}" in completed.err
 
 
-def test_numbers_are_predicted_as_numbers(ask: Ask) -> None:
-    words = ("--target", "spent", "--ignore", "id", "buys", *SHORT, "--no-baseline")
-    done = ask("train", "table", "people.csv", *words)
-    assert done.code == 0 and "To be predicted: spent, numbers from " in done.err
-    told = ask("predict", RUN, "people.csv")
-    assert float(told.out.splitlines()[1]) > 0 and "RMSE" in told.err
-    odd = ask("predict", RUN, "people.csv", "--probabilities")
-    assert odd.code == 65 and "is a regression model, which has no probabilities" in odd.err
+def test_regression_predicts_numbers_and_no_probabilities(run: RunCommand) -> None:
+    args = ("--target", "spent", "--ignore", "id", "buys", *SHORT, "--no-baseline")
+    completed = run("train", "table", "people.csv", *args)
+    assert completed.code == 0 and "Target: spent, numbers from " in completed.err
+    predicted = run("predict", RUN, "people.csv")
+    assert float(predicted.out.splitlines()[1]) > 0 and "RMSE" in predicted.err
+    rejected = run("predict", RUN, "people.csv", "--probabilities")
+    assert rejected.code == 65 and "is a regression model, which has no probabilities" in rejected.err
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
-@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGKILL], ids=["TERM", "KILL"])
-def test_a_resumed_run_is_bit_identical(asked: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["TERM", "KILL"])
+def test_a_resumed_run_is_bit_identical(number: signal.Signals, tmp_path: Path) -> None:
     people(tmp_path / "people.csv", 600)
-    often = (*QUICK, "--training.epochs", "60", "--training.patience", "999", "--training.save-every", "0.2")
-    words = (*TRAIN, *often, "--training.device", "cpu", "--no-baseline", "--loggers", "none")
+    options = (*QUICK, "--training.epochs", "60", "--training.patience", "999", "--training.save-every", "0.2")
+    args = (*TRAIN, *options, "--training.device", "cpu", "--no-baseline", "--loggers", "none")
     process = subprocess.Popen(
-        [sys.executable, "-m", "softlook", *words],
+        [sys.executable, "-m", "softlook", *args],
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
@@ -306,14 +299,14 @@ def test_a_resumed_run_is_bit_identical(asked: signal.Signals, tmp_path: Path) -
     )
     while process.poll() is None and not (tmp_path / RUN / BEST_FILE).exists():
         time.sleep(0.02)
-    process.send_signal(asked)
+    process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == (143 if asked == signal.SIGTERM else -asked), err
-    if asked == signal.SIGTERM:
+    assert process.returncode == (143 if number == signal.SIGTERM else -number), err
+    if number == signal.SIGTERM:
         assert "is saved. The same command resumes from there." in err
-    on = softlook(tmp_path, *words)
-    assert on.returncode == 0 and "Resuming after step " in on.stderr, on.stderr
-    whole = softlook(tmp_path, *words, "--run-dir", "whole")
+    resumed = softlook(tmp_path, *args)
+    assert resumed.returncode == 0 and "Resuming after step " in resumed.stderr, resumed.stderr
+    whole = softlook(tmp_path, *args, "--run-dir", "whole")
     assert whole.returncode == 0, whole.stderr
     one, other = (load(tmp_path / name).model_.state_dict() for name in (RUN, "whole"))
     assert all(one[name].equal(other[name]) for name in other)

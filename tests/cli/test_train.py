@@ -17,10 +17,10 @@ SMALL = ("--model.dim", "16", "--model.depth", "1", "--model.heads", "2")
 QUICK = (*SMALL, "--training.max-steps", "3", "--training.device", "cpu")
 
 
-def softlook(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def softlook(folder: Path, *args: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a new process."""
     return subprocess.run(
-        [sys.executable, "-m", "softlook", *words],
+        [sys.executable, "-m", "softlook", *args],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **environ},
         capture_output=True,
@@ -67,24 +67,24 @@ def test_every_task_needs_only_a_file(task: str, folder: Path) -> None:
 
 
 def test_the_same_command_resumes_and_a_changed_one_is_rejected(folder: Path) -> None:
-    words = ("train", "lm", "words.txt", *QUICK)
-    assert softlook(folder, *words).returncode == 0
-    again = softlook(folder, *words)
+    args = ("train", "lm", "words.txt", *QUICK)
+    assert softlook(folder, *args).returncode == 0
+    again = softlook(folder, *args)
     assert again.returncode == 0
     assert "Resuming runs" in again.stderr.replace(os.sep, "/")
-    changed = softlook(folder, *words, "--optim.lr", "0.7")
+    changed = softlook(folder, *args, "--optim.lr", "0.7")
     assert changed.returncode == 1
     assert "optim.lr: was 0.004, now 0.7" in changed.stderr
-    assert "another name with --run" in changed.stderr
+    assert "another name with --run-dir, starts a new run" in changed.stderr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
 def test_a_signal_saves_a_checkpoint_to_resume_from(number: signal.Signals, folder: Path) -> None:
     steps = ("--training.max-steps", "100000", "--training.evaluate-every", "100000", "--training.log-every", "1")
-    words = ("train", "lm", "words.txt", *SMALL, *steps)
+    args = ("train", "lm", "words.txt", *SMALL, *steps)
     process = subprocess.Popen(
-        [sys.executable, "-m", "softlook", *words],
+        [sys.executable, "-m", "softlook", *args],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stderr=subprocess.PIPE,
@@ -122,10 +122,10 @@ def test_errors_have_their_exit_code_and_a_helpful_message(
 ) -> None:
     from softlook.cli import main  # noqa: PLC0415  (after pytest has installed the shape checks)
 
-    words, code, message = ERRORS[name]
+    args, code, message = ERRORS[name]
     monkeypatch.chdir(folder)
     with pytest.raises(SystemExit) as exited:
-        main(words)
+        main(args)
     err = capsys.readouterr().err
     assert (exited.value.code, "Traceback" in err) == (code, False), err
     assert message in err
@@ -135,8 +135,8 @@ def test_errors_have_their_exit_code_and_a_helpful_message(
 def test_settings_are_read_from_file_environment_and_flags(folder: Path) -> None:
     (folder / "run.toml").write_text('data = "words.txt"\n[optim]\nlr = 0.5\nbeta1 = 0.5\n', encoding="utf-8")
     environ = {"SOFTLOOK_OPTIM__BETA1": "0.6"}
-    words = ("--json", "train", "lm", "--config", "run.toml", "--dry-run", "--optim.grad-clip", "3")
-    completed = softlook(folder, *words, **environ)
+    args = ("--json", "train", "lm", "--config", "run.toml", "--dry-run", "--optim.grad-clip", "3")
+    completed = softlook(folder, *args, **environ)
     assert completed.returncode == 0, completed.stderr
     result = json.loads(completed.stdout)
     assert [result["settings"][f"optim.{name}"] for name in ("lr", "beta1", "grad_clip")] == [0.5, 0.6, 3.0]
@@ -175,13 +175,13 @@ COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_help_does_not_import_torch(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
+def test_help_does_not_import_torch(args: tuple[str, ...]) -> None:
     code = "\n".join(
         (
             "import sys",
             "from softlook.cli import main",
-            f"try: main({[*words, '--help']!r})",
+            f"try: main({[*args, '--help']!r})",
             "except SystemExit as exit: print(exit.code or 0, 'torch' in sys.modules)",
         )
     )

@@ -23,9 +23,9 @@ def run(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
     people(tmp_path / "people.csv")
 
-    def call(*words: str) -> tuple[int, str, str]:
+    def call(*args: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as exited:
-            main(list(words))
+            main(list(args))
         out, err = capsys.readouterr()
         assert isinstance(exited.value.code, int)
         return exited.value.code, out, err

@@ -106,7 +106,7 @@ def test_it_learns_an_interaction_of_a_number_with_a_category() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert loss < 0.1  # the variance: without the interaction the best prediction is the mean
+    assert loss < 0.1  # 1 without the interaction: the best prediction is then the mean
 
 
 def test_invalid_rows_raise_an_error() -> None:

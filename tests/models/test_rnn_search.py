@@ -13,7 +13,7 @@ from softlook.base.errors import ConfigError
 from softlook.blocks import AttentionCore, RecurrentCache
 from softlook.models import RNNSearch, RNNSearchConfig
 from softlook.weights import load, save
-from tests.parity.comparison import maps, seen
+from tests.parity.comparison import maps, record_calls
 
 DECODERS: list[dict[str, Any]] = [
     {"decoder": "bahdanau"},
@@ -56,7 +56,7 @@ def test_padding_of_the_source_does_not_change_logits(changes: dict[str, Any]) -
 @pytest.mark.parametrize("changes", EVERY, ids=config_id)
 def test_a_cache_does_not_change_logits(changes: dict[str, Any]) -> None:
     model, cache = small(**changes), RecurrentCache()
-    with seen([model.encoder], lambda module, args, output: None) as encoder_calls:
+    with record_calls([model.encoder], lambda module, args, output: None) as encoder_calls:
         steps = [
             model(SOURCE, TARGET[:, start:stop], source_padding_mask=PADDING_MASK, cache=cache)
             for start, stop in ((0, 1), (1, 2), (2, 5))
@@ -98,9 +98,9 @@ def test_gradients_reach_every_parameter(changes: dict[str, Any]) -> None:
 def test_every_step_has_an_attention_map_without_weight_on_padding() -> None:
     model = small()
     assert sum(isinstance(module, AttentionCore) for module in model.modules()) == 1
-    with maps(model) as kept:
+    with maps(model) as attention_maps:
         model(SOURCE, TARGET, source_padding_mask=PADDING_MASK)
-    weights = torch.cat(kept, 2)
+    weights = torch.cat(attention_maps, 2)
     assert weights.shape == (2, 1, 5, 6)
     assert_close(weights.sum(-1), torch.ones(2, 1, 5, dtype=torch.float64))
     assert weights[1, :, :, 3:].eq(0).all()
@@ -121,9 +121,9 @@ def test_it_learns_to_reverse_a_sequence_and_attends_to_the_aligned_tokens() -> 
         optimizer.step()
     assert loss.item() < 0.1
     source = torch.randint(6, (64, 5))
-    with maps(model.eval()) as kept, torch.no_grad():
+    with maps(model.eval()) as attention_maps, torch.no_grad():
         model(source, torch.cat([torch.full((64, 1), 6), source.flip(1)[:, :-1]], 1))
-    strongest = torch.cat(kept, 2)[:, 0].argmax(-1)
+    strongest = torch.cat(attention_maps, 2)[:, 0].argmax(-1)
     assert (strongest == torch.tensor([4, 3, 2, 1, 0])).float().mean() > 0.5  # chance level is one fifth
 
 

@@ -51,9 +51,9 @@ def test_rows_can_be_copied_dropped_and_reordered_between_segments() -> None:
 
 def test_an_empty_cache_does_not_change_the_first_segment() -> None:
     model = small()
-    with maps(model) as kept:
+    with maps(model) as attention_maps:
         first = model(IDS, cache=SegmentCache(8))
-    assert kept[0].shape == (2, 2, 8, 8)
+    assert attention_maps[0].shape == (2, 2, 8, 8)
     assert torch.equal(first, model(IDS))
 
 

@@ -1,6 +1,6 @@
-"""How a model of softlook's is held against the one of Hugging Face's that it was read from.
+"""Comparison of a softlook model with the Hugging Face model that it was imported from.
 
-Hidden states and attention maps are taken from outside, by hooks at the module boundaries.
+Hidden states and attention maps are recorded by hooks.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,30 +19,30 @@ TOLERANCE = 1e-4
 
 
 def close(actual: Tensor, reference: Tensor, tolerance: float = TOLERANCE) -> None:
-    """Within a relative distance, measured against the largest number there is."""
+    """Assert that the largest difference, relative to the largest value, is within a tolerance."""
     assert actual.shape == reference.shape
     largest = reference.abs().max().clamp(min=1e-12)
-    distance = ((actual - reference).abs().max() / largest).item()
-    assert distance <= tolerance, f"{distance:.1e} apart, more than {tolerance:.0e}"
+    error = ((actual - reference).abs().max() / largest).item()
+    assert error <= tolerance, f"relative error {error:.1e}, more than {tolerance:.0e}"
 
 
 def saved(reference: PreTrainedModel, folder: Path) -> Path:
-    """A model of theirs on disk, its weights made large enough for differences to show."""
+    """Save a Hugging Face model, with noise on all weights so that every one matters."""
     with torch.no_grad():
-        for parameter in filter(lambda one: one.requires_grad, reference.parameters()):  # sinusoidal positions stay
+        for parameter in filter(lambda one: one.requires_grad, reference.parameters()):  # not sinusoidal positions
             parameter.add_(torch.randn_like(parameter) * 0.1)
     reference.save_pretrained(folder)
     return folder
 
 
-def read(reference: PreTrainedModel, folder: Path) -> Any:
+def import_model(reference: PreTrainedModel, folder: Path) -> Any:
     return from_hugging_face(saved(reference, folder))
 
 
-def there_and_back(
+def export_and_load(
     model: nn.Module, kind: type[PreTrainedModel], folder: Path, computed: frozenset[str] = frozenset()
 ) -> PreTrainedModel:
-    """Our model, written for them and read by them. What is `computed` they work out where a file lacks it."""
+    """Export a model and load it with transformers, which computes the tensors named in `computed` itself."""
     back, report = kind.from_pretrained(to_hugging_face(model, folder), output_loading_info=True)  # pyright: ignore
     report["missing_keys"] -= computed
     assert not any(report[what] for what in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
@@ -50,14 +50,15 @@ def there_and_back(
 
 
 @contextmanager
-def seen(modules: Iterator[nn.Module] | list[nn.Module], take: Callable[..., Any]) -> Iterator[list[Any]]:
-    """What `take(module, args, output)` says at each call of the modules, in turn."""
-    kept: list[Any] = []
+def record_calls(modules: Iterator[nn.Module] | list[nn.Module], record: Callable[..., Any]) -> Iterator[list[Any]]:
+    """The results of `record(module, args, output)` at each call of the modules, in order."""
+    recorded: list[Any] = []
     hooks = [
-        m.register_forward_hook(lambda module, args, output: kept.append(take(module, args, output))) for m in modules
+        m.register_forward_hook(lambda module, args, output: recorded.append(record(module, args, output)))
+        for m in modules
     ]
     try:
-        yield kept
+        yield recorded
     finally:
         for hook in hooks:
             hook.remove()
@@ -65,18 +66,18 @@ def seen(modules: Iterator[nn.Module] | list[nn.Module], take: Callable[..., Any
 
 @contextmanager
 def maps(model: nn.Module) -> Iterator[list[Tensor]]:
-    """The attention maps of every layer, worked out beside the fast kernel from what goes into it."""
+    """The attention maps of every layer, computed from the arguments of its attention core."""
 
     def weights(module: Any, args: tuple[Any, ...], output: Tensor) -> Tensor:
         query, key, _, *rest = args
         return module.weights(query, key, *rest)
 
-    with seen([m for m in model.modules() if isinstance(m, AttentionCore)], weights) as kept:
-        yield kept
+    with record_calls([m for m in model.modules() if isinstance(m, AttentionCore)], weights) as recorded:
+        yield recorded
 
 
 @contextmanager
 def states(blocks: nn.Module) -> Iterator[list[Tensor]]:
-    """What comes out of each block."""
-    with seen(list(blocks.children()), lambda module, args, output: output) as kept:
-        yield kept
+    """The output of each block."""
+    with record_calls(list(blocks.children()), lambda module, args, output: output) as recorded:
+        yield recorded

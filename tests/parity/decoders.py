@@ -1,4 +1,4 @@
-"""Small decoders of Hugging Face's, one for each thing that sets their architectures apart."""
+"""Small Hugging Face decoders: every architecture, with the config fields that change its outputs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -60,14 +60,14 @@ class Family:
     """The classes of one architecture, and the sizes of a small model of it."""
 
     config: Callable[..., PreTrainedConfig]
-    words: Any
-    states: Any
-    classes: Any
+    causal_lm: Any
+    hidden_states: Any
+    classification: Any
     sizes: dict[str, Any]
     variants: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What a config may say that changes the numbers."""
-    refused: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
-    """What it may say that softlook has no place for, and the error that says so."""
+    """Configs with other outputs."""
+    unsupported: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
+    """Config fields that softlook does not support, and the error."""
 
 
 SOME_LAYERS = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 2}
@@ -75,7 +75,7 @@ EVERY_OTHER = ["sliding_attention", "full_attention", "sliding_attention"]
 YARN = {"rope_type": "yarn", "rope_theta": 50.0, "factor": 4.0, "original_max_position_embeddings": 8}
 
 LAST_TWO = ["full_attention", "sliding_attention", "sliding_attention"]
-BASES = {
+THETAS = {
     "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 200.0},
     "sliding_attention": {"rope_type": "default", "rope_theta": 20.0},
 }
@@ -108,9 +108,9 @@ FAMILIES: dict[str, Family] = {
             "another activation": {"hidden_act": "gelu"},
         },
         {
-            "qkv_bias": ({"attention_bias": True}, "attention_bias: Input should be False; True came"),
-            "both directions": ({"is_causal": False}, "is_causal: Input should be True; False came"),
-            "too few layers": ({"layer_types": ["full_attention"]}, "layer_types should name 3 layers, and names 1"),
+            "biases": ({"attention_bias": True}, "attention_bias: Input should be False, got True"),
+            "bidirectional": ({"is_causal": False}, "is_causal: Input should be True, got False"),
+            "too few layer types": ({"layer_types": ["full_attention"]}, "layer_types must have 3 entries, got 1"),
         },
     ),
     "gemma2": Family(
@@ -121,7 +121,7 @@ FAMILIES: dict[str, Family] = {
         GEMMA,
         {
             "plain": {"sliding_window": 3, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
-            "without caps or windows": {
+            "without softcaps or windows": {
                 "attn_logit_softcapping": None,
                 "final_logit_softcapping": None,
                 "layer_types": ["full_attention"] * 3,
@@ -130,10 +130,10 @@ FAMILIES: dict[str, Family] = {
             "yarn and another activation": {"rope_parameters": YARN, "hidden_activation": "relu"},
         },
         {
-            "qkv_bias": ({"attention_bias": True}, "attention_bias: Input should be False; True came"),
-            "both directions": ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
-            "no activation": ({"hidden_activation": None}, "hidden_activation is null"),
-            "no window": ({"sliding_window": None}, "does not say how wide it is"),
+            "biases": ({"attention_bias": True}, "attention_bias: Input should be False, got True"),
+            "bidirectional": ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+            "no activation": ({"hidden_activation": None}, "hidden_activation must not be null"),
+            "no window": ({"sliding_window": None}, "has sliding_attention, but sliding_window is not set"),
         },
     ),
     "gemma3": Family(
@@ -144,17 +144,20 @@ FAMILIES: dict[str, Family] = {
         GEMMA,
         {
             "plain": {"sliding_window": 3, "layer_types": EVERY_OTHER},
-            "capped at last": {"sliding_window": 4, "final_logit_softcapping": 3.0, "num_hidden_layers": 7},
-            "other bases": {"sliding_window": 3, "layer_types": EVERY_OTHER, "rope_parameters": BASES},
+            "final softcap": {"sliding_window": 4, "final_logit_softcapping": 3.0, "num_hidden_layers": 7},
+            "other thetas": {"sliding_window": 3, "layer_types": EVERY_OTHER, "rope_parameters": THETAS},
             "untied, no windows": {"tie_word_embeddings": False, "layer_types": ["full_attention"] * 3},
         },
         {
-            "a soft cap": ({"attn_logit_softcapping": 3.0}, "attn_logit_softcapping: Input should be null; 3.0 came"),
-            "both directions": ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
-            "one rope for all": ({"rope_parameters": YARN}, "rope_parameters.rope_type: Extra inputs"),
-            "stretched windows": (
+            "attention softcap": (
+                {"attn_logit_softcapping": 3.0},
+                "attn_logit_softcapping: Input should be null, got 3.0",
+            ),
+            "bidirectional": ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+            "one RoPE for all layers": ({"rope_parameters": YARN}, "rope_parameters.rope_type: Extra inputs"),
+            "RoPE scaling of windowed layers": (
                 {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}},
-                "stretches the positions of its layers with a window",
+                "rope_type must be 'default' .* in the sliding_attention layers",
             ),
         },
     ),
@@ -173,10 +176,13 @@ FAMILIES: dict[str, Family] = {
         {
             "longrope": (
                 {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}},
-                "has RoPE scaling 'longrope', by other factors for short texts",
+                "rope_type 'longrope' is not supported for Phi-3",
             ),
-            "its older name": ({"rope_scaling": {"type": "su", "short_factor": [1.0], "long_factor": [2.0]}}, "'su'"),
-            "a third of a head": ({"rope_parameters": {"partial_rotary_factor": 0.4}}, "is not made of pairs"),
+            "older name of longrope": (
+                {"rope_scaling": {"type": "su", "short_factor": [1.0], "long_factor": [2.0]}},
+                "'su'",
+            ),
+            "odd rotary dimension": ({"rope_parameters": {"partial_rotary_factor": 0.4}}, "is not an even number"),
         },
     ),
     "gpt_neox": Family(
@@ -187,9 +193,9 @@ FAMILIES: dict[str, Family] = {
         {**GPT_LIKE, "intermediate_size": 40, "max_position_embeddings": 32},
         {
             "plain": {},
-            "one after the other, tied": {"use_parallel_residual": False, "tie_word_embeddings": True},
-            "rotated as a whole": {"rope_parameters": {**YARN, "partial_rotary_factor": 1.0}, "hidden_act": "relu"},
-            "half rotated, stretched": {
+            "sequential residuals, tied": {"use_parallel_residual": False, "tie_word_embeddings": True},
+            "full rotary dimension": {"rope_parameters": {**YARN, "partial_rotary_factor": 1.0}, "hidden_act": "relu"},
+            "half rotary dimension, scaled": {
                 "rope_parameters": {
                     "rope_type": "linear",
                     "factor": 3.0,
@@ -200,10 +206,10 @@ FAMILIES: dict[str, Family] = {
             },
         },
         {
-            "no biases": ({"attention_bias": False}, "attention_bias: Input should be True; False came"),
-            "both directions": ({"is_causal": False}, "is_causal: Input should be True; False came"),
-            "an odd part": ({"rope_parameters": {"partial_rotary_factor": 0.4}}, "is not made of pairs"),
-            "dynamic": ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "as 'dynamic'"),
+            "no biases": ({"attention_bias": False}, "attention_bias: Input should be True, got False"),
+            "bidirectional": ({"is_causal": False}, "is_causal: Input should be True, got False"),
+            "odd rotary dimension": ({"rope_parameters": {"partial_rotary_factor": 0.4}}, "is not an even number"),
+            "dynamic": ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type 'dynamic'"),
         },
     ),
     "opt": Family(
@@ -215,14 +221,14 @@ FAMILIES: dict[str, Family] = {
         {
             "plain": {},
             "untied, another activation": {"tie_word_embeddings": False, "activation_function": "gelu"},
-            "norms behind, narrow words": {"do_layer_norm_before": False, "word_embed_proj_dim": 12},
-            "norms behind": {"do_layer_norm_before": False, "_remove_final_layer_norm": True},
-            "wide words, untied": {"word_embed_proj_dim": 40, "tie_word_embeddings": False},
+            "post-norm, embedding projection": {"do_layer_norm_before": False, "word_embed_proj_dim": 12},
+            "post-norm": {"do_layer_norm_before": False, "_remove_final_layer_norm": True},
+            "wide embedding, untied": {"word_embed_proj_dim": 40, "tie_word_embeddings": False},
         },
         {
-            "no biases": ({"enable_bias": False}, "enable_bias: Input should be True; False came"),
+            "no biases": ({"enable_bias": False}, "enable_bias: Input should be True, got False"),
             "no weights in norms": ({"layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine"),
-            "no norm at last": ({"_remove_final_layer_norm": True}, "has no norm behind its last layer"),
+            "no final norm": ({"_remove_final_layer_norm": True}, "_remove_final_layer_norm is not supported"),
         },
     ),
     "bloom": Family(
@@ -237,21 +243,21 @@ FAMILIES: dict[str, Family] = {
             "twelve heads": {"n_head": 12},
         },
         {
-            "residuals behind norms": (
+            "residuals after norms": (
                 {"apply_residual_connection_post_layernorm": True},
-                "apply_residual_connection_post_layernorm: Input should be False; True came",
+                "apply_residual_connection_post_layernorm: Input should be False, got True",
             ),
-            "without biases": ({"slow_but_exact": True, "pretraining_tp": 2}, "leaves out biases"),
-            "two sizes": ({"n_embed": 32}, "n_embed and hidden_size are two names of one size; 32 and 24 came"),
+            "without biases": ({"slow_but_exact": True, "pretraining_tp": 2}, "it skips biases"),
+            "two sizes": ({"n_embed": 32}, "n_embed and hidden_size are the same size, got 32 and 24"),
         },
     ),
 }
 VARIANTS = [(name, variant) for name, family in FAMILIES.items() for variant in family.variants]
-REFUSED = [(name, variant) for name, family in FAMILIES.items() for variant in family.refused]
+UNSUPPORTED = [(name, variant) for name, family in FAMILIES.items() for variant in family.unsupported]
 
 
 def small(name: str, variant: str = "plain", kind: str = "causal_lm", **changes: Any) -> Any:
-    """A small model of theirs, with random weights."""
+    """A small Hugging Face model with random weights."""
     family = FAMILIES[name]
     torch.manual_seed(0)
     config = family.config(**{**family.sizes, **family.variants[variant], **changes})
@@ -260,6 +266,6 @@ def small(name: str, variant: str = "plain", kind: str = "causal_lm", **changes:
 
 
 def left_padded() -> tuple[Tensor, Tensor]:
-    """Where there are tokens, and the positions they have."""
-    present = torch.arange(9) >= 9 - LENGTHS[:, None]
-    return present, (present.cumsum(1) - 1).clamp(min=0)
+    """The padding mask and the positions of left-padded rows."""
+    padding_mask = torch.arange(9) >= 9 - LENGTHS[:, None]
+    return padding_mask, (padding_mask.cumsum(1) - 1).clamp(min=0)

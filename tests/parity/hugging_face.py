@@ -1,4 +1,4 @@
-"""softlook's attention in the form Hugging Face models call theirs."""
+"""softlook's attention with the signature of transformers' attention interface."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from softlook import attention, masks
 NAME = "softlook"
 
 
-def attend(
+def attention_forward(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -30,7 +30,7 @@ def attend(
     is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     mask, bias = None, position_bias
     if attention_mask is None and is_causal and query.shape[2] > 1:
-        # Without a mask, causality is left to the kernel. A window is only left to it where it hides nothing.
+        # Without a mask, the kernel is causal. A window is left to the kernel only if it masks nothing.
         mask = masks.causal() if sliding_window is None else masks.window(sliding_window - 1)
     elif attention_mask is not None and attention_mask.dtype == torch.bool:
         mask = masks.dense(attention_mask)

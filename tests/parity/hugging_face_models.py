@@ -1,4 +1,4 @@
-"""Hugging Face models small enough to run in a blink, one for each thing their attention does."""
+"""Small Hugging Face models, one for each feature of their attention."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -37,13 +37,13 @@ from transformers import (
 )
 
 VOCABULARY = 60
-SPREAD = 0.3
-"""How widely weights are drawn: enough for attention to be anything but even."""
+STD = 0.3
+"""Standard deviation of the weights, large enough for attention weights to differ."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model, and how often it calls attention in one forward pass."""
+    """A model, and its number of attention calls per forward pass."""
 
     model: type[PreTrainedModel]
     config: PreTrainedConfig
@@ -51,15 +51,15 @@ class Case:
 
     @property
     def shape(self) -> str:
-        """What it reads: the past ("decoder"), everything ("encoder"), or one text while writing another ("both")."""
+        """The kind of model: "decoder", "encoder", or "both"."""
         if self.config.is_encoder_decoder:
             return "both"
         return "encoder" if self.model in (BertModel, RobertaModel, ModernBertModel) else "decoder"
 
 
-DRAWN: dict[str, Any] = {"vocab_size": VOCABULARY, "initializer_range": SPREAD}
+COMMON: dict[str, Any] = {"vocab_size": VOCABULARY, "initializer_range": STD}
 MODERN: dict[str, Any] = {
-    **DRAWN,
+    **COMMON,
     "hidden_size": 32,
     "intermediate_size": 48,
     "num_hidden_layers": 2,
@@ -70,7 +70,7 @@ MODERN: dict[str, Any] = {
     "pad_token_id": 0,
 }
 BERT: dict[str, Any] = {
-    **DRAWN,
+    **COMMON,
     "hidden_size": 32,
     "intermediate_size": 48,
     "num_hidden_layers": 2,
@@ -78,7 +78,7 @@ BERT: dict[str, Any] = {
     "max_position_embeddings": 64,
 }
 GPT2: dict[str, Any] = {
-    **DRAWN,
+    **COMMON,
     "n_embd": 32,
     "n_layer": 2,
     "n_head": 4,
@@ -88,7 +88,7 @@ GPT2: dict[str, Any] = {
 }
 SEQ2SEQ: dict[str, Any] = {
     "vocab_size": VOCABULARY,
-    "init_std": SPREAD,
+    "init_std": STD,
     "d_model": 32,
     "encoder_layers": 2,
     "decoder_layers": 2,
@@ -109,7 +109,7 @@ CASES = {
     "roberta": Case(RobertaModel, RobertaConfig(**BERT), 2),
     "llama, grouped": Case(LlamaModel, LlamaConfig(**MODERN), 2),
     "mistral, windowed": Case(MistralModel, MistralConfig(**MODERN, sliding_window=3), 2),
-    "gemma2, capped and windowed": Case(
+    "gemma2, with softcap and windows": Case(
         Gemma2Model,
         Gemma2Config(**MODERN, sliding_window=3, attn_logit_softcapping=2.0, query_pre_attn_scalar=16),
         2,
@@ -123,7 +123,7 @@ CASES = {
         OPTModel,
         OPTConfig(
             vocab_size=VOCABULARY,
-            init_std=SPREAD,
+            init_std=STD,
             hidden_size=32,
             word_embed_proj_dim=32,
             ffn_dim=48,
@@ -155,7 +155,7 @@ CASES = {
         ModernBertModel,
         ModernBertConfig(
             vocab_size=VOCABULARY,
-            initializer_range=SPREAD,
+            initializer_range=STD,
             initializer_cutoff_factor=2.0,
             hidden_size=32,
             intermediate_size=48,

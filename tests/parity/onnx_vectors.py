@@ -1,4 +1,4 @@
-"""The operator vectors that the onnx package makes: a node, what goes in, and what has to come out."""
+"""The operator test vectors of the onnx package: a node, its inputs and its expected outputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,12 +13,14 @@ from torch import Tensor
 
 MODULES = {"Attention": "attention", "RotaryEmbedding": "rotaryembedding", "RMSNormalization": "rmsnormalization"}
 for module in MODULES.values():
-    import_module(f"onnx.backend.test.case.node.{module}")  # importing one makes its vectors, always the same ones
+    import_module(
+        f"onnx.backend.test.case.node.{module}"
+    )  # importing a module creates its vectors, which are deterministic
 
 
 @dataclass(frozen=True)
 class Vector:
-    """One node with its tensors by the names of the operator, holes left out."""
+    """One node with its tensors by the operator's names, without omitted ones."""
 
     name: str
     attributes: Mapping[str, Any]
@@ -29,7 +31,7 @@ class Vector:
 
 
 def vectors(operator: str) -> list[Vector]:
-    """All vectors of one operator; those that spell it out in smaller ones (several nodes) are not about it."""
+    """All vectors of one operator, without those of its expansion into several nodes."""
     cases = [case for case in node_cases._NodeTestCases if len(case.model.graph.node) == 1]
     return [_vector(case) for case in cases if case.model.graph.node[0].op_type == operator]
 
@@ -52,6 +54,6 @@ def _named(names: list[str], arrays: list[np.ndarray]) -> dict[str, Tensor]:
 
 
 def _tensor(array: np.ndarray) -> Tensor:
-    if array.dtype.name == "bfloat16":  # numpy knows it only by loan, and torch does not take it from there
+    if array.dtype.name == "bfloat16":  # ml_dtypes adds it to numpy, and torch.from_numpy does not accept it
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

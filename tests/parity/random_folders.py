@@ -1,8 +1,8 @@
-"""Random small folders of Hugging Face's for every family that softlook reads, with transformers as the truth.
+"""Random small Hugging Face folders for every supported architecture, with transformers as the reference.
 
-A field of a config class gets a random value by its name, or by its kind: a family with the usual names is covered as
-soon as it is in the registry. `GENERATORS` holds what a family needs beside that. To count what is right, refused and
-wrong: `python -m tests.parity.random_folders 2000`.
+A field of a config class gets a random value by its name or type: a new architecture with the usual field names is
+covered without changes. `GENERATORS` has the special fields of architectures. To count equal, rejected and wrong
+folders: `python -m tests.parity.random_folders 2000`.
 """
 
 import logging
@@ -26,13 +26,13 @@ from softlook.base.errors import WeightsError
 from softlook.weights import from_hugging_face
 from softlook.weights.architectures import ARCHITECTURES
 from softlook.weights.architectures.base import HFArchitecture
-from tests.parity.encoders import answers, ask
+from tests.parity.encoders import as_tuple, run_reference
 
 Rng = random.Random
-LARGEST = 2_000_000
-"""Parameters of a model that is still small; a family whose config has sizes of other names needs a generator."""
+MAX_PARAMETERS = 2_000_000
+"""Larger models are skipped; an architecture whose config has other names of sizes needs a generator."""
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 2e-4}
-"""Even in double precision, some steps of theirs are worked out in single."""
+"""transformers computes some steps in float32 even for float64 inputs."""
 ACTIVATIONS = (
     "gelu",
     "gelu_new",
@@ -45,19 +45,19 @@ ACTIVATIONS = (
     "silu",
 )
 PROBLEMS = (None, "single_label_classification", "multi_label_classification", "regression")
-ASIDE = {
+IGNORED = {
     *("transformers_version", "architectures", "output_hidden_states", "return_dict", "dtype", "id2label", "label2id"),
     *("is_encoder_decoder", "use_cache", "initializer_range", "initializer_factor", "init_std", "problem_type"),
     *("bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_eos_token_id", "encoder_stride"),
 }
-"""Fields that say nothing of the numbers, or would break transformers itself."""
+"""Fields that do not change outputs, or with which transformers fails."""
 
 
 def sizes(rng: Rng) -> dict[str, Any]:
-    """Sizes that go together, under all the names that configs have for them."""
+    """Compatible sizes, under all their names in configs."""
     heads, width = rng.choice([1, 2, 4]), rng.choice([2, 4, 6, 8])
     dim, hidden, depth, context = heads * width, rng.randint(1, 40), rng.randint(1, 3), rng.randint(16, 40)
-    shared = rng.choice([number for number in (1, 2, 4) if heads % number == 0])
+    kv_heads = rng.choice([number for number in (1, 2, 4) if heads % number == 0])
     return {
         **dict.fromkeys(("hidden_size", "n_embd", "d_model", "dim"), dim),
         **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"), depth),
@@ -67,7 +67,7 @@ def sizes(rng: Rng) -> dict[str, Any]:
         **dict.fromkeys(("intermediate_size", "hidden_dim", "d_ff", "encoder_ffn_dim"), hidden),
         "decoder_ffn_dim": rng.choice([*[hidden] * 7, hidden + 1]),
         "n_inner": rng.choice([None, hidden]),
-        "num_key_value_heads": shared,
+        "num_key_value_heads": kv_heads,
         "head_dim": rng.choice([None, width, 2 * rng.randint(1, 5)]),
         "d_kv": rng.choice([width, rng.randint(1, 9)]),
         **dict.fromkeys(("max_position_embeddings", "n_positions"), context),
@@ -93,7 +93,7 @@ def sizes(rng: Rng) -> dict[str, Any]:
 
 
 def rope(rng: Rng, context: int) -> dict[str, Any] | None:
-    """Rotary settings of every kind that transformers knows for plain decoders."""
+    """RoPE parameters of every type that transformers supports for plain decoders."""
     kind = rng.choice([None, "default", "linear", "dynamic", "yarn", "llama3"])
     if kind is None:
         return None
@@ -101,22 +101,22 @@ def rope(rng: Rng, context: int) -> dict[str, Any] | None:
     if kind == "default":
         return found | rng.choice([{}, {}, {"partial_rotary_factor": 0.5}])
     found["factor"] = rng.choice([1.5, 4.0, 8.0])
-    first = rng.choice([context, max(context // 2, 4)])
+    original = rng.choice([context, max(context // 2, 4)])
     if kind == "llama3":
         return found | {
             "low_freq_factor": rng.choice([1.0, 2.0]),
             "high_freq_factor": rng.choice([4.0, 8.0]),
-            "original_max_position_embeddings": first,
+            "original_max_position_embeddings": original,
         }
     if kind == "yarn":
-        found |= rng.choice([{}, {"original_max_position_embeddings": first}])
+        found |= rng.choice([{}, {"original_max_position_embeddings": original}])
         found |= rng.choice([{}, {"beta_fast": 16.0, "beta_slow": 2.0}, {"attention_factor": 0.7}, {"truncate": False}])
         found |= rng.choice([{}, {"mscale": 0.7, "mscale_all_dim": 1.3}])
     return found
 
 
 def any_value(rng: Rng, name: str, default: Any) -> Any:
-    """A value for a field of which nothing but its name and default is known."""
+    """A random value for a field, by its name and default."""
     if isinstance(default, bool):
         return rng.random() < 0.15 if not default else rng.random() < 0.85
     if "dropout" in name or name.endswith(("pdrop", "layerdrop", "dropout_prob")):
@@ -141,55 +141,55 @@ GENERATORS: dict[str, Changes] = {
         "pad_token_id": rng.choice([1, 1, 1, 0]),
     },
 }
-"""model_type -> what its config has beside the usual fields."""
+"""model_type -> its special fields."""
 
 
 @dataclass(frozen=True)
 class Folder:
-    """What was drawn."""
+    """A random class and config of an architecture."""
 
-    family: HFArchitecture
+    architecture: HFArchitecture
     kind: str
-    """Their class."""
+    """The class of transformers."""
     config: dict[str, Any]
     double: bool
 
 
-def drawn(rng: Rng, family: HFArchitecture) -> Folder:
-    """A random class of a family, and a random config for it."""
-    config_class: Any = CONFIG_MAPPING[family.model_type]
+def draw_folder(rng: Rng, architecture: HFArchitecture) -> Folder:
+    """A random class of an architecture, and a random config for it."""
+    config_class: Any = CONFIG_MAPPING[architecture.model_type]
     known = sizes(rng)
     found: dict[str, Any] = {}
     for field in fields(config_class):
         default = None if field.default is MISSING else field.default
         if field.name in known:
             found[field.name] = known[field.name]
-        elif field.name not in ASIDE and field.init:
+        elif field.name not in IGNORED and field.init:
             found[field.name] = any_value(rng, field.name, default)
-    found |= GENERATORS.get(family.model_type, lambda rng, known: {})(rng, found)
-    kinds = [kind for kind, head in family.head_by_class.items() if head != "words" or _says_words(kind)]
+    found |= GENERATORS.get(architecture.model_type, lambda rng, known: {})(rng, found)
+    kinds = [kind for kind, head in architecture.head_by_class.items() if not head.endswith("_lm") or _has_logits(kind)]
     labels = rng.randint(1, 5)
     problem = rng.choice(PROBLEMS)
     found |= {"num_labels": labels}
     found |= {"problem_type": problem} if problem != "single_label_classification" or labels > 1 else {}
-    return Folder(family, rng.choice(kinds), found, rng.random() < 0.5)
+    return Folder(architecture, rng.choice(kinds), found, rng.random() < 0.5)
 
 
-def _says_words(kind: str) -> bool:
-    """Has their class logits? A bare model is read with a tied head, which it does not have itself."""
+def _has_logits(kind: str) -> bool:
+    """Whether the class of transformers returns logits; softlook gives a base model a tied LM head."""
     return "For" in kind or (hasattr(transformers, kind) and getattr(transformers, kind).can_generate())
 
 
-def made(folder: Folder) -> Any:
-    """Their model with random weights; None where transformers itself does not take the config."""
+def build_reference(folder: Folder) -> Any:
+    """The model of transformers with random weights; None if transformers rejects the config."""
     kind: Any = getattr(transformers, folder.kind)
     try:
         config = kind.config_class(**folder.config)
         with torch.device("meta"):
-            if sum(one.numel() for one in kind(config).parameters()) > LARGEST:
+            if sum(one.numel() for one in kind(config).parameters()) > MAX_PARAMETERS:
                 return None
         model = kind(config).eval()
-    except Exception:  # whatever it says, it is no folder
+    except Exception:  # transformers rejects invalid configs with any kind of error
         return None
     with torch.no_grad():
         for parameter in filter(lambda one: one.requires_grad, model.parameters()):
@@ -201,23 +201,23 @@ def made(folder: Folder) -> Any:
 
 
 def inputs(rng: Rng, reference: Any, mode: str) -> dict[str, Tensor]:
-    """What both are asked."""
+    """Random inputs for both models."""
     config = reference.config
     if "pixel" in reference.main_input_name:
         size = config.image_size
         return {"pixels": torch.randn(2, config.num_channels, size, size)}
     pad = config.pad_token_id or 0
     vocab = config.vocab_size
-    longest = min(getattr(config, "max_position_embeddings", 99) - 6, 14)
+    max_length = min(getattr(config, "max_position_embeddings", 99) - 6, 14)
 
     def ids(length: int) -> Tensor:
-        drawn = torch.tensor([[rng.randrange(vocab) for _ in range(length)] for _ in range(2)])
-        return torch.where(drawn == pad, (pad + 1) % vocab, drawn)
+        rows = torch.tensor([[rng.randrange(vocab) for _ in range(length)] for _ in range(2)])
+        return torch.where(rows == pad, (pad + 1) % vocab, rows)
 
-    length = rng.randint(1, longest)
+    length = rng.randint(1, max_length)
     found = {"ids": ids(length)}
     if mode == "encoder-decoder":
-        found["target"] = ids(rng.randint(1, longest)) % min(
+        found["target"] = ids(rng.randint(1, max_length)) % min(
             vocab, getattr(config, "decoder_vocab_size", None) or vocab
         )
     if mode != "decoder-only" and rng.random() < 0.5:
@@ -226,78 +226,78 @@ def inputs(rng: Rng, reference: Any, mode: str) -> dict[str, Tensor]:
     return found
 
 
-def their_answers(reference: Any, head: str, batch: dict[str, Tensor], mode: str) -> tuple[Tensor, ...]:
+def reference_outputs(reference: Any, head: str, batch: dict[str, Tensor], mode: str) -> tuple[Tensor, ...]:
     if "pixels" in batch:
         output = reference(batch["pixels"].to(reference.dtype))
         return (
             output.logits
-            if head == "classes"
+            if head == "classification"
             else output.pooler_output
             if head == "pooled"
             else output.last_hidden_state,
         )
     more = {"attention_mask": batch["padding_mask"].long()} if "padding_mask" in batch else {}
     if mode == "encoder-only":
-        return ask(reference, head, batch["ids"], **more)[0]
+        return run_reference(reference, head, batch["ids"], **more)[0]
     if mode == "encoder-decoder":
         return (reference(batch["ids"], decoder_input_ids=batch["target"], **more).logits,)
     output = reference(batch["ids"])
-    return (output.last_hidden_state if head == "states" else output.logits,)
+    return (output.last_hidden_state if head == "hidden_states" else output.logits,)
 
 
-def our_answers(actual: nn.Module, batch: dict[str, Tensor], mode: str) -> tuple[Tensor, ...]:
+def softlook_outputs(actual: nn.Module, batch: dict[str, Tensor], mode: str) -> tuple[Tensor, ...]:
     if "pixels" in batch:
-        return answers(actual(batch["pixels"].to(next(actual.parameters()).dtype)))
+        return as_tuple(actual(batch["pixels"].to(next(actual.parameters()).dtype)))
     if mode == "encoder-decoder":
-        return answers(actual(batch["ids"], batch["target"], source_padding_mask=batch.get("padding_mask")))
+        return as_tuple(actual(batch["ids"], batch["target"], source_padding_mask=batch.get("padding_mask")))
     more = {"padding_mask": batch["padding_mask"]} if "padding_mask" in batch else {}
-    return answers(actual(batch["ids"], **more))
+    return as_tuple(actual(batch["ids"], **more))
 
 
-def distance(actual: tuple[Tensor, ...], reference: tuple[Tensor, ...], present: Tensor | None) -> float:
-    """The largest difference, against the largest number there is; where there is no token, nothing is compared."""
+def relative_error(actual: tuple[Tensor, ...], reference: tuple[Tensor, ...], mask: Tensor | None) -> float:
+    """The largest difference of real tokens, relative to the largest value."""
     found = 0.0
     for one, other in zip(actual, reference, strict=True):
         if one.shape != other.shape:
             return float("inf")
-        if present is not None and one.ndim == 3 and one.shape[:2] == present.shape:
-            one, other = one[present], other[present]
-        gap = ((one - other).abs().max() / other.abs().max().clamp(min=1e-9)).item()
-        found = max(found, gap if gap == gap else float("inf"))
+        if mask is not None and one.ndim == 3 and one.shape[:2] == mask.shape:
+            one, other = one[mask], other[mask]
+        error = ((one - other).abs().max() / other.abs().max().clamp(min=1e-9)).item()
+        found = max(found, error if error == error else float("inf"))
     return found
 
 
-def verdict(folder: Folder, rng: Rng, path: Path) -> str | None:
-    """ "right", "refused: ...", "wrong: ..."; None where transformers takes no such config."""
+def check_folder(folder: Folder, rng: Rng, path: Path) -> str | None:
+    """The outcome: "equal", "rejected: ..." or "wrong: ..."; None if transformers rejects the config."""
     torch.manual_seed(rng.randrange(1 << 30))
-    reference = made(folder)
+    reference = build_reference(folder)
     if reference is None:
         return None
     reference.save_pretrained(path)
     try:
         actual: Any = from_hugging_face(path)
-    except WeightsError as fault:
-        return f"refused: {str(fault).replace(str(path), '')}"
+    except WeightsError as error:
+        return f"rejected: {str(error).replace(str(path), '')}"
     except Exception:
         return f"wrong: {traceback.format_exc()}"
-    mode, head = getattr(actual, "mode", ""), getattr(actual.config, "head", "words")
+    mode, head = getattr(actual, "mode", ""), getattr(actual.config, "head", "seq2seq_lm")
     batch = inputs(rng, reference, mode)
     with torch.no_grad():
         try:
-            expected = their_answers(reference, head, batch, mode)
+            expected = reference_outputs(reference, head, batch, mode)
         except (IndexError, RuntimeError, ValueError):
             return None
         try:
-            found = our_answers(actual, batch, mode)
+            found = softlook_outputs(actual, batch, mode)
         except Exception:
             return f"wrong: {traceback.format_exc()}"
-    gap = distance(found, expected, batch.get("padding_mask"))
+    error = relative_error(found, expected, batch.get("padding_mask"))
     limit = TOLERANCES[torch.float64 if folder.double else torch.float32]
-    return "right" if gap <= limit else f"wrong: {gap:.1e} apart"
+    return "equal" if error <= limit else f"wrong: relative error {error:.1e}"
 
 
-def verdicts(count: int, seed: int) -> list[tuple[Folder, str]]:
-    """So many folders, the families in turn."""
+def check_folders(count: int, seed: int) -> list[tuple[Folder, str]]:
+    """The outcomes of `count` folders, over all architectures."""
     rng, found = Rng(seed), []
     level = logging.getLogger("transformers").level
     logging.getLogger("transformers").setLevel(logging.CRITICAL)
@@ -305,14 +305,14 @@ def verdicts(count: int, seed: int) -> list[tuple[Folder, str]]:
     number = tries = 0
     try:
         while len(found) < count and tries < 5 * count:
-            family, tries = ARCHITECTURES[number % len(ARCHITECTURES)], tries + 1
-            folder = drawn(rng, family)
-            with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+            architecture, tries = ARCHITECTURES[number % len(ARCHITECTURES)], tries + 1
+            folder = draw_folder(rng, architecture)
+            with tempfile.TemporaryDirectory() as path, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                output = verdict(folder, rng, Path(place))
-            if output is not None:
-                found.append((folder, output))
-            if output is not None or rng.random() < 0.2:  # a family of which none can be made is passed over in the end
+                outcome = check_folder(folder, rng, Path(path))
+            if outcome is not None:
+                found.append((folder, outcome))
+            if outcome is not None or rng.random() < 0.2:  # an architecture without valid configs is skipped eventually
                 number += 1
     finally:
         logging.getLogger("transformers").setLevel(level)
@@ -321,15 +321,15 @@ def verdicts(count: int, seed: int) -> list[tuple[Folder, str]]:
 
 
 def counts(found: list[tuple[Folder, str]]) -> Counter[str]:
-    return Counter(output.partition(":")[0] for _, output in found)
+    return Counter(outcome.partition(":")[0] for _, outcome in found)
 
 
 if __name__ == "__main__":
-    results = verdicts(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
-    for folder, output in results:
-        if output.startswith("wrong"):
-            sys.stdout.write(f"{folder.kind} {folder.config}\n  {output}\n")
-    by_family = Counter((folder.family.name, output.partition(":")[0]) for folder, output in results)
-    sys.stdout.write(f"{dict(sorted(by_family.items()))}\n{dict(counts(results))}\n")
-    reasons = Counter(output[:90] for _, output in results if output.startswith("refused"))
-    sys.stdout.write("\n".join(f"{number:5} {output}" for output, number in reasons.most_common()) + "\n")
+    results = check_folders(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    for folder, outcome in results:
+        if outcome.startswith("wrong"):
+            sys.stdout.write(f"{folder.kind} {folder.config}\n  {outcome}\n")
+    by_architecture = Counter((folder.architecture.name, outcome.partition(":")[0]) for folder, outcome in results)
+    sys.stdout.write(f"{dict(sorted(by_architecture.items()))}\n{dict(counts(results))}\n")
+    reasons = Counter(outcome[:90] for _, outcome in results if outcome.startswith("rejected"))
+    sys.stdout.write("\n".join(f"{number:5} {reason}" for reason, number in reasons.most_common()) + "\n")

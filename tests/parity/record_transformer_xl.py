@@ -1,13 +1,13 @@
-"""Records what Hugging Face's Transformer-XL answers, in an environment that still has it.
+"""Records the outputs of Hugging Face's Transformer-XL, in an environment that still has it.
 
-The last release seen to work is transformers 4.35.2; later ones raise or have none. In an environment of its own:
+The last working release is transformers 4.35.2; later ones raise an error or do not have it. In a separate environment:
 
     pip install torch transformers==4.35.2 safetensors sacremoses
     python tests/parity/record_transformer_xl.py tests/parity/transformer_xl.safetensors
 
-Weights are random, from a fixed seed. For each variant the file holds the weights and, for two segments read one after
-the other, ids, hidden states, attention maps, log-probabilities and the memory that is left; and the gradients of
-the log-probabilities of token 0, added up over the second segment. The settings are metadata.
+Weights are random with a fixed seed. For each variant the file has the weights and, for two consecutive segments, ids,
+hidden states, attention maps, log-probabilities and the resulting memory; and the gradients of the log-probabilities of
+token 0, summed over the second segment. The configs are metadata.
 """
 
 import json
@@ -63,10 +63,10 @@ def main(path: Path) -> None:
 
 
 def recorded(settings: dict[str, Any], ids: Tensor) -> dict[str, Tensor]:
-    """The weights of one model, and what it answers."""
+    """The weights and outputs of one model."""
     model = TransfoXLLMHeadModel(TransfoXLConfig(**settings)).eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # large enough for differences to show
+        for parameter in model.parameters():  # noise, so that every weight matters
             parameter.add_(torch.randn_like(parameter) * 0.3)
     tensors = {f"weights/{name}": parameter for name, parameter in model.named_parameters()}
     memory, scores = None, ids.new_empty(0)

@@ -1,4 +1,4 @@
-"""BERT of Hugging Face's with each of its heads, read and written."""
+"""Import and export of BERT with each of its heads in Hugging Face's format."""
 
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,16 @@ from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, BertFo
 
 from softlook.base.errors import WeightsError
 from softlook.models import Bert
-from softlook.models import BertConfig as OurConfig
+from softlook.models import BertConfig as SoftlookConfig
 from softlook.weights import from_hugging_face, load, save, to_hugging_face
-from softlook.weights.architectures.bert import ARCHITECTURE, HEAD_BY_CLASS
-from tests.parity.comparison import close, read, saved, there_and_back
-from tests.parity.encoders import IDS, SEGMENTS, SIZES, check_answers, check_back, check_gradients, check_padding
+from softlook.weights.architectures.bert import BERT
+from tests.parity.comparison import close, export_and_load, import_model, saved
+from tests.parity.encoders import IDS, SIZES, TOKEN_TYPES, check_export, check_gradients, check_outputs, check_padding
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "as published": {},
-    "another bend inside": {"hidden_act": "gelu_new"},
-    "three segments, another eps": {"type_vocab_size": 3, "layer_norm_eps": 1e-2},
+    "another activation": {"hidden_act": "gelu_new"},
+    "three token types, another eps": {"type_vocab_size": 3, "layer_norm_eps": 1e-2},
 }
 
 
@@ -32,69 +32,69 @@ def small(kind: str, **changes: Any) -> Any:
 
 
 def labels(kind: str) -> dict[str, int]:
-    return {"num_labels": 2} if HEAD_BY_CLASS[kind] == "question_answering" else {}
+    return {"num_labels": 2} if BERT.head_by_class[kind] == "question_answering" else {}
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", BERT.head_by_class)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_outputs_hidden_states_and_attention_maps_match_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
     reference = small(kind, **VARIANTS[variant])
-    actual = read(reference, tmp_path / "hf")
-    assert actual.config.head == HEAD_BY_CLASS[kind]
-    check_answers(actual, reference, {"token_type_ids": SEGMENTS})
-    check_answers(actual, reference, {})
+    actual = import_model(reference, tmp_path / "hf")
+    assert actual.config.head == BERT.head_by_class[kind]
+    check_outputs(actual, reference, {"token_type_ids": TOKEN_TYPES})
+    check_outputs(actual, reference, {})
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", BERT.head_by_class)
 def test_gradients_match_hugging_face(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
-    check_gradients(read(reference, tmp_path / "hf"), reference, ARCHITECTURE)
+    check_gradients(import_model(reference, tmp_path / "hf"), reference, BERT)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", BERT.head_by_class)
 def test_padding_matches_hugging_face(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
-    check_padding(read(reference, tmp_path / "hf"), reference, pad=0)
+    check_padding(import_model(reference, tmp_path / "hf"), reference, pad=0)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", BERT.head_by_class)
 def test_hugging_face_loads_the_export_with_the_same_outputs(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
-    actual = read(reference, tmp_path / "hf")
-    back = there_and_back(actual, type(reference), tmp_path / "softlook")
+    actual = import_model(reference, tmp_path / "hf")
+    back = export_and_load(actual, type(reference), tmp_path / "softlook")
     assert back.config.architectures == [kind]
-    check_back(back, reference, actual.config.head)
+    check_export(back, reference, actual.config.head)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", BERT.head_by_class)
 def test_an_imported_model_can_be_saved_as_a_checkpoint(kind: str, tmp_path: Path) -> None:
-    actual = read(small(kind), tmp_path / "hf")
+    actual = import_model(small(kind), tmp_path / "hf")
     again: Any = load(save(actual, tmp_path / "softlook"))
     assert again.config == actual.config
     for one, other in zip(again.state_dict().values(), actual.state_dict().values(), strict=True):
         assert torch.equal(one, other)
 
 
-def test_a_model_saved_without_its_pooler_gives_its_states(tmp_path: Path) -> None:
+def test_a_model_saved_without_its_pooler_returns_hidden_states(tmp_path: Path) -> None:
     reference = BertModel(small("BertModel").config, add_pooling_layer=False).eval()
-    actual = read(reference, tmp_path / "hf")
+    actual = import_model(reference, tmp_path / "hf")
     assert actual.config.head == "hidden_states"
     with torch.no_grad():
         close(actual(IDS), reference(IDS).last_hidden_state)
-    # Their class always comes with a pooler unless it is told not to.
+    # transformers' class has a pooler unless add_pooling_layer=False.
     back: Any = BertModel.from_pretrained(to_hugging_face(actual, tmp_path / "softlook"), add_pooling_layer=False)
     with torch.no_grad():
         close(back.eval()(IDS).last_hidden_state, reference(IDS).last_hidden_state, 1e-6)
 
 
 def test_the_base_model_is_exported_without_a_prefix(tmp_path: Path) -> None:
-    to_hugging_face(read(small("BertModel"), tmp_path / "hf"), tmp_path / "softlook")
+    to_hugging_face(import_model(small("BertModel"), tmp_path / "hf"), tmp_path / "softlook")
     names = [load_file(tmp_path / folder / "model.safetensors").keys() for folder in ("hf", "softlook")]
     assert names[0] == names[1]
 
 
-def test_old_names_of_the_norms_and_parts_of_other_heads_are_understood(tmp_path: Path) -> None:
-    """As BERT's own checkpoints have them: all of pretraining, with only the words asked for."""
+def test_old_names_of_norms_and_tensors_of_other_heads_are_supported(tmp_path: Path) -> None:
+    """As in BERT's original checkpoints: all heads of pretraining, of which only the masked LM head is used."""
     reference = small("BertForPreTraining")
     path = saved(reference, tmp_path / "hf") / "model.safetensors"
     old = {
@@ -111,7 +111,7 @@ def test_old_names_of_the_norms_and_parts_of_other_heads_are_understood(tmp_path
         close(actual(IDS), reference(IDS).prediction_logits)
 
 
-def test_the_number_of_classes_is_the_number_of_their_names_and_two_where_they_have_none(tmp_path: Path) -> None:
+def test_the_default_number_of_classes_is_two(tmp_path: Path) -> None:
     reference = small("BertForSequenceClassification", num_labels=2)
     folder = saved(reference, tmp_path / "hf")
     config = folder / "config.json"
@@ -120,26 +120,29 @@ def test_the_number_of_classes_is_the_number_of_their_names_and_two_where_they_h
     assert actual.config.classes == 2
 
 
-def test_one_class_is_regression_and_reads_as_such(tmp_path: Path) -> None:
+def test_one_class_is_imported_as_regression(tmp_path: Path) -> None:
     reference = small("BertForSequenceClassification", num_labels=1)
-    actual = read(reference, tmp_path / "hf")
+    actual = import_model(reference, tmp_path / "hf")
     with torch.no_grad():
         close(actual(IDS), reference(IDS).logits)
-        back = there_and_back(actual, BertForSequenceClassification, tmp_path / "softlook")
+        back = export_and_load(actual, BertForSequenceClassification, tmp_path / "softlook")
         close(back(IDS).logits, reference(IDS).logits, 1e-6)
 
 
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "a decoder": ({"is_decoder": True}, "this model is a decoder"),
-    "relative positions": ({"position_embedding_type": "relative_key"}, "'relative_key' positions"),
-    "an unknown bend": ({"hidden_act": "mish"}, "no such activation is known: 'mish'"),
+UNSUPPORTED: dict[str, tuple[dict[str, Any], str]] = {
+    "a decoder": ({"is_decoder": True}, "is_decoder and add_cross_attention are not supported"),
+    "relative positions": (
+        {"position_embedding_type": "relative_key"},
+        "position_embedding_type 'relative_key' is not supported",
+    ),
+    "an unknown activation": ({"hidden_act": "mish"}, "activation 'mish' is not supported"),
     "no width": ({"hidden_size": 0}, "hidden_size: Input should be greater than 0"),
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_unsupported_configs_are_refused_with_a_clear_message(what: str, tmp_path: Path) -> None:
-    changes, message = REFUSED[what]
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_unsupported_configs_raise_an_error(case: str, tmp_path: Path) -> None:
+    changes, message = UNSUPPORTED[case]
     folder = saved(small("BertForMaskedLM"), tmp_path / "hf")
     config = folder / "config.json"
     config.write_text(BertConfig(**{"architectures": ["BertForMaskedLM"], **changes}).to_json_string(use_diff=False))
@@ -147,12 +150,16 @@ def test_unsupported_configs_are_refused_with_a_clear_message(what: str, tmp_pat
         from_hugging_face(folder)
 
 
-def test_a_model_without_a_hugging_face_class_is_refused(tmp_path: Path) -> None:
-    model = Bert(OurConfig(vocab_size=13, dim=24, depth=1, heads=2, head="classification", pooling="mean", pooler=None))
+def test_a_model_without_a_hugging_face_class_raises_an_error(tmp_path: Path) -> None:
+    model = Bert(
+        SoftlookConfig(vocab_size=13, dim=24, depth=1, heads=2, head="classification", pooling="mean", pooler=None)
+    )
     with pytest.raises(WeightsError, match="no architecture for this Bert"):
         to_hugging_face(model, tmp_path / "softlook")
 
 
 def test_embeddings_are_tied_in_the_export(tmp_path: Path) -> None:
-    back: Any = there_and_back(read(small("BertForMaskedLM"), tmp_path / "hf"), BertForMaskedLM, tmp_path / "softlook")
+    back: Any = export_and_load(
+        import_model(small("BertForMaskedLM"), tmp_path / "hf"), BertForMaskedLM, tmp_path / "softlook"
+    )
     assert back.cls.predictions.decoder.weight is back.bert.embeddings.word_embeddings.weight

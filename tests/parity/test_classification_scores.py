@@ -1,4 +1,4 @@
-"""Classifiers, rerankers and regressors of Hugging Face's give the scores of its text-classification pipeline."""
+"""Classifiers, rerankers and regressors give the scores of Hugging Face's text-classification pipeline."""
 
 import json
 from pathlib import Path
@@ -31,16 +31,14 @@ KINDS = ["BertForSequenceClassification", "RobertaForSequenceClassification", "D
 
 
 def expected_scores(folder: Path) -> list[dict[str, float]]:
-    """Their scores: label -> score, for each text."""
+    """The scores of the pipeline: label -> score, for each text."""
     reference: Any = pipeline("text-classification", model=str(folder), device="cpu", top_k=None)
     return [{one["label"]: one["score"] for one in found} for found in reference(TEXTS)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_scores_are_those_of_the_pipeline_in_the_library_and_on_the_server(
-    kind: str, problem: str, tmp_path: Path
-) -> None:
+def test_scores_of_the_library_and_the_server_match_the_pipeline(kind: str, problem: str, tmp_path: Path) -> None:
     folder = encoder_folder(kind, tmp_path / "hf", **PROBLEMS[problem])
     expected = expected_scores(folder)
     for one, scores in zip(classify(load_pipeline(folder, device="cpu"), TEXTS), expected, strict=True):
@@ -57,27 +55,27 @@ def test_scores_are_those_of_the_pipeline_in_the_library_and_on_the_server(
 @pytest.mark.parametrize(("problem", "name"), [("one number", "value"), ("one label", "probability")])
 def test_the_command_line_gives_the_same_scores(problem: str, name: str, tmp_path: Path, capsys: Any) -> None:
     folder = encoder_folder(KINDS[0], tmp_path / "hf", **PROBLEMS[problem])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exit_info:
         main(["--json", "classify", str(folder), *TEXTS, "--all", "--device", "cpu"])
-    assert ended.value.code == 0
+    assert exit_info.value.code == 0
     for line, scores in zip(capsys.readouterr().out.splitlines(), expected_scores(folder), strict=True):
         found = json.loads(line)
-        assert found["classification"] == pytest.approx(scores, rel=1e-4)
-        assert found[name] == found["classification"]["LABEL_0"]
+        assert found["classes"] == pytest.approx(scores, rel=1e-4)
+        assert found[name] == found["classes"]["LABEL_0"]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_the_problem_type_is_kept_in_checkpoints_and_exports(problem: str, tmp_path: Path) -> None:
     actual: Any = from_hugging_face(encoder_folder(KINDS[0], tmp_path / "hf", **PROBLEMS[problem]))
-    kept: Any = load(save(actual, tmp_path / "kept"))
-    assert kept.config.problem == actual.config.problem
-    written = json.loads((to_hugging_face(kept, tmp_path / "written") / "config.json").read_text())
-    assert written.get("problem_type") == PROBLEMS[problem].get("problem_type")
+    saved: Any = load(save(actual, tmp_path / "saved"))
+    assert saved.config.problem == actual.config.problem
+    exported = json.loads((to_hugging_face(saved, tmp_path / "exported") / "config.json").read_text())
+    assert exported.get("problem_type") == PROBLEMS[problem].get("problem_type")
 
 
-def test_an_unknown_problem_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_problem_raises_an_error(tmp_path: Path) -> None:
     folder = encoder_folder(KINDS[0], tmp_path / "hf")
     config = json.loads((folder / "config.json").read_text()) | {"problem_type": "ranking"}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(WeightsError, match="problem_type.*'ranking' came"):
+    with pytest.raises(WeightsError, match="problem_type.*got 'ranking'"):
         from_hugging_face(folder)

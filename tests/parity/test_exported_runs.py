@@ -1,4 +1,4 @@
-"""A run that is exported says in Hugging Face's hands what it says at home: the signs go along with the weights."""
+"""Exported runs give the same outputs in transformers, including their special tokens."""
 
 from pathlib import Path
 from typing import Any
@@ -17,41 +17,40 @@ from softlook.weights import load, to_hugging_face
 from tests.recipes.small import causal_lm_config, masked_lm_config
 
 
-def exported(run: Path, to: Path) -> Path:
-    return to_hugging_face(load(run), to, tokenizer=run / "tokenizer.json")
+def export(run_dir: Path, to: Path) -> Path:
+    return to_hugging_face(load(run_dir), to, tokenizer=run_dir / "tokenizer.json")
 
 
-@pytest.mark.parametrize("model", ["gpt", "llama"])
-def test_a_language_model_writes_on_as_it_does_at_home(model: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arch", ["gpt", "llama"])
+def test_an_exported_language_model_generates_the_same_text(arch: str, tmp_path: Path) -> None:
     trained = train_causal_lm(
-        causal_lm_config(tmp_path, steps=60, model=model, batch=BatchConfig(max_tokens=512, max_length=64))
+        causal_lm_config(tmp_path, steps=60, arch=arch, batch=BatchConfig(max_tokens=512, max_length=64))
     )
-    folder = exported(trained.run_dir, tmp_path / "hf")
+    folder = export(trained.run_dir, tmp_path / "hf")
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     reference: Any = AutoModelForCausalLM.from_pretrained(folder).eval()
-    request = torch.tensor([tokenizer("the cat")["input_ids"]])
+    prompt = torch.tensor([tokenizer("the cat")["input_ids"]])
     with torch.no_grad():
-        output = reference.generate(
-            request, attention_mask=torch.ones_like(request), max_new_tokens=20, do_sample=False
-        )
-    (home,) = generate(load_pipeline(trained.run_dir), ["the cat"], GenerationParams(temperature=0, longest=20))
-    assert tokenizer.decode(output[0, request.shape[1] :], skip_special_tokens=True) == home.text
+        output = reference.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=20, do_sample=False)
+    params = GenerationParams(temperature=0, max_new_tokens=20)
+    (actual,) = generate(load_pipeline(trained.run_dir), ["the cat"], params)
+    assert tokenizer.decode(output[0, prompt.shape[1] :], skip_special_tokens=True) == actual.text
     assert reference.generation_config.eos_token_id == trained.tokenizer.eos_id
 
 
-def test_a_model_that_fills_in_is_framed_as_it_was_while_learning(tmp_path: Path) -> None:
+def test_an_exported_masked_language_model_gets_the_special_tokens_of_training(tmp_path: Path) -> None:
     trained = train_masked_lm(masked_lm_config(tmp_path))
-    folder = exported(trained.run_dir, tmp_path / "hf")
+    folder = export(trained.run_dir, tmp_path / "hf")
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     ids = tokenizer("the cat <mask> fish", return_tensors="pt")["input_ids"]
-    words = trained.tokenizer
-    assert [ids[0, 0], ids[0, -1]] == [words.cls_id, words.sep_id] and words.mask_id in ids[0]
+    own = trained.tokenizer
+    assert [ids[0, 0], ids[0, -1]] == [own.cls_id, own.sep_id] and own.mask_id in ids[0]
     model: Any = AutoModelForMaskedLM.from_pretrained(folder).eval()
     with torch.no_grad():
         torch.testing.assert_close(model(ids).logits, load(trained.run_dir).eval()(ids), rtol=1e-4, atol=1e-4)
 
 
-def test_other_peoples_tokenizers_are_left_as_they_are(tmp_path: Path) -> None:
+def test_tokenizers_that_softlook_did_not_train_are_copied_unchanged(tmp_path: Path) -> None:
     trained = train_causal_lm(causal_lm_config(tmp_path, batch=BatchConfig(max_tokens=512, max_length=64)))
     Tokenizer(WordLevel({"a": 0, "?": 1}, unk_token="?")).save(str(tmp_path / "tokenizer.json"))
     folder = to_hugging_face(load(trained.run_dir), tmp_path / "hf", tokenizer=tmp_path / "tokenizer.json")

@@ -1,4 +1,4 @@
-"""Words that are chosen as Hugging Face's `generate` chooses them, by the same weights."""
+"""Greedy decoding, sampling and logits processors match Hugging Face's, with the same weights."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +25,7 @@ from transformers import (
 from transformers.generation import logits_process as reference
 
 from softlook.decode import (
+    GenerationOutput,
     LogitsProcessor,
     SequenceView,
     bad_words,
@@ -36,8 +37,8 @@ from softlook.decode import (
     repetition_penalty,
 )
 from softlook.decode.sampling import Multinomial
-from tests.parity.comparison import read
-from tests.parity.seq2seq import both
+from tests.parity.comparison import import_model
+from tests.parity.seq2seq import load_both
 
 VOCAB, END, PAD = 31, 2, 10
 TOKENS: dict[str, Any] = {"eos_token_id": END, "pad_token_id": PAD, "bos_token_id": 1, "tie_word_embeddings": False}
@@ -71,15 +72,15 @@ TRANSLATORS: dict[str, Callable[[], PreTrainedModel]] = {
     "BART": lambda: BartForConditionalGeneration(BartConfig(**STACKS)),
 }
 PROMPTS = [[5, 3, 8, 1, 9], [4, 4], [6, 0, 7, 3]]
-RULES: dict[str, tuple[dict[str, Any], list[LogitsProcessor]]] = {
+PROCESSORS: dict[str, tuple[dict[str, Any], list[LogitsProcessor]]] = {
     "plain": ({}, []),
     "repetition": ({"repetition_penalty": 1.4}, [repetition_penalty(1.4)]),
-    "no word twice": (
+    "no repeated unigrams": (
         {"no_repeat_ngram_size": 1},
         [no_repeat_ngram(1)],
-    ),  # random weights like to say one over and over
-    "no repeats": ({"no_repeat_ngram_size": 2}, [no_repeat_ngram(2)]),
-    "least": ({"min_new_tokens": 6}, [min_new_tokens(6, END)]),
+    ),  # random weights tend to repeat one token
+    "no repeated bigrams": ({"no_repeat_ngram_size": 2}, [no_repeat_ngram(2)]),
+    "min_new_tokens": ({"min_new_tokens": 6}, [min_new_tokens(6, END)]),
     "all": (
         {"repetition_penalty": 1.4, "no_repeat_ngram_size": 3, "min_new_tokens": 5},
         [repetition_penalty(1.4), no_repeat_ngram(3), min_new_tokens(5, END)],
@@ -87,45 +88,45 @@ RULES: dict[str, tuple[dict[str, Any], list[LogitsProcessor]]] = {
 }
 
 
-def their_answer(model: Any, ids: Tensor, longest: int, **more: Any) -> tuple[list[int], Tensor]:
-    """What theirs says behind its prompt, without the end, and the raw scores it had."""
+def run_reference(model: Any, ids: Tensor, max_new_tokens: int, **more: Any) -> tuple[list[int], Tensor]:
+    """The new tokens of the reference, without the end-of-sequence token, and its logits."""
     with torch.no_grad():
         output = model.generate(
-            ids, attention_mask=torch.ones_like(ids), do_sample=False, num_beams=1, max_new_tokens=longest,
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, num_beams=1, max_new_tokens=max_new_tokens,
             return_dict_in_generate=True, output_logits=True, **more,
         )  # fmt: skip
     new = output.sequences[0, -len(output.logits) :].tolist()
     return [id for id in new if id != END], torch.cat(output.logits)
 
 
-def held_against(answers: list[Any], expected: list[tuple[list[int], Tensor]]) -> None:
-    for answer, (ids, logits) in zip(answers, expected, strict=True):
-        assert answer.ids == ids
-        fields = answer.tokens if answer.end is None else [*answer.tokens, answer.end]
-        for token, row in zip(fields, logits.log_softmax(-1), strict=True):
-            assert token.log_probability == pytest.approx(row[token.id].item(), abs=1e-4)
+def compare(outputs: list[GenerationOutput], expected: list[tuple[list[int], Tensor]]) -> None:
+    for output, (ids, logits) in zip(outputs, expected, strict=True):
+        assert output.ids == ids
+        tokens = output.tokens if output.eos_token is None else [*output.tokens, output.eos_token]
+        for token, row in zip(tokens, logits.log_softmax(-1), strict=True):
+            assert token.logprob == pytest.approx(row[token.id].item(), abs=1e-4)
 
 
-@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("processors", PROCESSORS)
 @pytest.mark.parametrize("name", DECODERS)
-def test_greedy_decoding_matches_hugging_face(name: str, rules: str, tmp_path: Path) -> None:
+def test_greedy_decoding_matches_hugging_face(name: str, processors: str, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    other = DECODERS[name]().eval()
-    actual, (settings, own) = read(other, tmp_path), RULES[rules]
-    answers = generate(actual, PROMPTS, logits_processors=own, eos_ids=END, max_new_tokens=12)
-    held_against(answers, [their_answer(other, torch.tensor([prompt]), 12, **settings) for prompt in PROMPTS])
+    hf_model = DECODERS[name]().eval()
+    actual, (settings, own) = import_model(hf_model, tmp_path), PROCESSORS[processors]
+    outputs = generate(actual, PROMPTS, logits_processors=own, eos_ids=END, max_new_tokens=12)
+    compare(outputs, [run_reference(hf_model, torch.tensor([prompt]), 12, **settings) for prompt in PROMPTS])
 
 
-@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("processors", PROCESSORS)
 @pytest.mark.parametrize("name", TRANSLATORS)
-def test_greedy_translations_are_those_of_hugging_face(name: str, rules: str, tmp_path: Path) -> None:
+def test_greedy_translations_match_hugging_face(name: str, processors: str, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    (actual, other), (settings, own) = both(TRANSLATORS[name](), tmp_path), RULES[rules]
-    answers = generate(actual, [[PAD]] * 3, sources=PROMPTS, logits_processors=own, eos_ids=END, max_new_tokens=12)
-    held_against(answers, [their_answer(other, torch.tensor([prompt]), 12, **settings) for prompt in PROMPTS])
+    (actual, hf_model), (settings, own) = load_both(TRANSLATORS[name](), tmp_path), PROCESSORS[processors]
+    outputs = generate(actual, [[PAD]] * 3, sources=PROMPTS, logits_processors=own, eos_ids=END, max_new_tokens=12)
+    compare(outputs, [run_reference(hf_model, torch.tensor([prompt]), 12, **settings) for prompt in PROMPTS])
 
 
-def drawn(seed: int, rows: int = 4, vocab: int = 40) -> Tensor:
+def draw_logits(seed: int, rows: int = 4, vocab: int = 40) -> Tensor:
     return 4 * torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed))
 
 
@@ -137,16 +138,16 @@ def drawn(seed: int, rows: int = 4, vocab: int = 40) -> Tensor:
     st.none() | st.floats(0.01, 0.99),
     st.none() | st.floats(0.001, 0.9),
 )
-def test_probabilities_to_draw_by_are_those_of_hugging_face(
-    seed: int, temperature: float, k: int | None, p: float | None, min_new_tokens: float | None
+def test_sampling_probabilities_match_hugging_face(
+    seed: int, temperature: float, top_k: int | None, top_p: float | None, min_p: float | None
 ) -> None:
-    scores, ids = drawn(seed), torch.zeros(4, 1, dtype=torch.long)
+    logits, ids = draw_logits(seed), torch.zeros(4, 1, dtype=torch.long)
     warpers = [reference.TemperatureLogitsWarper(temperature)]
-    warpers += [] if k is None else [reference.TopKLogitsWarper(k)]
-    warpers += [] if p is None else [reference.TopPLogitsWarper(p)]
-    warpers += [] if min_new_tokens is None else [reference.MinPLogitsWarper(min_new_tokens)]
-    expected = reference.LogitsProcessorList(warpers)(ids, scores)  # pyright: ignore[reportArgumentType]
-    actual = Multinomial(temperature, k, p, min_new_tokens).warp_logits(scores)
+    warpers += [] if top_k is None else [reference.TopKLogitsWarper(top_k)]
+    warpers += [] if top_p is None else [reference.TopPLogitsWarper(top_p)]
+    warpers += [] if min_p is None else [reference.MinPLogitsWarper(min_p)]
+    expected = reference.LogitsProcessorList(warpers)(ids, logits)  # pyright: ignore[reportArgumentType]
+    actual = Multinomial(temperature, top_k, top_p, min_p).warp_logits(logits)
     torch.testing.assert_close(actual.softmax(-1), expected.softmax(-1), atol=1e-6, rtol=0)
 
 
@@ -156,8 +157,8 @@ def test_probabilities_to_draw_by_are_those_of_hugging_face(
     ids=st.lists(st.lists(st.integers(0, 5), min_size=7, max_size=7), min_size=4, max_size=4),
     prompt=st.integers(1, 6),
 )
-def test_processed_scores_are_those_of_hugging_face(seed: int, ids: list[list[int]], prompt: int) -> None:
-    scores, whole = drawn(seed, vocab_size=6), torch.tensor(ids)
+def test_logits_processors_match_hugging_face(seed: int, ids: list[list[int]], prompt: int) -> None:
+    scores, whole = draw_logits(seed, vocab=6), torch.tensor(ids)
     output = [SequenceView(row[:prompt], row[prompt:]) for row in ids]
     pairs: list[tuple[LogitsProcessor, Any]] = [
         (repetition_penalty(1.7), reference.RepetitionPenaltyLogitsProcessor(1.7)),
@@ -167,11 +168,11 @@ def test_processed_scores_are_those_of_hugging_face(seed: int, ids: list[list[in
         (bad_words([[1], [2, 3], [0, 0, 1]]), reference.NoBadWordsLogitsProcessor([[1], [2, 3], [0, 0, 1]], None)),
         (forced_eos(8 - prompt, 5), reference.ForcedEOSTokenLogitsProcessor(8, 5)),
     ]
-    for rule, processor in pairs:
-        torch.testing.assert_close(rule(scores, output), processor(whole, scores.clone()), atol=1e-6, rtol=1e-6)
+    for actual, expected in pairs:
+        torch.testing.assert_close(actual(scores, output), expected(whole, scores.clone()), atol=1e-6, rtol=1e-6)
 
 
-def test_a_forced_first_word_is_that_of_hugging_face() -> None:
-    scores = drawn(0, vocab_size=6)
+def test_a_forced_first_token_matches_hugging_face() -> None:
+    scores = draw_logits(0, vocab=6)
     expected = reference.ForcedBOSTokenLogitsProcessor(3)(torch.zeros(4, 1, dtype=torch.long), scores.clone())  # pyright: ignore
     assert forced_prefix([3])(scores, [SequenceView([0])] * 4).equal(expected)

@@ -1,7 +1,6 @@
-"""Hugging Face models with softlook's attention in place of theirs say the same, wherever there is a word.
+"""Hugging Face models with softlook's attention give the same hidden states for all real tokens.
 
-Random weights and no network. That attention was called is counted: a model that ignores what is registered would pass
-every comparison with itself.
+Weights are random. Calls of attention are counted: a model that ignores the registered function would match itself.
 """
 
 from copy import deepcopy
@@ -14,12 +13,12 @@ from torch.testing import assert_close
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from tests.parity.hugging_face import NAME, attend
+from tests.parity.hugging_face import NAME, attention_forward
 from tests.parity.hugging_face_models import CASES, VOCABULARY, Case
 
 TOLERANCE = 1e-5
 LENGTHS = torch.tensor([4, 9, 7])
-LONGEST = 9
+WIDTH = 9
 PADDINGS = {"decoder": ("none", "right", "left"), "encoder": ("none", "right"), "both": ("none", "right")}
 BY_PADDING = [(name, padding) for name, case in CASES.items() for padding in PADDINGS[case.shape]]
 DECODERS = [name for name, case in CASES.items() if case.shape == "decoder"]
@@ -27,12 +26,12 @@ DECODERS = [name for name, case in CASES.items() if case.shape == "decoder"]
 
 @pytest.fixture
 def called() -> list[nn.Module]:
-    """The attention modules that went through softlook, in turn."""
+    """The attention modules that called softlook, in order."""
     modules: list[nn.Module] = []
 
     def counted(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
         modules.append(module)
-        return attend(module, *args, **kwargs)
+        return attention_forward(module, *args, **kwargs)
 
     AttentionInterface.register(NAME, counted)
     AttentionMaskInterface.register(NAME, sdpa_mask)
@@ -40,7 +39,7 @@ def called() -> list[nn.Module]:
 
 
 def pair(case: Case) -> tuple[PreTrainedModel, PreTrainedModel]:
-    """The same weights twice: with Hugging Face's plain attention, and with softlook's."""
+    """The same weights twice: with transformers' eager attention, and with softlook's."""
     plain, actual = (
         case.model._from_config(deepcopy(case.config), attn_implementation=name).eval() for name in ("eager", NAME)
     )
@@ -48,55 +47,57 @@ def pair(case: Case) -> tuple[PreTrainedModel, PreTrainedModel]:
     return plain, actual
 
 
-def there(padding: str) -> Tensor:
-    """Which places hold a word. (B, T)"""
-    places = torch.arange(LONGEST).expand(len(LENGTHS), -1)
+def padding_mask(padding: str) -> Tensor:
+    """True for real tokens. (B, T)"""
+    positions = torch.arange(WIDTH).expand(len(LENGTHS), -1)
     return {
-        "none": torch.ones_like(places, dtype=torch.bool),
-        "right": places < LENGTHS[:, None],
-        "left": places >= LONGEST - LENGTHS[:, None],
+        "none": torch.ones_like(positions, dtype=torch.bool),
+        "right": positions < LENGTHS[:, None],
+        "left": positions >= WIDTH - LENGTHS[:, None],
     }[padding]
 
 
-def words(case: Case, padding: str) -> dict[str, Tensor]:
-    """What goes in. Positions count words, not places, where the model leaves that to the caller."""
-    present = there(padding)
-    ids = torch.randint(3, VOCABULARY, present.shape).masked_fill(~present, 0)
-    batch = {"input_ids": ids} if padding == "none" else {"input_ids": ids, "attention_mask": present.long()}
+def inputs(case: Case, padding: str) -> dict[str, Tensor]:
+    """The inputs of a model; with left padding, explicit positions."""
+    mask = padding_mask(padding)
+    ids = torch.randint(3, VOCABULARY, mask.shape).masked_fill(~mask, 0)
+    batch = {"input_ids": ids} if padding == "none" else {"input_ids": ids, "attention_mask": mask.long()}
     if case.shape == "both":
         batch["decoder_input_ids"] = torch.randint(3, VOCABULARY, (len(LENGTHS), 5))
     if padding == "left":
-        batch["position_ids"] = (present.cumsum(1) - 1).clamp(min=0)
+        batch["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
     return batch
 
 
-def kept(case: Case, output: Any, padding: str) -> list[Tensor]:
-    """The states where there are words."""
+def real_states(case: Case, output: Any, padding: str) -> list[Tensor]:
+    """The hidden states of real tokens."""
     if case.shape == "both":
-        return [output.last_hidden_state, output.encoder_last_hidden_state[there(padding)]]
-    return [output.last_hidden_state[there(padding)]]
+        return [output.last_hidden_state, output.encoder_last_hidden_state[padding_mask(padding)]]
+    return [output.last_hidden_state[padding_mask(padding)]]
 
 
 @pytest.mark.parametrize(("name", "padding"), BY_PADDING)
 def test_outputs_match_with_softlook_s_attention_inside(name: str, padding: str, called: list[nn.Module]) -> None:
     case = CASES[name]
     plain, actual = pair(case)
-    batch = words(case, padding)
+    batch = inputs(case, padding)
     with torch.no_grad():
-        expected, nobody_yet = plain(**batch), len(called)
+        expected, calls_before = plain(**batch), len(called)
         found = actual(**batch)
-    assert nobody_yet == 0
+    assert calls_before == 0
     assert len(called) == len({id(module) for module in called}) == case.layers
-    assert_close(kept(case, found, padding), kept(case, expected, padding), rtol=TOLERANCE, atol=TOLERANCE)
+    assert_close(
+        real_states(case, found, padding), real_states(case, expected, padding), rtol=TOLERANCE, atol=TOLERANCE
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_match_with_softlook_s_attention_inside(name: str, called: list[nn.Module]) -> None:
     case = CASES[name]
-    batch = words(case, "right")
+    batch = inputs(case, "right")
     gradients = []
     for model in (both := pair(case)):
-        states = torch.cat([state.flatten() for state in kept(case, model(**batch), "right")])
+        states = torch.cat([state.flatten() for state in real_states(case, model(**batch), "right")])
         (states * torch.linspace(-1, 1, len(states))).sum().backward()
         gradients.append({part: weight.grad for part, weight in model.named_parameters() if weight.grad is not None})
     assert len(called) == case.layers
@@ -106,16 +107,16 @@ def test_gradients_match_with_softlook_s_attention_inside(name: str, called: lis
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_model_goes_on_from_its_memory_as_if_it_had_read_in_one_go(name: str, called: list[nn.Module]) -> None:
+def test_a_cache_does_not_change_hidden_states(name: str, called: list[nn.Module]) -> None:
     case = CASES[name]
     plain, actual = pair(case)
-    ids = torch.randint(3, VOCABULARY, (2, LONGEST))
+    ids = torch.randint(3, VOCABULARY, (2, WIDTH))
     with torch.no_grad():
         expected = plain(input_ids=ids).last_hidden_state
-        memory, found = None, []
+        cache, found = None, []
         for part in ids.split([5, 3, 1], 1):
-            output = actual(input_ids=part, past_key_values=memory, use_cache=True)
-            memory = output.past_key_values
+            output = actual(input_ids=part, past_key_values=cache, use_cache=True)
+            cache = output.past_key_values
             found.append(output.last_hidden_state)
     assert len(called) == 3 * case.layers
     assert_close(torch.cat(found, 1), expected, rtol=TOLERANCE, atol=TOLERANCE)

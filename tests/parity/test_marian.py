@@ -1,4 +1,4 @@
-"""Marian's translation models of Hugging Face's, read and written."""
+"""Import and export of Marian's translation models in Hugging Face's format."""
 
 import json
 from pathlib import Path
@@ -12,17 +12,17 @@ from transformers import MarianConfig, MarianModel, MarianMTModel
 from softlook.base.errors import WeightsError
 from softlook.models import Transformer, TransformerConfig
 from softlook.weights import from_hugging_face
-from tests.parity.comparison import close, saved, there_and_back
+from tests.parity.comparison import close, export_and_load, saved
 from tests.parity.seq2seq import (
-    PRESENT,
+    PADDING_MASK,
     SOURCE,
     TARGET,
-    both,
     compare,
-    compare_again,
+    compare_export,
     compare_gradients,
     compare_steps,
-    output,
+    load_both,
+    run_reference,
 )
 
 SIZES = {"vocab_size": 11, "max_position_embeddings": 16, "d_model": 24, "encoder_layers": 2, "decoder_layers": 3}
@@ -39,23 +39,23 @@ def small(**changes: Any) -> MarianMTModel:
     return MarianMTModel(sizes(**changes))
 
 
-APART = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 13}
+SEPARATE = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 13}
 VARIANTS: dict[str, dict[str, Any]] = {
     "as published": {"activation_function": "swish"},
     "unscaled": {"scale_embedding": False},
-    "two vocabularies": APART,
-    "two vocabularies, untied": {**APART, "tie_word_embeddings": False},
+    "two vocabularies": SEPARATE,
+    "two vocabularies, untied": {**SEPARATE, "tie_word_embeddings": False},
     "untied": {"tie_word_embeddings": False},
 }
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_logits_hidden_states_and_maps_are_those_of_hugging_face(variant: str, tmp_path: Path) -> None:
-    compare(*both(small(**VARIANTS[variant]), tmp_path), closing=False)
+def test_logits_hidden_states_and_attention_maps_match_hugging_face(variant: str, tmp_path: Path) -> None:
+    compare(*load_both(small(**VARIANTS[variant]), tmp_path), final_norm=False)
 
 
 def test_gradients_match_hugging_face(tmp_path: Path) -> None:
-    actual, reference = both(small(**APART), tmp_path)
+    actual, reference = load_both(small(**SEPARATE), tmp_path)
     pairs = {
         "encoder.embedding.token_embedding.weight": "model.encoder.embed_tokens.weight",
         "decoder.embedding.token_embedding.weight": "model.decoder.embed_tokens.weight",
@@ -65,30 +65,30 @@ def test_gradients_match_hugging_face(tmp_path: Path) -> None:
     compare_gradients(actual, reference, pairs)
 
 
-def test_decoding_with_a_memory_is_that_of_hugging_face(tmp_path: Path) -> None:
-    compare_steps(*both(small(), tmp_path))
+def test_decoding_with_a_cache_matches_hugging_face(tmp_path: Path) -> None:
+    compare_steps(*load_both(small(), tmp_path))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_hugging_face_loads_the_export_with_the_same_logits(variant: str, tmp_path: Path) -> None:
-    actual, reference = both(small(**VARIANTS[variant]), tmp_path / "hf")
-    compare_again(there_and_back(actual, MarianMTModel, tmp_path / "softlook"), reference)
+    actual, reference = load_both(small(**VARIANTS[variant]), tmp_path / "hf")
+    compare_export(export_and_load(actual, MarianMTModel, tmp_path / "softlook"), reference)
 
 
-@pytest.mark.parametrize("changes", [{}, APART])
-def test_positions_that_are_stored_are_passed_over(changes: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", [{}, SEPARATE])
+def test_stored_sinusoidal_positions_are_ignored(changes: dict[str, Any], tmp_path: Path) -> None:
     reference: Any = MarianModel(sizes(**changes))
     reference.save_pretrained(tmp_path)
     assert "encoder.embed_positions.weight" in load_file(tmp_path / "model.safetensors")
     actual: Any = from_hugging_face(tmp_path)
     reference.eval()
     with torch.no_grad():
-        expected = output(reference).last_hidden_state @ reference.decoder.embed_tokens.weight.T
-        close(actual(SOURCE, TARGET, source_padding_mask=PRESENT), expected)
+        expected = run_reference(reference).last_hidden_state @ reference.decoder.embed_tokens.weight.T
+        close(actual(SOURCE, TARGET, source_padding_mask=PADDING_MASK), expected)
 
 
-def test_a_shared_table_is_found_under_the_name_of_the_head(tmp_path: Path) -> None:
-    actual, _ = both(small(), tmp_path)
+def test_a_shared_embedding_is_found_under_the_name_of_the_lm_head(tmp_path: Path) -> None:
+    actual, _ = load_both(small(), tmp_path)
     file = tmp_path / "model.safetensors"
     tensors = load_file(file)
     tensors["lm_head.weight"] = tensors.pop("model.shared.weight")
@@ -101,13 +101,13 @@ def test_a_shared_table_is_found_under_the_name_of_the_head(tmp_path: Path) -> N
 def test_a_softlook_model_can_be_exported(changes: dict[str, Any], tmp_path: Path) -> None:
     fields = {"vocab_size": 11, "dim": 24, "depth": 2, "heads": 4, "positions": "sinusoidal_half"}
     actual = Transformer(TransformerConfig(**{**fields, **changes})).eval()
-    back = there_and_back(actual, MarianMTModel, tmp_path / "softlook")
+    back = export_and_load(actual, MarianMTModel, tmp_path / "softlook")
     with torch.no_grad():
-        close(actual(SOURCE, TARGET, source_padding_mask=PRESENT), output(back).logits, 1e-6)
+        close(actual(SOURCE, TARGET, source_padding_mask=PADDING_MASK), run_reference(back).logits, 1e-6)
 
 
-def test_an_old_config_with_fields_of_other_times_is_read(tmp_path: Path) -> None:
-    actual, _ = both(small(), tmp_path)
+def test_an_older_config_with_obsolete_fields_is_imported(tmp_path: Path) -> None:
+    actual, _ = load_both(small(), tmp_path)
     file = tmp_path / "config.json"
     old = {"add_bias_logits": False, "add_final_layer_norm": False, "normalize_before": False, "num_hidden_layers": 2}
     more = {"normalize_embedding": False, "static_position_embeddings": True, "classif_dropout": 0.0, "max_length": 512}
@@ -119,15 +119,18 @@ def test_an_old_config_with_fields_of_other_times_is_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"normalize_embedding": True}, "a norm behind its embedding"),
-        ({"static_position_embeddings": False}, "learned positions"),
-        ({"add_final_layer_norm": True}, "add_final_layer_norm is true"),
-        ({"tie_encoder_decoder": True}, "tie_encoder_decoder is true"),
-        ({"decoder_attention_heads": 2}, "4 heads in its encoder and 2 in its decoder"),
-        ({"architectures": ["MarianForCausalLM"]}, "of Marian, softlook knows MarianMTModel, MarianModel"),
+        ({"normalize_embedding": True}, "normalize_embedding must be false and static_position_embeddings true"),
+        (
+            {"static_position_embeddings": False},
+            "normalize_embedding must be false and static_position_embeddings true",
+        ),
+        ({"add_final_layer_norm": True}, "add_final_layer_norm must be false, .*, got true"),
+        ({"tie_encoder_decoder": True}, "tie_encoder_decoder must be false, .*, got true"),
+        ({"decoder_attention_heads": 2}, "decoder_attention_heads must be equal, got 4 and 2"),
+        ({"architectures": ["MarianForCausalLM"]}, "supported classes of Marian: MarianMTModel, MarianModel"),
     ],
 )
-def test_what_we_cannot_express_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_unsupported_configs_raise_an_error(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     saved(small(), tmp_path)
     file = tmp_path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))

@@ -1,4 +1,4 @@
-"""Heads for words of BERT, RoBERTa and DistilBERT: tied to the token embedding or not, as the tensors say."""
+"""Masked LM heads of BERT, RoBERTa and DistilBERT: tied to the token embedding or not, depending on the tensors."""
 
 import json
 from collections.abc import Callable
@@ -36,7 +36,7 @@ HEADS: dict[str, tuple[str, str, str, str, dict[str, Any]]] = {
     "RobertaForMaskedLM": ("roberta.", "lm_head.decoder.weight", "lm_head.decoder.bias", "lm_head.bias", SIZES),
     "DistilBertForMaskedLM": ("distilbert.", "vocab_projector.weight", "vocab_projector.bias", "", DISTILLED),
 }
-"""Prefix of the encoder, weight and bias of the last layer, a second name of that bias, sizes."""
+"""Prefix of the encoder, weight and bias of the head, second name of the bias, sizes."""
 
 
 def folder_of(kind: str, path: Path, **changes: Any) -> Path:
@@ -53,14 +53,14 @@ def logits(kind: str, folder: Path) -> Tensor:
     return found.prediction_logits if kind == "BertForPreTraining" else found.logits
 
 
-def our_logits(model: Any) -> Tensor:
+def softlook_logits(model: Any) -> Tensor:
     with torch.no_grad():
         found = model(IDS)
     return found[0] if isinstance(found, tuple) else found
 
 
-def changed(folder: Path, change: Callable[[dict[str, Tensor]], Any], **config: Any) -> None:
-    """Rewrites the tensors of a folder, and fields of its config; None removes a field."""
+def change_folder(folder: Path, change: Callable[[dict[str, Tensor]], Any], **config: Any) -> None:
+    """Change the tensors of a folder and fields of its config; None removes a field."""
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
@@ -73,30 +73,30 @@ def check(kind: str, folder: Path, *, tied: bool) -> None:
     actual: Any = from_hugging_face(folder)
     expected = logits(kind, folder)
     assert actual.config.tie_embeddings == tied
-    close(our_logits(actual), expected)
-    written = to_hugging_face(actual, folder.with_name("written"))
-    close(logits(kind, written), expected, 1e-6)
-    close(our_logits(from_hugging_face(written)), expected)
-    close(our_logits(load(save(actual, folder.with_name("kept")))), expected)
+    close(softlook_logits(actual), expected)
+    exported = to_hugging_face(actual, folder.with_name("exported"))
+    close(logits(kind, exported), expected, 1e-6)
+    close(softlook_logits(from_hugging_face(exported)), expected)
+    close(softlook_logits(load(save(actual, folder.with_name("saved")))), expected)
 
 
-@pytest.mark.parametrize("said", [None, True, False])
+@pytest.mark.parametrize("tie", [None, True, False])
 @pytest.mark.parametrize("kind", HEADS)
-def test_an_lm_head_that_differs_from_the_embedding_is_used(kind: str, output: bool | None, tmp_path: Path) -> None:
+def test_an_lm_head_that_differs_from_the_embedding_is_used(kind: str, tie: bool | None, tmp_path: Path) -> None:
     folder = folder_of(kind, tmp_path / "hf", tie_word_embeddings=False)
-    changed(folder, lambda tensors: None, tie_word_embeddings=output)
+    change_folder(folder, lambda tensors: None, tie_word_embeddings=tie)
     check(kind, folder, tied=False)
 
 
 @pytest.mark.parametrize("kind", [kind for kind, (*_, second, _) in HEADS.items() if second])
 def test_a_bias_that_differs_from_its_second_name_is_used_with_a_tied_head(kind: str, tmp_path: Path) -> None:
     folder = folder_of(kind, tmp_path / "hf")
-    changed(folder, lambda tensors: tensors.update({HEADS[kind][2]: torch.randn(13)}), tie_word_embeddings=None)
+    change_folder(folder, lambda tensors: tensors.update({HEADS[kind][2]: torch.randn(13)}), tie_word_embeddings=None)
     check(kind, folder, tied=True)
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_a_tied_table_may_be_stored_under_any_of_its_names(kind: str, tmp_path: Path) -> None:
+def test_a_tied_embedding_may_be_stored_under_any_of_its_names(kind: str, tmp_path: Path) -> None:
     prefix, weight, bias, second, _ = HEADS[kind]
     table = f"{prefix}embeddings.word_embeddings.weight"
 
@@ -106,7 +106,7 @@ def test_a_tied_table_may_be_stored_under_any_of_its_names(kind: str, tmp_path: 
             tensors[bias] = tensors.pop(second)
 
     folder = folder_of(kind, tmp_path / "hf")
-    changed(folder, rename)
+    change_folder(folder, rename)
     check(kind, folder, tied=True)
 
 
@@ -119,13 +119,13 @@ def test_copies_of_tied_tensors_are_one_tensor(kind: str, tmp_path: Path) -> Non
         tensors[bias] = tensors[second or bias].clone()
 
     folder = folder_of(kind, tmp_path / "hf")
-    changed(folder, copy)
+    change_folder(folder, copy)
     check(kind, folder, tied=True)
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_an_untied_config_without_a_head_in_the_file_is_refused(kind: str, tmp_path: Path) -> None:
+def test_an_untied_config_without_a_head_in_the_file_raises_an_error(kind: str, tmp_path: Path) -> None:
     folder = folder_of(kind, tmp_path / "hf")
-    changed(folder, lambda tensors: None, tie_word_embeddings=False)
+    change_folder(folder, lambda tensors: None, tie_word_embeddings=False)
     with pytest.raises(WeightsError, match=f"lacks .*{HEADS[kind][1]}"):
         from_hugging_face(folder)

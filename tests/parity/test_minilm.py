@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2, the real thing: its vectors of 1,000 real sentences are those of sentence-transformers."""
+"""The published all-MiniLM-L6-v2: its embeddings of 1,000 sentences match sentence-transformers."""
 
 import ast
 import re
@@ -18,14 +18,14 @@ from tests.parity.real_weights import real_weights
 
 pytestmark = pytest.mark.slow
 FOLDER = real_weights("all-MiniLM-L6-v2")
-SENTENCES, LONGEST, BATCH = 1000, 256, 32
+SENTENCES, MAX_LENGTH, BATCH = 1000, 256, 32
 PACKAGES = ("asyncio", "concurrent", "email", "http", "importlib", "json", "logging", "multiprocessing", "unittest")
 
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
     if not FOLDER.is_dir():
-        pytest.skip(f"{FOLDER} is not there. `make real` fetches it.")
+        pytest.skip(f"{FOLDER} does not exist. `make real` downloads it.")
     return FOLDER
 
 
@@ -36,15 +36,15 @@ def reference(folder: Path) -> SentenceTransformer:
 
 @pytest.fixture(scope="module")
 def sentences() -> list[str]:
-    """From the documentation inside Python's own library: single sentences, and every tenth text as a whole."""
+    """Docstrings of Python's standard library: single sentences, and every tenth docstring as a whole."""
     found: dict[str, None] = {}
     for count, text in enumerate(docstrings()):
         parts = [text] if count % 10 == 0 else re.split(r"(?<=[.!?])\s+", text)
         found.update(dict.fromkeys(" ".join(part.split()) for part in parts))
-    kept = [sentence for sentence in found if len(sentence.split()) >= 3]
-    step = len(kept) / SENTENCES
-    assert step >= 1, f"only {len(kept)} sentences were found"
-    return [kept[int(i * step)] for i in range(SENTENCES)]
+    selected = [sentence for sentence in found if len(sentence.split()) >= 3]
+    step = len(selected) / SENTENCES
+    assert step >= 1, f"only {len(selected)} sentences were found"
+    return [selected[int(i * step)] for i in range(SENTENCES)]
 
 
 def docstrings() -> Iterator[str]:
@@ -59,42 +59,42 @@ def docstrings() -> Iterator[str]:
 
 def tokenizer_of(folder: Path) -> Tokenizer:
     tokenizer = read_tokenizer(folder)
-    tokenizer.enable_truncation(LONGEST)  # as sentence_bert_config.json says
+    tokenizer.enable_truncation(MAX_LENGTH)  # as in sentence_bert_config.json
     tokenizer.enable_padding()
     return tokenizer
 
 
 def embed(model: Any, tokenizer: Tokenizer, sentences: list[str]) -> Tensor:
-    """In batches as the sentences come, short beside long, so that most rows are padded."""
-    made = []
+    """Embeddings in batches of sentences with different lengths, so that most rows are padded."""
+    embeddings = []
     for start in range(0, len(sentences), BATCH):
         encoded = tokenizer.encode_batch(sentences[start : start + BATCH])
         ids = torch.tensor([one.ids for one in encoded])
-        present = torch.tensor([one.attention_mask for one in encoded]).bool()
+        padding_mask = torch.tensor([one.attention_mask for one in encoded]).bool()
         with torch.inference_mode():
-            made.append(model(ids, padding_mask=present))
-    return torch.cat(made)
+            embeddings.append(model(ids, padding_mask=padding_mask))
+    return torch.cat(embeddings)
 
 
-def test_sentence_vectors_are_those_of_sentence_transformers(
+def test_sentence_embeddings_match_sentence_transformers(
     folder: Path, reference: SentenceTransformer, sentences: list[str]
 ) -> None:
     tokenizer, actual = tokenizer_of(folder), from_hugging_face(folder)
     lengths = torch.tensor([sum(one.attention_mask) for one in tokenizer.encode_batch(sentences)])
     assert len(set(sentences)) == SENTENCES
     assert lengths.min() < 8
-    assert lengths.max() == LONGEST, "some are long enough to be cut"
-    made = embed(actual, tokenizer, sentences)
+    assert lengths.max() == MAX_LENGTH, "no sentence is truncated"
+    embeddings = embed(actual, tokenizer, sentences)
     expected = reference.encode(sentences, batch_size=BATCH, convert_to_tensor=True, show_progress_bar=False)
-    assert made.shape == expected.shape == (SENTENCES, 384)
-    assert (made - expected).abs().max().item() <= 1e-5
+    assert embeddings.shape == expected.shape == (SENTENCES, 384)
+    assert (embeddings - expected).abs().max().item() <= 1e-5
 
 
 def test_sentence_transformers_loads_the_export(
     folder: Path, reference: SentenceTransformer, sentences: list[str], tmp_path: Path
 ) -> None:
-    written = to_hugging_face(from_hugging_face(folder), tmp_path / "softlook", tokenizer=folder)
-    back = SentenceTransformer(str(written), device="cpu", local_files_only=True)
+    exported = to_hugging_face(from_hugging_face(folder), tmp_path / "softlook", tokenizer=folder)
+    back = SentenceTransformer(str(exported), device="cpu", local_files_only=True)
     short = [sentence for sentence in sentences if len(sentence) < 200][:64]
     one, other = (model.encode(short, convert_to_tensor=True, show_progress_bar=False) for model in (back, reference))
     assert one.shape == other.shape == (64, 384)

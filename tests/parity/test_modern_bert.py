@@ -1,4 +1,4 @@
-"""ModernBERT of Hugging Face's with each of its heads, read and written."""
+"""Import and export of ModernBERT with each of its heads in Hugging Face's format."""
 
 import json
 from pathlib import Path
@@ -12,11 +12,20 @@ from transformers import ModernBertConfig, ModernBertForMaskedLM
 
 from softlook.base.errors import WeightsError
 from softlook.models import ModernBert
-from softlook.models import ModernBertConfig as OurConfig
+from softlook.models import ModernBertConfig as SoftlookConfig
 from softlook.weights import from_hugging_face, load, save, to_hugging_face
-from softlook.weights.architectures.modern_bert import ARCHITECTURE, HEAD_BY_CLASS
-from tests.parity.comparison import close, maps, read, saved, states, there_and_back
-from tests.parity.encoders import IDS, PRESENT, SIZES, answers, ask, check_back, check_gradients, check_padding
+from softlook.weights.architectures.modern_bert import MODERN_BERT
+from tests.parity.comparison import close, export_and_load, import_model, maps, saved, states
+from tests.parity.encoders import (
+    IDS,
+    PADDING_MASK,
+    SIZES,
+    as_tuple,
+    check_export,
+    check_gradients,
+    check_padding,
+    run_reference,
+)
 
 TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
 BIASES = {"norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True, "decoder_bias": False}
@@ -28,94 +37,99 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "hidden_activation": "silu",
         "classifier_activation": "relu",
     },
-    "layers told": {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "norm_eps": 1e-2},
+    "explicit layer types": {
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "norm_eps": 1e-2,
+    },
 }
 
 
 def small(kind: str, **changes: Any) -> Any:
     torch.manual_seed(0)
     sizes = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
-    labels = {"num_labels": 2} if HEAD_BY_CLASS[kind] == "question_answering" else {}
+    labels = {"num_labels": 2} if MODERN_BERT.head_by_class[kind] == "question_answering" else {}
     fixed = {"local_attention": 4, **TOKENS}
     config = ModernBertConfig(**{**SIZES, **sizes, **labels, **fixed, **changes})
     return getattr(transformers, kind)._from_config(config, attn_implementation="eager").eval()
 
 
 def check(actual: Any, reference: nn.Module) -> None:
-    """The answers, what goes into each block, and every attention map."""
-    with maps(actual) as our_maps, states(nn.ModuleList([actual.dropout, *actual.blocks[:-1]])) as inside, torch.no_grad():
-        output = answers(actual(IDS))
-        expected, more = ask(reference, actual.config.head, IDS, attention_mask=torch.ones_like(IDS))
+    """Compare outputs, the inputs of all blocks and all attention maps."""
+    layers = nn.ModuleList([actual.dropout, *actual.blocks[:-1]])
+    with maps(actual) as actual_maps, states(layers) as inputs, torch.no_grad():
+        output = as_tuple(actual(IDS))
+        expected, more = run_reference(reference, actual.config.head, IDS, attention_mask=torch.ones_like(IDS))
     close(output[0], expected[0])
-    for one, other in zip(our_maps, more.attentions, strict=True):
+    for one, other in zip(actual_maps, more.attentions, strict=True):
         close(one, other)
-    for one, other in zip(inside, more.hidden_states, strict=False):
+    for one, other in zip(inputs, more.hidden_states, strict=False):
         close(one, other)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", MODERN_BERT.head_by_class)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_outputs_hidden_states_and_attention_maps_match_hugging_face(kind: str, variant: str, tmp_path: Path) -> None:
     reference = small(kind, **VARIANTS[variant])
-    actual = read(reference, tmp_path / "hf")
-    assert isinstance(actual, ModernBert) and actual.config.head == HEAD_BY_CLASS[kind]
+    actual = import_model(reference, tmp_path / "hf")
+    assert isinstance(actual, ModernBert) and actual.config.head == MODERN_BERT.head_by_class[kind]
     check(actual, reference)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", MODERN_BERT.head_by_class)
 def test_gradients_match_hugging_face(kind: str, tmp_path: Path) -> None:
     reference = small(kind)
-    check_gradients(read(reference, tmp_path / "hf"), reference, ARCHITECTURE)
+    check_gradients(import_model(reference, tmp_path / "hf"), reference, MODERN_BERT)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
+@pytest.mark.parametrize("kind", MODERN_BERT.head_by_class)
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_padding_matches_hugging_face(kind: str, pooling: str, tmp_path: Path) -> None:
     reference = small(kind, classifier_pooling=pooling)
-    check_padding(read(reference, tmp_path / "hf"), reference, pad=0)
+    check_padding(import_model(reference, tmp_path / "hf"), reference, pad=0)
 
 
 def test_left_padding_with_explicit_positions_matches_hugging_face(tmp_path: Path) -> None:
     reference = small("ModernBertForMaskedLM")
-    present = PRESENT.flip(1)
-    positions = (present.cumsum(1) - 1).clamp(min=0)
-    check_padding(read(reference, tmp_path / "hf"), reference, 0, present, positions=positions)
+    padding_mask = PADDING_MASK.flip(1)
+    positions = (padding_mask.cumsum(1) - 1).clamp(min=0)
+    check_padding(import_model(reference, tmp_path / "hf"), reference, 0, padding_mask, positions=positions)
 
 
-@pytest.mark.parametrize("kind", HEAD_BY_CLASS)
-@pytest.mark.parametrize("variant", ["as published", "biases", "layers told"])
+@pytest.mark.parametrize("kind", MODERN_BERT.head_by_class)
+@pytest.mark.parametrize("variant", ["as published", "biases", "explicit layer types"])
 def test_hugging_face_loads_the_export_with_the_same_outputs(kind: str, variant: str, tmp_path: Path) -> None:
     reference = small(kind, **VARIANTS[variant])
-    again: Any = load(save(read(reference, tmp_path / "hf"), tmp_path / "kept"))
-    back = there_and_back(again, type(reference), tmp_path / "softlook")
+    again: Any = load(save(import_model(reference, tmp_path / "hf"), tmp_path / "saved"))
+    back = export_and_load(again, type(reference), tmp_path / "softlook")
     assert back.config.architectures == [kind]
-    check_back(back, reference, again.config.head)
+    check_export(back, reference, again.config.head)
 
 
-def test_an_untied_word_head_is_read(tmp_path: Path) -> None:
+def test_an_untied_lm_head_is_imported(tmp_path: Path) -> None:
     reference = small("ModernBertForMaskedLM", tie_word_embeddings=False)
-    actual = read(reference, tmp_path / "hf")
+    actual = import_model(reference, tmp_path / "hf")
     check(actual, reference)
-    check_back(there_and_back(actual, ModernBertForMaskedLM, tmp_path / "softlook"), reference, "masked_lm")
+    check_export(export_and_load(actual, ModernBertForMaskedLM, tmp_path / "softlook"), reference, "masked_lm")
 
 
-def test_a_config_as_published_with_its_old_fields_is_read(tmp_path: Path) -> None:
-    """Thetas and the pattern of layers under their first names."""
+def test_an_older_config_with_obsolete_fields_is_imported(tmp_path: Path) -> None:
+    """Thetas and the layer pattern under their original names."""
     reference = small(
-        "ModernBertForMaskedLM", rope_parameters=ropes(300.0, 20.0), num_hidden_layers=4, layer_types=EVERY
+        "ModernBertForMaskedLM", rope_parameters=ropes(300.0, 20.0), num_hidden_layers=4, layer_types=ALTERNATING
     )
     folder = saved(reference, tmp_path / "hf")
     old = {"global_rope_theta": 300.0, "local_rope_theta": 20.0, "global_attn_every_n_layers": 2}
-    aside = {"position_embedding_type": "absolute", "layer_norm_eps": 1e-5, "sparse_prediction": False}
-    change(folder, {"rope_parameters", "layer_types"}, **old, **aside)
+    unused = {"position_embedding_type": "absolute", "layer_norm_eps": 1e-5, "sparse_prediction": False}
+    change(folder, {"rope_parameters", "layer_types"}, **old, **unused)
     again: Any = ModernBertForMaskedLM.from_pretrained(folder, attn_implementation="eager")
     actual: Any = from_hugging_face(folder)
-    assert (actual.config.rope_theta, actual.config.local_rope_theta, actual.config.local) == (300.0, 20.0, (1, 3))
+    config = actual.config
+    assert (config.rope_theta, config.local_rope_theta, config.windowed_layers) == (300.0, 20.0, (1, 3))
     check(actual, again.eval())
     check(actual, reference)
 
 
-EVERY = ["full_attention", "sliding_attention"] * 2
+ALTERNATING = ["full_attention", "sliding_attention"] * 2
 
 
 def ropes(full: float, local: float) -> dict[str, Any]:
@@ -125,25 +139,28 @@ def ropes(full: float, local: float) -> dict[str, Any]:
     }
 
 
-STRETCHED = {"full_attention": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "stretched positions": ({"rope_parameters": STRETCHED}, "should be plain"),
-    "stretched positions, in the old way": (
+SCALED = {"full_attention": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}
+UNSUPPORTED: dict[str, tuple[dict[str, Any], str]] = {
+    "RoPE scaling": ({"rope_parameters": SCALED}, "rope_type of full_attention layers must be 'default', got 'linear'"),
+    "RoPE scaling in the older form": (
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
-        "should be plain",
+        "rope_type of .* layers must be 'default', got 'linear'",
     ),
-    "layers that are not there": ({"layer_types": ["full_attention"]}, "layer_types has 1 entries"),
-    "layers of another kind": ({"layer_types": ["chunked_attention"] * 3}, "layer_types.0: Input should be"),
-    "other heads": ({"head_dim": 8}, "head_dim should be hidden_size / num_attention_heads = 6"),
-    "an unknown activation": ({"hidden_activation": "mish"}, "no such activation is known: 'mish'"),
+    "too few layer types": ({"layer_types": ["full_attention"]}, "layer_types has 1 entries"),
+    "unknown layer types": ({"layer_types": ["chunked_attention"] * 3}, "layer_types.0: Input should be"),
+    "another head_dim": ({"head_dim": 8}, "head_dim must be hidden_size / num_attention_heads, got 8 for 24 / 4"),
+    "an unknown activation": ({"hidden_activation": "mish"}, "activation 'mish' is not supported"),
     "another pooling": ({"classifier_pooling": "max"}, "classifier_pooling: Input should be 'cls' or 'mean'"),
-    "another class": ({"architectures": ["ModernBertForChess"]}, "of ModernBERT, softlook knows ModernBertModel"),
+    "another class": (
+        {"architectures": ["ModernBertForChess"]},
+        "supported classes of ModernBERT: ModernBertModel",
+    ),
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_unsupported_configs_are_refused(what: str, tmp_path: Path) -> None:
-    changes, message = REFUSED[what]
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_unsupported_configs_raise_an_error(case: str, tmp_path: Path) -> None:
+    changes, message = UNSUPPORTED[case]
     folder = saved(small("ModernBertForMaskedLM"), tmp_path / "hf")
     change(folder, **changes)
     with pytest.raises(WeightsError, match=message):
@@ -151,9 +168,9 @@ def test_unsupported_configs_are_refused(what: str, tmp_path: Path) -> None:
 
 
 def test_a_softlook_model_can_be_exported(tmp_path: Path) -> None:
-    sizes: dict[str, Any] = {"vocab_size": 13, "dim": 24, "depth": 4, "heads": 4, "hidden": 40, "window": 1}
-    actual = ModernBert(OurConfig(**sizes)).eval()
-    back = there_and_back(actual, ModernBertForMaskedLM, tmp_path / "softlook")
+    sizes: dict[str, Any] = {"vocab_size": 13, "dim": 24, "depth": 4, "heads": 4, "hidden": 40, "sliding_window": 1}
+    actual = ModernBert(SoftlookConfig(**sizes)).eval()
+    back = export_and_load(actual, ModernBertForMaskedLM, tmp_path / "softlook")
     with torch.no_grad():
         close(back(IDS).logits, actual(IDS), 1e-5)
     assert to_hugging_face(actual, tmp_path / "again").is_dir()

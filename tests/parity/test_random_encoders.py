@@ -1,4 +1,4 @@
-"""Random configs of the encoders: the numbers are Hugging Face's, or the folder is refused; never anything else."""
+"""Random configs of encoders give the logits of Hugging Face or are rejected."""
 
 import random
 import warnings
@@ -13,7 +13,7 @@ from softlook.base.errors import WeightsError
 from softlook.weights import from_hugging_face
 from softlook.weights.schema import ConfigWarning
 from tests.parity.comparison import close, saved
-from tests.parity.encoders import IDS, PRESENT
+from tests.parity.encoders import IDS, PADDING_MASK
 
 SIZES: dict[str, list[Any]] = {
     "hidden_size": [16, 24],
@@ -76,39 +76,39 @@ CASES = [(kind, seed) for kind in FIELDS for seed in range(6)]
 
 
 @pytest.mark.parametrize(("kind", "seed"), CASES)
-def test_a_random_config_is_read_right_or_refused(kind: str, seed: int, tmp_path: Path) -> None:
-    assert check(kind, seed, tmp_path) in ("right", "refused", "not theirs either")
+def test_a_random_config_matches_hugging_face_or_is_rejected(kind: str, seed: int, tmp_path: Path) -> None:
+    assert check(kind, seed, tmp_path) in ("equal", "rejected", "invalid")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FIELDS)
-def test_many_random_configs_are_read_right_or_refused(kind: str, tmp_path: Path) -> None:
+def test_many_random_configs_match_hugging_face_or_are_rejected(kind: str, tmp_path: Path) -> None:
     found = [check(kind, seed, tmp_path / str(seed)) for seed in range(6, 60)]
-    assert found.count("right") >= 8
+    assert found.count("equal") >= 8
 
 
 def check(kind: str, seed: int, folder: Path) -> str:
-    """What became of one config: "right" where all logits are theirs."""
-    drawn = random.Random(f"{kind} {seed}")
-    fields = {name: drawn.choice(values) for name, values in FIELDS[kind].items()}
+    """The outcome of one config: "equal", "rejected", or "invalid" if transformers rejects it."""
+    rng = random.Random(f"{kind} {seed}")
+    fields = {name: rng.choice(values) for name, values in FIELDS[kind].items()}
     torch.manual_seed(seed)
-    made: Any = getattr(transformers, f"{kind}ForMaskedLM")
+    model_class: Any = getattr(transformers, f"{kind}ForMaskedLM")
     try:
-        reference = made._from_config(made.config_class(**fields), attn_implementation="eager").eval()
-        ids = (IDS % 10 + 3).masked_fill(~PRESENT, fields["pad_token_id"])
+        reference = model_class._from_config(model_class.config_class(**fields), attn_implementation="eager").eval()
+        ids = (IDS % 10 + 3).masked_fill(~PADDING_MASK, fields["pad_token_id"])
         with torch.no_grad():
             saved(reference, folder)
-            expected = reference(ids, attention_mask=PRESENT.long()).logits
+            expected = reference(ids, attention_mask=PADDING_MASK.long()).logits
     except (ValueError, RuntimeError, AttributeError, IndexError, KeyError):
-        return "not theirs either"
-    if not expected[PRESENT].isfinite().all():
-        return "not theirs either"
+        return "invalid"
+    if not expected[PADDING_MASK].isfinite().all():
+        return "invalid"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConfigWarning)
             actual: Any = from_hugging_face(folder)
     except WeightsError:
-        return "refused"
+        return "rejected"
     with torch.no_grad():
-        close(actual(ids, padding_mask=PRESENT)[PRESENT], expected[PRESENT])
-    return "right"
+        close(actual(ids, padding_mask=PADDING_MASK)[PADDING_MASK], expected[PADDING_MASK])
+    return "equal"

@@ -1,4 +1,4 @@
-"""Frequencies of rotary positions against Hugging Face's own functions, over random settings."""
+"""RoPE frequencies match Hugging Face for random parameters."""
 
 import random
 from typing import Any
@@ -15,8 +15,8 @@ from softlook.weights.architectures.rope import HFRotaryConfig, theta_and_scalin
 COUNT = 150
 
 
-def settings(kind: str, rng: random.Random) -> dict[str, Any]:
-    """Random settings, ordinary ones and extreme ones."""
+def draw_parameters(kind: str, rng: random.Random) -> dict[str, Any]:
+    """Random RoPE parameters, ordinary and extreme ones."""
     rope: dict[str, Any] = {
         "rope_type": kind,
         "rope_theta": rng.choice([2.0, 50.0, 10_000.0, 500_000.0]),
@@ -40,35 +40,35 @@ def settings(kind: str, rng: random.Random) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["linear", "llama3", "yarn"])
-def test_frequencies_are_those_of_hugging_face_over_random_settings(kind: str) -> None:
+def test_frequencies_match_hugging_face_for_random_parameters(kind: str) -> None:
     rng, compared = random.Random(kind), 0
     for _ in range(COUNT):
-        rope, heads, width = settings(kind, rng), 2, rng.choice([2, 4, 8, 64, 128])
+        rope, heads, head_dim = draw_parameters(kind, rng), 2, rng.choice([2, 4, 8, 64, 128])
         length = rng.choice([16, 2048, 131072])
         reference: Any = LlamaConfig(
-            hidden_size=heads * width,
+            hidden_size=heads * head_dim,
             num_attention_heads=heads,
             max_position_embeddings=length,
             rope_parameters=dict(rope),  # pyright: ignore[reportArgumentType]
         )
-        expected, magnitude = ROPE_INIT_FUNCTIONS[kind](reference, torch.device("cpu"))
-        base, stretch = theta_and_scaling(HFRotaryConfig(max_position_embeddings=length, rope_parameters=rope))  # pyright: ignore
+        expected, attention_factor = ROPE_INIT_FUNCTIONS[kind](reference, torch.device("cpu"))
+        theta, rope_scaling = theta_and_scaling(HFRotaryConfig(max_position_embeddings=length, rope_parameters=rope))  # pyright: ignore
         try:
-            scaling = frequency_scaling(stretch)
-        except ConfigError:  # refused is no wrong answer
+            scaling = frequency_scaling(rope_scaling)
+        except ConfigError:  # unsupported parameters are rejected
             continue
         assert scaling is not None
-        frequencies = 1.0 / (base ** (torch.arange(0, width, 2, dtype=torch.float32) / width))
+        frequencies = 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim))
         torch.testing.assert_close(
-            scaling.scale_frequencies(frequencies, base), expected, rtol=1e-5, atol=0, msg=f"{rope}"
+            scaling.scale_frequencies(frequencies, theta), expected, rtol=1e-5, atol=0, msg=f"{rope}"
         )
-        assert scaling.attention_factor == pytest.approx(magnitude), rope
+        assert scaling.attention_factor == pytest.approx(attention_factor), rope
         compared += 1
     assert compared > COUNT * 0.8
 
 
 def test_an_empty_rope_scaling_counts_as_absent() -> None:
     rope: Any = {"rope_type": "linear", "rope_theta": 50.0, "factor": 2.0}
-    output = theta_and_scaling(HFRotaryConfig(rope_parameters=rope))
-    assert theta_and_scaling(HFRotaryConfig(rope_parameters=rope, rope_scaling={})) == output  # pyright: ignore
-    assert output[0] == 50.0
+    expected = theta_and_scaling(HFRotaryConfig(rope_parameters=rope))
+    assert theta_and_scaling(HFRotaryConfig(rope_parameters=rope, rope_scaling={})) == expected  # pyright: ignore
+    assert expected[0] == 50.0

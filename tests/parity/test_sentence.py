@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers, around BERT and its relatives: one vector for each sentence."""
+"""Import and export of sentence-transformers folders with BERT-like encoders."""
 
 import json
 from pathlib import Path
@@ -31,20 +31,20 @@ UNIGRAM = ("XLMRobertaModel",)
 
 
 def word_level() -> Tokenizer:
-    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
-    return made
+    result = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    result.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
+    return result
 
 
 def unigram() -> Tokenizer:
-    """Pieces and their scores, as SentencePiece's models are converted."""
+    """A unigram tokenizer, as converted from SentencePiece."""
     pieces = [
         (word if word.startswith("[") else f"\N{LOWER ONE EIGHTH BLOCK}{word}", -float(i))
         for i, word in enumerate(WORDS)
     ]
-    made = Tokenizer(models.Unigram(pieces, unk_id=WORDS.index("[UNK]"), byte_fallback=False))
-    made.pre_tokenizer = pre_tokenizers.Metaspace()  # pyright: ignore[reportAttributeAccessIssue]
-    return made
+    result = Tokenizer(models.Unigram(pieces, unk_id=WORDS.index("[UNK]"), byte_fallback=False))
+    result.pre_tokenizer = pre_tokenizers.Metaspace()  # pyright: ignore[reportAttributeAccessIssue]
+    return result
 
 
 def encoder(kind: str, folder: Path) -> Path:
@@ -55,51 +55,52 @@ def encoder(kind: str, folder: Path) -> Path:
 
 
 def tokenizer(kind: str, folder: Path) -> Path:
-    """The tokenizer of a kind of encoder, put into its folder."""
-    words = unigram() if kind in UNIGRAM else word_level()
-    ends: Any = processors.TemplateProcessing(
+    """Save the tokenizer of an encoder in its folder."""
+    fast = unigram() if kind in UNIGRAM else word_level()
+    processor: Any = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair=None, special_tokens=[("[CLS]", 0), ("[SEP]", 2)]
     )
-    words.post_processor = ends
+    fast.post_processor = processor
     names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
-    PreTrainedTokenizerFast(tokenizer_object=words, **names).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=fast, **names).save_pretrained(folder)
     return folder
 
 
-def ours_of(folder: Path) -> Tensor:
+def embed_texts(folder: Path) -> Tensor:
+    """softlook's embeddings of TEXTS."""
     model, tokenizer = from_hugging_face(folder), read_tokenizer(folder)
     tokenizer.enable_padding(pad_id=1, pad_token="[PAD]")
     encoded = tokenizer.encode_batch(TEXTS)
-    present = torch.tensor([one.attention_mask for one in encoded]).bool()
+    padding_mask = torch.tensor([one.attention_mask for one in encoded]).bool()
     with torch.no_grad():
-        return model(torch.tensor([one.ids for one in encoded]), padding_mask=present)
+        return model(torch.tensor([one.ids for one in encoded]), padding_mask=padding_mask)
 
 
 @pytest.mark.parametrize("kind", SIZES)
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-@pytest.mark.parametrize("length_one", [True, False])
-def test_sentence_vectors_are_those_of_sentence_transformers(
-    kind: str, pooling: Any, length_one: bool, tmp_path: Path
+@pytest.mark.parametrize("normalize", [True, False])
+def test_sentence_embeddings_match_sentence_transformers(
+    kind: str, pooling: Any, normalize: bool, tmp_path: Path
 ) -> None:
-    parts = [Transformer(str(encoder(kind, tmp_path / "bare"))), Pooling(24, pooling)]
-    reference = SentenceTransformer(modules=[*parts, Normalize()] if length_one else parts, device="cpu")
+    parts = [Transformer(str(encoder(kind, tmp_path / "base"))), Pooling(24, pooling)]
+    reference = SentenceTransformer(modules=[*parts, Normalize()] if normalize else parts, device="cpu")
     reference.save(str(tmp_path / "hf"), create_model_card=False)
     expected = reference.encode(TEXTS, convert_to_tensor=True)
     assert expected.shape == (3, 24)
-    close(ours_of(tmp_path / "hf"), expected)
+    close(embed_texts(tmp_path / "hf"), expected)
 
     actual = from_hugging_face(tmp_path / "hf")
-    written = to_hugging_face(actual, tmp_path / "softlook", tokenizer=tmp_path / "hf")
-    back = SentenceTransformer(str(written), device="cpu", local_files_only=True)
+    exported = to_hugging_face(actual, tmp_path / "softlook", tokenizer=tmp_path / "hf")
+    back = SentenceTransformer(str(exported), device="cpu", local_files_only=True)
     assert [type(part) for part in back] == [type(part) for part in reference]
     assert (back[1].pooling_mode, back.max_seq_length) == (
         pooling,
         16 - 2 * (kind not in ("BertModel", "DistilBertModel")),
     )  # pyright: ignore
-    close(ours_of(written), expected, 1e-6)
+    close(embed_texts(exported), expected, 1e-6)
 
 
-def test_a_pooler_that_no_sentence_goes_through_is_left_out(tmp_path: Path) -> None:
+def test_an_unused_pooler_is_ignored(tmp_path: Path) -> None:
     folder = encoder("BertModel", tmp_path / "hf")
     lines = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in MODULES]
     (folder / "modules.json").write_text(json.dumps(lines))

@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers: limits, lowercase, prompts and shorter vectors are those of the library itself."""
+"""sentence-transformers folders: length limits, lowercasing, prompts and truncated dimensions match the library."""
 
 import json
 from pathlib import Path
@@ -26,12 +26,12 @@ PROMPTS = {"query": "query: ", "document": "this is "}
 LIMITS = "sentence_bert_config.json"
 KINDS = ["BertModel", "RobertaModel", "DistilBertModel"]
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "nothing": ({}, {}),
-    "a limit": ({"max_seq_length": 16}, {}),
+    "defaults": ({}, {}),
+    "a length limit": ({"max_seq_length": 16}, {}),
     "lowercase": ({"do_lower_case": True}, {}),
     "a default prompt": ({}, {"prompts": PROMPTS, "default_prompt_name": "query"}),
     "prompts, none by default": ({}, {"prompts": PROMPTS}),
-    "shorter vectors": ({}, {"truncate_dim": 7}),
+    "truncated dimension": ({}, {"truncate_dim": 7}),
     "everything": (
         {"max_seq_length": 9, "do_lower_case": True},
         {"prompts": PROMPTS, "default_prompt_name": "document", "truncate_dim": 5, "similarity_fn_name": "dot"},
@@ -39,11 +39,11 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def sentence_folder(folder: Path, settings: str, kind: str = "BertModel", *, length_one: bool = True) -> Path:
+def sentence_folder(folder: Path, settings: str, kind: str = "BertModel", *, normalize: bool = True) -> Path:
     limits, config = SETTINGS[settings]
-    bare = encoder_folder(kind, folder.with_name("bare"), positions=48)
-    parts: list[Any] = [Transformer(str(bare)), Pooling(24, "mean")]
-    SentenceTransformer(modules=[*parts, Normalize()] if length_one else parts, device="cpu").save(
+    base = encoder_folder(kind, folder.with_name("base"), positions=48)
+    parts: list[Any] = [Transformer(str(base)), Pooling(24, "mean")]
+    SentenceTransformer(modules=[*parts, Normalize()] if normalize else parts, device="cpu").save(
         str(folder), create_model_card=False
     )
     for name, more in ((LIMITS, limits), ("config_sentence_transformers.json", config)):
@@ -59,17 +59,17 @@ def reference(folder: Path) -> SentenceTransformer:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_embeddings_match_sentence_transformers(kind: str, settings: str, tmp_path: Path) -> None:
-    folder = sentence_folder(tmp_path / "hf", settings, kind, length_one=kind != "BertModel")
-    run, library = load_pipeline(folder, device="cpu"), reference(folder)
-    close(embed(run, TEXTS), library.encode(TEXTS, convert_to_tensor=True))
-    unit = library.encode(TEXTS, convert_to_tensor=True, normalize_embeddings=True)
-    close(embed(run, TEXTS, unit=True), unit)
-    for name in run.sentence.prompts:
-        close(embed(run, TEXTS, prompt=name), library.encode(TEXTS, prompt_name=name, convert_to_tensor=True))
+    folder = sentence_folder(tmp_path / "hf", settings, kind, normalize=kind != "BertModel")
+    pipeline, library = load_pipeline(folder, device="cpu"), reference(folder)
+    close(embed(pipeline, TEXTS), library.encode(TEXTS, convert_to_tensor=True))
+    normalized = library.encode(TEXTS, convert_to_tensor=True, normalize_embeddings=True)
+    close(embed(pipeline, TEXTS, normalize=True), normalized)
+    for name in pipeline.sentence.prompts:
+        close(embed(pipeline, TEXTS, prompt=name), library.encode(TEXTS, prompt_name=name, convert_to_tensor=True))
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_the_server_gives_the_same_vectors_and_refuses_texts_beyond_the_limit(settings: str, tmp_path: Path) -> None:
+def test_the_server_gives_the_same_embeddings_and_rejects_texts_beyond_the_limit(settings: str, tmp_path: Path) -> None:
     folder = sentence_folder(tmp_path / "hf", settings)
     registry = ModelRegistry([to_device(load_model(folder, "m"), "cpu")])
     limit = read_sentence_config(folder).max_seq_length or 48
@@ -81,29 +81,29 @@ def test_the_server_gives_the_same_vectors_and_refuses_texts_beyond_the_limit(se
     assert (long.status_code == 200) == (limit >= len(LONG.split()) + 2 + 2 * ("prompt" in settings))
 
 
-def test_what_is_imported_and_exported_again_gives_the_same_vectors(tmp_path: Path) -> None:
+def test_import_and_export_do_not_change_embeddings(tmp_path: Path) -> None:
     folder = sentence_folder(tmp_path / "hf", "everything")
-    kept, written = tmp_path / "kept", tmp_path / "written"
-    for words in (("import", folder, "--to", kept), ("export", "hf", kept, "--to", written)):
-        with pytest.raises(SystemExit) as ended:
-            main([*map(str, words)])
-        assert ended.value.code == 0
-    assert read_sentence_config(kept) == read_sentence_config(folder)
-    assert read_sentence_config(kept).similarity == "dot"
+    imported, exported = tmp_path / "imported", tmp_path / "exported"
+    for command in (("import", folder, "--to", imported), ("export", "hf", imported, "--to", exported)):
+        with pytest.raises(SystemExit) as exit_info:
+            main([*map(str, command)])
+        assert exit_info.value.code == 0
+    assert read_sentence_config(imported) == read_sentence_config(folder)
+    assert read_sentence_config(imported).similarity == "dot"
     expected = reference(folder).encode(TEXTS, convert_to_tensor=True)
-    close(embed(load_pipeline(kept, device="cpu"), TEXTS), expected)
-    close(reference(written).encode(TEXTS, convert_to_tensor=True), expected)
+    close(embed(load_pipeline(imported, device="cpu"), TEXTS), expected)
+    close(reference(exported).encode(TEXTS, convert_to_tensor=True), expected)
 
 
-REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "an unknown default": ("config_sentence_transformers.json", {"default_prompt_name": "q"}, "default prompt 'q'"),
-    "no limit at all": (LIMITS, {"max_seq_length": 0}, "max_seq_length: Input should be greater than 0"),
-    "other ways to read": (
+UNSUPPORTED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "unknown default prompt": ("config_sentence_transformers.json", {"default_prompt_name": "q"}, "default prompt 'q'"),
+    "limit of zero": (LIMITS, {"max_seq_length": 0}, "max_seq_length: Input should be greater than 0"),
+    "processing_kwargs": (
         LIMITS,
         {"processing_kwargs": {"text": {"max_length": 3}}},
         "processing_kwargs is not supported",
     ),
-    "shorter than nothing": (
+    "negative dimension": (
         "config_sentence_transformers.json",
         {"truncate_dim": -1},
         "truncate_dim: Input should be",
@@ -111,16 +111,16 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_settings_that_cannot_be_followed_are_refused(what: str, tmp_path: Path) -> None:
-    name, content, message = REFUSED[what]
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_unsupported_settings_raise_an_error(case: str, tmp_path: Path) -> None:
+    name, content, message = UNSUPPORTED[case]
     (tmp_path / "modules.json").write_text("[]")
     (tmp_path / name).write_text(json.dumps(content))
     with pytest.raises(WeightsError, match=message):
         read_sentence_config(tmp_path)
 
 
-def test_a_prompt_that_is_unknown_or_left_out_of_the_pooling_is_refused() -> None:
+def test_a_prompt_that_is_unknown_or_excluded_from_pooling_raises_an_error() -> None:
     with pytest.raises(ConfigError, match="unknown prompt 'passage'; this model has query"):
         SentenceConfig(prompts={"query": "q: "}).prompt("passage")
     with pytest.raises(ConfigError, match="include_prompt: false"):

@@ -1,5 +1,6 @@
-"""SmolLM2-135M-Instruct, the real thing: what it says to 50 prompts is what transformers makes of the same file."""
+"""The published SmolLM2-135M-Instruct: its logits and continuations of 50 prompts match transformers."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ from tests.parity.real_weights import real_weights
 
 pytestmark = pytest.mark.slow
 FOLDER = real_weights("SmolLM2-135M-Instruct")
-MORE = 12
-"""How many tokens each prompt is continued by."""
+MAX_NEW_TOKENS = 12
 PROMPTS = (
     "The capital of France is",
     "Once upon a time, in a small village by the sea, there lived",
@@ -76,7 +76,7 @@ PROMPTS = (
 def path() -> Path:
     found = sorted(FOLDER.glob("*.gguf"))
     if not found:
-        pytest.skip(f"{FOLDER} holds no GGUF file. `make real` fetches it.")
+        pytest.skip(f"{FOLDER} holds no GGUF file. `make real` downloads it.")
     return found[0]
 
 
@@ -87,9 +87,8 @@ def actual(path: Path) -> Llama:
 
 @pytest.fixture(scope="module")
 def reference(path: Path) -> Any:
-    kind = torch.float32
     return AutoModelForCausalLM.from_pretrained(
-        path.parent, gguf_file=path.name, dtype=kind, local_files_only=True
+        path.parent, gguf_file=path.name, dtype=torch.float32, local_files_only=True
     ).eval()
 
 
@@ -112,28 +111,26 @@ def test_tokenization_matches_transformers(path: Path, prompts: list[Tensor]) ->
 
 
 @torch.no_grad()
-def test_the_scores_of_the_next_token_are_those_of_transformers(
-    actual: Llama, reference: Any, prompts: list[Tensor]
-) -> None:
+def test_logits_of_the_next_token_match_transformers(actual: Llama, reference: Any, prompts: list[Tensor]) -> None:
     for ids in prompts:
         close(actual(ids)[:, -1], reference(ids).logits[:, -1], 1e-3)
 
 
 @torch.no_grad()
-def test_the_most_likely_continuations_are_those_of_transformers(
-    actual: Llama, reference: Any, prompts: list[Tensor]
-) -> None:
+def test_greedy_continuations_match_transformers(actual: Llama, reference: Any, prompts: list[Tensor]) -> None:
     for prompt, ids in zip(PROMPTS, prompts, strict=True):
-        memory, cache = KVCache(), DynamicCache(config=reference.config)
-        output = continued(ids, lambda new, cache=memory: actual(new, cache=cache))
-        expected = continued(ids, lambda new, cache=cache: reference(new, past_key_values=cache, use_cache=True).logits)
+        cache, reference_cache = KVCache(), DynamicCache(config=reference.config)
+        output = greedy(ids, lambda new, cache=cache: actual(new, cache=cache))
+        expected = greedy(
+            ids, lambda new, cache=reference_cache: reference(new, past_key_values=cache, use_cache=True).logits
+        )
         assert output == expected, prompt
 
 
-def continued(ids: Tensor, say: Any) -> list[int]:
-    """The most likely next token, again and again; each is told only what is new."""
+def greedy(ids: Tensor, step: Callable[[Tensor], Tensor]) -> list[int]:
+    """Greedy decoding; `step` gets the new tokens only and returns their logits."""
     found: list[int] = []
-    for _ in range(MORE):
-        ids = say(ids)[:, -1].argmax(-1, keepdim=True)
+    for _ in range(MAX_NEW_TOKENS):
+        ids = step(ids)[:, -1].argmax(-1, keepdim=True)
         found.append(int(ids))
     return found

@@ -1,4 +1,4 @@
-"""Transformer-XL of Hugging Face's, as `record_transformer_xl.py` recorded it; their present release has none."""
+"""Transformer-XL matches the outputs of Hugging Face recorded by `record_transformer_xl.py`; it was removed since."""
 
 import json
 from pathlib import Path
@@ -16,26 +16,24 @@ from softlook.weights.tensor_map import Concat, Rename, TensorRule, load_mapped,
 from tests.parity.comparison import close, maps, states
 
 FILE = Path(__file__).with_name("transformer_xl.safetensors")
-with safe_open(FILE, framework="pt") as load_pipeline:
-    SETTINGS: dict[str, dict[str, Any]] = {
-        name: json.loads(text) for name, text in sorted(load_pipeline.metadata().items())
-    }
-    RECORDED: dict[str, Tensor] = {name: load_pipeline.get_tensor(name) for name in load_pipeline.keys()}  # noqa: SIM118
+with safe_open(FILE, framework="pt") as file:
+    SETTINGS: dict[str, dict[str, Any]] = {name: json.loads(text) for name, text in sorted(file.metadata().items())}
+    RECORDED: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 SEGMENTS = RECORDED["ids"].split((5, 4), dim=1)
 
 
-def part(variant: str, of: str) -> dict[str, Tensor]:
-    """What was recorded under a name, without it."""
-    start = f"{variant}/{of}/"
-    return {name.removeprefix(start): tensor for name, tensor in RECORDED.items() if name.startswith(start)}
+def recorded_tensors(variant: str, group: str) -> dict[str, Tensor]:
+    """The recorded tensors of a group, without its prefix."""
+    prefix = f"{variant}/{group}/"
+    return {name.removeprefix(prefix): tensor for name, tensor in RECORDED.items() if name.startswith(prefix)}
 
 
 def rules(variant: str) -> list[TensorRule]:
-    """Their names for our tensors."""
+    """The mapping from softlook's tensors to those of transformers."""
     settings = SETTINGS[variant]
     found: list[TensorRule] = [
         Rename("token_embedding.weight", "transformer.word_emb.emb_layers.0.weight"),
-        Rename("head.bias", "crit.out_layers.0.bias"),
+        Rename("lm_head.bias", "crit.out_layers.0.bias"),
     ]
     if not settings["tie_word_embeddings"]:
         found.append(Rename("lm_head.weight", "crit.out_layers.0.weight"))
@@ -54,16 +52,16 @@ def rules(variant: str) -> list[TensorRule]:
             *rename_layer(f"{actual}.ffn_norm", f"{reference}.pos_ff.layer_norm"),
         ]
         if settings["untie_r"] or number == 0:
-            home = f"{reference}.dec_attn" if settings["untie_r"] else "transformer"
+            owner = f"{reference}.dec_attn" if settings["untie_r"] else "transformer"
             found += [
-                Rename(f"{actual}.attn.content_bias", f"{home}.r_w_bias"),
-                Rename(f"{actual}.attn.position_bias", f"{home}.r_r_bias"),
+                Rename(f"{actual}.attn.content_bias", f"{owner}.r_w_bias"),
+                Rename(f"{actual}.attn.position_bias", f"{owner}.r_r_bias"),
             ]
     return found
 
 
-def actual(variant: str) -> TransformerXL:
-    """Our model with their weights."""
+def build(variant: str) -> TransformerXL:
+    """softlook's model with the recorded weights."""
     reference = SETTINGS[variant]
     config = TransformerXLConfig(
         vocab_size=reference["vocab_size"],
@@ -78,51 +76,56 @@ def actual(variant: str) -> TransformerXL:
         tie_embeddings=reference["tie_word_embeddings"],
     )
     model = TransformerXL(config).eval()
-    load_mapped(model, part(variant, "weights"), rules(variant), (), FILE)
+    load_mapped(model, recorded_tensors(variant, "weights"), rules(variant), (), FILE)
     return model
 
 
-def zeros(variant: str) -> SegmentCache:
-    """What Hugging Face starts from: states of zeros, which are looked at like any other."""
+def zero_cache(variant: str) -> SegmentCache:
+    """The initial memory of transformers: states of zeros, which are attended to."""
     reference = SETTINGS[variant]
-    nothing = torch.zeros(2, reference["mem_len"], reference["d_model"])
-    return SegmentCache(reference["mem_len"], [nothing] * reference["n_layer"])
+    states = torch.zeros(2, reference["mem_len"], reference["d_model"])
+    return SegmentCache(reference["mem_len"], [states] * reference["n_layer"])
 
 
 def mask(variant: str) -> masks.Mask | None:
-    """Their `same_length`: each query sees as many keys, itself included, as the memory is long."""
+    """`same_length`: each query attends to `mem_len` keys, including its own."""
     reference = SETTINGS[variant]
     return masks.window(reference["mem_len"] - 1) if reference["same_length"] else None
 
 
 @pytest.mark.parametrize("variant", SETTINGS)
-def test_two_segments_are_those_of_hugging_face(variant: str) -> None:
-    model, memory = actual(variant), zeros(variant)
+def test_two_segments_match_hugging_face(variant: str) -> None:
+    model, cache = build(variant), zero_cache(variant)
     for number, ids in enumerate(SEGMENTS):
-        with maps(model) as our_maps, states(model.blocks) as our_states, torch.no_grad():
-            logits = model(ids, mask=mask(variant), cache=memory)
+        with maps(model) as actual_maps, states(model.blocks) as actual_states, torch.no_grad():
+            logits = model(ids, mask=mask(variant), cache=cache)
         close(logits.log_softmax(-1), RECORDED[f"{variant}/{number}/log_probabilities"])
-        for of, found in (("maps", our_maps), ("states", [model.tokens(ids), *our_states]), ("memory", memory.states)):
-            recorded = part(variant, f"{number}/{of}")
+        groups = {
+            "maps": actual_maps,
+            "states": [model.token_embedding(ids), *actual_states],
+            "memory": cache.states,
+        }
+        for group, found in groups.items():
+            recorded = recorded_tensors(variant, f"{number}/{group}")
             assert len(recorded) == len(found)
-            for which, tensor in enumerate(found):
-                close(tensor, recorded[str(which)])
+            for layer, tensor in enumerate(found):
+                close(tensor, recorded[str(layer)])
 
 
 @pytest.mark.parametrize("variant", SETTINGS)
 def test_gradients_match_hugging_face(variant: str) -> None:
-    model, memory = actual(variant), zeros(variant)
+    model, cache = build(variant), zero_cache(variant)
     for ids in SEGMENTS:
         model.zero_grad()
-        model(ids, mask=mask(variant), cache=memory).log_softmax(-1)[..., 0].sum().backward()
+        model(ids, mask=mask(variant), cache=cache).log_softmax(-1)[..., 0].sum().backward()
     found = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
-    recorded = part(variant, "gradients")
+    recorded = recorded_tensors(variant, "gradients")
     for rule in rules(variant):
         close(rule.write(found)[rule.source], recorded[rule.source])
 
 
-def test_it_is_the_zeros_that_hugging_face_starts_from_that_make_the_difference() -> None:
-    model = actual("as published")
+def test_an_empty_cache_differs_from_the_zero_states_of_hugging_face() -> None:
+    model = build("as published")
     with torch.no_grad():
         empty = model(SEGMENTS[0], cache=SegmentCache(6)).log_softmax(-1)
     assert (empty - RECORDED["as published/0/log_probabilities"]).abs().max() > 0.01

@@ -1,4 +1,4 @@
-"""Other people's translators, from folder to text: what Hugging Face's `generate` says, we say, and serve."""
+"""Translation models of Hugging Face, from folder to text: the library and the server match `generate`."""
 
 import json
 from pathlib import Path
@@ -76,55 +76,58 @@ KINDS: dict[str, tuple[Any, str, dict[str, Any]]] = {
 }
 
 
-def words(template: str) -> Tokenizer:
-    """Every id is a word, and signs stand where this model's tokenizer puts them."""
-    made = Tokenizer(WordLevel({word: id for id, word in enumerate(WORDS)}, "<3>"))
-    made.pre_tokenizer = WhitespaceSplit()  # pyright: ignore[reportAttributeAccessIssue]
-    signs = [(word, WORDS.index(word)) for word in template.split() if word.startswith("<")]
-    made.add_special_tokens([word for word, _ in signs])
-    made.post_processor = TemplateProcessing(single=template, special_tokens=signs)  # pyright: ignore[reportAttributeAccessIssue]
-    return made
+def word_tokenizer(template: str) -> Tokenizer:
+    """A tokenizer with one word per id and the special tokens of the template."""
+    tokenizer = Tokenizer(WordLevel({word: id for id, word in enumerate(WORDS)}, "<3>"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()  # pyright: ignore[reportAttributeAccessIssue]
+    special_tokens = [(word, WORDS.index(word)) for word in template.split() if word.startswith("<")]
+    tokenizer.add_special_tokens([word for word, _ in special_tokens])
+    processor = TemplateProcessing(single=template, special_tokens=special_tokens)
+    tokenizer.post_processor = processor  # pyright: ignore[reportAttributeAccessIssue]
+    return tokenizer
 
 
 def folder_of(kind: str, folder: Path) -> tuple[Path, Any, Any]:
-    """A folder as `save_pretrained` writes it, and what it holds."""
+    """A folder written by `save_pretrained`, and its model and tokenizer."""
     make, template, generation = KINDS[kind]
     torch.manual_seed(3)
     model = make().eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # so that scores lie well apart, and texts do not all end alike
+        for parameter in model.parameters():  # so that scores and lengths differ clearly
             parameter.add_(torch.randn_like(parameter) * 0.3)
     for name, value in generation.items():
         setattr(model.generation_config, name, value)
     model.save_pretrained(folder)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words(template), pad_token=WORDS[model.config.pad_token_id])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=word_tokenizer(template), pad_token=WORDS[model.config.pad_token_id]
+    )
     tokenizer.save_pretrained(folder)
     again = type(model).from_pretrained(folder).eval()
     return folder, again, PreTrainedTokenizerFast.from_pretrained(folder)
 
 
-def generated(model: Any, tokenizer: Any, text: str, **changes: Any) -> tuple[list[str], list[float]]:
-    """What theirs says of a text, as its own files tell it to; our length limit where they have none."""
-    coded = tokenizer([text], return_tensors="pt")
+def run_reference(model: Any, tokenizer: Any, text: str, **changes: Any) -> tuple[list[str], list[float]]:
+    """Texts and scores of `generate` with the folder's generation config; softlook's length limit if it has none."""
+    encoded = tokenizer([text], return_tensors="pt")
     config = model.generation_config
-    fields = config.max_length is not None or config.max_new_tokens is not None
-    batch = {} if fields else {"max_new_tokens": default_max_new_tokens(coded["input_ids"].shape[1])}
+    is_limited = config.max_length is not None or config.max_new_tokens is not None
+    limit = {} if is_limited else {"max_new_tokens": default_max_new_tokens(encoded["input_ids"].shape[1])}
     with torch.no_grad():
-        generated = model.generate(
-            coded["input_ids"], attention_mask=coded["attention_mask"], do_sample=False,
-            return_dict_in_generate=True, output_scores=True, **batch, **changes,
+        output = model.generate(
+            encoded["input_ids"], attention_mask=encoded["attention_mask"], do_sample=False,
+            return_dict_in_generate=True, output_scores=True, **limit, **changes,
         )  # fmt: skip
-    scores = [] if generated.get("sequences_scores") is None else generated.sequences_scores.tolist()
-    return tokenizer.batch_decode(generated.sequences, skip_special_tokens=True), scores
+    scores = [] if output.get("sequences_scores") is None else output.sequences_scores.tolist()
+    return tokenizer.batch_decode(output.sequences, skip_special_tokens=True), scores
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_folder_translates_as_in_hugging_faces_hands(kind: str, tmp_path: Path) -> None:
+def test_translations_of_the_library_and_the_server_match_hugging_face(kind: str, tmp_path: Path) -> None:
     folder, reference, tokenizer = folder_of(kind, tmp_path)
-    run = load_pipeline(folder, device="cpu")
-    expected = [generated(reference, tokenizer, text)[0][0] for text in TEXTS]
+    pipeline = load_pipeline(folder, device="cpu")
+    expected = [run_reference(reference, tokenizer, text)[0][0] for text in TEXTS]
     assert len({*expected}) == len(TEXTS) and all(expected)
-    assert [one.text for one in translate(run, TEXTS)] == expected
+    assert [one.text for one in translate(pipeline, TEXTS)] == expected
     registry = ModelRegistry([load_model(folder, "hf")])
     client = TestClient(create_app(registry), base_url="http://localhost")
     found = client.post("/v1/translate", json={"model": "hf", "text": TEXTS}).json()["data"]
@@ -133,16 +136,16 @@ def test_a_folder_translates_as_in_hugging_faces_hands(kind: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_best_few_and_their_scores_are_hugging_faces_too(kind: str, tmp_path: Path) -> None:
+def test_n_best_translations_and_their_scores_match_hugging_face(kind: str, tmp_path: Path) -> None:
     folder, reference, tokenizer = folder_of(kind, tmp_path)
-    found = translate(load_pipeline(folder, device="cpu"), TEXTS, beams=4, n_best=4)
+    found = translate(load_pipeline(folder, device="cpu"), TEXTS, num_beams=4, n_best=4)
     for text, one in zip(TEXTS, found, strict=True):
-        expected, scores = generated(reference, tokenizer, text, num_beams=4, num_return_sequences=4)
-        assert [best.text for best in one.best] == expected
-        assert [best.score for best in one.best] == pytest.approx(scores, abs=1e-3)
+        expected, scores = run_reference(reference, tokenizer, text, num_beams=4, num_return_sequences=4)
+        assert [candidate.text for candidate in one.candidates] == expected
+        assert [candidate.score for candidate in one.candidates] == pytest.approx(scores, abs=1e-3)
 
 
-def test_a_tokenizer_that_puts_nothing_around_texts_does_not_keep_the_end_from_a_translator(tmp_path: Path) -> None:
+def test_sources_end_with_eos_even_if_the_tokenizer_adds_no_special_tokens(tmp_path: Path) -> None:
     folder, _, _ = folder_of("Marian", tmp_path)
     expected = translate(load_pipeline(folder, device="cpu"), TEXTS)
     content = json.loads((folder / "tokenizer.json").read_text())
@@ -156,24 +159,25 @@ def test_a_truncated_translation_reports_its_finish_reason(tmp_path: Path, capsy
     content = json.loads((folder / "generation_config.json").read_text())
     content = {**content, "max_length": 3, "min_length": 0, "forced_eos_token_id": None}
     (folder / "generation_config.json").write_text(json.dumps(content))
-    cut = translate(load_pipeline(folder, device="cpu"), TEXTS)
-    assert {one.best[0].finish_reason for one in cut} == {"length"}
-    assert any(one.text != other.text for one, other in zip(cut, whole, strict=True))
-    for words, noted in ((("translate", str(folder), *TEXTS), True), (("translate", "dates", "3 mars 2022"), False)):
+    truncated = translate(load_pipeline(folder, device="cpu"), TEXTS)
+    assert {one.candidates[0].finish_reason for one in truncated} == {"length"}
+    assert any(one.text != other.text for one, other in zip(truncated, whole, strict=True))
+    commands = ((("translate", str(folder), *TEXTS), True), (("translate", "dates", "3 mars 2022"), False))
+    for command, is_reported in commands:
         with pytest.raises(SystemExit):
-            main([*words, "--device", "cpu"])
-        assert ("cut by the length limit" in capsys.readouterr().err) is noted
+            main([*command, "--device", "cpu"])
+        assert ("truncated at the length limit" in capsys.readouterr().err) is is_reported
 
 
-def test_unsupported_modules_are_refused(tmp_path: Path) -> None:
+def test_unsupported_generation_config_fields_raise_an_error(tmp_path: Path) -> None:
     folder, _, _ = folder_of("Marian", tmp_path)
     content = json.loads((folder / "generation_config.json").read_text())
     (folder / "generation_config.json").write_text(json.dumps({**content, "guidance_scale": 2.0}))
-    with pytest.raises(ConfigError, match="what softlook does not do: guidance_scale: 2.0"):
+    with pytest.raises(ConfigError, match="sets unsupported fields: guidance_scale: 2.0"):
         translate(load_pipeline(folder, device="cpu"), TEXTS)
     with TestClient(
         create_app(registry := ModelRegistry([load_model(folder, "hf")])), base_url="http://localhost"
     ) as client:
-        answer = client.post("/v1/translate", json={"model": "hf", "text": TEXTS})
+        response = client.post("/v1/translate", json={"model": "hf", "text": TEXTS})
     registry.close()
-    assert answer.status_code in (400, 422) and "guidance_scale" in answer.text
+    assert response.status_code in (400, 422) and "guidance_scale" in response.text

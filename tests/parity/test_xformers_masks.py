@@ -1,7 +1,7 @@
-"""The masks of xformers, written out, equal masks put together from softlook's.
+"""The materialized masks of xformers equal combinations of softlook's masks.
 
-Twelve are one expression each. Eight line up each block's queries with that block's own keys, where softlook's
-`causal()` and `window()` line up all queries with all keys: those are a union of one shifted band for each run of keys.
+Twelve are one expression each. Eight align the queries of each block with the keys of that block, where softlook's
+`causal()` and `window()` align all queries with all keys: those are a union of one shifted window per run of keys.
 """
 
 import inspect
@@ -19,13 +19,13 @@ from softlook import attention, masks
 
 CLASSES = {c for c in vars(reference).values() if inspect.isclass(c) and issubclass(c, reference.AttentionBias)}
 
-Path = Literal["auto", "reference", "blocks", "sdpa"]
-NOBODY = -1
-"""The document of keys that are not in use."""
+EagerBackend = Literal["auto", "reference", "tiled", "sdpa"]
+UNUSED = -1
+"""The document id of unused keys."""
 
 
 class Case(NamedTuple):
-    """The same mask twice: theirs, and ours for as many queries and keys."""
+    """A mask of xformers, and softlook's mask for as many queries and keys."""
 
     reference: reference.AttentionBias
     queries: int
@@ -35,7 +35,7 @@ class Case(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Keys side by side that belong to one block of queries. Query i stands at key i + shift."""
+    """Consecutive keys of one block of queries. Query i is aligned with key i + shift."""
 
     document: int
     key: int
@@ -48,35 +48,35 @@ def ids(lengths: list[int]) -> Tensor:
 
 
 def key_ids(runs: list[Run], keys: int) -> Tensor:
-    found = torch.full((keys,), NOBODY)
+    found = torch.full((keys,), UNUSED)
     for run in runs:
         found[run.key : run.key + run.length] = run.document
     return found
 
 
-def band(least: int | None, most: int | None) -> masks.Mask:
-    """Keys from `least` to `max_tokens` positions behind the query, both of either sign; None is without end."""
+def distance_range(low: int | None, high: int | None) -> masks.Mask:
+    """Keys from `low` to `high` positions before the query, both of either sign; None is unlimited."""
     parts = []
-    if most is not None:
-        parts.append(masks.window(most, None) if most >= 0 else ~masks.window(None, -most - 1))
-    if least is not None:
-        parts.append(masks.window(None, -least) if least <= 0 else ~masks.window(least - 1, None))
+    if high is not None:
+        parts.append(masks.window(high, None) if high >= 0 else ~masks.window(None, -high - 1))
+    if low is not None:
+        parts.append(masks.window(None, -low) if low <= 0 else ~masks.window(low - 1, None))
     return reduce(lambda one, other: one & other, parts)
 
 
-def run_by_run(queries: Tensor, runs: list[Run], keys: int, left: int | None, right: int | None) -> masks.Mask:
-    """In each run of keys a window of its own, around where the query stands in that run."""
+def union_of_runs(queries: Tensor, runs: list[Run], keys: int, left: int | None, right: int | None) -> masks.Mask:
+    """A window in each run of keys, around the position of the query in that run."""
     all_shift = keys - len(queries)
     pieces = []
     for run in runs:
-        apart = all_shift - run.shift
-        window = band(None if right is None else apart - right, None if left is None else apart + left)
+        offset = all_shift - run.shift
+        window = distance_range(None if right is None else offset - right, None if left is None else offset + left)
         pieces.append(masks.documents(key_ids([run], keys), queries) & window)
     return reduce(lambda one, other: one | other, pieces)
 
 
-# Three documents; the keys either end to end, or each in a room of its own, or in gaps, or on pages in any order.
-Q, K, ROOM = [2, 3, 1], [2, 5, 4], 6
+# Three documents; their keys are contiguous, or padded to a capacity, or with gaps, or on pages in any order.
+Q, K, CAPACITY = [2, 3, 1], [2, 5, 4], 6
 STARTS = [1, 6, 14]
 PAGES, PAGE = torch.tensor([[5, 0], [3, 1], [2, 4]]), 3
 PAGED_STARTS, PAGED_K = [1, 0, 2], [3, 5, 4]
@@ -84,26 +84,26 @@ T = sum(Q)
 FIRST = [sum(Q[:n]) for n in range(3)]
 
 
-def ends_meet(starts: list[int], lengths: list[int]) -> list[Run]:
-    """Each block's last query stands at the block's last key."""
+def aligned_at_end(starts: list[int], lengths: list[int]) -> list[Run]:
+    """Runs in which each block's last query is aligned with the block's last key."""
     return [Run(n, starts[n], lengths[n], starts[n] + lengths[n] - FIRST[n] - Q[n]) for n in range(3)]
 
 
 def on_pages(starts: list[int], lengths: list[int]) -> list[Run]:
-    """The runs that a block's keys, `starts` into its pages, make in the memory the pages lie in."""
+    """The runs of each block's keys in paged memory; `starts` are offsets into its pages."""
     runs = []
     for n in range(3):
         for number, page in enumerate(PAGES[n].tolist()):
             first, last = max(starts[n], number * PAGE), min(starts[n] + lengths[n], (number + 1) * PAGE)
-            moved = (page - number) * PAGE
+            offset = (page - number) * PAGE
             if first < last:
-                runs.append(Run(n, first + moved, last - first, starts[n] + lengths[n] - FIRST[n] - Q[n] + moved))
+                runs.append(Run(n, first + offset, last - first, starts[n] + lengths[n] - FIRST[n] - Q[n] + offset))
     return runs
 
 
-END_TO_END = ends_meet([0, 2, 7], K)
-PADDED = ends_meet([0, ROOM, 2 * ROOM], K)
-GAPPY = ends_meet(STARTS, K)
+CONTIGUOUS = aligned_at_end([0, 2, 7], K)
+PADDED = aligned_at_end([0, CAPACITY, 2 * CAPACITY], K)
+GAPPY = aligned_at_end(STARTS, K)
 PAGED = on_pages([0, 0, 0], K)
 PAGED_GAPPY = on_pages(PAGED_STARTS, PAGED_K)
 
@@ -113,10 +113,10 @@ def paged(kind: type) -> reference.AttentionBias:
 
 
 def paged_gappy(kind: type) -> reference.AttentionBias:
-    """By way of the mask without pages: the class's own from_seqlens wants two lengths of one list."""
-    in_rooms = [start + number * ROOM for number, start in enumerate(PAGED_STARTS)]
-    without = reference.BlockDiagonalGappyKeysMask.from_seqlens(Q, [*in_rooms, 3 * ROOM], PAGED_K)
-    return without.make_paged(PAGES, PAGE, ROOM, kind)
+    """Made from the mask without pages: the from_seqlens of the paged class requires one list to have two lengths."""
+    starts = [start + number * CAPACITY for number, start in enumerate(PAGED_STARTS)]
+    unpaged = reference.BlockDiagonalGappyKeysMask.from_seqlens(Q, [*starts, 3 * CAPACITY], PAGED_K)
+    return unpaged.make_paged(PAGES, PAGE, CAPACITY, kind)
 
 
 def documents(runs: list[Run], keys: int) -> masks.Mask:
@@ -124,14 +124,14 @@ def documents(runs: list[Run], keys: int) -> masks.Mask:
 
 
 def windows(runs: list[Run], keys: int, left: int | None, right: int | None) -> masks.Mask:
-    return run_by_run(ids(Q), runs, keys, left, right)
+    return union_of_runs(ids(Q), runs, keys, left, right)
 
 
 BIAS = torch.linspace(-1, 1, 49).view(7, 7)
 PACKED = masks.documents(ids(K))
 BLOCKS = reference.BlockDiagonalMask.from_seqlens(Q, K)
 SELF_BLOCKS = reference.BlockDiagonalMask.from_seqlens(K)
-IN_ROOMS = reference.BlockDiagonalPaddedKeysMask.from_seqlens(Q, ROOM, K)
+PADDED_BLOCKS = reference.BlockDiagonalPaddedKeysMask.from_seqlens(Q, CAPACITY, K)
 
 ONE_EXPRESSION: dict[type, Callable[[], Case]] = {
     reference.LowerTriangularMask: lambda: Case(reference.LowerTriangularMask(), 7, 7, masks.causal()),
@@ -147,12 +147,12 @@ ONE_EXPRESSION: dict[type, Callable[[], Case]] = {
     reference.LocalAttentionFromBottomRightMask: lambda: Case(
         reference.LocalAttentionFromBottomRightMask(2, 1), 5, 8, masks.window(2, 1)
     ),
-    reference.BlockDiagonalMask: lambda: Case(BLOCKS, T, 11, documents(END_TO_END, 11)),
+    reference.BlockDiagonalMask: lambda: Case(BLOCKS, T, 11, documents(CONTIGUOUS, 11)),
     reference.BlockDiagonalCausalMask: lambda: Case(SELF_BLOCKS.make_causal(), 11, 11, PACKED & masks.causal()),
     reference.BlockDiagonalCausalLocalAttentionMask: lambda: Case(
         SELF_BLOCKS.make_local_attention(3), 11, 11, PACKED & masks.window(3 - 1)
     ),
-    reference.BlockDiagonalPaddedKeysMask: lambda: Case(IN_ROOMS, T, 18, documents(PADDED, 18)),
+    reference.BlockDiagonalPaddedKeysMask: lambda: Case(PADDED_BLOCKS, T, 18, documents(PADDED, 18)),
     reference.BlockDiagonalGappyKeysMask: lambda: Case(
         reference.BlockDiagonalGappyKeysMask.from_seqlens(Q, [*STARTS, 20], K), T, 20, documents(GAPPY, 20)
     ),
@@ -164,24 +164,24 @@ ONE_EXPRESSION: dict[type, Callable[[], Case]] = {
     ),
 }
 
-RUN_BY_RUN: dict[type, Callable[[], Case]] = {
+UNION_OF_RUNS: dict[type, Callable[[], Case]] = {
     reference.BlockDiagonalCausalFromBottomRightMask: lambda: Case(
-        BLOCKS.make_causal_from_bottomright(), T, 11, windows(END_TO_END, 11, None, 0)
+        BLOCKS.make_causal_from_bottomright(), T, 11, windows(CONTIGUOUS, 11, None, 0)
     ),
     reference.BlockDiagonalCausalLocalAttentionFromBottomRightMask: lambda: Case(
-        BLOCKS.make_local_attention_from_bottomright(3), T, 11, windows(END_TO_END, 11, 3 - 1, 0)
+        BLOCKS.make_local_attention_from_bottomright(3), T, 11, windows(CONTIGUOUS, 11, 3 - 1, 0)
     ),
     reference.BlockDiagonalCausalWithOffsetPaddedKeysMask: lambda: Case(
-        reference.BlockDiagonalCausalWithOffsetPaddedKeysMask.from_seqlens(Q, ROOM, K),
+        reference.BlockDiagonalCausalWithOffsetPaddedKeysMask.from_seqlens(Q, CAPACITY, K),
         T,
         18,
         windows(PADDED, 18, None, 0),
     ),
     reference.BlockDiagonalLocalAttentionPaddedKeysMask: lambda: Case(
-        IN_ROOMS.make_local_attention(2, 1), T, 18, windows(PADDED, 18, 2, 1)
+        PADDED_BLOCKS.make_local_attention(2, 1), T, 18, windows(PADDED, 18, 2, 1)
     ),
     reference.BlockDiagonalCausalLocalAttentionPaddedKeysMask: lambda: Case(
-        reference.BlockDiagonalCausalLocalAttentionPaddedKeysMask.from_seqlens_local(Q, ROOM, K, 3),
+        reference.BlockDiagonalCausalLocalAttentionPaddedKeysMask.from_seqlens_local(Q, CAPACITY, K, 3),
         T,
         18,
         windows(PADDED, 18, 3 - 1, 0),
@@ -200,35 +200,36 @@ RUN_BY_RUN: dict[type, Callable[[], Case]] = {
     ),
 }
 
-NOT_A_MASK = {reference.AttentionBias: "the class the others are derived from; by itself it describes no mask"}
+NOT_A_MASK = {reference.AttentionBias: "the abstract base class"}
 
-CASES = {**ONE_EXPRESSION, **RUN_BY_RUN}
+CASES = {**ONE_EXPRESSION, **UNION_OF_RUNS}
 EACH = pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
 
 
-def test_every_class_of_xformers_is_accounted_for() -> None:
+def test_every_class_of_xformers_is_tested() -> None:
     assert len(CLASSES) == 21
-    assert len(ONE_EXPRESSION) + len(RUN_BY_RUN) + len(NOT_A_MASK) == 21
-    assert {*ONE_EXPRESSION, *RUN_BY_RUN, *NOT_A_MASK} == CLASSES
+    assert len(ONE_EXPRESSION) + len(UNION_OF_RUNS) + len(NOT_A_MASK) == 21
+    assert {*ONE_EXPRESSION, *UNION_OF_RUNS, *NOT_A_MASK} == CLASSES
 
 
 @EACH
-def test_softlook_s_mask_hides_the_same_keys(kind: type) -> None:
+def test_softlook_s_mask_equals_the_materialized_mask(kind: type) -> None:
     case = CASES[kind]()
     assert type(case.reference) is kind
-    written = case.reference.materialize((case.queries, case.keys))
-    seen = case.actual.to_dense((1, 1, case.queries, case.keys)).expand(1, 1, case.queries, case.keys)[0, 0]
-    assert written.shape == seen.shape
-    assert torch.equal(seen, ~written.isneginf())
-    assert seen.any(-1).all()
-    assert not seen.all()
+    materialized = case.reference.materialize((case.queries, case.keys))
+    visible = case.actual.to_dense((1, 1, case.queries, case.keys)).expand(1, 1, case.queries, case.keys)[0, 0]
+    assert materialized.shape == visible.shape
+    assert torch.equal(visible, ~materialized.isneginf())
+    assert visible.any(-1).all()
+    assert not visible.all()
 
 
 @EACH
-@pytest.mark.parametrize("path", get_args(Path))
-def test_attention_with_softlook_s_mask_matches_xformers_materialized_mask(kind: type, path: Path) -> None:
+@pytest.mark.parametrize("backend", get_args(EagerBackend))
+def test_attention_with_softlook_s_mask_matches_xformers_materialized_mask(kind: type, backend: EagerBackend) -> None:
     case = CASES[kind]()
     query, key, value = torch.randn(2, 3, case.queries, 8), *torch.randn(2, 2, 3, case.keys, 8)
-    written = case.reference.materialize((case.queries, case.keys))
-    expected = scaled_dot_product_attention(query, key, value, attn_mask=written)
-    torch.testing.assert_close(attention(query, key, value, mask=case.actual, bias=case.bias, backend=path), expected)
+    materialized = case.reference.materialize((case.queries, case.keys))
+    expected = scaled_dot_product_attention(query, key, value, attn_mask=materialized)
+    output = attention(query, key, value, mask=case.actual, bias=case.bias, backend=backend)
+    torch.testing.assert_close(output, expected)

@@ -1,4 +1,4 @@
-"""Small folders of Hugging Face's that read texts: an encoder, and a tokenizer of a few words."""
+"""Small Hugging Face folders with an encoder and a word-level tokenizer."""
 
 from pathlib import Path
 from typing import Any
@@ -22,21 +22,21 @@ PAIRS = {"Roberta": "[CLS] $A [SEP] [SEP] $B [SEP]"}
 
 
 def encoder_folder(kind: str, folder: Path, *, positions: int = 16, **changes: Any) -> Path:
-    """An encoder of this class, with random weights and a tokenizer that frames texts as its architecture does."""
+    """An encoder of this class with random weights, and a tokenizer with the special tokens of its architecture."""
     torch.manual_seed(0)
     model: Any = getattr(transformers, kind)
     family = next(name for name in ("DistilBert", "Roberta", "Bert") if kind.startswith(name))
     sizes = {"vocab_size": len(WORDS), "max_position_embeddings": positions, "pad_token_id": 1, **SIZES[family]}
     saved(model(model.config_class(**sizes, **changes)).eval(), folder)
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    words.normalizer = normalizers.NFC()  # pyright: ignore[reportAttributeAccessIssue]
-    words.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.NFC()  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
     pair = PAIRS.get(family, "[CLS] $A [SEP] $B:1 [SEP]:1")
-    ends: Any = processors.TemplateProcessing(
+    processor: Any = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair=pair, special_tokens=[("[CLS]", 0), ("[SEP]", 2)]
     )
-    words.post_processor = ends
+    tokenizer.post_processor = processor
     names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]"}
-    made = PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=positions, **names)  # pyright: ignore
-    made.save_pretrained(folder)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=positions, **names)  # pyright: ignore
+    fast.save_pretrained(folder)
     return folder

@@ -78,15 +78,15 @@ def estimator(name: str) -> TableEstimator:
         "prices": lambda: TableTransformerRegressor(**SMALL, dim=16, heads=2).fit(
             X[["age", "work"]], np.stack([numbers[:, 0], -numbers[:, 0]], 1)
         ),
-        "truths": lambda: TabTransformerClassifier(**SMALL).fit(
+        "booleans": lambda: TabTransformerClassifier(**SMALL).fit(
             X[["age", "work", "size"]].fillna({"age": 40}), (y == "yes")
         ),
-        "bare": lambda: TabTransformerClassifier(**SMALL).fit(numbers, np.arange(ROWS) % 3),
+        "unnamed": lambda: TabTransformerClassifier(**SMALL).fit(numbers, np.arange(ROWS) % 3),
     }
     return makers[name]()
 
 
-TARGETS = {"people": ("answer",), "prices": ("up", "down"), "truths": ("truth",), "bare": ("prediction",)}
+TARGETS = {"people": ("answer",), "prices": ("up", "down"), "booleans": ("truth",), "unnamed": ("prediction",)}
 
 
 def tables() -> list[LoadedTable]:
@@ -102,7 +102,7 @@ class FakeTable:
     model_name, target, columns, classes, can_explain = "FakeTable", ("double",), {"x": "number"}, (), True
 
     def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds, self.cardinalities = seconds, list[int]()
+        self.seconds, self.batch_sizes = seconds, list[int]()
 
     def encode(self, columns: Columns, chunk_rows: int) -> list[Tensor]:
         return list(
@@ -114,7 +114,7 @@ class FakeTable:
     def predict(self, chunks: Sequence[Tensor]) -> Tensor:
         time.sleep(self.seconds)
         found = torch.cat(list(chunks))
-        self.cardinalities.append(len(found))
+        self.batch_sizes.append(len(found))
         if (found == 13).any():
             raise RuntimeError("this table fails on 13")
         return 2 * found[:, None]

@@ -59,14 +59,14 @@ def error_message(client: TestClient, **body: Any) -> str:
 
 
 def test_predictions_equal_those_of_the_estimator(client: TestClient) -> None:
-    X, own = people(), estimator("people")
-    found = predict(client, rows=read_rows(X), probabilities=True)
-    assert found["object"] == "table.predictions" and found["target"] == ["answer"]
-    assert found["predictions"] == own.predict(X).tolist()  # pyright: ignore[reportAttributeAccessIssue]
-    assert found["classes"] == ["no", "yes"]
-    probabilities = np.array([[row["no"], row["yes"]] for row in found["probabilities"]])
-    assert np.allclose(probabilities, own.predict_proba(X), rtol=1e-6)  # pyright: ignore[reportAttributeAccessIssue]
-    assert found["explanations"] is None and predict(client, rows=[{}])["probabilities"] is None
+    X, fitted = people(), estimator("people")
+    result = predict(client, rows=read_rows(X), probabilities=True)
+    assert result["object"] == "table.predictions" and result["target"] == ["answer"]
+    assert result["predictions"] == fitted.predict(X).tolist()  # pyright: ignore[reportAttributeAccessIssue]
+    assert result["classes"] == ["no", "yes"]
+    probabilities = np.array([[row["no"], row["yes"]] for row in result["probabilities"]])
+    assert np.allclose(probabilities, fitted.predict_proba(X), rtol=1e-6)  # pyright: ignore[reportAttributeAccessIssue]
+    assert result["explanations"] is None and predict(client, rows=[{}])["probabilities"] is None
 
 
 def test_columns_and_rows_give_the_same_response(client: TestClient) -> None:
@@ -106,54 +106,56 @@ def test_equal_cells_in_different_spellings_get_equal_predictions(client: TestCl
 
 def test_regression_predicts_numbers_and_lists_for_several_targets(client: TestClient) -> None:
     X = some("age", "work")
-    found = predict(client, model="prices", rows=read_rows(X))
-    assert found["target"] == ["up", "down"] and found["classes"] == []
-    assert np.allclose(found["predictions"], estimator("prices").predict(X), rtol=1e-6)  # pyright: ignore[reportAttributeAccessIssue]
+    result = predict(client, model="prices", rows=read_rows(X))
+    assert result["target"] == ["up", "down"] and result["classes"] == []
+    assert np.allclose(result["predictions"], estimator("prices").predict(X), rtol=1e-6)  # pyright: ignore[reportAttributeAccessIssue]
     assert predict(client, model="fake", rows=[{"x": 4}, {"x": 1.5}])["predictions"] == [8.0, 3.0]
 
 
 def test_classes_keep_their_type(client: TestClient) -> None:
-    found = predict(client, model="truths", rows=[{"work": "own", "age": 3}], probabilities=True)
-    assert found["classes"] == [False, True] and found["predictions"][0] in (False, True)
-    assert found["probabilities"][0].keys() == {"false", "true"}
-    found = predict(client, model="bare", rows=[{"x0": 3}], probabilities=True)
-    assert found["classes"] == [0, 1, 2] and found["probabilities"][0].keys() == {"0", "1", "2"}
+    result = predict(client, model="booleans", rows=[{"work": "own", "age": 3}], probabilities=True)
+    assert result["classes"] == [False, True] and result["predictions"][0] in (False, True)
+    assert result["probabilities"][0].keys() == {"false", "true"}
+    result = predict(client, model="unnamed", rows=[{"x0": 3}], probabilities=True)
+    assert result["classes"] == [0, 1, 2] and result["probabilities"][0].keys() == {"0", "1", "2"}
 
 
-@pytest.mark.parametrize("name", ["people", "truths"])
+@pytest.mark.parametrize("name", ["people", "booleans"])
 def test_explanations_are_the_attention_to_each_column(client: TestClient, name: str) -> None:
-    own = estimator(name)
-    X = some(*own.encoder_.names, rows=20)
-    found = predict(client, model=name, rows=read_rows(X), explain=True)["explanations"]
-    expected = own.explain_rows(X)
-    actual = np.array([[np.nan if row[name] is None else row[name] for name in own.encoder_.names] for row in found])
+    fitted = estimator(name)
+    X = some(*fitted.encoder_.names, rows=20)
+    result = predict(client, model=name, rows=read_rows(X), explain=True)["explanations"]
+    expected = fitted.explain_rows(X)
+    actual = np.array(
+        [[np.nan if row[name] is None else row[name] for name in fitted.encoder_.names] for row in result]
+    )
     assert np.allclose(actual, expected, atol=1e-6, equal_nan=True)
-    assert np.isnan(actual[:, 0]).all() == (name == "truths")  # a TabTransformer has no attention to numbers
+    assert np.isnan(actual[:, 0]).all() == (name == "booleans")  # a TabTransformer has no attention to numbers
 
 
 async def post_concurrently(app: Any, bodies: list[dict[str, Any]]) -> list[Any]:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        found = await asyncio.gather(*(client.post(ROUTE, json=body) for body in bodies))
-    assert {response.status_code for response in found} == {200}
-    return [response.json() for response in found]
+        responses = await asyncio.gather(*(client.post(ROUTE, json=body) for body in bodies))
+    assert {response.status_code for response in responses} == {200}
+    return [response.json() for response in responses]
 
 
-@pytest.mark.parametrize("name", ["people", "prices", "truths", "bare"])
+@pytest.mark.parametrize("name", ["people", "prices", "booleans", "unnamed"])
 def test_every_client_gets_the_response_it_gets_alone(registry: ModelRegistry, client: TestClient, name: str) -> None:
-    rng, own = random.Random(3), estimator(name)
-    frame = some("age").set_axis(["x0"], axis=1) if name == "bare" else some(*own.encoder_.names)
+    rng, fitted = random.Random(3), estimator(name)
+    frame = some("age").set_axis(["x0"], axis=1) if name == "unnamed" else some(*fitted.encoder_.names)
     rows, engine = read_rows(frame), registry.deployments[name].engine
     bodies: list[dict[str, Any]] = [
         {"model": name, "rows": rng.choices(rows, k=rng.choice([1, 1, 2, 5, 40, 150]))} for _ in range(40)
     ]
     for body in bodies:
-        body |= {"explain": name != "bare" and rng.random() < 0.3, "probabilities": bool(name != "prices")}
+        body |= {"explain": name != "unnamed" and rng.random() < 0.3, "probabilities": bool(name != "prices")}
     before = engine.stats.steps
     together = asyncio.run(post_concurrently(create_app(registry), bodies))
     assert engine.stats.steps - before < len(bodies), "no requests were batched"
-    for body, found in zip(bodies, together, strict=True):
-        assert found == predict(client, **body)
+    for body, result in zip(bodies, together, strict=True):
+        assert result == predict(client, **body)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +201,7 @@ def test_every_client_gets_the_response_it_gets_alone(registry: ModelRegistry, c
         ({"rows": [{}], "columns": {"age": [1]}}, "expected either"),
         ({"rows": [{}], "top": 3}, "top: unknown field"),
         ({"model": "prices", "rows": [{}], "probabilities": True}, "prices is a regression model"),
-        ({"model": "bare", "rows": [{}], "explain": True}, "bare has no attention over columns"),
+        ({"model": "unnamed", "rows": [{}], "explain": True}, "unnamed has no attention over columns"),
         ({"model": "fake", "rows": [{"x": 1}, {}]}, "row 1: the prediction is not finite"),
         ({"model": "gpt", "rows": [{}]}, "gpt does not support tables, only completions. Use /v1/completions"),
     ],
@@ -312,10 +314,10 @@ def test_a_table_batcher_respects_its_row_limit() -> None:
     table = FakeTable()
     registry = ModelRegistry([LoadedTable("fake", table)], ServerLimits(max_batch_size=16))
     client = TestClient(create_app(registry), base_url="http://localhost")
-    found = predict(client, model="fake", rows=[{"x": -number} for number in range(1000)])
-    assert found["predictions"] == [-2.0 * number for number in range(1000)]
+    result = predict(client, model="fake", rows=[{"x": -number} for number in range(1000)])
+    assert result["predictions"] == [-2.0 * number for number in range(1000)]
     assert isinstance(registry.deployments["fake"].engine.scheduler, TableBatcher)
-    assert max(table.cardinalities) <= CHUNK_ROWS
+    assert max(table.batch_sizes) <= CHUNK_ROWS
     registry.close()
 
 
@@ -382,8 +384,8 @@ def test_the_command_serves_a_table_and_a_text_model(tmp_path: Path) -> None:
         assert any("people: TableTransformer, predicts prediction" in line for line in lines)
         address = lines[-1].split("Listening on ")[1].split()[0]
         X = people()
-        found = httpx.post(f"{address}{ROUTE}", json={"model": "people", "rows": read_rows(X)}, timeout=30).json()
-        assert found["predictions"] == estimator("people").predict(X).tolist()  # pyright: ignore[reportAttributeAccessIssue]
+        result = httpx.post(f"{address}{ROUTE}", json={"model": "people", "rows": read_rows(X)}, timeout=30).json()
+        assert result["predictions"] == estimator("people").predict(X).tolist()  # pyright: ignore[reportAttributeAccessIssue]
         completion = httpx.post(f"{address}/v1/completions", json={"model": "poems", "prompt": "sea"}, timeout=30)
         assert completion.status_code == 200
     finally:

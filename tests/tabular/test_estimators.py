@@ -236,6 +236,12 @@ def test_fitted_attributes_do_not_exist_before_the_fit(name: str) -> None:
         getattr(model, name)
 
 
+@pytest.mark.parametrize("estimator_class", ALL)
+def test_predict_before_fit_raises_not_fitted_error(estimator_class: type) -> None:
+    with pytest.raises(NotFittedError):
+        small(estimator_class).predict(X)
+
+
 @pytest.fixture
 def float64_default() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)

@@ -22,7 +22,7 @@ from softlook.serve.loaded_model import LoadedModel
 from softlook.serve.protocol.preprocess import encode_request
 from softlook.tokens import TextTokenizer, train_tokenizer
 from softlook.tokens.template import template_from_tokenizer
-from softlook.train.batching.next_sentence import DocumentStore
+from softlook.train.batching.masking import DocumentStore
 from softlook.train.batching.token_store import store_in_memory
 from softlook.train.rng import make_generator
 from softlook.weights.assets import SpecialTokens

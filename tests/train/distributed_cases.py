@@ -31,8 +31,7 @@ from softlook.train.ema import EMA
 from softlook.train.optimizer import build_optimizer
 from softlook.weights.manifest import verify_manifest
 from softlook.weights.meta import unique_tensors
-from softlook.weights.shards import SafetensorsWriter
-from softlook.weights.tensor_files import write_safetensors
+from softlook.weights.tensor_files import SafetensorsWriter, write_safetensors
 from tests.train.tiny import CPU, FAST, NO_DROPOUT, make_evaluator, model, run_training
 
 STEPS, HALF = 8, 5

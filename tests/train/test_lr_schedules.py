@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softlook.train.lr_schedules import SCHEDULES, ScheduleName
+from softlook.train.config import ScheduleName
+from softlook.train.optimizer import SCHEDULES
 
 names = pytest.mark.parametrize("name", SCHEDULES)
 warmups, lengths = st.integers(0, 60), st.integers(1, 300)

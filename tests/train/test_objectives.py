@@ -7,8 +7,13 @@ import torch
 
 from softlook.losses import IGNORE_INDEX
 from softlook.models import Bert, BertConfig, Transformer, TransformerConfig
-from softlook.train.batching.batch_tree import batch_size, split_batch
-from softlook.train.batching.collate import MaskedLMBatch, collate_classification, collate_seq2seq
+from softlook.train.batching.collate import (
+    MaskedLMBatch,
+    batch_size,
+    collate_classification,
+    collate_seq2seq,
+    split_batch,
+)
 from softlook.train.objectives import (
     causal_lm,
     classification,

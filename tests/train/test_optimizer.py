@@ -7,7 +7,7 @@ from softlook.base.errors import WeightsError
 from softlook.train import OptimizerConfig
 from softlook.train.objectives import causal_lm
 from softlook.train.optimizer import build_optimizer, load_optimizer_state, optimizer_state, scale_and_clip_grads_
-from softlook.weights.shards import StoredTensor
+from softlook.weights.tensor_files import StoredTensor
 from tests.train.tiny import assert_same, model, rows, sentences
 
 

@@ -125,3 +125,8 @@ def join_pair(one: Ids, other: Ids) -> tuple[list[int], list[int]]:
     """`[CLS] one [SEP] other [SEP]` with ids 3 and 4, and token types."""
     first, second = [3, *one, 4], [*other, 4] if len(other) else []
     return [*first, *second], [0] * len(first) + [1] * len(second)
+
+
+def sentence_pair_positions(documents: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int]]:
+    """(document, sentence) of every sentence that has a successor."""
+    return [(i, j) for i, document in enumerate(documents) for j in range(len(document) - 1)]

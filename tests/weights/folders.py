@@ -27,9 +27,9 @@ def tokenizer_json(**changes: Any) -> str:
 
 def checkpoint(folder: Path) -> Path:
     """A softlook checkpoint with a tokenizer."""
-    words = folder.parent / "words.json"
-    words.write_text(tokenizer_json(), encoding="utf-8")
-    return save(GPT(SIZES), folder, tokenizer=words)
+    tokenizer = folder.parent / "words.json"
+    tokenizer.write_text(tokenizer_json(), encoding="utf-8")
+    return save(GPT(SIZES), folder, tokenizer=tokenizer)
 
 
 def hugging_face(folder: Path) -> Path:

@@ -80,9 +80,9 @@ def test_import_keeps_the_generation_config_and_special_token_ids(tmp_path: Path
     folder = to_hugging_face(GPT_MODEL, tmp_path / "hf", generation_config={"num_beams": 3, "bos_token_id": None})
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"bos_token_id": 4, "eos_token_id": 5, "top_k": 7}))
-    kept = save(GPT_MODEL, tmp_path / "kept", extra_files=assets_to_keep(folder, GPT_MODEL))
+    saved = save(GPT_MODEL, tmp_path / "saved", extra_files=assets_to_keep(folder, GPT_MODEL))
     assert (
-        read_generation_config(kept) == read_hf_config(kept) == {"num_beams": 3, "bos_token_id": 4, "eos_token_id": 5}
+        read_generation_config(saved) == read_hf_config(saved) == {"num_beams": 3, "bos_token_id": 4, "eos_token_id": 5}
     )
     (folder / "generation_config.json").unlink()
     assert read_generation_config(folder) == {"bos_token_id": 4, "eos_token_id": 5, "top_k": 7}

@@ -24,7 +24,7 @@ FORMATS: dict[str, tuple[Callable[..., Path], Callable[[Path], Any]]] = {
 CALLS = (
     *((os, name) for name in ("mkdir", "open", "fsync", "rename", "chmod")),
     *((Path, name) for name in ("open", "touch")),
-    (tensor_files, "save_file"),
+    (tensor_files.SafetensorsWriter, "add"),
 )
 """All file system calls of a save."""
 
@@ -36,7 +36,7 @@ class Killed(BaseException):
 @contextmanager
 def failing(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> Iterator[list[str]]:
     """Raise an error at file system call number `at`; yields the names of the calls."""
-    made: list[str] = []
+    calls: list[str] = []
     dead = False
 
     def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,8 +44,8 @@ def failing(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> I
             nonlocal dead
             if dead:
                 raise error
-            made.append(name)
-            if len(made) == at + 1:
+            calls.append(name)
+            if len(calls) == at + 1:
                 dead = isinstance(error, Killed)
                 raise error
             return real(*args, **more)
@@ -58,7 +58,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException) -> I
         if isinstance(error, Killed):
             patch.setattr(shutil, "rmtree", lambda *args, **more: None)
             patch.setattr(Path, "rmdir", lambda path: None)
-        yield made
+        yield calls
 
 
 def attempts(
@@ -70,14 +70,14 @@ def attempts(
     model = GPT(SIZES)
     for at in range(1000):
         target = folder / str(at) / "deep" / "model"
-        with failing(patch, at, error) as made:
+        with failing(patch, at, error) as calls:
             try:
                 write(model, target, tokenizer=tokenizer)
             except (DiskError, Killed, KeyboardInterrupt):
                 pass
             else:
-                assert len(made) <= at, "an error was ignored"
-                assert {"mkdir", "open", "fsync", "rename", "save_file"} <= set(made)
+                assert len(calls) <= at, "an error was ignored"
+                assert {"mkdir", "open", "fsync", "rename", "add"} <= set(calls)
                 return
         yield target
     raise AssertionError("a save makes too many calls")
@@ -179,8 +179,8 @@ def test_existing_files_are_not_overwritten(kind: str, taken: str, tmp_path: Pat
 
 
 def test_of_two_concurrent_saves_one_raises_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DiskError, match=r"cannot write .*model"), atomic_folder(tmp_path / "model") as made:
-        (made / "second").touch()
+    with pytest.raises(DiskError, match=r"cannot write .*model"), atomic_folder(tmp_path / "model") as folder:
+        (folder / "second").touch()
         with atomic_folder(tmp_path / "model") as other:
             (other / "first").touch()
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -28,7 +28,7 @@ def shared(model: nn.Module) -> set[tuple[str, ...]]:
 
 
 def test_every_registered_model_is_tested() -> None:
-    assert {tiny.model for tiny in TINY.values()} >= {known.model for known in MODELS.values()}
+    assert {tiny.model for tiny in TINY.values()} >= {model for model, _ in MODELS.values()}
 
 
 @pytest.mark.parametrize("tiny", [t for t in TINY.values() if t.model.__name__ in MODELS], ids=str)
@@ -79,9 +79,9 @@ def test_loading_does_not_advance_the_random_number_generator(tmp_path: Path) ->
 
 
 def test_the_tokenizer_is_saved_with_the_model(tmp_path: Path) -> None:
-    words = tmp_path / "tokenizer.json"
-    words.write_text(tokenizer_json(), encoding="utf-8")
-    path = save(GPT(SMALL), tmp_path / "model", tokenizer=words)
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_text(tokenizer_json(), encoding="utf-8")
+    path = save(GPT(SMALL), tmp_path / "model", tokenizer=tokenizer)
     assert read_tokenizer(path).encode("ab").ids == [2]
 
 

@@ -11,18 +11,18 @@ from torch import Tensor
 
 from softlook.base.errors import WeightsError
 from softlook.weights.manifest import FileEntries
-from softlook.weights.shards import (
+from softlook.weights.tensor_files import (
     DTYPE_NAMES,
     StoredTensor,
     assign_shards,
-    open_writer,
+    read_safetensors,
     read_shards,
     shard_files,
     shard_name,
     total_bytes,
     write_index,
+    write_safetensors,
 )
-from softlook.weights.tensor_files import read_safetensors
 
 TENSORS = {
     "a": torch.randn(5, 3),
@@ -34,26 +34,19 @@ TENSORS = {
 }
 
 
-def write_tensors(tensors: dict[str, Tensor], path: Path) -> dict[str, object]:
-    with open_writer(path, tensors) as writer:
-        for name in writer.names:
-            writer.add(name, tensors[name])
-        return writer.manifest_entry()
-
-
 def write_slices(folder: Path, cuts: list[int], tensor: Tensor) -> FileEntries:
     """Write a tensor in slices, each to its own file."""
     files: FileEntries = {}
     for number, (begin, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
         name = shard_name("x.safetensors", number, len(cuts) - 1)
-        files[name] = {**write_tensors({"t": tensor[begin:end]}, folder / name), "slices": {"t": [begin, end]}}
+        files[name] = {**write_safetensors({"t": tensor[begin:end]}, folder / name), "slices": {"t": [begin, end]}}
     return files
 
 
 @pytest.mark.parametrize("dtype", list(DTYPE_NAMES), ids=str)
 def test_files_written_tensor_by_tensor_are_valid_safetensors(dtype: torch.dtype, tmp_path: Path) -> None:
     tensors = {**TENSORS, "other": torch.arange(3).to(dtype)}
-    entry = write_tensors(tensors, tmp_path / "x.safetensors")
+    entry = write_safetensors(tensors, tmp_path / "x.safetensors")
     for read in (read_safetensors(tmp_path / "x.safetensors"), load_file(tmp_path / "x.safetensors")):
         assert read.keys() == tensors.keys()
         assert all(
@@ -64,15 +57,15 @@ def test_files_written_tensor_by_tensor_are_valid_safetensors(dtype: torch.dtype
 
 
 def test_a_file_without_tensors_can_be_read(tmp_path: Path) -> None:
-    write_tensors({}, tmp_path / "x.safetensors")
+    write_safetensors({}, tmp_path / "x.safetensors")
     assert read_safetensors(tmp_path / "x.safetensors") == {}
 
 
 def test_unsupported_dtypes_and_nan_raise_an_error(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"x: 't' has dtype torch.complex64, which safetensors does not support"):
-        write_tensors({"t": torch.ones(1, dtype=torch.complex64)}, tmp_path / "x")
+        write_safetensors({"t": torch.ones(1, dtype=torch.complex64)}, tmp_path / "x")
     with pytest.raises(WeightsError, match=r"y: 't' contains NaN or infinity"):
-        write_tensors({"t": torch.tensor([torch.nan])}, tmp_path / "y")
+        write_safetensors({"t": torch.tensor([torch.nan])}, tmp_path / "y")
 
 
 @pytest.mark.parametrize("cuts", [[0, 7], [0, 3, 7], [0, 3, 6, 7], [0, 4, 7, 7]], ids=str)
@@ -99,7 +92,7 @@ def test_slices_that_are_not_contiguous_raise_an_error(tmp_path: Path) -> None:
 
 
 def test_a_single_file_is_read_as_one_shard(tmp_path: Path) -> None:
-    files = {"x.safetensors": write_tensors(TENSORS, tmp_path / "x.safetensors")}
+    files = {"x.safetensors": write_safetensors(TENSORS, tmp_path / "x.safetensors")}
     read = read_shards(tmp_path, "x.safetensors", files)
     assert all(torch.equal(read[name].full(), tensor) for name, tensor in TENSORS.items())
     assert torch.equal(StoredTensor.from_tensor(TENSORS["a"]).rows(1, 3), TENSORS["a"][1:3])

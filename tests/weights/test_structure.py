@@ -19,7 +19,7 @@ from softlook.ops.scores import cosine
 from softlook.weights import load, save, to_hugging_face
 from softlook.weights.formats.ctranslate2 import to_ctranslate2
 from softlook.weights.formats.onnx import to_onnx
-from softlook.weights.formats.peft import to_peft
+from softlook.weights.hugging_face import to_peft
 from softlook.weights.structure import check_structure, equivalent
 from tests.models.tiny import TINY, Tiny
 

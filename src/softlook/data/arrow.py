@@ -155,11 +155,11 @@ def _decode(batch: pa.RecordBatch, text: list[str]) -> pa.RecordBatch:
 
 
 class VectorFile:
-    """A new Parquet file of texts and their vectors, written in batches."""
+    """A new Parquet file of texts and their embeddings, written in batches."""
 
     def __init__(self, path: Path, dim: int) -> None:
         self.dim = dim
-        self.schema = pa.schema([("text", pa.string()), ("vector", pa.list_(pa.float32(), dim))])
+        self.schema = pa.schema([("text", pa.string()), ("embedding", pa.list_(pa.float32(), dim))])
         self.writer = pq.ParquetWriter(path, self.schema)
 
     def add(self, texts: list[str], values: bytes) -> None:

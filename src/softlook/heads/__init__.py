@@ -2,11 +2,11 @@
 
 from softlook.heads.classification import ClassificationHead as ClassificationHead
 from softlook.heads.classification import HiddenStates as HiddenStates
+from softlook.heads.classification import LinearSkip as LinearSkip
 from softlook.heads.classification import ReplacedTokenHead as ReplacedTokenHead
 from softlook.heads.classification import SpanHead as SpanHead
 from softlook.heads.classification import TokenClassificationHead as TokenClassificationHead
 from softlook.heads.classification import class_probabilities as class_probabilities
-from softlook.heads.linear_skip import LinearSkip as LinearSkip
 from softlook.heads.lm import MaskedLMHead as MaskedLMHead
 from softlook.heads.lm import PretrainingHead as PretrainingHead
 from softlook.heads.lm import PretrainingLogits as PretrainingLogits

@@ -13,7 +13,7 @@ from softlook.base.errors import ConfigError
 from softlook.blocks.attention import MakeAttention
 from softlook.blocks.ft_blocks import ft_blocks
 from softlook.embed.features import CategoricalEmbedding, LinearFeatureEmbedding, check_table
-from softlook.heads.linear_skip import LinearSkip
+from softlook.heads.classification import LinearSkip
 from softlook.ops.bias import Bias
 
 

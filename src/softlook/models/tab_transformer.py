@@ -12,7 +12,7 @@ from softlook.blocks.attention import AttentionCore, MakeAttention, SelfAttentio
 from softlook.blocks.block import PostNormBlock
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward
 from softlook.embed.features import ColumnEmbedding, check_complete, check_table
-from softlook.heads.linear_skip import LinearSkip
+from softlook.heads.classification import LinearSkip
 from softlook.ops.bias import Bias
 
 

@@ -19,7 +19,7 @@ from softlook.embed.features import (
     WithMissing,
     check_table,
 )
-from softlook.heads.linear_skip import LinearSkip
+from softlook.heads.classification import LinearSkip
 from softlook.ops.bias import Bias
 
 NumEmbeddingsName = Literal["piecewise", "periodic", "linear"]

@@ -19,7 +19,7 @@ from softlook.tokens import TextTokenizer
 from softlook.tokens.template import SequenceTemplate, template_from_tokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
 from softlook.weights.assets import SpecialTokens, load_assets
-from softlook.weights.auto import load_auto
+from softlook.weights.checkpoint import load_auto
 from softlook.weights.sentence_transformers import SentenceConfig
 
 Capability = Literal["completions", "chat", "embeddings", "translate", "classify", "tables"]

@@ -23,8 +23,7 @@ from softlook.train.optimizer import load_optimizer_state, optimizer_state
 from softlook.train.rng import set_rng_states
 from softlook.weights.meta import check_tensors_match, unique_tensors
 from softlook.weights.schema import read_json
-from softlook.weights.shards import StoredTensor
-from softlook.weights.tensor_files import SINGLE_FILE
+from softlook.weights.tensor_files import SINGLE_FILE, StoredTensor
 
 TRAINER_FILE = "table_trainer.json"
 COUNTERS = (

@@ -41,7 +41,8 @@ class TableRegressor(RegressorMixin, TableEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """(N,) or (N, K): predictions in the units of y."""
-        return self.target_.inverse_transform(self._predict_raw(X))
+        predictions = self._predict_raw(X)  # first: it checks that the estimator is fitted
+        return self.target_.inverse_transform(predictions)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R2, the coefficient of determination; y is a column name if X is chunked."""

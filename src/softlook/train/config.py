@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from softlook.train.lr_schedules import ScheduleName
-
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Parallel = Literal["ddp", "fsdp"]
+ScheduleName = Literal["inverse_sqrt", "cosine", "constant", "wsd"]
 HEARTBEAT_TIMEOUT = 30.0
 """Seconds."""
 
@@ -64,19 +63,11 @@ class TrainingConfig(BaseConfig):
     )
 
 
-MUTABLE_FIELDS = {
-    "max_steps",
-    "max_minutes",
-    "patience",
-    "device",
-    "parallel",
-    "save_every",
-    "keep_checkpoints",
-    "log_every",
-    "max_nonfinite_steps",
-    "prefetch",
-    "heartbeat_timeout",
-}
+_MUTABLE = """
+    max_steps max_minutes patience device parallel save_every keep_checkpoints log_every max_nonfinite_steps prefetch
+    heartbeat_timeout
+"""
+MUTABLE_FIELDS = {*_MUTABLE.split()}
 """Fields of TrainingConfig that may change when a run resumes."""
 
 

@@ -11,8 +11,7 @@ from softlook.base.errors import WeightsError
 from softlook.train.distributed.fsdp import local_tensor
 from softlook.weights.manifest import verify_manifest
 from softlook.weights.meta import check_tensors_match, unique_tensors
-from softlook.weights.shards import read_shards
-from softlook.weights.tensor_files import SINGLE_FILE
+from softlook.weights.tensor_files import SINGLE_FILE, read_shards
 
 
 class EMA:

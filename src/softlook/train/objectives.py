@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from softlook.base.errors import ConfigError
-from softlook.base.sequences import supported_token_types as supported_token_types
+from softlook.base.tensors import map_tensors
+from softlook.base.tensors import supported_token_types as supported_token_types
 from softlook.losses import IGNORE_INDEX
 from softlook.ops import masks
-from softlook.train.batching.batch_tree import to_device, tree_map
-from softlook.train.batching.collate import ClassificationBatch, MaskedLMBatch, PackedBatch, Seq2SeqBatch
+from softlook.train.batching.collate import ClassificationBatch, MaskedLMBatch, PackedBatch, Seq2SeqBatch, to_device
 from softlook.train.train_step import Loss, Objective
 from softlook.train.trainer import EvaluateFn
 
@@ -39,7 +39,7 @@ def cross_entropy_objective(
         return cross_entropy_sum(logits(model, batch), batch.labels, label_smoothing)
 
     def rdrop(model: nn.Module, batch: Any) -> Loss:
-        both = logits(model, tree_map(batch, lambda tensor: torch.cat([tensor, tensor])))
+        both = logits(model, map_tensors(batch, lambda tensor: torch.cat([tensor, tensor])))
         loss = cross_entropy_sum(both, torch.cat([batch.labels, batch.labels]), label_smoothing)
         (first, second), has_label = both.chunk(2), batch.labels != IGNORE_INDEX
         return Loss(loss.total / 2 + rdrop_alpha / 2 * symmetric_kl(first, second, has_label), has_label.sum())

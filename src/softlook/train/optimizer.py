@@ -1,18 +1,21 @@
-"""AdamW, gradient clipping, optimizer state."""
+"""AdamW, learning-rate schedules, gradient clipping, optimizer state."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, WeightsError
-from softlook.train.config import OptimizerConfig
+from softlook.train.config import OptimizerConfig, ScheduleName
 from softlook.train.distributed.fsdp import full_tensor, local_tensor, read_sharded_like
-from softlook.weights.shards import StoredTensor
+from softlook.weights.tensor_files import StoredTensor
 
 FIRST_MOMENT, SECOND_MOMENT, STEP = "exp_avg", "exp_avg_sq", "step"
 """AdamW's state of each parameter."""
 EPS = 1e-9
+Schedule = Callable[[int], float]
+"""Step -> multiple of the peak learning rate."""
 
 
 def build_optimizer(model: nn.Module, optim: OptimizerConfig) -> torch.optim.AdamW:
@@ -68,3 +71,55 @@ def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, ten
         parameter = parameters[name]
         moments = {key: read_sharded_like(parameter, stored[key]) for key in (FIRST_MOMENT, SECOND_MOMENT)}
         optimizer.state[parameter] = {**moments, STEP: stored[STEP].full().to(parameter.device, copy=True)}
+
+
+def inverse_sqrt(warmup: int, steps: int) -> Schedule:
+    """Linear warmup, then decay with the inverse square root of the step (Vaswani et al., 2017).
+
+    >>> [round(inverse_sqrt(4, 100)(step), 2) for step in (1, 4, 16, 64)]
+    [0.25, 1.0, 0.5, 0.25]
+    """
+    return lambda step: min(step / max(warmup, 1), math.sqrt(max(warmup, 1) / step))
+
+
+def cosine(warmup: int, steps: int, floor: float = 0.1) -> Schedule:
+    """Linear warmup, then cosine decay to `floor` (Loshchilov & Hutter, 2017).
+
+    >>> [round(cosine(10, 110)(step), 2) for step in (5, 10, 60, 110)]
+    [0.5, 1.0, 0.55, 0.1]
+    """
+
+    def multiplier(step: int) -> float:
+        progress = min(max(step - warmup, 0) / max(steps - warmup, 1), 1.0)
+        return min(step / max(warmup, 1), floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress)))
+
+    return multiplier
+
+
+def constant(warmup: int, steps: int) -> Schedule:
+    """Linear warmup, then constant.
+
+    >>> [constant(2, 10)(step) for step in (1, 2, 9)]
+    [0.5, 1.0, 1.0]
+    """
+    return lambda step: min(step / max(warmup, 1), 1.0)
+
+
+def wsd(warmup: int, steps: int, decay: float = 0.2) -> Schedule:
+    """Warmup-stable-decay: linear warmup, constant, then linear decay to 0 over the last `decay` of the steps.
+
+    The constant phase can be extended later.
+
+    >>> [round(wsd(10, 100)(step), 2) for step in (5, 50, 80, 90, 100)]
+    [0.5, 1.0, 1.0, 0.5, 0.0]
+    """
+    decay_steps = max(int(steps * decay), 1)
+    return lambda step: min(step / max(warmup, 1), 1.0, max(steps - step, 0) / decay_steps)
+
+
+SCHEDULES: dict[ScheduleName, Callable[[int, int], Schedule]] = {
+    "inverse_sqrt": inverse_sqrt,
+    "cosine": cosine,
+    "constant": constant,
+    "wsd": wsd,
+}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, TrainingError, is_out_of_memory
-from softlook.train.batching.batch_tree import batch_size, split_batch, to_device
+from softlook.train.batching.collate import batch_size, split_batch, to_device
 from softlook.train.distributed.world import World
 from softlook.train.mixed_precision import autocast
 from softlook.train.optimizer import scale_and_clip_grads_

@@ -15,12 +15,10 @@ from torch import Tensor, nn
 
 from softlook.base.device import choose_device
 from softlook.base.errors import TrainingError
-from softlook.train.batching.batches import Batches, DataCursor, as_batches, resume_warning
-from softlook.train.batching.prefetch import prefetch
-from softlook.train.checkpoint.adapters import lora_fingerprint
+from softlook.train.batching.batches import Batches, DataCursor, as_batches, prefetch, resume_warning
 from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
 from softlook.train.checkpoint.run_dir import RunDir
-from softlook.train.checkpoint.train_state import Progress, TrainState
+from softlook.train.checkpoint.train_state import Progress, TrainState, lora_fingerprint
 from softlook.train.config import OptimizerConfig, TrainingConfig, fixed_settings
 from softlook.train.distributed.fsdp import shard_model
 from softlook.train.distributed.world import process_group
@@ -37,9 +35,8 @@ from softlook.train.events import (
     StepSkipped,
     Warned,
 )
-from softlook.train.lr_schedules import SCHEDULES
 from softlook.train.mixed_precision import choose_dtype
-from softlook.train.optimizer import build_optimizer
+from softlook.train.optimizer import SCHEDULES, build_optimizer
 from softlook.train.rng import derive_seed, preserve_rng_states
 from softlook.train.signals import GracefulStop, Interrupted
 from softlook.train.train_step import Objective, StepResult, TrainStep

@@ -14,6 +14,7 @@ from softlook.weights.checkpoint import save as save
 from softlook.weights.hugging_face import from_hugging_face as from_hugging_face
 from softlook.weights.hugging_face import read_hugging_face as read_hugging_face
 from softlook.weights.hugging_face import to_hugging_face as to_hugging_face
+from softlook.weights.hugging_face import to_peft as to_peft
 from softlook.weights.manifest import file_sha256 as file_sha256
 from softlook.weights.sentence_transformers import read_sentence_config as read_sentence_config
 from softlook.weights.tokenizer_files import read_tokenizer as read_tokenizer

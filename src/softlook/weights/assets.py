@@ -13,12 +13,14 @@ from torch import nn
 
 from softlook.base.errors import DataError, WeightsError
 from softlook.tokens import TextTokenizer
+from softlook.weights.hugging_face import CONFIG_FILE as HF_CONFIG_FILE
+from softlook.weights.hugging_face import GENERATION_FILE as GENERATION_FILE
 from softlook.weights.manifest import BEST_FILE, best_checkpoint
 from softlook.weights.schema import MAX_CONFIG_BYTES, read_json
 from softlook.weights.sentence_transformers import SENTENCE_FILE, SentenceConfig, add_lowercase, read_sentence_config
 from softlook.weights.tokenizer_files import TOKENIZER_FILE, is_softlook_tokenizer, read_tokenizer
 
-HF_CONFIG_FILE, GENERATION_FILE, LABELS_FILE = "config.json", "generation_config.json", "labels.json"
+LABELS_FILE = "labels.json"
 SPECIAL_IDS = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id")
 GENERATION_FIELDS = """
     bad_words_ids begin_suppress_tokens bos_token_id constraints decoder_start_token_id diversity_penalty do_sample
@@ -110,11 +112,7 @@ def special_tokens_around(tokenizer: TextTokenizer, eos: Collection[int]) -> tup
     """
     encoding = tokenizer.tokenizer.encode("a", add_special_tokens=True)
     columns = (encoding.ids, encoding.special_tokens_mask, encoding.attention_mask)
-    added = [
-        (id, bool(special))
-        for id, special, real in zip(*columns, strict=True)
-        if real  # not padding
-    ]
+    added = [(id, bool(special)) for id, special, real in zip(*columns, strict=True) if real]  # not padding
     inside = [index for index, (_, special) in enumerate(added) if not special]
     if not inside:
         return tuple(id for id, _ in added if id not in eos), tuple(id for id, _ in added if id in eos)
@@ -127,9 +125,8 @@ def read_labels(folder: Path, hf_config: dict[str, Any], model: nn.Module) -> li
     if getattr(config, "head", None) != "classification":
         return []
     count, id2label = config.classes, hf_config.get("id2label")
-    names: Any = [
-        f"LABEL_{number}" if hf_config else str(number) for number in range(count)
-    ]  # Hugging Face's default, or softlook's
+    prefix = "LABEL_" if hf_config else ""  # Hugging Face's default labels, or softlook's
+    names: Any = [f"{prefix}{number}" for number in range(count)]
     if (folder / LABELS_FILE).is_file():
         names = read_json(folder / LABELS_FILE, 64 * MAX_CONFIG_BYTES).get("labels")
     elif isinstance(id2label, dict):

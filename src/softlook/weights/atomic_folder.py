@@ -36,7 +36,9 @@ def atomic_folder(target: Path) -> Iterator[Path]:
             partial.rename(target)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
-            _remove_empty(missing)
+            for folder in missing:
+                with suppress(OSError):  # never created, or in use by now
+                    folder.rmdir()
             raise
         fsync(target.parent)
 
@@ -62,12 +64,6 @@ def _free_space(path: Path) -> str:
         nearest = next(parent for parent in path.absolute().parents if parent.exists())
         return f" {shutil.disk_usage(nearest).free:,} bytes are free on this disk."
     return ""
-
-
-def _remove_empty(folders: list[Path]) -> None:
-    for folder in folders:
-        with suppress(OSError):  # never created, or in use by now
-            folder.rmdir()
 
 
 def fsync(path: Path) -> None:

@@ -16,7 +16,9 @@ from softlook.base.errors import WeightsError
 from softlook.base.version import VERSION
 from softlook.blocks.lora import merged_tensors
 from softlook.weights.atomic_folder import atomic_folder, disk_errors
+from softlook.weights.hugging_face import from_hugging_face
 from softlook.weights.manifest import (
+    BEST_FILE,
     FORMAT_VERSION,
     best_checkpoint,
     unsupported_format,
@@ -24,10 +26,9 @@ from softlook.weights.manifest import (
     write_manifest,
 )
 from softlook.weights.meta import build_on_meta, check_depth, fill_computed_buffers, load_checked, unique_tensors
-from softlook.weights.schema import format_validation_error, read_json
-from softlook.weights.shards import read_shards
+from softlook.weights.schema import format_validation_error, read_json, write_json
 from softlook.weights.structure import MODELS, check_structure
-from softlook.weights.tensor_files import PICKLE_HELP, PICKLE_SUFFIXES, SINGLE_FILE, write_safetensors
+from softlook.weights.tensor_files import PICKLE_HELP, PICKLE_SUFFIXES, SINGLE_FILE, read_shards, write_safetensors
 from softlook.weights.tokenizer_files import copy_tokenizer
 
 CONFIG_FILE = "softlook.json"
@@ -55,12 +56,12 @@ def save(
     """
     with atomic_folder(Path(path)) as partial:
         write_config(model, partial)
-        write_safetensors(merged_tensors(model, unique_tensors(model)), partial / SINGLE_FILE)
+        entry = write_safetensors(merged_tensors(model, unique_tensors(model)), partial / SINGLE_FILE)
         if tokenizer is not None:
             copy_tokenizer(Path(tokenizer), partial)
         for name, content in (extra_files or {}).items():
-            (partial / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        write_manifest(partial)
+            write_json(partial / name, content)
+        write_manifest(partial, {SINGLE_FILE: entry})
     return Path(path)
 
 
@@ -80,11 +81,23 @@ def load(path: str | Path) -> nn.Module:
     return fill_computed_buffers(model, factory).eval()
 
 
+def load_auto(folder: Path) -> nn.Module:
+    """Load a model from a run directory (best checkpoint), a checkpoint or a Hugging Face folder.
+
+    >>> load_auto(Path("no/such/folder"))
+    Traceback (most recent call last):
+    softlook.base.errors.WeightsError: no/such/folder is not a folder. ...
+    """
+    if (folder / BEST_FILE).is_file():
+        return load(best_checkpoint(folder))
+    return load(folder) if (folder / CONFIG_FILE).is_file() else from_hugging_face(folder)
+
+
 def write_config(model: nn.Module, folder: Path) -> None:
     """Write softlook.json: the class and the config of a model."""
     name = check_structure(model)
     content = {"format": FORMAT_VERSION, "softlook": VERSION, "model": name, "config": asdict(model.config)}  # pyright: ignore[reportArgumentType]
-    (folder / CONFIG_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / CONFIG_FILE, content)
 
 
 def _check_folder(folder: Path) -> None:
@@ -108,15 +121,15 @@ def _model_factory(content: dict[str, Any], path: Path) -> Callable[[], nn.Modul
         raise WeightsError(unsupported_format(path, content.get("format")))
     if not isinstance(name, str) or name not in MODELS or not isinstance(fields, dict):
         raise WeightsError(f"{path} has model {name!r:.40}; supported: {', '.join(MODELS)}")
-    entry = MODELS[name]
-    unknown = sorted(fields.keys() - set(entry.config.__dataclass_fields__))
+    model_class, config_class = MODELS[name]
+    unknown = sorted(fields.keys() - set(config_class.__dataclass_fields__))
     if unknown:
         raise WeightsError(f"{path}: unknown fields of {name}: {', '.join(unknown):.200}")
     check_depth(fields, path)
     try:
-        config = TypeAdapter(entry.config).validate_json(json.dumps(fields, allow_nan=False), strict=True)
+        config = TypeAdapter(config_class).validate_json(json.dumps(fields, allow_nan=False), strict=True)
     except ValidationError as error:
         raise WeightsError(f"{path}: {format_validation_error(error)}") from None
     except ValueError as error:
         raise WeightsError(f"{path}: {error}") from None
-    return lambda: entry.model(config)
+    return lambda: model_class(config)

@@ -1,6 +1,5 @@
-"""Import and export of Hugging Face folders."""
+"""Import and export of Hugging Face folders, and export of LoRA adapters in PEFT's format."""
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,16 +11,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from softlook.base.errors import WeightsError
-from softlook.blocks.lora import merged_tensors
+from softlook.blocks.lora import LORA_TENSORS, LoraLinear, lora_layers, merged_tensors
 from softlook.weights.architectures import ARCHITECTURES
 from softlook.weights.architectures.base import HFArchitecture
 from softlook.weights.atomic_folder import atomic_folder, disk_errors
 from softlook.weights.meta import build_on_meta, check_depth, fill_computed_buffers, unique_tensors
-from softlook.weights.schema import read_json, validate_config
+from softlook.weights.schema import read_json, validate_config, write_json
 from softlook.weights.sentence_transformers import MODULES_FILE, SentenceConfig
 from softlook.weights.structure import check_structure
 from softlook.weights.tensor_files import PICKLE_HELP, PICKLE_SUFFIXES, SINGLE_FILE, read_tensors, write_safetensors
-from softlook.weights.tensor_map import TensorRule, load_mapped
+from softlook.weights.tensor_map import Rename, TensorRule, load_mapped
 from softlook.weights.tokenizer_files import copy_tokenizer, export_tokenizer
 
 log = logging.getLogger("softlook.weights")
@@ -93,7 +92,7 @@ def to_hugging_face(
     - `labels`: class names; default: LABEL_0, LABEL_1, ...
     - `generation_config`: the content of generation_config.json.
     """
-    architecture = next((architecture for architecture in ARCHITECTURES if architecture.can_export(model)), None)
+    architecture = _export_architecture(model)
     if architecture is None:
         raise WeightsError(
             f"Hugging Face has no architecture for this {type(model).__name__}. "
@@ -107,8 +106,7 @@ def to_hugging_face(
     for rule in rules:
         exported |= rule.write(tensors)
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    config = {"model_type": architecture.model_type, "dtype": dtype, **architecture.to_config(model)}
-    config |= _label_names(labels, config)
+    config = {"dtype": dtype, **architecture.config_json(model, labels)}
     extra_files = architecture.extra_files(model) | (
         {GENERATION_FILE: dict(generation_config)} if generation_config else {}
     )
@@ -122,19 +120,12 @@ def to_hugging_face(
         for name, content in {CONFIG_FILE: config, **extra_files}.items():
             if not (partial_folder / name).parent.is_dir():
                 (partial_folder / name).parent.mkdir()
-            (partial_folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            write_json(partial_folder / name, content)
     return Path(folder)
 
 
-def _label_names(labels: Sequence[str], config: dict[str, Any]) -> dict[str, Any]:
-    if not labels:
-        return {}
-    if len(labels) != len(config.get("id2label", ())) or len(set(labels)) != len(labels):
-        raise WeightsError(f"expected {len(config.get('id2label', ()))} different labels, got {list(labels)!r:.80}")
-    return {
-        "id2label": {str(i): name for i, name in enumerate(labels)},
-        "label2id": {name: i for i, name in enumerate(labels)},
-    }
+def _export_architecture(model: nn.Module) -> HFArchitecture | None:
+    return next((architecture for architecture in ARCHITECTURES if architecture.can_export(model)), None)
 
 
 def detect_architecture(content: dict[str, Any], folder: Path) -> tuple[HFArchitecture, str]:
@@ -177,3 +168,94 @@ def _rename_legacy(tensors: dict[str, Tensor], architecture: HFArchitecture, fol
 
 def _strip_prefix(prefix: str, rules: list[TensorRule]) -> list[TensorRule]:
     return [replace(rule, source=rule.source.removeprefix(prefix)) for rule in rules]
+
+
+ADAPTER_FILE, ADAPTER_CONFIG_FILE = "adapter_model.safetensors", "adapter_config.json"
+PEFT_PREFIX = "base_model.model."
+"""Prefix that PEFT adds to tensor names."""
+TASKS = {
+    "ForCausalLM": "CAUSAL_LM",
+    "LMHeadModel": "CAUSAL_LM",
+    "ForConditionalGeneration": "SEQ_2_SEQ_LM",
+    "MTModel": "SEQ_2_SEQ_LM",
+    "ForSequenceClassification": "SEQ_CLS",
+    "ForTokenClassification": "TOKEN_CLS",
+    "ForQuestionAnswering": "QUESTION_ANS",
+}
+"""Suffix of a Hugging Face class -> PEFT's task type."""
+
+
+def to_peft(model: nn.Module, folder: str | Path, *, base: str | Path | None = None) -> Path:
+    """Write the LoRA adapters of a model as a new folder for `PeftModel.from_pretrained`.
+
+    `base` is the Hugging Face folder or hub name of the base model.
+
+    >>> from softlook.models import Llama, LlamaConfig
+    >>> to_peft(Llama(LlamaConfig(vocab_size=10, context=8, dim=16, depth=1, heads=2)), "adapter")
+    Traceback (most recent call last):
+    softlook.base.errors.WeightsError: this Llama has no LoRA adapters. Use to_hugging_face.
+    """
+    layers = lora_layers(model)
+    if not layers:
+        raise WeightsError(f"this {type(model).__name__} has no LoRA adapters. Use to_hugging_face.")
+    check_structure(model)
+    names, architecture = _hf_names(model)
+    tensors: dict[str, Tensor] = {}
+    for name, layer in layers.items():
+        prefix = f"{PEFT_PREFIX}{_hf_layer(names, f'{name}.weight')}"
+        tensors |= {f"{prefix}.lora_A.weight": layer.lora_A, f"{prefix}.lora_B.weight": layer.lora_B}
+    trained = _fully_trained(model, names)
+    tensors |= {f"{PEFT_PREFIX}{hf_name}": tensor for hf_name, tensor in trained.items()}
+    config = _adapter_config(next(iter(layers.values())), architecture, base) | {
+        "target_modules": [_hf_layer(names, f"{name}.weight") for name in layers],
+        "modules_to_save": sorted({hf_name.rpartition(".")[0] for hf_name in trained}) or None,
+    }
+    with atomic_folder(Path(folder)) as partial_folder:
+        write_safetensors(tensors, partial_folder / ADAPTER_FILE)
+        write_json(partial_folder / ADAPTER_CONFIG_FILE, config)
+    return Path(folder)
+
+
+def _hf_names(model: nn.Module) -> tuple[dict[str, str], str]:
+    """Tensor names -> Hugging Face's names, for renamed tensors; and the Hugging Face class."""
+    hf = _export_architecture(model)
+    if hf is None or hf.is_base_model(model):
+        raise WeightsError(
+            f"PEFT needs a Hugging Face architecture, and there is none for this {type(model).__name__}."
+        )
+    renamed = [rule for rule in hf.tensor_map(model) if isinstance(rule, Rename) and not rule.transposed]
+    return {rule.target: rule.source for rule in renamed}, hf.hf_class(model)
+
+
+def _hf_layer(names: dict[str, str], name: str) -> str:
+    if name not in names:
+        raise WeightsError(
+            f"{name!r:.200} is part of a fused layer in Hugging Face's model, which PEFT adapts only as a whole"
+        )
+    return names[name].removesuffix(".weight")
+
+
+def _fully_trained(model: nn.Module, names: dict[str, str]) -> dict[str, Tensor]:
+    """Trained tensors that are not adapters, by Hugging Face's names; PEFT stores them as whole layers."""
+    adapters = {f"{name}.{part}" for name in lora_layers(model) for part in LORA_TENSORS[1:]}
+    learned = {name: p for name, p in model.named_parameters() if p.requires_grad and name not in adapters}
+    weights = {names.get(name) for name in learned}
+    for name in learned:
+        if f"{names.get(name, '').rpartition('.')[0]}.weight" not in weights:
+            raise WeightsError(
+                f"{name!r:.200} was trained but is not a layer of Hugging Face's model. PEFT stores layers."
+            )
+    return {names[name]: tensor for name, tensor in learned.items()}
+
+
+def _adapter_config(layer: LoraLinear, architecture: str, base: str | Path | None) -> dict[str, Any]:
+    return {
+        "peft_type": "LORA",
+        "task_type": next((task for end, task in TASKS.items() if architecture.endswith(end)), None),
+        "base_model_name_or_path": None if base is None else str(base),
+        "r": layer.rank,
+        "lora_alpha": layer.alpha,
+        "lora_dropout": layer.dropout.p,
+        "bias": "none",
+        "inference_mode": True,
+    }

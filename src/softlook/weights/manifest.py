@@ -2,10 +2,11 @@
 
 import json
 import re
+from array import array
 from collections.abc import Iterable, Mapping
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from softlook.base.errors import WeightsError
 from softlook.weights.atomic_folder import disk_errors
@@ -27,11 +28,27 @@ def write_manifest(folder: Path, known_entries: Mapping[str, dict[str, Any]] | N
     """Write size and SHA-256 of every file in a folder; `known_entries` are taken as given."""
     known_entries = known_entries or {}
     files = {
-        path.name: known_entries.get(path.name) or {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+        path.name: known_entries.get(path.name) or _entry(path)
         for path in sorted(folder.iterdir())
         if path.name != MANIFEST_FILE
     }
     (folder / MANIFEST_FILE).write_bytes(_serialize(files))
+
+
+class HashingWriter:
+    """Writes to a file, and computes its size and SHA-256 on the way."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._digest, self.bytes = file, sha256(), 0
+
+    def write(self, content: "bytes | memoryview | array[int]") -> None:
+        self._file.write(content)
+        self._digest.update(content)
+        self.bytes += memoryview(content).nbytes
+
+    def manifest_entry(self) -> dict[str, Any]:
+        """Size and SHA-256 so far."""
+        return {"bytes": self.bytes, "sha256": self._digest.hexdigest()}
 
 
 def verify_manifest(folder: Path, *needed: str) -> FileEntries:
@@ -60,7 +77,23 @@ def read_manifest(folder: Path, *needed: str) -> FileEntries:
 def verify_file(path: Path, expected: dict[str, Any]) -> None:
     """Check a file against its manifest entry."""
     with disk_errors("read", path.parent):
-        _compare(path, expected)
+        if not path.is_file():
+            raise WeightsError(
+                f"{path.parent} lacks {path.name!r:.80}, which its manifest lists. Copy the whole folder."
+            )
+        size = path.stat().st_size
+        if size != expected.get("bytes"):
+            how = "truncated" if isinstance(expected.get("bytes"), int) and size < expected["bytes"] else "changed"
+            raise WeightsError(
+                f"{path} is not what was saved: it was {how}. Expected {expected.get('bytes')} bytes, got {size}. "
+                "Use another copy."
+            )
+        found = file_sha256(path)
+        if found != expected.get("sha256"):
+            raise WeightsError(
+                f"{path} is not what was saved: it was changed or damaged. "
+                f"Expected SHA-256 {expected.get('sha256')!s:.64}, got {found}. Use another copy."
+            )
 
 
 def unsupported_format(path: Path, version: object) -> str:
@@ -78,9 +111,8 @@ def file_sha256(path: Path) -> str:
 
 def _serialize(files: dict[str, Any]) -> bytes:
     """The canonical bytes of a manifest, including its own checksum."""
-    content = {"format": FORMAT_VERSION, "files": files}
-    own = sha256(json.dumps(content).encode()).hexdigest()
-    return (json.dumps({**content, "sha256": own}, indent=2) + "\n").encode()
+    content = with_checksum({"format": FORMAT_VERSION, FILES_KEY: files})
+    return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -94,24 +126,6 @@ def _parse(path: Path) -> dict[str, Any]:
         if Path(name).name != name or not isinstance(expected, dict):
             raise WeightsError(f"{path} lists {name!r:.80}, which is not a file in the same folder")
     return files
-
-
-def _compare(path: Path, expected: dict[str, Any]) -> None:
-    if not path.is_file():
-        raise WeightsError(f"{path.parent} lacks {path.name!r:.80}, which its manifest lists. Copy the whole folder.")
-    size = path.stat().st_size
-    if size != expected.get("bytes"):
-        how = "truncated" if isinstance(expected.get("bytes"), int) and size < expected["bytes"] else "changed"
-        raise WeightsError(
-            f"{path} is not what was saved: it was {how}. Expected {expected.get('bytes')} bytes, got {size}. "
-            "Use another copy."
-        )
-    found = file_sha256(path)
-    if found != expected.get("sha256"):
-        raise WeightsError(
-            f"{path} is not what was saved: it was changed or damaged. "
-            f"Expected SHA-256 {expected.get('sha256')!s:.64}, got {found}. Use another copy."
-        )
 
 
 def best_checkpoint(folder: Path) -> Path:
@@ -153,7 +167,11 @@ def verify_run(folder: Path) -> None:
 def file_entries(folder: Path, names: Iterable[str]) -> dict[str, Any]:
     """Size and SHA-256 of the existing files among `names`, as stored in settings.json."""
     paths = [folder / name for name in names if (folder / name).is_file()]
-    return {FILES_KEY: {path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)} for path in paths}}
+    return {FILES_KEY: {path.name: _entry(path) for path in paths}}
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 
 def with_checksum(content: dict[str, Any]) -> dict[str, Any]:

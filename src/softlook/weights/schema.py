@@ -42,14 +42,26 @@ class ConfigWarning(UserWarning):
     """A config has unknown fields, which are ignored."""
 
 
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file. Not atomic: for files of an atomic folder."""
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def read_bounded(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> bytes:
+    """Read a file of at most `max_bytes`."""
+    if path.stat().st_size > max_bytes:
+        raise WeightsError(f"{path} has {path.stat().st_size:,} bytes; the maximum is {max_bytes:,}")
+    return path.read_bytes()
+
+
 def read_json(path: Path, max_bytes: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
     """Read a JSON object from a file of at most `max_bytes`."""
     if not path.is_file():
         raise WeightsError(f"{path.parent} holds no {path.name}")
-    if path.stat().st_size > max_bytes:
-        raise WeightsError(f"{path} has {path.stat().st_size:,} bytes; the maximum is {max_bytes:,}")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_bounded(path, max_bytes).decode())
+    except WeightsError:
+        raise
     except (ValueError, RecursionError) as error:
         raise WeightsError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict):

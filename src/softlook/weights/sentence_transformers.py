@@ -8,7 +8,7 @@ from pydantic import NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 from tokenizers import Tokenizer, normalizers
 
 from softlook.base.errors import ConfigError, WeightsError
-from softlook.weights.schema import MAX_CONFIG_BYTES, HFConfigBase, format_validation_error, read_json, validate_config
+from softlook.weights.schema import HFConfigBase, format_validation_error, read_bounded, read_json, validate_config
 from softlook.weights.tokenizer_files import TOKENIZER_CONFIG_FILE
 
 MODULES_FILE, POOLING_FOLDER, LIMITS_FILE = "modules.json", "1_Pooling", "sentence_bert_config.json"
@@ -81,16 +81,11 @@ def sentence_head(folder: Path) -> str | None:
 
 def sentence_files(pooling: SentencePooling, dim: int, context: int) -> dict[str, Any]:
     """Files of a sentence-transformers folder besides the encoder: path -> content."""
-    modules = (
-        "Transformer",
-        "",
-        "Pooling",
-        POOLING_FOLDER,
-        *(("Normalize", "2_Normalize") if pooling.normalize else ()),
-    )
+    modules = [("Transformer", ""), ("Pooling", POOLING_FOLDER)]
+    modules += [("Normalize", "2_Normalize")] if pooling.normalize else []
     entries = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
-        for i, (name, path) in enumerate(zip(modules[::2], modules[1::2], strict=True))
+        for i, (name, path) in enumerate(modules)
     ]
     pooling_config = {
         "word_embedding_dimension": dim,
@@ -105,10 +100,8 @@ def sentence_files(pooling: SentencePooling, dim: int, context: int) -> dict[str
 
 
 def _modules(path: Path) -> list[ModuleEntry]:
-    if path.stat().st_size > MAX_CONFIG_BYTES:
-        raise WeightsError(f"{path} has {path.stat().st_size:,} bytes; the maximum is {MAX_CONFIG_BYTES:,}")
     try:
-        return TypeAdapter(list[ModuleEntry]).validate_json(path.read_bytes())
+        return TypeAdapter(list[ModuleEntry]).validate_json(read_bounded(path))
     except ValidationError as error:
         raise WeightsError(f"{path} is not a list of modules: {error.errors()[0]['msg']:.200}") from None
 
@@ -129,11 +122,9 @@ def includes_prompt(folder: Path) -> bool:
 
 def _pooling_mode(folder: Path, name: str) -> Pooling:
     modes = [mode.removesuffix("_tokens") for mode in _pooling_config(folder, name).modes()]
-    path = folder / name / "config.json"
     if len(modes) != 1 or modes[0] not in get_args(Pooling):
-        raise WeightsError(
-            f"{path} has pooling {', '.join(modes)!r:.80}; supported: one of {', '.join(get_args(Pooling))}"
-        )
+        found, supported = f"{', '.join(modes)!r:.80}", ", ".join(get_args(Pooling))
+        raise WeightsError(f"{folder / name / 'config.json'} has pooling {found}; supported: one of {supported}")
     return cast(Pooling, modes[0])
 
 
@@ -177,13 +168,12 @@ class SentenceConfig:
     def to_files(self, context: int) -> dict[str, Any]:
         """sentence-transformers files for an encoder with `context` positions: name -> content."""
         limits = {"max_seq_length": self.max_seq_length or context, "do_lower_case": self.lowercase}
-        truncation = {} if self.truncate_dim is None else {"truncate_dim": self.truncate_dim}
         config = {
             "prompts": self.prompts,
             "default_prompt_name": self.default_prompt,
             "similarity_fn_name": self.similarity,
-            **truncation,
         }
+        config |= {} if self.truncate_dim is None else {"truncate_dim": self.truncate_dim}
         return {LIMITS_FILE: limits, ST_CONFIG_FILE: config}
 
 
@@ -257,18 +247,12 @@ def _limits(folder: Path) -> LimitsFile:
 
 def _config(folder: Path) -> SentenceTransformersFile:
     path = folder / ST_CONFIG_FILE
-    return (
-        validate_config(SentenceTransformersFile, read_json(path), frozenset(IGNORED.split()), path)
-        if path.is_file()
-        else SentenceTransformersFile()
-    )
+    content = read_json(path) if path.is_file() else {}
+    return validate_config(SentenceTransformersFile, content, frozenset(IGNORED.split()), path)
 
 
 def _tokenizer_limit(folder: Path) -> int | None:
     """model_max_length of tokenizer_config.json; huge values mean no limit."""
-    found = (
-        read_json(folder / TOKENIZER_CONFIG_FILE).get("model_max_length")
-        if (folder / TOKENIZER_CONFIG_FILE).is_file()
-        else None
-    )
+    path = folder / TOKENIZER_CONFIG_FILE
+    found = read_json(path).get("model_max_length") if path.is_file() else None
     return found if type(found) is int and 0 < found < 1 << 31 else None

@@ -5,7 +5,7 @@ lost silently, so a model is compared with one built from its config before it i
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
 from types import CellType, FunctionType
@@ -18,33 +18,14 @@ from softlook.base.errors import WeightsError
 from softlook.blocks.lora import LORA_TENSORS, LoraLinear, lora_layers
 from softlook.weights.meta import build_on_meta
 
-
-@dataclass(frozen=True)
-class ModelEntry:
-    """A model class and its config class."""
-
-    model: type[nn.Module]
-    config: Any
-
-
-MODELS: dict[str, ModelEntry] = {
-    "Bert": ModelEntry(models.Bert, models.BertConfig),
-    "ConvolutionalLM": ModelEntry(models.ConvolutionalLM, models.ConvolutionalLMConfig),
-    "Deberta": ModelEntry(models.Deberta, models.DebertaConfig),
-    "FTTransformer": ModelEntry(models.FTTransformer, models.FTTransformerConfig),
-    "GPT": ModelEntry(models.GPT, models.GPTConfig),
-    "Llama": ModelEntry(models.Llama, models.LlamaConfig),
-    "ModernBert": ModelEntry(models.ModernBert, models.ModernBertConfig),
-    "RNNSearch": ModelEntry(models.RNNSearch, models.RNNSearchConfig),
-    "SkipGram": ModelEntry(models.SkipGram, models.SkipGramConfig),
-    "T5": ModelEntry(models.T5, models.T5Config),
-    "T5Encoder": ModelEntry(models.T5Encoder, models.T5EncoderConfig),
-    "TabTransformer": ModelEntry(models.TabTransformer, models.TabTransformerConfig),
-    "TableTransformer": ModelEntry(models.TableTransformer, models.TableTransformerConfig),
-    "Transformer": ModelEntry(models.Transformer, models.TransformerConfig),
-    "TransformerXL": ModelEntry(models.TransformerXL, models.TransformerXLConfig),
-    "ViT": ModelEntry(models.ViT, models.ViTConfig),
+MODEL_NAMES = """
+    Bert ConvolutionalLM Deberta FTTransformer GPT Llama ModernBert RNNSearch SkipGram T5 T5Encoder TabTransformer
+    TableTransformer Transformer TransformerXL ViT
+"""
+MODELS: dict[str, tuple[type[nn.Module], Any]] = {
+    name: (getattr(models, name), getattr(models, f"{name}Config")) for name in MODEL_NAMES.split()
 }
+"""Name of a model -> its class and its config class."""
 IGNORED_ATTRIBUTES = frozenset({"training", "backend"})
 """Attributes that do not change what a model computes."""
 FSDP_PREFIX = "FSDP"
@@ -54,7 +35,7 @@ FSDP_PREFIX = "FSDP"
 def registered_name(model: nn.Module) -> str | None:
     """The name of a model in MODELS; None if it is not registered."""
     name = type(model).__name__.removeprefix(FSDP_PREFIX)
-    return name if name in MODELS and isinstance(model, MODELS[name].model) else None
+    return name if name in MODELS and isinstance(model, MODELS[name][0]) else None
 
 
 def check_structure(model: nn.Module) -> str:
@@ -72,7 +53,7 @@ def check_structure(model: nn.Module) -> str:
     name = registered_name(model)
     if name is None:
         raise WeightsError(f"{type(model).__name__} is not a softlook model; supported: {', '.join(MODELS)}")
-    built = build_on_meta(lambda: MODELS[name].model(model.config), Path(name))
+    built = build_on_meta(lambda: MODELS[name][0](model.config), Path(name))
     difference = next(_differences(model, built, ""), None) or next(_tying_differences(model, built), None)
     if difference is not None:
         raise WeightsError(
@@ -85,7 +66,7 @@ def check_structure(model: nn.Module) -> str:
 def _differences(one: nn.Module, built: nn.Module, path: str) -> Iterator[str]:
     where = path.removesuffix(".") or "the model"
     if isinstance(one, LoraLinear) and type(built) is nn.Linear:
-        yield from _shape_differences(_base_tensors(one), _tensors(built), path)
+        yield from _shape_differences({"weight": one.base, "bias": one.bias}, _tensors(built), path)
         return
     if not _same_type(one, built):
         yield f"{where} is a {type(one).__name__}, but the config gives a {type(built).__name__}"
@@ -119,16 +100,16 @@ def _shape_differences(own: Mapping[str, Any], expected: Mapping[str, Any], path
 
 def _tying_differences(one: nn.Module, built: nn.Module) -> Iterator[str]:
     """Parameters that are tied in only one of the two models."""
+
+    def owner(first: str, name: str) -> str:
+        return "untied" if first == name else f"tied to {first}"
+
     renamed = {f"{name}.{LORA_TENSORS[0]}": f"{name}.weight" for name in lora_layers(one)}
     own, expected = _first_names(one, renamed), _first_names(built, {})
     for name, first in expected.items():
         found = own.get(name, name)
         if found != first:
-            yield f"{name} is {_owner(found, name)}, but the config gives {_owner(first, name)}"
-
-
-def _owner(first: str, name: str) -> str:
-    return "untied" if first == name else f"tied to {first}"
+            yield f"{name} is {owner(found, name)}, but the config gives {owner(first, name)}"
 
 
 def _first_names(model: nn.Module, renamed: Mapping[str, str]) -> dict[str, str]:
@@ -153,10 +134,6 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
 
 def _tensors(module: nn.Module) -> dict[str, Tensor | None]:
     return {**module._parameters, **module._buffers}
-
-
-def _base_tensors(layer: LoraLinear) -> dict[str, Tensor | None]:
-    return {"weight": layer.base, "bias": layer.bias}
 
 
 def equivalent(one: Any, other: Any) -> bool:

@@ -5,7 +5,7 @@ converts on import, `write` on export.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +27,6 @@ class Rename:
     source: str
     transposed: bool = False
 
-    @property
-    def targets(self) -> tuple[str, ...]:
-        return (self.target,)
-
     def read(self, source: Tensors) -> Tensors:
         return {self.target: _maybe_transpose(source[self.source], self.transposed)}
 
@@ -46,10 +42,6 @@ class Concat:
     source: str
     transposed: bool = False
     sizes: tuple[int, ...] | None = None
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        return self.target
 
     def read(self, source: Tensors) -> Tensors:
         whole = _maybe_transpose(source[self.source], self.transposed)
@@ -68,10 +60,6 @@ class InterleavedHeads:
     source: str
     heads: int
 
-    @property
-    def targets(self) -> tuple[str, ...]:
-        return self.target
-
     def read(self, source: Tensors) -> Tensors:
         parts = source[self.source].unflatten(0, (self.heads, len(self.target), -1)).unbind(1)
         return {name: part.flatten(0, 1) for name, part in zip(self.target, parts, strict=True)}
@@ -82,34 +70,12 @@ class InterleavedHeads:
 
 
 @dataclass(frozen=True)
-class Copy:
-    """A tensor stored under several names, each with its own copy of the data."""
-
-    target: str
-    source: str
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        return (self.target,)
-
-    def read(self, source: Tensors) -> Tensors:
-        return {self.target: source[self.source]}
-
-    def write(self, model: Tensors) -> Tensors:
-        return {self.source: model[self.target].clone()}
-
-
-@dataclass(frozen=True)
 class Unsqueeze:
     """A tensor stored with leading axes of size one."""
 
     target: str
     source: str
     axes: int = 1
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        return (self.target,)
 
     def read(self, source: Tensors) -> Tensors:
         return {self.target: source[self.source][(0,) * self.axes]}
@@ -118,7 +84,7 @@ class Unsqueeze:
         return {self.source: model[self.target][(None,) * self.axes]}
 
 
-TensorRule = Rename | Concat | InterleavedHeads | Copy | Unsqueeze
+TensorRule = Rename | Concat | InterleavedHeads | Unsqueeze
 
 
 def rename_layer(target: str, source: str, *suffixes: str, transposed: bool = False) -> list[TensorRule]:
@@ -127,6 +93,25 @@ def rename_layer(target: str, source: str, *suffixes: str, transposed: bool = Fa
         Rename(f"{target}.{kind}", f"{source}.{kind}", transposed and kind == "weight")
         for kind in (suffixes or ("weight", "bias"))
     ]
+
+
+def rename_layers(target: str, source: str, names: Mapping[str, str], *suffixes: str) -> list[TensorRule]:
+    """`rename_layer` for several layers: `names` maps what follows `target` to what follows `source`."""
+    return [
+        rule for name, other in names.items() for rule in rename_layer(f"{target}{name}", f"{source}{other}", *suffixes)
+    ]
+
+
+def rename_blocks(
+    depth: int, source: str, names: Mapping[str, str], *suffixes: str, target: str = "blocks"
+) -> list[TensorRule]:
+    """`rename_layers` for every block of a stack."""
+    return [rule for i in range(depth) for rule in rename_layers(f"{target}.{i}.", f"{source}.{i}.", names, *suffixes)]
+
+
+def qkv_names(block: str, kind: str = "weight") -> tuple[str, ...]:
+    """Tensor names of the query, key and value projections of a block, which other formats store as one tensor."""
+    return tuple(f"{block}.attn.to_{part}.{kind}" for part in ("query", "key", "value"))
 
 
 def load_mapped(
@@ -144,7 +129,8 @@ def load_mapped(
         raise WeightsError(f"{path} holds {format_names(extra)}, unknown to this architecture")
     # Expected shapes in the file are those that export would write.
     slots = {name: slot.detach() for name, slot in unique_tensors(model).items()}
-    empty = sorted(name for rule in rules for name in rule.targets if name not in slots)
+    targets = [name for rule in rules for name in ([rule.target] if isinstance(rule.target, str) else rule.target)]
+    empty = sorted(name for name in targets if name not in slots)
     if empty:
         raise WeightsError(f"{path}: by the config, {format_names(empty)} would be empty")
     for rule in rules:

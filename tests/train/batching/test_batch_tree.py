@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from softlook.train.batching.batch_tree import batch_size, split_batch, to_device, tree_map
-from softlook.train.batching.collate import collate_classification, collate_seq2seq
+from softlook.base.tensors import map_tensors
+from softlook.train.batching.collate import batch_size, collate_classification, collate_seq2seq, split_batch, to_device
 from tests.train.tiny import join_pair, sentences
 from tests.train.tiny import rows as packed
 
@@ -24,7 +24,7 @@ EXAMPLES: list[Any] = [
 
 def tensors(value: Any) -> list[Tensor]:
     found: list[Tensor] = []
-    tree_map(value, lambda tensor: found.append(tensor) or tensor)
+    map_tensors(value, lambda tensor: found.append(tensor) or tensor)
     return found
 
 
@@ -63,5 +63,5 @@ def test_to_device_moves_every_tensor() -> None:
         moved = to_device(batch, torch.device("meta"))
         assert all(tensor.is_meta for tensor in tensors(moved))
         assert type(moved) is type(batch)
-    assert tree_map(["a", 3, None], torch.neg) == ["a", 3, None]
+    assert map_tensors(["a", 3, None], torch.neg) == ["a", 3, None]
     assert batch_size("no tensors at all") == 1

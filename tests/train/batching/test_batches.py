@@ -14,12 +14,12 @@ from softlook.train.batching.batches import (
     IterableBatches,
     IteratorBatches,
     LengthBucketedBatches,
+    LengthBucketing,
     ListBatches,
     SeededTransform,
     as_batches,
     resume_warning,
 )
-from softlook.train.batching.length_buckets import bucket_by_length
 from softlook.train.rng import derive_seed, make_generator
 
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=40)
@@ -30,22 +30,22 @@ seeds = st.integers(0, 2**32)
 def test_every_example_is_in_one_batch_within_max_tokens(
     sizes: list[int], max_tokens: int, seed: int, epoch: int
 ) -> None:
-    batches = list(bucket_by_length(sizes, max_tokens, seed=seed, epoch=epoch))
+    batches = list(LengthBucketing(sizes, max_tokens).epoch(seed=seed, number=epoch))
     assert sorted(number for batch in batches for number in batch) == list(range(len(sizes)))
     for batch in batches:
         assert len(batch) == 1 or len(batch) * max(sizes[number] for number in batch) <= max_tokens
-    assert batches == list(bucket_by_length(sizes, max_tokens, seed=seed, epoch=epoch))
+    assert batches == list(LengthBucketing(sizes, max_tokens).epoch(seed=seed, number=epoch))
 
 
 def test_epoch_and_seed_change_the_order() -> None:
     sizes = [3] * 30
-    orders = [list(bucket_by_length(sizes, 9, seed=seed, epoch=epoch)) for seed in (0, 1) for epoch in (0, 1)]
+    orders = [list(LengthBucketing(sizes, 9).epoch(seed=seed, number=epoch)) for seed in (0, 1) for epoch in (0, 1)]
     assert all(one != other for i, one in enumerate(orders) for other in orders[:i])
 
 
 def test_batches_hold_examples_of_similar_length() -> None:
     sizes = [1 + number % 10 for number in range(200)]
-    batches = list(bucket_by_length(sizes, 40, seed=0, epoch=0))
+    batches = list(LengthBucketing(sizes, 40).epoch(seed=0, number=0))
     wasted = sum(len(b) * max(sizes[n] for n in b) - sum(sizes[n] for n in b) for b in batches)
     assert wasted < 0.05 * sum(sizes)
 

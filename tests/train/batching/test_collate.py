@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from softlook.base.sequences import truncate_pair
+from softlook.base.tensors import truncate_pair
 from softlook.losses import IGNORE_INDEX
 from softlook.train.batching.collate import (
     Ids,

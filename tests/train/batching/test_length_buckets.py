@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softlook.train.batching import length_buckets as module
-from softlook.train.batching.length_buckets import LengthBucketing, bucket_by_length
+from softlook.train.batching import batches as module
+from softlook.train.batching.batches import LengthBucketing
 from softlook.train.rng import make_generator
 
 
@@ -35,8 +35,9 @@ def test_buckets_match_a_reference_loop(lengths: list[int], max_tokens: int, see
         patch.setattr(module, "CHUNK", chunk)
         for epoch in (0, 3):
             expected = reference_buckets(lengths, max_tokens, seed=seed, epoch=epoch)
-            assert list(bucket_by_length(lengths, max_tokens, seed=seed, epoch=epoch)) == expected
-            assert list(bucket_by_length(torch.tensor(lengths), max_tokens, seed=seed, epoch=epoch)) == expected
+            assert list(LengthBucketing(lengths, max_tokens).epoch(seed=seed, number=epoch)) == expected
+            bucketing = LengthBucketing(torch.tensor(lengths), max_tokens)
+            assert list(bucketing.epoch(seed=seed, number=epoch)) == expected
 
 
 def test_an_order_takes_four_bytes_per_example() -> None:

@@ -8,16 +8,21 @@ from hypothesis import strategies as st
 from softlook.base.errors import ConfigError
 from softlook.losses import IGNORE_INDEX
 from softlook.models import Bert, BertConfig
-from softlook.train.batching.batch_tree import split_batch
 from softlook.train.batching.batches import LengthBucketedBatches, SeededTransform
-from softlook.train.batching.collate import Ids
-from softlook.train.batching.masking import MaskingConfig, collate_masked_lm, mask_tokens
-from softlook.train.batching.next_sentence import IS_NEXT, NOT_NEXT, sample_sentence_pairs, sentence_pair_positions
+from softlook.train.batching.collate import Ids, split_batch
+from softlook.train.batching.masking import (
+    IS_NEXT,
+    NOT_NEXT,
+    MaskingConfig,
+    collate_masked_lm,
+    mask_tokens,
+    sample_sentence_pairs,
+)
 from softlook.train.objectives import masked_lm
 from softlook.train.optimizer import build_optimizer
 from softlook.train.rng import make_generator
 from softlook.train.train_step import TrainStep
-from tests.train.tiny import FAST, assert_same, assert_same_progress, run_training
+from tests.train.tiny import FAST, assert_same, assert_same_progress, run_training, sentence_pair_positions
 
 MASKING = MaskingConfig(mask_id=4, vocab_size=50, special_ids=(0, 1, 2, 3, 4))
 DOCUMENTS = [[[10 * i + j, 40 + j] for j in range(1, 5)] for i in range(1, 4)]

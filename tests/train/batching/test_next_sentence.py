@@ -5,14 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softlook.train.batching.next_sentence import (
-    DocumentStore,
-    SentencePairIndex,
-    sample_sentence_pairs,
-    sentence_pair_positions,
-)
+from softlook.train.batching.masking import DocumentStore, SentencePairIndex, sample_sentence_pairs
 from softlook.train.batching.token_store import store_in_memory
 from softlook.train.rng import make_generator
+from tests.train.tiny import sentence_pair_positions
 
 corpora = st.lists(
     st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), min_size=1, max_size=4), min_size=1, max_size=8

@@ -13,7 +13,8 @@ from softlook.losses import IGNORE_INDEX
 from softlook.models import GPT, GPTConfig
 from softlook.train.batching.batches import Batches, DataCursor
 from softlook.train.batching.collate import PackedBatch
-from softlook.train.batching.packed_stream import PackedStream, TokenizedDocuments, write_documents
+from softlook.train.batching.packed_stream import PackedStream, TokenizedDocuments
+from softlook.train.batching.token_store import TokenStore, write_store
 from softlook.train.objectives import causal_lm
 from tests.train.tiny import assert_same, assert_same_progress, run_training
 
@@ -68,23 +69,25 @@ def test_positions_count_from_the_start_of_a_document_or_row(written: list[list[
 def test_written_documents_are_read_back(tmp_path: Path) -> None:
     written = [[5, 6, 7], [], [65_535, 0], [9]]
     for vocab, width in ((65_536, 2), (65_537, 4)):
-        folder = write_documents(iter(written), tmp_path / str(vocab), vocab_size=vocab)
+        folder = write_store(([document] for document in written if document), tmp_path / str(vocab), vocab_size=vocab)
         assert (folder / "ids.bin").stat().st_size == 6 * width
-        loaded = TokenizedDocuments.open(folder)
+        loaded = TokenizedDocuments.from_store(TokenStore.open(folder))
         assert loaded.ids.long().tolist() == [5, 6, 7, 65_535, 0, 9]
         assert loaded.starts.tolist() == [0, 3, 5]
 
 
 def test_a_damaged_token_file_raises(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"expected ids from 0 to 9, got 3 to 10"):
-        write_documents([[3, 10]], tmp_path / "a", vocab_size=10)
+        write_store([[[3, 10]]], tmp_path / "a", vocab_size=10)
     with pytest.raises(TrainingError, match=r"got no examples"):
-        write_documents([[]], tmp_path / "a", vocab_size=10)
+        write_store([[[]]], tmp_path / "a", vocab_size=10)
     assert not (tmp_path / "a").exists()
-    folder = write_documents([[1, 2, 3]], tmp_path / "a", vocab_size=10)
+    folder = write_store([[[1, 2, 3]]], tmp_path / "a", vocab_size=10)
     (folder / "ids.bin").write_bytes(b"1234")
-    with pytest.raises(TrainingError, match=r"ids.bin is not what was written: expected 6 bytes, got 4"):
-        TokenizedDocuments.open(folder)
+    with pytest.raises(
+        TrainingError, match=r"ids.bin is not what was saved: it was truncated. Expected 6 bytes, got 4"
+    ):
+        TokenizedDocuments.from_store(TokenStore.open(folder))
 
 
 def test_documents_in_one_row_do_not_attend_to_each_other() -> None:
@@ -99,12 +102,9 @@ def test_documents_in_one_row_do_not_attend_to_each_other() -> None:
 def test_a_run_over_a_packed_stream_resumes_exactly(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     written = [torch.randint(0, 11, (3 + i,), generator=generator).tolist() for i in range(20)]
-    stream = PackedStream(
-        TokenizedDocuments.open(write_documents(written, tmp_path / "tokens", vocab_size=11)),
-        context=12,
-        batch_size=4,
-        seed=1,
-    )
+    folder = write_store(([document] for document in written), tmp_path / "tokens", vocab_size=11)
+    documents = TokenizedDocuments.from_store(TokenStore.open(folder))
+    stream = PackedStream(documents, context=12, batch_size=4, seed=1)
     assert isinstance(stream, Batches)
     expected, expected_progress = run_training(source=stream, max_steps=14)
     for stop in (4, len(stream.epoch(0)), 11):

@@ -7,7 +7,7 @@ from itertools import count, islice
 
 import pytest
 
-from softlook.train.batching.prefetch import prefetch
+from softlook.train.batching.batches import prefetch
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 50])

@@ -36,7 +36,7 @@ def test_changed_settings_are_listed_and_raise(tmp_path: Path) -> None:
 
 def test_a_folder_with_other_files_raises(tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").touch()
-    with pytest.raises(TrainingError, match=r"is not empty and not a run. Choose another name with --run"):
+    with pytest.raises(TrainingError, match=r"is not empty and not a run. Choose another name with --run-dir"):
         RunDir(tmp_path).open(CONFIG, "digest")
     assert [path.name for path in tmp_path.iterdir()] == ["holiday.jpg"]
 
@@ -44,7 +44,7 @@ def test_a_folder_with_other_files_raises(tmp_path: Path) -> None:
 def test_a_run_dir_that_cannot_be_created_raises(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
-        with pytest.raises(DiskError, match=r"cannot create the run directory .*\. Choose another one with --run\.$"):
+        with pytest.raises(DiskError, match=r"cannot create the run directory .*\. Choose another one with --run-dir\.$"):
             RunDir(path).lock().__enter__()
 
 

@@ -20,8 +20,7 @@ from softlook.train.ema import average_checkpoints
 from softlook.weights import load
 from softlook.weights.manifest import verify_manifest
 from softlook.weights.meta import unique_tensors
-from softlook.weights.shards import read_shards
-from softlook.weights.tensor_files import SINGLE_FILE, read_safetensors, read_tensors
+from softlook.weights.tensor_files import SINGLE_FILE, read_safetensors, read_shards, read_tensors
 from tests.train.checkpoint.test_checkpoint_manager import flipped
 from tests.train.distributed_cases import (
     HALF,

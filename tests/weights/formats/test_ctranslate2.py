@@ -53,8 +53,8 @@ def generator(folder: Path) -> Any:
     return Generator(str(folder), device="cpu", compute_type="float32", intra_threads=1)
 
 
-def ids(tokens: list[str], words: list[str]) -> Tensor:
-    return torch.tensor([[words.index(token) for token in tokens]])
+def ids(tokens: list[str], vocabulary: list[str]) -> Tensor:
+    return torch.tensor([[vocabulary.index(token) for token in tokens]])
 
 
 @torch.no_grad()
@@ -73,7 +73,7 @@ def greedy(step: Any, first: Tensor, end: int) -> list[int]:
 
 def translate_greedy(model: Any, source: Tensor, start: int, end: int) -> list[int]:
     cache, encoded = KVCache(), model.encode(source)
-    return greedy(lambda words: model.decode(words, encoded, cache=cache), torch.tensor([[start]]), end)
+    return greedy(lambda tokens: model.decode(tokens, encoded, cache=cache), torch.tensor([[start]]), end)
 
 
 def run_translator(runtime: Any, sentence: list[str]) -> list[str]:
@@ -163,7 +163,7 @@ def test_ctranslate2_gives_the_same_continuations_of_a_gpt(changes: dict[str, An
     runtime = generator(to_ctranslate2(model, tmp_path / "written", vocabulary=WORDS))
     for sentence in SENTENCES:
         cache, prompt = KVCache(), ids(sentence, WORDS)
-        expected = greedy(lambda words, cache=cache: model(words, cache=cache), prompt, 1)
+        expected = greedy(lambda tokens, cache=cache: model(tokens, cache=cache), prompt, 1)
         result = runtime.generate_batch(
             [sentence], beam_size=1, max_length=MAX_NEW_TOKENS, min_length=0, include_prompt_in_result=False
         )[0]
@@ -196,8 +196,8 @@ def test_quantized_weights_are_smaller_with_nearly_the_same_outputs(tmp_path: Pa
 
 
 def test_the_tokenizer_gives_the_vocabulary_and_is_copied(tmp_path: Path) -> None:
-    words: Any = WordLevel({word: number for number, word in enumerate(WORDS[:-2])}, unk_token="<unk>")
-    tokenizer = Tokenizer(words)
+    model: Any = WordLevel({word: number for number, word in enumerate(WORDS[:-2])}, unk_token="<unk>")
+    tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     written = to_ctranslate2(gpt(), tmp_path / "written", tokenizer=tmp_path / "tokenizer.json")

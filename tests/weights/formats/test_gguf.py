@@ -17,7 +17,7 @@ from torch import Tensor
 from softlook.base.errors import WeightsError
 from softlook.models import Llama, LlamaConfig, RopeScaling
 from softlook.ops.positions import llama3
-from softlook.weights.formats.gguf import LAYER_NAMES, from_gguf, tokenizer_from_gguf
+from softlook.weights.formats.gguf import LAYER_NAMES, PROJECTIONS, from_gguf, tokenizer_from_gguf
 from softlook.weights.schema import ConfigWarning
 
 IDS = torch.tensor([[5, 3, 8, 1, 9, 2, 7, 7, 0]])
@@ -52,7 +52,7 @@ def tensors_of(model: Llama, architecture: str) -> dict[str, Tensor]:
     if not c.tie_embeddings:
         found["output.weight"] = own["lm_head.weight"]
     for i in range(c.depth):
-        for actual, reference in LAYER_NAMES.items():
+        for actual, reference in (PROJECTIONS | LAYER_NAMES).items():
             for what in ("weight", "bias"):
                 if f"blocks.{i}.{actual}.{what}" in own:
                     found[f"blk.{i}.{reference}.{what}"] = own[f"blocks.{i}.{actual}.{what}"]

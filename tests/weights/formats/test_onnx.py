@@ -139,9 +139,9 @@ def test_export_does_not_change_the_model(tmp_path: Path) -> None:
 
 
 def test_inputs_and_outputs_are_named(tmp_path: Path) -> None:
-    words = tmp_path / "tokenizer.json"
-    words.write_text(tokenizer_json(), encoding="utf-8")
-    folder = to_onnx(GPT(SMALL), tmp_path / "model", tokenizer=words)
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_text(tokenizer_json(), encoding="utf-8")
+    folder = to_onnx(GPT(SMALL), tmp_path / "model", tokenizer=tokenizer)
     runtime = session(folder)
     assert [(argument.name, argument.shape) for argument in runtime.get_inputs()] == [("ids", ["batch", "length"])]
     assert [(argument.name, argument.shape) for argument in runtime.get_outputs()] == [

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from softlook.base.sequences import supported_token_types, truncate_pair
+from softlook.base.tensors import supported_token_types, truncate_pair
 from softlook.decode.token_tensors import pad_right
 from softlook.heads import class_probabilities
 from softlook.models import SkipGram, TextEncoder

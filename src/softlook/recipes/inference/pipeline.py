@@ -19,8 +19,7 @@ from softlook.models import FTTransformer, SkipGram, TableTransformer, TabTransf
 from softlook.tokens import TextTokenizer
 from softlook.tokens.special_tokens import is_softlook_tokenizer
 from softlook.weights.assets import HF_CONFIG_FILE, SpecialTokens, load_assets
-from softlook.weights.auto import load_auto
-from softlook.weights.checkpoint import CONFIG_FILE
+from softlook.weights.checkpoint import CONFIG_FILE, load_auto
 from softlook.weights.manifest import BEST_FILE, SETTINGS_FILE, read_checksummed, verify_run
 from softlook.weights.meta import unique_tensors
 from softlook.weights.sentence_transformers import SentenceConfig

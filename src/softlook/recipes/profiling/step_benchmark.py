@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from softlook.train.batching.batch_tree import tree_map
+from softlook.base.tensors import map_tensors
 from softlook.train.batching.batches import Batches, DataCursor
 from softlook.train.config import OptimizerConfig
 from softlook.train.mixed_precision import choose_dtype
@@ -145,7 +145,7 @@ def count_saved_tensors(weights: Sequence[Tensor]) -> Iterator[dict[int, int]]:
 def count_elements(batch: Any) -> int:
     """The number of tensor elements in a batch."""
     sizes: list[int] = []
-    tree_map(batch, lambda tensor: sizes.append(tensor.numel()) or tensor)
+    map_tensors(batch, lambda tensor: sizes.append(tensor.numel()) or tensor)
     return max(sum(sizes), 1)
 
 

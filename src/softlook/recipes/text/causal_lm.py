@@ -34,9 +34,8 @@ from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
 from softlook.recipes.text.token_cache import TokenCache, count_utf8_bytes, tokenize_corpus, tokenize_split
 from softlook.tokens import TextTokenizer
-from softlook.train.batching.batch_tree import to_device
 from softlook.train.batching.batches import DataCursor
-from softlook.train.batching.collate import PackedBatch
+from softlook.train.batching.collate import PackedBatch, to_device
 from softlook.train.batching.packed_stream import PackedStream, TokenizedDocuments
 from softlook.train.events import Callback
 from softlook.train.objectives import causal_lm, cross_entropy_sum

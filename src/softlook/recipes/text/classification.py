@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from softlook.base.errors import DataError
-from softlook.base.sequences import supported_token_types, truncate_pair
+from softlook.base.tensors import supported_token_types, truncate_pair
 from softlook.data import Examples, LabeledText, read_labeled
 from softlook.models import Bert, BertConfig, Deberta, ModernBert
 from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize
@@ -25,9 +25,8 @@ from softlook.recipes.text.token_cache import TokenCache, chunk_by_size
 from softlook.tokens import TextTokenizer
 from softlook.tokens.template import template_from_tokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
-from softlook.train.batching.batch_tree import to_device
 from softlook.train.batching.batches import LengthBucketedBatches, SeededTransform
-from softlook.train.batching.collate import ClassificationBatch, Ids, collate_classification
+from softlook.train.batching.collate import ClassificationBatch, Ids, collate_classification, to_device
 from softlook.train.batching.token_store import StoredExample, TokenStore
 from softlook.train.events import Callback
 from softlook.train.objectives import classification

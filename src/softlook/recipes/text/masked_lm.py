@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from softlook.base.sequences import supported_token_types
+from softlook.base.tensors import supported_token_types
 from softlook.data import Examples, TextExample, read_sentences
 from softlook.losses import IGNORE_INDEX
 from softlook.models import Bert, BertConfig, Deberta, ModernBert
@@ -23,11 +23,15 @@ from softlook.recipes.text.token_cache import TokenCache, chunk_by_size
 from softlook.tokens import TextTokenizer
 from softlook.tokens.template import template_from_tokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
-from softlook.train.batching.batch_tree import to_device
 from softlook.train.batching.batches import LengthBucketedBatches, SeededTransform
-from softlook.train.batching.collate import Ids, MaskedLMBatch
-from softlook.train.batching.masking import MaskingConfig, collate_masked_lm
-from softlook.train.batching.next_sentence import DocumentStore, SentencePairIndex, sample_sentence_pairs
+from softlook.train.batching.collate import Ids, MaskedLMBatch, to_device
+from softlook.train.batching.masking import (
+    DocumentStore,
+    MaskingConfig,
+    SentencePairIndex,
+    collate_masked_lm,
+    sample_sentence_pairs,
+)
 from softlook.train.batching.token_store import store_in_memory
 from softlook.train.events import Callback
 from softlook.train.objectives import masked_lm

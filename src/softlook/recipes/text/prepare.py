@@ -6,8 +6,7 @@ from typing import Any, Generic
 import torch
 from torch import nn
 
-from softlook.base.device import choose_device
-from softlook.base.memory import check_trainable
+from softlook.base.device import check_trainable, choose_device
 from softlook.data.examples import Example
 from softlook.recipes.config.autosize import max_training_tokens, measure_budget, plan_schedule
 from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig, TextConfigT, resolve_config

@@ -14,9 +14,8 @@ from softlook.blocks.lora import add_lora, lora_layers
 from softlook.recipes.config.resolve import ConfigOverrides
 from softlook.recipes.config.schema import LoraConfig
 from softlook.recipes.inference.pipeline import replace_head as replace_head
-from softlook.weights.auto import load_auto as load_auto
-from softlook.weights.formats.peft import to_peft
-from softlook.weights.hugging_face import CONFIG_FILE
+from softlook.weights.checkpoint import load_auto as load_auto
+from softlook.weights.hugging_face import CONFIG_FILE, to_peft
 
 log = logging.getLogger("softlook.recipes")
 ADAPTER_DIR = "adapter"

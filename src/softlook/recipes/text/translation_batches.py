@@ -16,9 +16,8 @@ from softlook.recipes.text.token_cache import DISK_THRESHOLD, TokenCache, chunk_
 from softlook.tokens import TextTokenizer
 from softlook.tokens.bpe_dropout import BPEDropout, BPEDropoutEpoch
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
-from softlook.train.batching.batches import Batches, DataCursor, LengthBucketedBatches, iterate_epochs
+from softlook.train.batching.batches import Batches, BucketedEpoch, DataCursor, LengthBucketedBatches, iterate_epochs
 from softlook.train.batching.collate import Ids, collate_seq2seq
-from softlook.train.batching.length_buckets import BucketedEpoch
 
 IdPair = tuple[Ids, Ids]
 Collate = Callable[[list[Any]], Any]

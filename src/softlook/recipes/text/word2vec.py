@@ -27,9 +27,8 @@ from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResu
 from softlook.recipes.text.token_cache import TokenCache, chunk_by_size
 from softlook.tokens import TextTokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
-from softlook.train.batching.batch_tree import to_device
 from softlook.train.batching.batches import LengthBucketedBatches, SeededTransform
-from softlook.train.batching.collate import Ids, make_padding_mask, pad_sequences
+from softlook.train.batching.collate import Ids, make_padding_mask, pad_sequences, to_device
 from softlook.train.batching.token_store import CHUNK, TokenStore
 from softlook.train.events import Callback
 from softlook.train.rng import make_generator

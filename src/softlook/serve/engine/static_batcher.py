@@ -126,10 +126,10 @@ class StaticBatcher(Scheduler):
     def can_admit(self, scheduled: ScheduledRequest, admitted: Sequence[ScheduledRequest]) -> bool:
         """Beam searches have their own row limit and at most half of the cache; other requests can use the rest."""
         is_search = scheduled.request.beam_search is not None
-        everyone = [*self.requests, *admitted]
-        others = [one for one in everyone if (one.request.beam_search is not None) is is_search]
+        all_requests = [*self.requests, *admitted]
+        others = [one for one in all_requests if (one.request.beam_search is not None) is is_search]
         rows = scheduled.request.num_beams + sum(one.request.num_beams for one in others)
-        positions = sum(map(_num_positions, others if is_search else everyone)) + _num_positions(scheduled)
+        positions = sum(map(_num_positions, others if is_search else all_requests)) + _num_positions(scheduled)
         budget = self.budget // 2 if is_search else self.budget
         return not others or (rows <= self.max_requests and positions <= budget)
 

@@ -1,22 +1,27 @@
-"""Resumable batch iterators and the data cursor.
+"""Resumable batch iterators, length buckets, prefetching and the data cursor.
 
 The order of the data is a pure function of (seed, epoch, offset), so a run resumes from a cursor alone.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from softlook.base.errors import TrainingError
-from softlook.train.batching.length_buckets import BucketedEpoch, LengthBucketing
 from softlook.train.rng import make_generator
 
 Item = TypeVar("Item")
 Batch = TypeVar("Batch")
 BatchOut = TypeVar("BatchOut", covariant=True)
+CHUNK = 1 << 20
+"""Examples sorted at once."""
+END = object()
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,82 @@ class IndexedBatches(Protocol[BatchOut]):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> BatchOut: ...
+
+
+class LengthBucketing:
+    """Lengths of examples and the batch boundaries among them, sorted by length: the same in every epoch.
+
+    Computed with tensors, for 100 million examples and more: an order takes four bytes per example, and as many again
+    while it is built.
+
+    >>> list(LengthBucketing([3, 9, 3, 8], max_tokens=18).epoch(seed=0, number=0))
+    [[2, 0], [3, 1]]
+    """
+
+    def __init__(self, lengths: Sequence[int] | Tensor, max_tokens: int) -> None:
+        all_lengths = lengths if isinstance(lengths, Tensor) else torch.tensor(lengths, dtype=torch.long)
+        fits_int16 = len(all_lengths) and int(all_lengths.max()) < 1 << 15
+        self.lengths = all_lengths.to(torch.int16) if fits_int16 else all_lengths
+        self.unique_lengths = torch.unique(torch.cat([torch.unique(chunk) for chunk in self.lengths.split(CHUNK)]))
+        counts = torch.zeros(len(self.unique_lengths), dtype=torch.long)
+        for chunk in self.lengths.split(CHUNK):
+            counts += torch.bincount(torch.searchsorted(self.unique_lengths, chunk), minlength=len(counts))
+        self.offsets = counts.cumsum(0) - counts
+        ends = batch_ends(self.unique_lengths.tolist(), counts.tolist(), max_tokens)
+        self.boundaries = torch.tensor([0, *ends])
+
+    def epoch(self, *, seed: int, number: int) -> "BucketedEpoch":
+        """The batches of one epoch, shuffled by `seed` and `number`."""
+        generator, count = make_generator(seed, number), len(self.lengths)
+        dtype = torch.int32 if count < 1 << 31 else torch.long
+        # Shuffled first and sorted after: examples of one length come in a different order in each epoch.
+        order = self._sort(torch.randperm(count, generator=generator, dtype=dtype))
+        return BucketedEpoch(order, self.boundaries, torch.randperm(len(self.boundaries) - 1, generator=generator))
+
+    def _sort(self, shuffled: Tensor) -> Tensor:
+        """Stable counting sort by length, one chunk at a time."""
+        result, cursor = torch.empty_like(shuffled), self.offsets.clone()
+        for chunk in shuffled.split(CHUNK):
+            bucket, within = torch.searchsorted(self.unique_lengths, self.lengths[chunk.long()]).sort(stable=True)
+            counts = torch.bincount(bucket, minlength=len(cursor))
+            rank = torch.arange(len(chunk)) - (counts.cumsum(0) - counts)[bucket]
+            result[cursor[bucket] + rank] = chunk[within]
+            cursor += counts
+        return result
+
+
+class BucketedEpoch(Sequence[list[int]]):
+    """The batches of one epoch: lists of example indices, each built on access."""
+
+    def __init__(self, order: Tensor, boundaries: Tensor, batch_order: Tensor) -> None:
+        self.order, self.boundaries, self.batch_order = order, boundaries, batch_order
+
+    def __len__(self) -> int:
+        return len(self.batch_order)
+
+    def __getitem__(self, index: int, /) -> list[int]:  # pyright: ignore[reportIncompatibleMethodOverride]  (no slices)
+        first, last = self.boundaries[self.batch_order[index] :][:2].tolist()
+        return self.order[first:last].tolist()
+
+
+def batch_ends(lengths: Sequence[int], counts: Sequence[int], max_tokens: int) -> list[int]:
+    """Where each batch ends among examples sorted by length, `counts[i]` of them `lengths[i]` long.
+
+    An example longer than `max_tokens` gets a batch of its own.
+
+    >>> batch_ends([3, 8, 30], [5, 1, 2], max_tokens=12)
+    [4, 5, 6, 7, 8]
+    """
+    ends, first = [], 0
+    edges = [0]
+    for count in counts:
+        edges.append(edges[-1] + count)
+    for length, (start, last) in zip(lengths, pairwise(edges), strict=True):
+        capacity = max_tokens // length if length > 0 else edges[-1]
+        while (end := max(first + capacity, first + 1, start)) < last:
+            ends.append(end)
+            first = start = end
+    return [*ends, edges[-1]] if edges[-1] else ends
 
 
 class LengthBucketedBatches(Generic[Item, Batch]):
@@ -190,3 +271,22 @@ def resume_warning(batches: Batches) -> str | None:
     if isinstance(batches, IterableBatches):
         return "the batches are skipped up to the cursor: exact only if their order is the same in every iteration"
     return None
+
+
+def prefetch(source: Iterator[Item], count: int) -> Generator[Item]:
+    """Yield the items of `source` in order, preparing up to `count` of them in a background thread.
+
+    >>> list(prefetch(iter("abc"), 2))
+    ['a', 'b', 'c']
+    """
+    if not count:
+        yield from source
+        return
+    with ThreadPoolExecutor(1, "softlook-prefetch") as pool:
+        pending = deque(pool.submit(next, source, END) for _ in range(count))
+        try:
+            while (item := pending.popleft().result()) is not END:
+                pending.append(pool.submit(next, source, END))
+                yield item  # pyright: ignore[reportReturnType]  (it is not END)
+        finally:
+            pool.shutdown(cancel_futures=True)

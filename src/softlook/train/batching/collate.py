@@ -1,15 +1,21 @@
-"""Collation: lists of ids into padded batches."""
+"""Batches: collation of ids into padded batches, moving to a device, splitting into micro-batches.
+
+A batch is any value that holds tensors: a tensor, a dataclass, or tuples, lists and dicts of such.
+"""
 
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from softlook.base.sequences import truncate_pair as truncate_pair
+from softlook.base.tensors import map_tensors
+from softlook.base.tensors import truncate_pair as truncate_pair
 from softlook.losses import IGNORE_INDEX
 
 Ids = Sequence[int]
@@ -120,3 +126,45 @@ def collate_classification(
     rows, token_types = [ids for ids, _ in joined], [types for _, types in joined]
     labels = torch.tensor([label for *_, label in examples])
     return ClassificationBatch(pad_sequences(rows, pad_id), make_padding_mask(rows), pad_sequences(token_types), labels)
+
+
+@runtime_checkable
+class Splittable(Protocol):
+    """A batch with its own way to split itself."""
+
+    def split_into(self, chunks: int) -> list[Any]: ...
+
+
+def to_device(value: Any, device: torch.device) -> Any:
+    """Move a batch to a device; the copy to a GPU is asynchronous."""
+    return map_tensors(value, lambda tensor: tensor.to(device, non_blocking=device.type == "cuda"))
+
+
+def batch_size(value: Any) -> int:
+    """Number of examples in a batch: the length of its first tensor, or 1 without one.
+
+    >>> batch_size((torch.zeros(3, 2), torch.zeros(3)))
+    3
+    """
+    found: list[int] = []
+    map_tensors(value, lambda tensor: found.append(len(tensor) if tensor.ndim else 1) or tensor)
+    return found[0] if found else 1
+
+
+def split_batch(batch: Any, chunks: int) -> list[Any]:
+    """Split a batch into micro-batches, at most one per example.
+
+    >>> split_batch((torch.tensor([1, 2, 3]), torch.tensor(0.5)), 2)
+    [(tensor([1]), tensor(0.5000)), (tensor([2, 3]), tensor(0.5000))]
+    """
+    if chunks == 1:
+        return [batch]
+    if isinstance(batch, Splittable):
+        return batch.split_into(chunks)
+    count = batch_size(batch)
+    bounds = [count * i // chunks for i in range(chunks + 1)]
+
+    def rows(start: int, end: int) -> Any:
+        return map_tensors(batch, lambda tensor: tensor[start:end] if tensor.ndim and len(tensor) == count else tensor)
+
+    return [rows(start, end) for start, end in pairwise(bounds) if start < end]

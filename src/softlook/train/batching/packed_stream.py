@@ -1,16 +1,15 @@
 """Packed rows of documents from a token store larger than memory."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from softlook.losses import IGNORE_INDEX
 from softlook.train.batching.batches import DataCursor, iterate_epochs
-from softlook.train.batching.collate import Ids, PackedBatch
-from softlook.train.batching.token_store import TokenStore, write_store
+from softlook.train.batching.collate import PackedBatch
+from softlook.train.batching.token_store import TokenStore
 from softlook.train.rng import derive_seed
 
 NO_DOCUMENT = -1
@@ -19,22 +18,12 @@ FEISTEL_ROUNDS = 4
 MULTIPLIER, MASK_64_BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
 
-def write_documents(documents: Iterable[Ids], folder: Path, *, vocab_size: int) -> Path:
-    """Write tokenized documents to a new token store, one at a time."""
-    return write_store(((document,) for document in documents if len(document)), folder, vocab_size=vocab_size)
-
-
 @dataclass(frozen=True)
 class TokenizedDocuments:
     """The ids of all documents in one tensor, and where each document starts. Memory-mapped when on disk."""
 
     ids: Tensor
     starts: Tensor
-
-    @staticmethod
-    def open(folder: Path) -> "TokenizedDocuments":
-        """Open what `write_documents` wrote."""
-        return TokenizedDocuments.from_store(TokenStore.open(folder))
 
     @staticmethod
     def from_store(store: TokenStore) -> "TokenizedDocuments":

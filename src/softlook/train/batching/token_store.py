@@ -1,6 +1,5 @@
 """Token store: tokenized examples in memory or memory-mapped."""
 
-import hashlib
 import mmap
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,12 +7,13 @@ from pathlib import Path
 from typing import Literal, overload
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from softlook.base.errors import TrainingError
+from softlook.base.errors import DiskError, TrainingError
 from softlook.train.batching.collate import Ids
 from softlook.weights.atomic_folder import atomic_folder
+from softlook.weights.manifest import HashingWriter, verify_manifest, write_manifest
 from softlook.weights.schema import read_json
 
 IDS, OFFSETS, INDEX = "ids.bin", "offsets.bin", "store.json"
@@ -28,30 +28,15 @@ CHUNK = 1 << 18
 StoredExample = tuple[list[int], ...]
 
 
-class FileEntry(BaseModel):
-    """One file of a store."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    bytes: int
-    sha256: str
-
-
 class StoreIndex(BaseModel):
     """The index file of a store."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    format: Literal[3] = 3
+    format: Literal[4] = 4
     dtype: DtypeName
     vocab_size: int
     rows: int
     """Per example."""
-    files: dict[str, FileEntry]
-    checksum: str = ""
-    """Of all other fields."""
-
-    def with_checksum(self) -> "StoreIndex":
-        content = self.model_dump_json(exclude={"checksum"}).encode()
-        return self.model_copy(update={"checksum": hashlib.sha256(content).hexdigest()})
 
 
 class TokenStore(Sequence[StoredExample]):
@@ -68,9 +53,13 @@ class TokenStore(Sequence[StoredExample]):
     @staticmethod
     def open(folder: Path) -> "TokenStore":
         """Open a store written by `write_store`, after verifying its digests."""
-        index = _read_index(folder)
-        for name in (IDS, OFFSETS):
-            _verify(folder / name, index.files.get(name))
+        try:
+            verify_manifest(folder, IDS, OFFSETS, INDEX)
+            index = StoreIndex.model_validate(read_json(folder / INDEX))
+        except DiskError:
+            raise
+        except ValueError as error:
+            raise TrainingError(f"{folder} is not a token store, or damaged: {error}") from None
         code, _ = DTYPES[index.dtype]
         return TokenStore(_map_file(folder / IDS).cast(code), _map_file(folder / OFFSETS).cast("q"), index.rows)
 
@@ -116,46 +105,23 @@ def store_in_memory(examples: Iterable[Sequence[Ids]], *, vocab_size: int, rows:
 def write_store(examples: Iterable[Sequence[Ids]], folder: Path, *, vocab_size: int, rows: int = 1) -> Path:
     """Write examples, one at a time, to a new folder, atomically."""
     with atomic_folder(folder) as partial:
-        with _HashingWriter(partial / IDS) as ids, _HashingWriter(partial / OFFSETS) as offsets:
+        with (partial / IDS).open("wb") as ids_file, (partial / OFFSETS).open("wb") as offsets_file:
+            ids, offsets = HashingWriter(ids_file), HashingWriter(offsets_file)
             offsets.write(array("q", [0]))
             for chunk, ends in _chunks(examples, vocab_size, rows):
                 ids.write(chunk)
                 offsets.write(ends)
-        if not ids.size:
+        if not ids.bytes:
             raise TrainingError("there is nothing to train on: got no examples")
-        files = {IDS: ids.entry(), OFFSETS: offsets.entry()}
-        index = StoreIndex(dtype=_dtype_name(vocab_size), vocab_size=vocab_size, rows=rows, files=files)
-        content = index.with_checksum().model_dump_json(indent=2)
-        (partial / INDEX).write_text(content + "\n", encoding="utf-8")
+        index = StoreIndex(dtype=_dtype_name(vocab_size), vocab_size=vocab_size, rows=rows)
+        (partial / INDEX).write_text(index.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        write_manifest(partial, {IDS: ids.manifest_entry(), OFFSETS: offsets.manifest_entry()})
     return folder
 
 
 def as_tensor(numbers: memoryview, dtype: torch.dtype) -> Tensor:
     """A tensor that shares memory with `numbers`."""
     return torch.frombuffer(numbers, dtype=dtype) if len(numbers) else torch.empty(0, dtype=dtype)
-
-
-class _HashingWriter:
-    """Writes a file and computes its digest."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.digest, self.size = path, hashlib.sha256(), 0
-
-    def __enter__(self) -> "_HashingWriter":
-        self.file = self.path.open("wb")
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.file.close()
-
-    def write(self, numbers: "array[int]") -> None:
-        content = memoryview(numbers).cast("B")
-        self.file.write(content)
-        self.digest.update(content)
-        self.size += len(content)
-
-    def entry(self) -> FileEntry:
-        return FileEntry(bytes=self.size, sha256=self.digest.hexdigest())
 
 
 def _chunks(
@@ -185,30 +151,6 @@ def _checked(row: Ids, code: str, vocab_size: int) -> "array[int]":
 
 def _dtype_name(vocab_size: int) -> DtypeName:
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
-
-
-def _read_index(folder: Path) -> StoreIndex:
-    try:
-        index = StoreIndex.model_validate(read_json(folder / INDEX))
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise TrainingError(f"{folder / INDEX} is not what was written: {first['loc']}: {first['msg']}") from None
-    except ValueError as error:  # missing, or not JSON
-        raise TrainingError(str(error)) from None
-    if index != index.with_checksum():
-        raise TrainingError(f"{folder / INDEX} is not what was written: its digest differs")
-    return index
-
-
-def _verify(path: Path, entry: FileEntry | None) -> None:
-    if entry is None or not path.is_file():
-        raise TrainingError(f"{path} is missing, or not listed in {INDEX}")
-    size = path.stat().st_size
-    if size != entry.bytes:
-        raise TrainingError(f"{path} is not what was written: expected {entry.bytes:,} bytes, got {size:,}")
-    with path.open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != entry.sha256:
-            raise TrainingError(f"{path} is not what was written: its digest differs")
 
 
 def _map_file(path: Path) -> memoryview:

@@ -1,4 +1,4 @@
-"""Checkpoint manager: saves, prunes and restores checkpoints.
+"""Checkpoint manager: saves, prunes and restores checkpoints, sharded with FSDP.
 
 <run>/best.json                      the best checkpoint
 <run>/checkpoints/step-000000500/    model.safetensors (inference weights), training state, manifest;
@@ -11,18 +11,20 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from softlook.base.errors import DiskError, TrainingError, WeightsError
-from softlook.train.checkpoint.adapters import ADAPTERS
 from softlook.train.checkpoint.run_dir import CHECKPOINTS, TOKENIZER, diff_settings, write_json
-from softlook.train.checkpoint.sharded_checkpoint import shared_folder, verify_sharded, write_sharded
-from softlook.train.checkpoint.train_state import RNG_STATE, Progress, TrainState
+from softlook.train.checkpoint.train_state import ADAPTERS, RNG_STATE, Progress, TrainState
+from softlook.train.distributed.fsdp import full_tensor, local_tensor, row_range
+from softlook.train.distributed.world import World
+from softlook.weights import schema
 from softlook.weights.atomic_folder import atomic_folder, disk_errors
 from softlook.weights.checkpoint import write_config
 from softlook.weights.manifest import (
@@ -31,16 +33,31 @@ from softlook.weights.manifest import (
     FileEntries,
     best_checkpoint,
     file_sha256,
+    read_manifest,
+    verify_file,
     with_checksum,
     write_manifest,
 )
-from softlook.weights.schema import read_json
-from softlook.weights.shards import StoredTensor, read_shards, total_bytes
 from softlook.weights.structure import registered_name
-from softlook.weights.tensor_files import SINGLE_FILE, write_safetensors
+from softlook.weights.tensor_files import (
+    SINGLE_FILE,
+    SLICES_KEY,
+    StoredTensor,
+    assign_shards,
+    open_writer,
+    read_shards,
+    shard_files,
+    shard_name,
+    storage_order,
+    total_bytes,
+    write_index,
+    write_safetensors,
+)
 
 log = logging.getLogger("softlook.train")
 TRAINER_STATE = "trainer_state.json"
+TensorFiles = Mapping[str, Mapping[str, Tensor]]
+"""Tensors by file and name."""
 CHECKPOINT_NAME = re.compile(r"step-\d{9,}")
 
 
@@ -93,15 +110,13 @@ class CheckpointManager:
             return
         try:
             with shared_folder(target, world) if world.is_sharded else atomic_folder(target) as folder:
-                entries: FileEntries | None = None
                 if world.is_sharded:
                     entries = write_sharded(files, folder, world)
                 else:
-                    for name, tensors in files.items():
-                        write_safetensors(tensors, folder / name)
+                    entries = {name: write_safetensors(tensors, folder / name) for name, tensors in files.items()}
                 if world.is_rank_zero:
                     write_safetensors(rng_states, folder / RNG_STATE)
-                    (folder / TRAINER_STATE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+                    schema.write_json(folder / TRAINER_STATE, content)
                     _write_assets(state.model, tokenizer, folder)
                     state.write_extra(folder)
                     write_manifest(folder, entries)
@@ -154,15 +169,17 @@ class CheckpointManager:
                 damaged.append(path)
             else:
                 progress = self._load(path, entries, state)
-                if state.world.is_rank_zero:
-                    _rename_damaged(damaged)
+                for old in damaged if state.world.is_rank_zero else ():
+                    target = old.with_name(f"{old.name}.damaged")
+                    shutil.rmtree(target, ignore_errors=True)
+                    old.rename(target)
                 return progress
         if damaged:
             raise TrainingError(f"no checkpoint in {self.folder} is intact. Start a new run under another name.")
         return None
 
     def _load(self, path: Path, entries: FileEntries, state: TrainState) -> Progress:
-        content = read_json(path / TRAINER_STATE)
+        content = schema.read_json(path / TRAINER_STATE)
         changes = diff_settings(content["settings"], self.settings)
         if changes:
             listed = "\n".join(f"  {change}" for change in changes)
@@ -186,8 +203,80 @@ def _write_assets(model: nn.Module, tokenizer: Path | None, folder: Path) -> Non
         shutil.copyfile(tokenizer, folder / TOKENIZER)
 
 
-def _rename_damaged(damaged: list[Path]) -> None:
-    for path in damaged:
-        target = path.with_name(f"{path.name}.damaged")
-        shutil.rmtree(target, ignore_errors=True)
-        path.rename(target)
+@contextmanager
+def shared_folder(target: Path, world: World) -> Iterator[Path]:
+    """An atomic folder that all ranks write into; rank 0 renames it at the end."""
+    with ExitStack() as stack:
+        partial = stack.enter_context(atomic_folder(target)) if world.is_rank_zero else target
+        yield target.parent / world.all_gather_text(partial.name)[0]
+
+
+def write_sharded(files: TensorFiles, folder: Path, world: World) -> FileEntries:
+    """Write this rank's shard of every file; returns the manifest entries of all ranks.
+
+    The model's weights are distributed as full tensors, which any reader understands. Of everything else each rank
+    writes the rows it holds.
+    """
+    entries: FileEntries = {}
+    with raise_on_all_ranks(world), disk_errors("write", folder):
+        for file, tensors in files.items():
+            path = folder / shard_name(file, world.rank, world.size)
+            entries[path.name] = (_write_full if file == SINGLE_FILE else _write_rows)(tensors, path, world)
+        if world.is_rank_zero:
+            shards = assign_shards(files[SINGLE_FILE], world.size)
+            write_index(folder, shards, world.size, total_bytes(files[SINGLE_FILE]))
+    return {
+        name: entry for one in world.all_gather_text(json.dumps(entries)) for name, entry in json.loads(one).items()
+    }
+
+
+def _write_full(tensors: Mapping[str, Tensor], path: Path, world: World) -> dict[str, object]:
+    """Write the full tensors assigned to this rank. Each is gathered by all ranks and freed before the next."""
+    shards = assign_shards(tensors, world.size)
+    own = {name: tensor for name, tensor in tensors.items() if shards[name] == world.rank}
+    gathered = ((name, full_tensor(tensors[name])) for name in storage_order(tensors))
+    try:
+        with open_writer(path, own) as writer:
+            for name, tensor in gathered:
+                if name in own:
+                    writer.add(name, tensor)
+            return writer.manifest_entry()
+    finally:
+        for _ in gathered:  # if this rank failed, the others still need its rows
+            pass
+
+
+def _write_rows(tensors: Mapping[str, Tensor], path: Path, world: World) -> dict[str, object]:
+    """Write the rows that this rank holds; rank 0 also writes what is not sharded."""
+    rows = {name: row_range(tensor) for name, tensor in tensors.items() if isinstance(tensor, DTensor)}
+    own = {
+        name: local_tensor(tensor)
+        for name, tensor in tensors.items()
+        if world.is_rank_zero or (name in rows and rows[name][0] < rows[name][1])
+    }
+    return {**write_safetensors(own, path), SLICES_KEY: {name: rows[name] for name in own if name in rows}}
+
+
+def verify_sharded(folder: Path, required: Sequence[str], world: World) -> FileEntries:
+    """The manifest entries of a checkpoint, after all ranks together verified its files."""
+    entries: FileEntries = {}
+    with raise_on_all_ranks(world):
+        entries = read_manifest(folder)
+        for file in required:
+            shard_files(folder, file, entries)
+        for name in list(entries)[world.rank :: world.size]:
+            verify_file(folder / name, entries[name])
+    return entries
+
+
+@contextmanager
+def raise_on_all_ranks(world: World) -> Iterator[None]:
+    """Raise an error of one rank on all of them, so that none waits for one that failed."""
+    own = ""
+    try:
+        yield
+    except (DiskError, WeightsError) as error:
+        own = json.dumps([isinstance(error, DiskError), str(error)])
+    for encoded in filter(None, world.all_gather_text(own)):
+        is_disk_error, message = json.loads(encoded)
+        raise (DiskError if is_disk_error else WeightsError)(message)

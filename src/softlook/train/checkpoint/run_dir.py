@@ -74,7 +74,7 @@ class RunDir:
             listed = "\n".join(f"  {change}" for change in changes)
             raise TrainingError(
                 f"{self.path} was started with different settings:\n{listed}\n"
-                "Use the old settings and data to resume; --fresh, or another name with --run, starts a new run."
+                "Use the old settings and data to resume; --fresh, or another name with --run-dir, starts a new run."
             )
         return True
 
@@ -83,12 +83,12 @@ class RunDir:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = f"cannot create the run directory {self.path}: {error.strerror or error}"
-            raise DiskError(f"{reason}. Choose another one with --run.") from error
+            raise DiskError(f"{reason}. Choose another one with --run-dir.") from error
 
     def _start(self, config: dict[str, Any], data_digest: str) -> None:
         self._make()
         if any(path.name not in STARTUP_FILES and path.suffix != ".partial" for path in self.path.iterdir()):
-            raise TrainingError(f"{self.path} is not empty and not a run. Choose another name with --run.")
+            raise TrainingError(f"{self.path} is not empty and not a run. Choose another name with --run-dir.")
         metadata = {
             "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -124,8 +124,10 @@ def hold_lock(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        who = _read_holder(holder)
-        raise TrainingError(f"{folder} is in use by {who}. Wait for it, or choose another name with --run.") from None
+        owner = _read_holder(holder)
+        raise TrainingError(
+            f"{folder} is in use by {owner}. Wait for it, or choose another name with --run-dir."
+        ) from None
     except OSError as error:
         if error.errno not in LOCKS_UNSUPPORTED:
             raise DiskError(f"cannot lock {folder}: {error.strerror or error}") from error

@@ -1,13 +1,15 @@
-"""Training state: weights, optimizer, EMA, RNG, progress.
+"""Training state: weights, optimizer, EMA, RNG, LoRA adapters, progress.
 
 The weights of a checkpoint are always those of a plain model. With LoRA they are merged, and the adapters are stored
 separately as well: merging cannot be undone exactly.
 """
 
+import ctypes
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +17,18 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import WeightsError
-from softlook.blocks.lora import merged_tensors
+from softlook.blocks.lora import lora_layers, merged_tensors
 from softlook.train.batching.batches import DataCursor
-from softlook.train.checkpoint.adapters import ADAPTERS, loadable_tensors, lora_tensors, merged_shapes
 from softlook.train.distributed.fsdp import local_tensor, read_local, reshard
 from softlook.train.distributed.world import World
 from softlook.train.ema import EMA, trainable_tensors
 from softlook.train.optimizer import load_optimizer_state, optimizer_state
 from softlook.train.rng import get_rng_states, set_rng_states
 from softlook.weights.meta import check_tensors_match, unique_tensors
-from softlook.weights.shards import StoredTensor
-from softlook.weights.tensor_files import SINGLE_FILE
+from softlook.weights.tensor_files import SINGLE_FILE, StoredTensor
 
 OPTIMIZER, NON_EMA, RNG_STATE = "optimizer.safetensors", "model_non_ema.safetensors", "rng_state.safetensors"
+ADAPTERS = "adapters.safetensors"
 StoredFiles = dict[str, dict[str, StoredTensor]]
 """Stored tensors by file and name."""
 
@@ -156,3 +157,41 @@ def _copy(targets: dict[str, Tensor], tensors: dict[str, Tensor] | dict[str, Sto
 
 def _on_meta(tensors: dict[str, StoredTensor]) -> dict[str, Tensor]:
     return {name: stored.meta() for name, stored in tensors.items()}
+
+
+def lora_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The adapters by their names in the model; empty without LoRA."""
+    tensors = unique_tensors(model)
+    names = [f"{name}.{factor}" for name in lora_layers(model) for factor in ("lora_A", "lora_B")]
+    return {name: tensors[name] for name in names}
+
+
+def loadable_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors that a checkpoint may change: all but the frozen base weights of LoRA layers, which it lacks."""
+    base_weights = {f"{name}.base" for name in lora_layers(model)}
+    return {name: tensor for name, tensor in unique_tensors(model).items() if name not in base_weights}
+
+
+def merged_shapes(model: nn.Module) -> dict[str, Tensor]:
+    """Tensors with the names and shapes of the model with merged adapters; their values have no meaning."""
+    tensors, adapters = unique_tensors(model), lora_tensors(model)
+    plain = {name: tensor for name, tensor in loadable_tensors(model).items() if name not in adapters}
+    return plain | {f"{name}.weight": tensors[f"{name}.base"] for name in lora_layers(model)}
+
+
+def lora_fingerprint(model: nn.Module) -> dict[str, Any]:
+    """What a resumed run with LoRA must match: rank, alpha, dropout, and a digest of the base weights.
+
+    >>> lora_fingerprint(nn.Linear(2, 2))
+    {}
+    """
+    layers = list(lora_layers(model).values())
+    if not layers:
+        return {}
+    base = sha256()
+    for layer in layers:
+        weight = layer.base.detach().cpu().contiguous()
+        base.update((ctypes.c_ubyte * weight.nbytes).from_address(weight.data_ptr()))  # without a copy
+    ranks, alphas, dropouts = ({m.rank for m in layers}, {m.alpha for m in layers}, {m.dropout.p for m in layers})
+    lora = {"rank": sorted(ranks), "alpha": sorted(alphas), "dropout": sorted(dropouts), "base": base.hexdigest()}
+    return {"lora": lora}

@@ -6,7 +6,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, Shard
 
-from softlook.weights.shards import StoredTensor
+from softlook.weights.tensor_files import StoredTensor
 
 EXTRA_FORWARD_METHODS = ("encode", "decode")
 """Methods of a model, besides `forward`, that need its full weights."""
@@ -22,12 +22,6 @@ def shard_model(model: nn.Module, device: torch.device, size: int) -> None:
     for method in EXTRA_FORWARD_METHODS:
         if hasattr(model, method):
             register_fsdp_forward_method(model, method)
-
-
-def set_gradient_sync(model: nn.Module, *, enabled: bool) -> None:
-    """Reduce gradients over processes in the next backward, or keep them local (gradient accumulation)."""
-    if isinstance(model, FSDPModule):
-        model.set_requires_gradient_sync(enabled)
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

@@ -18,15 +18,15 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from softlook.base.device import local_rank
 from softlook.base.errors import TrainingError
-from softlook.train.batching.batch_tree import split_batch
+from softlook.train.batching.collate import split_batch
 from softlook.train.config import HEARTBEAT_TIMEOUT
-from softlook.train.distributed.fsdp import set_gradient_sync
 from softlook.train.distributed.heartbeat import Heartbeat, RankLostError, start_heartbeat
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
@@ -71,7 +71,8 @@ class World:
 
     def no_sync(self, model: nn.Module, *, unless: bool) -> AbstractContextManager[object]:
         """Keep gradients local (gradient accumulation), `unless` this is the last micro-batch."""
-        set_gradient_sync(model, enabled=unless)
+        if isinstance(model, FSDPModule):
+            model.set_requires_gradient_sync(unless)
         return model.no_sync() if isinstance(model, DistributedDataParallel) and not unless else nullcontext()
 
     def all_reduce_sum(self, tensor: Tensor) -> Tensor:

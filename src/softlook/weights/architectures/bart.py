@@ -1,7 +1,7 @@
 """BART; shared code of mBART, Pegasus, M2M-100 and Marian."""
 
 import re
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
@@ -14,12 +14,12 @@ from softlook.weights.architectures.base import (
     EmbeddingNames,
     HFArchitecture,
     fill_shared,
-    from_hf_activation,
+    from_hf_fields,
     same_tensor,
-    to_hf_activation,
+    to_hf_fields,
 )
 from softlook.weights.schema import HFConfigBase
-from softlook.weights.tensor_map import Copy, Rename, TensorRule, Tensors, Unsqueeze, rename_layer
+from softlook.weights.tensor_map import Rename, TensorRule, Tensors, Unsqueeze, rename_blocks, rename_layer
 
 PREFIX = "model."
 EMBEDDINGS = EmbeddingNames(
@@ -28,6 +28,31 @@ EMBEDDINGS = EmbeddingNames(
 LOGITS_BIAS = "final_logits_bias"
 POSITION_TABLES = r"(model\.)?(encoder|decoder)\.embed_positions\.weights?"
 """Sinusoidal positions, which some files hold although they are computed."""
+FIELDS = {
+    "vocab_size": "vocab_size",
+    "context": "max_position_embeddings",
+    "dim": "d_model",
+    "depth": "encoder_layers",
+    "decoder_depth": "decoder_layers",
+    "heads": "encoder_attention_heads",
+    "hidden": "encoder_ffn_dim",
+    "activation": "activation_function",
+    "dropout": "dropout",
+    "scale_embeddings": "scale_embedding",
+}
+"""softlook's config fields -> Hugging Face's."""
+ATTENTION_NAMES = {"to_query": "q_proj", "to_key": "k_proj", "to_value": "v_proj", "to_out": "out_proj"}
+BLOCK_NAMES = {
+    **{f"attn.{name}": f"self_attn.{hf_name}" for name, hf_name in ATTENTION_NAMES.items()},
+    "attn_norm": "self_attn_layer_norm",
+    "ffn.to_up": "fc1",
+    "ffn.to_out": "fc2",
+    "ffn_norm": "final_layer_norm",
+}
+CROSS_ATTENTION_NAMES = {
+    **{f"cross_attn.{name}": f"encoder_attn.{hf_name}" for name, hf_name in ATTENTION_NAMES.items()},
+    "cross_attn_norm": "encoder_attn_layer_norm",
+}
 IGNORED = """
     activation_dropout attention_dropout classif_dropout classifier_dropout decoder_layerdrop encoder_layerdrop
     extra_pos_embeddings force_bos_token_to_be_generated init_std
@@ -95,33 +120,32 @@ def check_supported(hf_config: HFBartLikeConfig, norm: str) -> None:
 def transformer_config(hf_config: HFBartLikeConfig, **changes: Any) -> TransformerConfig:
     """Convert a Hugging Face config to a TransformerConfig; `changes` override fields."""
     check_supported(hf_config, changes.get("norm", "post"))
-    return TransformerConfig(
-        vocab_size=hf_config.vocab_size,
-        context=hf_config.max_position_embeddings,
-        dim=hf_config.d_model,
-        depth=hf_config.encoder_layers,
-        decoder_depth=hf_config.decoder_layers,
-        heads=hf_config.encoder_attention_heads,
-        hidden=hf_config.encoder_ffn_dim,
-        activation=from_hf_activation(hf_config.activation_function),
-        dropout=hf_config.dropout,
-        scale_embeddings=hf_config.scale_embedding,
-        tie_embeddings=hf_config.tie_word_embeddings,
-        **{"head_bias": True, **changes},
-    )
+    fields = from_hf_fields(hf_config, FIELDS)
+    return TransformerConfig(**fields, tie_embeddings=hf_config.tie_word_embeddings, **{"head_bias": True, **changes})
+
+
+LEARNED_POSITIONS = {"positions": "learned", "position_offset": 2, "embedding_norm": True}
+"""Fields of TransformerConfig for BART and mBART."""
+
+
+def check_positions(hf_config: Any, name: str, *, learned: bool) -> None:
+    """Raise WeightsError unless positions are learned and embeddings normalized, or neither."""
+    if (hf_config.normalize_embedding, hf_config.static_position_embeddings) != (learned, not learned):
+        norm, static = str(learned).lower(), str(not learned).lower()
+        raise WeightsError(
+            f"normalize_embedding must be {norm} and static_position_embeddings {static}, as in Hugging Face's {name}"
+        )
 
 
 def build(hf_config: HFBartConfig, head: str) -> Transformer:
-    if not hf_config.normalize_embedding or hf_config.static_position_embeddings:
-        raise WeightsError(
-            "normalize_embedding must be true and static_position_embeddings false, as in Hugging Face's code for BART"
-        )
+    check_positions(hf_config, "BART", learned=True)
+    return build_transformer(hf_config, **LEARNED_POSITIONS)
+
+
+def build_transformer(hf_config: HFBartLikeConfig, **changes: Any) -> Transformer:
+    """A Transformer with one embedding, or with two of the same size."""
     target = None if hf_config.share_encoder_decoder_embeddings else hf_config.vocab_size
-    return Transformer(
-        transformer_config(
-            hf_config, target_vocab_size=target, positions="learned", position_offset=2, embedding_norm=True
-        )
-    )
+    return Transformer(transformer_config(hf_config, target_vocab_size=target, **changes))
 
 
 def detect_shared_tables(config: HFBartLikeConfig, tensors: Tensors) -> tuple[Any, Tensors, EmbeddingNames]:
@@ -164,7 +188,7 @@ def embedding_rules(model: Transformer) -> dict[str, TensorRule]:
     if source == head:
         return {EMBEDDINGS.shared: Rename(source, EMBEDDINGS.shared)}
     names = {EMBEDDINGS.shared: source, EMBEDDINGS.source: source, EMBEDDINGS.target: target, EMBEDDINGS.head: head}
-    return {hf_name: Copy(name, hf_name) for hf_name, name in names.items()}
+    return {hf_name: Rename(name, hf_name) for hf_name, name in names.items()}
 
 
 def shared_rules(model: Transformer) -> list[TensorRule]:
@@ -173,28 +197,9 @@ def shared_rules(model: Transformer) -> list[TensorRule]:
     for stack, blocks in (("encoder", model.encoder.blocks), ("decoder", model.decoder.blocks)):
         if model.config.norm == "pre":
             found += rename_layer(f"{stack}.final_norm", f"{PREFIX}{stack}.layer_norm")
-        for i in range(len(blocks)):
-            target, source = f"{stack}.blocks.{i}", f"{PREFIX}{stack}.layers.{i}"
-            found += [
-                *attention_rules(f"{target}.attn", f"{source}.self_attn"),
-                *rename_layer(f"{target}.attn_norm", f"{source}.self_attn_layer_norm"),
-                *rename_layer(f"{target}.ffn.to_up", f"{source}.fc1"),
-                *rename_layer(f"{target}.ffn.to_out", f"{source}.fc2"),
-                *rename_layer(f"{target}.ffn_norm", f"{source}.final_layer_norm"),
-            ]
-            if stack == "decoder":
-                found += attention_rules(f"{target}.cross_attn", f"{source}.encoder_attn")
-                found += rename_layer(f"{target}.cross_attn_norm", f"{source}.encoder_attn_layer_norm")
+        names = BLOCK_NAMES if stack == "encoder" else BLOCK_NAMES | CROSS_ATTENTION_NAMES
+        found += rename_blocks(len(blocks), f"{PREFIX}{stack}.layers", names, target=f"{stack}.blocks")
     return found
-
-
-def attention_rules(target: str, source: str) -> list[TensorRule]:
-    names = {"to_query": "q_proj", "to_key": "k_proj", "to_value": "v_proj", "to_out": "out_proj"}
-    return [rule for name, hf_name in names.items() for rule in rename_layer(f"{target}.{name}", f"{source}.{hf_name}")]
-
-
-def tensor_map(model: Transformer) -> list[TensorRule]:
-    return [*embedding_rules(model).values(), *shared_rules(model), *position_rules()]
 
 
 def position_rules() -> list[TensorRule]:
@@ -208,37 +213,30 @@ def position_rules() -> list[TensorRule]:
 
 def shared_fields(model: Transformer) -> dict[str, Any]:
     """Shared fields of config.json."""
-    c = model.config
-    hidden = 4 * c.dim if c.hidden is None else c.hidden
-    return {
-        "vocab_size": c.vocab_size,
-        "max_position_embeddings": c.context,
-        "d_model": c.dim,
-        "encoder_layers": len(model.encoder.blocks),
+    c, found = model.config, to_hf_fields(model.config, FIELDS)
+    return found | {
         "decoder_layers": len(model.decoder.blocks),
-        "encoder_attention_heads": c.heads,
         "decoder_attention_heads": c.heads,
-        "encoder_ffn_dim": hidden,
-        "decoder_ffn_dim": hidden,
-        "activation_function": to_hf_activation(c.activation),
-        "dropout": c.dropout,
+        "decoder_ffn_dim": found["encoder_ffn_dim"],
         "attention_dropout": c.dropout,
-        "scale_embedding": c.scale_embeddings,
         "is_encoder_decoder": True,
     }
 
 
 def to_config(model: Transformer) -> dict[str, Any]:
-    return {
-        "architectures": ["BartForConditionalGeneration"],
-        **shared_fields(model),
-        "tie_word_embeddings": len(embedding_rules(model)) == 1,
-    }
+    return {**shared_fields(model), "tie_word_embeddings": len(embedding_rules(model)) == 1}
 
 
-def is_seq2seq(model: nn.Module, norm: str = "post") -> bool:
-    """Whether a model is a Transformer with pre- or post-norm and without class labels."""
-    return isinstance(model, Transformer) and model.config.norm == norm and not model.config.num_class_labels
+def is_bart_like(model: nn.Module, norm: str, positions: str) -> TypeGuard[Transformer]:
+    """Whether a model is a Transformer with pre- or post-norm, these positions, and an embedding norm if learned."""
+    if not isinstance(model, Transformer) or model.config.num_class_labels:
+        return False
+    c = model.config
+    return (c.norm, c.positions, c.embedding_norm) == (norm, positions, positions == "learned")
+
+
+def has_equal_vocabularies(model: Transformer) -> bool:
+    return model.config.target_vocab_size in (None, model.config.vocab_size)
 
 
 def check_sinusoidal_positions(model_width: int, tensors: Tensors) -> None:
@@ -251,18 +249,12 @@ def check_sinusoidal_positions(model_width: int, tensors: Tensors) -> None:
 
 
 def can_export(model: nn.Module) -> bool:
-    if not isinstance(model, Transformer) or not is_seq2seq(model):
+    if not is_bart_like(model, "post", "learned") or model.config.position_offset != 2:
         return False
-    c = model.config
-    return (
-        c.positions == "learned"
-        and c.position_offset == 2
-        and c.embedding_norm
-        and c.target_vocab_size in (None, c.vocab_size)
-    )
+    return has_equal_vocabularies(model)
 
 
-ARCHITECTURE = HFArchitecture(
+BART = HFArchitecture(
     name="BART",
     model_type="bart",
     config_class=HFBartConfig,
@@ -271,7 +263,7 @@ ARCHITECTURE = HFArchitecture(
     base_model_prefix=PREFIX,
     resolve_tying=resolve_tying,
     build=build,
-    tensor_map=tensor_map,
+    tensor_map=lambda model: [*embedding_rules(model).values(), *shared_rules(model), *position_rules()],
     ignored_tensors=lambda model: (r"(model\.)?(encoder|decoder)\.version",),
     can_export=can_export,
     to_config=to_config,

@@ -7,24 +7,23 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
 
 from softlook.base.errors import WeightsError
-from softlook.heads.classification import ClassificationHead, SpanHead, TokenClassificationHead
-from softlook.heads.lm import MaskedLMHead
-from softlook.heads.pooling import Pooler
 from softlook.models.deberta import ConvolutionConfig, Deberta, DebertaConfig
 from softlook.weights.architectures import bert, encoders
-from softlook.weights.architectures.base import HFArchitecture, from_hf_activation, to_hf_activation
-from softlook.weights.tensor_map import Rename, TensorRule, Tensors, rename_layer
+from softlook.weights.architectures.base import (
+    from_hf_activation,
+    from_hf_fields,
+    label_fields,
+    to_hf_activation,
+    to_hf_fields,
+)
+from softlook.weights.tensor_map import Rename, TensorRule, Tensors, rename_blocks, rename_layer
 
-HEAD_BY_CLASS = {
-    "DebertaV2Model": "hidden_states",
-    "DebertaV2ForMaskedLM": "masked_lm",
-    "DebertaV2ForSequenceClassification": "classification",
-    "DebertaV2ForMultipleChoice": "multiple_choice",
-    "DebertaV2ForTokenClassification": "token_classification",
-    "DebertaV2ForQuestionAnswering": "question_answering",
-}
 PREFIX = "deberta."
-LM_HEAD_NAMES = replace(bert.LM_HEAD_NAMES, embedding="deberta.embeddings.word_embeddings.weight")
+HEAD_NAMES = replace(bert.HEAD_NAMES, embedding="deberta.embeddings.word_embeddings.weight", pooler="pooler.dense")
+FIELDS = bert.FIELDS | {"absolute_positions": "position_biased_input", "share_projections": "share_att_key"}
+BLOCK_NAMES = bert.BLOCK_NAMES | {
+    f"attn.to_{part}": f"attention.self.{part}_proj" for part in ("query", "key", "value")
+}
 NEW_HEAD_NAMES = {
     "lm_predictions.lm_head.dense": "cls.predictions.transform.dense",
     "lm_predictions.lm_head.LayerNorm": "cls.predictions.transform.LayerNorm",
@@ -99,27 +98,16 @@ def build(hf_config: HFDebertaConfig, head: str) -> Deberta:
     max_distance = max_distance if max_distance > 0 else hf_config.max_position_embeddings
     embedding_dim = None if hf_config.embedding_size == hf_config.hidden_size else hf_config.embedding_size
     config = DebertaConfig(
-        vocab_size=hf_config.vocab_size,
-        context=hf_config.max_position_embeddings,
-        absolute_positions=hf_config.position_biased_input,
-        token_types=hf_config.type_vocab_size,
-        dim=hf_config.hidden_size,
+        **from_hf_fields(hf_config, FIELDS),
         embedding_dim=embedding_dim,
-        depth=hf_config.num_hidden_layers,
-        heads=hf_config.num_attention_heads,
-        hidden=hf_config.intermediate_size,
-        activation=from_hf_activation(hf_config.hidden_act),
         relative_attention=tuple(hf_config.position_terms),  # pyright: ignore[reportArgumentType]
         max_distance=max_distance,
         buckets=max(hf_config.position_buckets, 0),
-        share_projections=hf_config.share_att_key,
         relative_norm=hf_config.has_relative_norm,
         convolution=convolution_of(hf_config),
-        dropout=hf_config.hidden_dropout_prob,
-        eps=hf_config.layer_norm_eps,
         pooler=from_hf_activation(hf_config.pooler_hidden_act),
         tie_embeddings=hf_config.tie_word_embeddings or head != "masked_lm",
-        **encoders.label_fields(hf_config, head),
+        **label_fields(hf_config, head),
     )
     pooling = encoders.pooling_fields(head)
     return Deberta(replace(config, **pooling, pooler=None if "pooling" in pooling else config.pooler))
@@ -137,7 +125,7 @@ def convolution_of(hf_config: HFDebertaConfig) -> ConvolutionConfig | None:
 def resolve_tying(config: HFDebertaConfig, tensors: Tensors) -> tuple[Any, Tensors]:
     """Rename the newer masked LM head, which is always tied, to its legacy names."""
     if config.legacy:
-        return LM_HEAD_NAMES.resolve_tying(config, tensors)
+        return HEAD_NAMES.resolve_tying(config, tensors)
     renamed = {to_legacy_name(name): tensor for name, tensor in tensors.items() if not name.startswith("cls.")}
     return config.model_copy(update={"tie_word_embeddings": True}), renamed
 
@@ -165,42 +153,12 @@ def tensor_map(model: Deberta) -> list[TensorRule]:
     if c.convolution is not None:
         found += rename_layer("convolution.conv", f"{PREFIX}encoder.conv.conv")
         found += rename_layer("convolution.norm", f"{PREFIX}encoder.conv.LayerNorm")
-    for i in range(c.depth):
-        found += block_rules(c, f"blocks.{i}", f"{PREFIX}encoder.layer.{i}")
-    return [*found, *head_rules(model)]
-
-
-def block_rules(c: DebertaConfig, target: str, source: str) -> list[TensorRule]:
-    names = {
-        "attn.to_query": "attention.self.query_proj",
-        "attn.to_key": "attention.self.key_proj",
-        "attn.to_value": "attention.self.value_proj",
-        "attn.to_out": "attention.output.dense",
-        "attn_norm": "attention.output.LayerNorm",
-        "ffn.to_up": "intermediate.dense",
-        "ffn.to_out": "output.dense",
-        "ffn_norm": "output.LayerNorm",
-    }
+    names = dict(BLOCK_NAMES)
     if not c.share_projections and "c2p" in c.relative_attention:
         names["attn.to_position_key"] = "attention.self.pos_key_proj"
     if not c.share_projections and "p2c" in c.relative_attention:
         names["attn.to_position_query"] = "attention.self.pos_query_proj"
-    return [rule for name, hf_name in names.items() for rule in rename_layer(f"{target}.{name}", f"{source}.{hf_name}")]
-
-
-def head_rules(model: Deberta) -> list[TensorRule]:
-    found: list[TensorRule] = []
-    if pool := encoders.find_module(model, Pooler):
-        found += rename_layer(f"{pool}.dense", "pooler.dense")
-    if words := encoders.find_module(model, MaskedLMHead):
-        found += rename_layer(f"{words}.dense", "cls.predictions.transform.dense")
-        found += rename_layer(f"{words}.norm", "cls.predictions.transform.LayerNorm")
-        found += LM_HEAD_NAMES.rules(words, tied=model.config.tie_embeddings)
-    if classes := encoders.find_module(model, ClassificationHead, TokenClassificationHead):
-        found += rename_layer(f"{classes}.to_classes", "classifier")
-    if ends := encoders.find_module(model, SpanHead):
-        found += rename_layer(f"{ends}.to_span", "qa_outputs")
-    return found
+    return [*found, *rename_blocks(c.depth, f"{PREFIX}encoder.layer", names), *HEAD_NAMES.rules(model)]
 
 
 def ignored_tensors(model: Deberta) -> tuple[str, ...]:
@@ -224,32 +182,19 @@ def to_config(model: Deberta) -> dict[str, Any]:
             "conv_act": to_hf_activation(c.convolution.activation),
         }
     return {
-        "architectures": [encoders.hf_class(model, HEAD_BY_CLASS)],
-        "vocab_size": c.vocab_size,
-        "max_position_embeddings": c.context,
-        "position_biased_input": c.absolute_positions,
-        "type_vocab_size": c.token_types,
-        "hidden_size": c.dim,
+        **to_hf_fields(c, FIELDS),
         "embedding_size": c.dim if c.embedding_dim is None else c.embedding_dim,
-        "num_hidden_layers": c.depth,
-        "num_attention_heads": c.heads,
-        "intermediate_size": 4 * c.dim if c.hidden is None else c.hidden,
-        "hidden_act": to_hf_activation(c.activation),
         "relative_attention": bool(c.relative_attention),
         "pos_att_type": list(c.relative_attention),
         "max_relative_positions": c.max_distance,
         "position_buckets": c.buckets or -1,
-        "share_att_key": c.share_projections,
         "norm_rel_ebd": "layer_norm" if c.relative_norm and c.relative_attention else "none",
         **convolution,
-        "hidden_dropout_prob": c.dropout,
         "attention_probs_dropout_prob": c.dropout,
-        "layer_norm_eps": c.eps,
         "pooler_hidden_act": to_hf_activation(c.pooler or "gelu"),
         "pooler_hidden_size": c.dim,
         "legacy": True,
         **encoders.hf_tie_field(c),
-        **encoders.hf_label_fields(c),
     }
 
 
@@ -263,12 +208,13 @@ def can_export(model: nn.Module) -> bool:
 
 
 IGNORED = "attention_probs_dropout_prob cls_dropout pooler_dropout"
-ARCHITECTURE = HFArchitecture(
+DEBERTA = replace(
+    bert.BERT,
     name="DeBERTa-v2",
     model_type="deberta-v2",
     config_class=HFDebertaConfig,
     ignored_fields=frozenset(IGNORED.split()),
-    head_by_class=HEAD_BY_CLASS,
+    head_by_class=encoders.encoder_heads("DebertaV2"),
     base_model_prefix=PREFIX,
     detect_head=encoders.detect_sentence_head,
     resolve_tying=resolve_tying,
@@ -276,7 +222,5 @@ ARCHITECTURE = HFArchitecture(
     tensor_map=tensor_map,
     ignored_tensors=ignored_tensors,
     can_export=can_export,
-    is_base_model=encoders.is_base_model,
     to_config=to_config,
-    extra_files=encoders.sentence_files_of,
 )

@@ -3,42 +3,35 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-from pydantic import PositiveInt
 from torch import nn
 
 from softlook.base.errors import WeightsError
 from softlook.blocks.feed_forward import ActivationName
-from softlook.heads.classification import Problem
+from softlook.heads.classification import ClassificationHead, SpanHead, TokenClassificationHead
+from softlook.heads.lm import MaskedLMHead
+from softlook.heads.pooling import Pooler
 from softlook.models.bert import Bert, BertConfig, BertHead
 from softlook.models.deberta import Deberta, DebertaConfig
-from softlook.models.gpt import GPTConfig
-from softlook.models.llama import LlamaConfig
-from softlook.models.modern_bert import ModernBertConfig
-from softlook.weights.architectures.base import fill_shared, same_tensor
-from softlook.weights.schema import HFConfigBase
+from softlook.weights.architectures.base import HFLabelConfig, fill_shared, label_fields, same_tensor
 from softlook.weights.sentence_transformers import SENTENCE_HEADS, SentencePooling, sentence_files, sentence_head
-from softlook.weights.tensor_map import Copy, Rename, TensorRule, Tensors
+from softlook.weights.tensor_map import Rename, TensorRule, Tensors, rename_layer
 
-ModelConfig = BertConfig | DebertaConfig | ModernBertConfig | GPTConfig | LlamaConfig
 UNPOOLED_HEADS = ("hidden_states", "masked_lm", "replaced_token", "token_classification", "question_answering")
 LM_HEADS = ("masked_lm", "pretraining")
-PROBLEM_TYPES: dict[str | None, Problem | None] = {
-    None: None,
-    "single_label_classification": "single_label",
-    "multi_label_classification": "multi_label",
-    "regression": "regression",
-}
-"""Hugging Face's problem_type -> softlook's."""
 
 
-class HFLabelConfig(HFConfigBase):
-    """Label fields of config.json."""
-
-    id2label: dict[str, Any] | None = None
-    num_labels: PositiveInt = 2
-    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = None
+def encoder_heads(name: str, base: str = "hidden_states") -> dict[str, str]:
+    """Hugging Face classes of an encoder -> head; `base` is that of the base model."""
+    return {
+        f"{name}Model": base,
+        f"{name}ForMaskedLM": "masked_lm",
+        f"{name}ForSequenceClassification": "classification",
+        f"{name}ForMultipleChoice": "multiple_choice",
+        f"{name}ForTokenClassification": "token_classification",
+        f"{name}ForQuestionAnswering": "question_answering",
+    }
 
 
 class HFEncoderConfig(HFLabelConfig):
@@ -55,14 +48,6 @@ def with_head(config: BertConfig, head: str, hf_config: HFEncoderConfig) -> Bert
     return replace(config, head=cast(BertHead, head), **label_fields(hf_config, head))
 
 
-def label_fields(hf_config: HFLabelConfig, head: str) -> dict[str, Any]:
-    """Number of classes and problem type, if the head has classes."""
-    if head not in ("classification", "token_classification"):
-        return {}
-    problem = {"problem": PROBLEM_TYPES[hf_config.problem_type]} if head == "classification" else {}
-    return {"classes": count_labels(hf_config.id2label, hf_config.num_labels), **problem}
-
-
 def pooling_fields(head: str) -> dict[str, Any]:
     """Head and pooling of one of SENTENCE_HEADS; other heads are returned as they are."""
     if head not in SENTENCE_HEADS:
@@ -77,15 +62,22 @@ def detect_sentence_head(head: str, folder: Path, names: Collection[str]) -> str
 
 
 @dataclass(frozen=True)
-class LMHeadNames:
-    """Tensor names of the output layer of a masked LM head."""
+class HeadNames:
+    """Tensor names of the heads of an encoder, and of the token embedding, to which a masked LM head may be tied."""
 
     embedding: str
-    """The token embedding."""
     weight: str
+    """The output layer of the masked LM head."""
     bias: str
     bias_copy: str | None = None
     """A second name of the bias, which takes precedence."""
+    dense: str = ""
+    """The other layers of the masked LM head."""
+    norm: str = ""
+    pooler: str = ""
+    classifier: str = "classifier"
+    has_own_pooler: bool = False
+    """Whether the classification head of a text contains its own pooler."""
 
     def resolve_tying(self, config: Any, tensors: Tensors) -> tuple[Any, Tensors]:
         """Decide tying by the tensors, as Hugging Face does: a head in the file that differs from the embedding is
@@ -103,13 +95,25 @@ class LMHeadNames:
         kept = next((tensors[name] for name in names if name in tensors), None)
         return tensors if kept is None else tensors | dict.fromkeys(names, kept)
 
-    def rules(self, head: str, *, tied: bool) -> list[TensorRule]:
-        """Tensor rules for the head module of this name."""
-        target = f"{head}.to_logits"
-        if tied:
-            return [Rename(f"{target}.bias", self.bias)]
-        biases = [name for name in (self.bias, self.bias_copy) if name is not None]
-        return [Rename(f"{target}.weight", self.weight), *(Copy(f"{target}.bias", name) for name in biases)]
+    def rules(self, model: Bert | Deberta) -> list[TensorRule]:
+        """Tensor rules of the head of a model."""
+        names = self
+        if self.has_own_pooler and model.config.head == "classification":
+            names = replace(self, pooler="classifier.dense", classifier="classifier.out_proj")
+        found: list[TensorRule] = []
+        if pool := find_module(model, Pooler):
+            found += rename_layer(f"{pool}.dense", names.pooler)
+        if words := find_module(model, MaskedLMHead):
+            found += rename_layer(f"{words}.dense", names.dense)
+            found += rename_layer(f"{words}.norm", names.norm)
+            biases = (self.bias,) if model.config.tie_embeddings else filter(None, (self.bias, self.bias_copy))
+            found += [Rename(f"{words}.to_logits.bias", bias) for bias in biases]
+            found += [] if model.config.tie_embeddings else [Rename(f"{words}.to_logits.weight", self.weight)]
+        if classes := find_module(model, ClassificationHead, TokenClassificationHead):
+            found += rename_layer(f"{classes}.to_classes", names.classifier)
+        if ends := find_module(model, SpanHead):
+            found += rename_layer(f"{ends}.to_span", "qa_outputs")
+        return found
 
 
 def check_head_activation(activation: str, head: str, name: str) -> None:
@@ -126,33 +130,9 @@ def is_plain_bert(c: BertConfig) -> bool:
     return not c.buckets and c.embedding_dim in (None, c.dim) and c.head != "replaced_token"
 
 
-def count_labels(names: dict[str, Any] | None, count: int) -> int:
-    """Number of classes: that of their names, if given."""
-    return len(names) if names else count
-
-
-def hf_label_fields(c: ModelConfig) -> dict[str, Any]:
-    """Label fields of config.json."""
-    if c.head not in ("classification", "token_classification"):
-        return {}
-    names = [f"LABEL_{i}" for i in range(c.classes)]
-    problem = next(name for name, problem in PROBLEM_TYPES.items() if problem == c.problem)
-    return {
-        **({} if problem is None else {"problem_type": problem}),
-        "id2label": {str(i): name for i, name in enumerate(names)},
-        "label2id": {name: i for i, name in enumerate(names)},
-    }
-
-
-def hf_tie_field(c: ModelConfig) -> dict[str, Any]:
+def hf_tie_field(c: BertConfig | DebertaConfig) -> dict[str, Any]:
     """tie_word_embeddings of config.json, if there is a masked LM head."""
     return {"tie_word_embeddings": c.tie_embeddings} if c.head in LM_HEADS else {}
-
-
-def hf_class(model: nn.Module, head_by_class: dict[str, str]) -> str:
-    """Hugging Face's class for the head of a model; the base model if there is none."""
-    base_class, config = next(iter(head_by_class)), cast(ModelConfig, model.config)
-    return next((name for name, head in head_by_class.items() if head == config.head), base_class)
 
 
 def find_module(model: nn.Module, *types: type[nn.Module]) -> str | None:
@@ -160,14 +140,10 @@ def find_module(model: nn.Module, *types: type[nn.Module]) -> str | None:
     return next((name for name, module in model.named_modules() if isinstance(module, types)), None)
 
 
-def is_base_model(model: Any) -> bool:
-    return model.config.head in ("hidden_states", "pooled", "embedding")
-
-
-def sentence_files_of(model: Bert | Deberta) -> dict[str, Any]:
-    """sentence-transformers files, if the model pools without a dense layer."""
-    c = model.config
-    if c.head not in ("pooled", "embedding") or c.pooler is not None:
+def sentence_files_of(model: nn.Module) -> dict[str, Any]:
+    """sentence-transformers files, if the model gives sentence embeddings, without a dense layer."""
+    c: Any = model.config
+    if getattr(c, "head", None) not in ("pooled", "embedding") or getattr(c, "pooler", None) is not None:
         return {}
     return sentence_files(SentencePooling(c.pooling, normalize=c.head == "embedding"), c.dim, c.context)
 

@@ -9,8 +9,19 @@ from torch import nn
 from softlook.base.errors import WeightsError
 from softlook.models.llama import Llama, LlamaConfig
 from softlook.ops.masks.decoder import CAUSAL
-from softlook.weights.architectures.base import HFArchitecture, detect_tying, from_hf_activation, to_hf_activation
-from softlook.weights.architectures.encoders import HFLabelConfig, hf_label_fields, label_fields
+from softlook.weights.architectures.base import (
+    HF_TEXT_SIZES,
+    HFArchitecture,
+    HFDecoderConfig,
+    decoder_head_fields,
+    decoder_head_rules,
+    decoder_heads,
+    detect_tying,
+    from_hf_fields,
+    hf_decoder_fields,
+    to_hf_fields,
+    unused_lm_head,
+)
 from softlook.weights.architectures.rope import (
     HFRopeParameters,
     HFRotaryConfig,
@@ -18,10 +29,20 @@ from softlook.weights.architectures.rope import (
     rotary_fraction,
     theta_and_scaling,
 )
-from softlook.weights.tensor_map import Concat, Rename, TensorRule, rename_layer
+from softlook.weights.tensor_map import Concat, Rename, TensorRule, qkv_names, rename_blocks
+
+FIELDS = HF_TEXT_SIZES | {
+    "kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "activation": "hidden_act",
+    "eps": "rms_norm_eps",
+    "dropout": "attention_dropout",
+    "causal": "is_causal",
+}
+"""softlook's config fields -> Hugging Face's."""
 
 
-class HFLlamaLikeConfig(HFRotaryConfig, HFLabelConfig):
+class HFLlamaLikeConfig(HFRotaryConfig, HFDecoderConfig):
     """Fields shared by Llama, Mistral, Phi-3, Qwen and Gemma."""
 
     vocab_size: PositiveInt = 32000
@@ -36,7 +57,6 @@ class HFLlamaLikeConfig(HFRotaryConfig, HFLabelConfig):
     attention_dropout: NonNegativeFloat = 0.0
     tie_word_embeddings: bool = False
     is_causal: bool = True
-    pad_token_id: int | None = None
 
 
 class HFLlamaConfig(HFLlamaLikeConfig):
@@ -46,7 +66,6 @@ class HFLlamaConfig(HFLlamaLikeConfig):
     mlp_bias: bool = False
 
 
-resolve_tying = detect_tying("model.embed_tokens.weight", "lm_head.weight")
 IGNORED_FIELDS = frozenset({"is_llama_config", "pretraining_tp", "rope_interleaved"})
 
 
@@ -55,27 +74,8 @@ def llama_config(hf_config: HFLlamaLikeConfig, head: str, **changes: Any) -> Lla
     rope_theta, rope_scaling = theta_and_scaling(hf_config)
     if "partial_rotary_factor" not in changes and rotary_fraction(hf_config) != 1:
         raise WeightsError("partial_rotary_factor must be 1 for this architecture of Hugging Face")
-    if head == "classification":
-        changes |= {"pad_id": hf_config.pad_token_id, **label_fields(hf_config, head)}
-    shared: dict[str, Any] = {
-        "vocab_size": hf_config.vocab_size,
-        "context": hf_config.max_position_embeddings,
-        "dim": hf_config.hidden_size,
-        "depth": hf_config.num_hidden_layers,
-        "heads": hf_config.num_attention_heads,
-        "kv_heads": hf_config.num_key_value_heads,
-        "head_dim": hf_config.head_dim,
-        "hidden": hf_config.intermediate_size,
-        "activation": from_hf_activation(hf_config.hidden_act),
-        "eps": hf_config.rms_norm_eps,
-        "rope_theta": rope_theta,
-        "rope_scaling": rope_scaling,
-        "tie_embeddings": hf_config.tie_word_embeddings,
-        "dropout": hf_config.attention_dropout,
-        "causal": hf_config.is_causal,
-        "head": head,
-    }
-    return LlamaConfig(**shared | changes)
+    rope = {"rope_theta": rope_theta, "rope_scaling": rope_scaling}
+    return LlamaConfig(**from_hf_fields(hf_config, FIELDS) | rope | decoder_head_fields(hf_config, head) | changes)
 
 
 def build(hf_config: HFLlamaConfig, head: str) -> Llama:
@@ -92,63 +92,42 @@ SANDWICH = {
     "ffn_post_norm": "post_feedforward_layernorm",
 }
 QK_NORM = {"attn.query_norm": "self_attn.q_norm", "attn.key_norm": "self_attn.k_norm"}
+PROJECTIONS = {
+    "attn.to_query": "self_attn.q_proj",
+    "attn.to_key": "self_attn.k_proj",
+    "attn.to_value": "self_attn.v_proj",
+}
+FEED_FORWARD = {"ffn.to_gate": "mlp.gate_proj", "ffn.to_up": "mlp.up_proj", "ffn.to_out": "mlp.down_proj"}
 
 
 def tensor_map(model: Llama) -> list[TensorRule]:
     config = model.config
-    found: list[TensorRule] = [
+    names = {
+        **(SANDWICH if config.sandwich_norm else PRE_NORM),
+        **(QK_NORM if config.qk_norm else {}),
+        **FEED_FORWARD,
+        "attn.to_out": "self_attn.o_proj",
+    }
+    kinds = ("weight", "bias") if config.qkv_bias else ("weight",)
+    return [
         Rename("token_embedding.weight", "model.embed_tokens.weight"),
         Rename("final_norm.weight", "model.norm.weight"),
+        *decoder_head_rules(config),
+        *rename_blocks(config.depth, "model.layers", names, "weight"),
+        *rename_blocks(config.depth, "model.layers", PROJECTIONS, *kinds),
     ]
-    if config.head == "causal_lm" and not config.tie_embeddings:
-        found += rename_layer("lm_head", "lm_head", "weight")
-    if config.head == "classification":
-        found += rename_layer("lm_head.to_classes", "score", "weight")
-    for i in range(config.depth):
-        target, source = f"blocks.{i}", f"model.layers.{i}"
-        names = {
-            **(SANDWICH if config.sandwich_norm else PRE_NORM),
-            **(QK_NORM if config.qk_norm else {}),
-            "attn.to_out": "self_attn.o_proj",
-            "ffn.to_gate": "mlp.gate_proj",
-            "ffn.to_up": "mlp.up_proj",
-            "ffn.to_out": "mlp.down_proj",
-        }
-        for target_name, source_name in names.items():
-            found += rename_layer(f"{target}.{target_name}", f"{source}.{source_name}", "weight")
-        for target_name, source_name in (("to_query", "q_proj"), ("to_key", "k_proj"), ("to_value", "v_proj")):
-            kinds = ("weight", "bias") if config.qkv_bias else ("weight",)
-            found += rename_layer(f"{target}.attn.{target_name}", f"{source}.self_attn.{source_name}", *kinds)
-    return found
 
 
-def ignored_tensors(model: Llama) -> tuple[str, ...]:
-    inv_freq = (r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",)
-    no_lm_head = model.config.tie_embeddings or model.config.head != "causal_lm"
-    return (*inv_freq, r"lm_head\.weight") if no_lm_head else inv_freq
-
-
-def llama_fields(model: Llama, name: str) -> dict[str, Any]:
+def llama_fields(model: Llama) -> dict[str, Any]:
     """Shared fields of config.json for a Llama-like decoder."""
     c = model.config
     return {
-        "architectures": [hf_class for hf_class, head in decoder_heads(name).items() if head == c.head],
-        "vocab_size": c.vocab_size,
-        "max_position_embeddings": c.context,
-        "hidden_size": c.dim,
+        **to_hf_fields(c, FIELDS),
         "intermediate_size": c.dim * 8 // 3 if c.hidden is None else c.hidden,
-        "num_hidden_layers": c.depth,
-        "num_attention_heads": c.heads,
         "num_key_value_heads": c.heads if c.kv_heads is None else c.kv_heads,
         "head_dim": model.head_dim,
-        "hidden_act": to_hf_activation(c.activation),
-        "rms_norm_eps": c.eps,
-        "attention_dropout": c.dropout,
         "rope_parameters": hf_rope_parameters(c, model.head_dim),
-        "tie_word_embeddings": c.tie_embeddings,
-        "is_causal": c.causal,
-        **({"pad_token_id": c.pad_id} if c.head == "classification" else {}),
-        **hf_label_fields(c),
+        **hf_decoder_fields(c),
     }
 
 
@@ -168,7 +147,7 @@ def differs_only_in(model: nn.Module, *parts: str) -> TypeGuard[Llama]:
 
 
 def to_config(model: Llama) -> dict[str, Any]:
-    return llama_fields(model, "Llama") | {"attention_bias": False, "mlp_bias": False}
+    return llama_fields(model) | {"attention_bias": False, "mlp_bias": False}
 
 
 def has_window(model: Llama) -> bool:
@@ -181,36 +160,21 @@ def heads_divide_width(model: Llama) -> bool:
     return model.config.dim % model.config.heads == 0
 
 
-def can_export(model: nn.Module) -> bool:
-    return differs_only_in(model, "causal") and not has_window(model) and heads_divide_width(model)
-
-
-def is_base_model(model: Llama) -> bool:
-    return model.config.head == "hidden_states"
-
-
-def decoder_heads(name: str) -> dict[str, str]:
-    """Hugging Face classes of a decoder -> head."""
-    return {
-        f"{name}ForCausalLM": "causal_lm",
-        f"{name}Model": "hidden_states",
-        f"{name}ForSequenceClassification": "classification",
-    }
-
-
-ARCHITECTURE = HFArchitecture(
+LLAMA = HFArchitecture(
     name="Llama",
     model_type="llama",
     config_class=HFLlamaConfig,
     ignored_fields=IGNORED_FIELDS,
     head_by_class=decoder_heads("Llama"),
     base_model_prefix="model.",
-    resolve_tying=resolve_tying,
+    resolve_tying=detect_tying("model.embed_tokens.weight", "lm_head.weight"),
     build=build,
     tensor_map=tensor_map,
-    ignored_tensors=ignored_tensors,
-    can_export=can_export,
-    is_base_model=is_base_model,
+    ignored_tensors=lambda model: (
+        r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
+        *unused_lm_head(model),
+    ),
+    can_export=lambda model: differs_only_in(model, "causal") and not has_window(model) and heads_divide_width(model),
     to_config=to_config,
 )
 
@@ -224,16 +188,6 @@ class HFMistralConfig(HFLlamaLikeConfig):
     sliding_window: PositiveInt | None = 4096
 
 
-def build_mistral(hf_config: HFMistralConfig, head: str) -> Llama:
-    return Llama(llama_config(hf_config, head, sliding_window=hf_config.sliding_window))
-
-
-def to_mistral_config(model: Llama) -> dict[str, Any]:
-    return llama_fields(model, "Mistral") | {
-        "sliding_window": model.config.sliding_window if has_window(model) else None
-    }
-
-
 def can_export_mistral(model: nn.Module) -> bool:
     if not differs_only_in(model, "causal"):
         return False
@@ -241,14 +195,16 @@ def can_export_mistral(model: nn.Module) -> bool:
 
 
 MISTRAL = replace(
-    ARCHITECTURE,
+    LLAMA,
     name="Mistral",
     model_type="mistral",
     config_class=HFMistralConfig,
     head_by_class=decoder_heads("Mistral"),
-    build=build_mistral,
+    build=lambda hf_config, head: Llama(llama_config(hf_config, head, sliding_window=hf_config.sliding_window)),
     can_export=can_export_mistral,
-    to_config=to_mistral_config,
+    to_config=lambda model: (
+        llama_fields(model) | {"sliding_window": model.config.sliding_window if has_window(model) else None}
+    ),
 )
 
 
@@ -270,11 +226,10 @@ class HFPhi3Config(HFLlamaLikeConfig):
 
 def build_phi3(hf_config: HFPhi3Config, head: str) -> Llama:
     rope = hf_config.rope_scaling or hf_config.rope_parameters or HFRopeParameters()
-    kind = rope.rope_type or rope.type or "default"
-    if kind != "default":
+    if rope.kind != "default":
         raise WeightsError(
-            f"rope_type {kind!r:.40} is not supported for Phi-3, only 'default': longrope has different factors for "
-            "short and long texts"
+            f"rope_type {rope.kind!r:.40} is not supported for Phi-3, only 'default': longrope has different factors "
+            "for short and long texts"
         )
     return Llama(
         llama_config(
@@ -290,15 +245,14 @@ def phi3_tensor_map(model: Llama) -> list[TensorRule]:
     kv_width = (c.heads if c.kv_heads is None else c.kv_heads) * width
     for i in range(c.depth):
         target, source = f"blocks.{i}", f"model.layers.{i}"
-        qkv = tuple(f"{target}.attn.to_{part}.weight" for part in ("query", "key", "value"))
-        gates = (f"{target}.ffn.to_gate.weight", f"{target}.ffn.to_up.weight")
+        qkv, gates = qkv_names(target), (f"{target}.ffn.to_gate.weight", f"{target}.ffn.to_up.weight")
         found.append(Concat(qkv, f"{source}.self_attn.qkv_proj.weight", sizes=(c.heads * width, kv_width, kv_width)))
         found.append(Concat(gates, f"{source}.mlp.gate_up_proj.weight"))
     return found
 
 
 def to_phi3_config(model: Llama) -> dict[str, Any]:
-    c, found = model.config, llama_fields(model, "Phi3")
+    c, found = model.config, llama_fields(model)
     rope = found["rope_parameters"] | {"partial_rotary_factor": c.partial_rotary_factor}
     # Hugging Face's default padding id may exceed this vocabulary.
     return found | {"rope_parameters": rope, "sliding_window": c.sliding_window, "pad_token_id": c.pad_id}
@@ -312,7 +266,7 @@ def can_export_phi3(model: nn.Module) -> bool:
 
 
 PHI3 = replace(
-    ARCHITECTURE,
+    LLAMA,
     name="Phi-3",
     model_type="phi3",
     config_class=HFPhi3Config,

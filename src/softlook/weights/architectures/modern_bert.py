@@ -4,28 +4,37 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
-from torch import nn
 
 from softlook.base.errors import WeightsError
 from softlook.models.modern_bert import ModernBert, ModernBertConfig, PredictionHead
 from softlook.weights.architectures import encoders
-from softlook.weights.architectures.base import HFArchitecture, from_hf_activation, to_hf_activation
+from softlook.weights.architectures.base import (
+    HF_TEXT_SIZES,
+    HFArchitecture,
+    from_hf_fields,
+    label_fields,
+    to_hf_fields,
+)
 from softlook.weights.architectures.rope import HFRopeParameters
-from softlook.weights.sentence_transformers import SentencePooling, sentence_files
-from softlook.weights.tensor_map import Concat, Rename, TensorRule, rename_layer
+from softlook.weights.tensor_map import Concat, Rename, TensorRule, qkv_names, rename_layer
 
-HEAD_BY_CLASS = {
-    "ModernBertModel": "hidden_states",
-    "ModernBertForMaskedLM": "masked_lm",
-    "ModernBertForSequenceClassification": "classification",
-    "ModernBertForMultipleChoice": "multiple_choice",
-    "ModernBertForTokenClassification": "token_classification",
-    "ModernBertForQuestionAnswering": "question_answering",
-}
 PREFIX = "model."
-LM_HEAD_NAMES = encoders.LMHeadNames(
+HEAD_NAMES = encoders.HeadNames(
     embedding="model.embeddings.tok_embeddings.weight", weight="decoder.weight", bias="decoder.bias"
 )
+FIELDS = HF_TEXT_SIZES | {
+    "activation": "hidden_activation",
+    "eps": "norm_eps",
+    "norm_bias": "norm_bias",
+    "attention_bias": "attention_bias",
+    "ffn_bias": "mlp_bias",
+    "dropout": "attention_dropout",
+    "pooling": "classifier_pooling",
+    "head_activation": "classifier_activation",
+    "head_bias": "classifier_bias",
+    "lm_head_bias": "decoder_bias",
+}
+"""softlook's config fields -> Hugging Face's."""
 LayerType = Literal["full_attention", "sliding_attention"]
 
 
@@ -73,30 +82,15 @@ def build(hf_config: HFModernBertConfig, head: str) -> ModernBert:
             f"{hf_config.hidden_size} / {hf_config.num_attention_heads}"
         )
     config = ModernBertConfig(
-        vocab_size=hf_config.vocab_size,
-        context=hf_config.max_position_embeddings,
-        dim=hf_config.hidden_size,
-        depth=hf_config.num_hidden_layers,
-        heads=hf_config.num_attention_heads,
-        hidden=hf_config.intermediate_size,
-        activation=from_hf_activation(hf_config.hidden_activation),
+        **from_hf_fields(hf_config, FIELDS),
         sliding_window=hf_config.local_attention // 2,
         windowed_layers=tuple(
             number for number, layer_type in enumerate(layer_types) if layer_type == "sliding_attention"
         ),
         rope_theta=rope_theta_of(hf_config, "full_attention", hf_config.global_rope_theta),
         local_rope_theta=rope_theta_of(hf_config, "sliding_attention", hf_config.local_rope_theta),
-        eps=hf_config.norm_eps,
-        norm_bias=hf_config.norm_bias,
-        attention_bias=hf_config.attention_bias,
-        ffn_bias=hf_config.mlp_bias,
-        dropout=hf_config.attention_dropout,
-        pooling=hf_config.classifier_pooling,
-        head_activation=from_hf_activation(hf_config.classifier_activation),
-        head_bias=hf_config.classifier_bias,
-        lm_head_bias=hf_config.decoder_bias,
         tie_embeddings=hf_config.tie_word_embeddings or head != "masked_lm",
-        **encoders.label_fields(hf_config, head),
+        **label_fields(hf_config, head),
     )
     return ModernBert(replace(config, **encoders.pooling_fields(head)))
 
@@ -105,9 +99,8 @@ def rope_theta_of(hf_config: HFModernBertConfig, layer_type: LayerType, default:
     """rope_theta of layers of this type. RoPE scaling is not supported."""
     rope = (hf_config.rope_parameters or {}).get(layer_type) or HFRopeParameters()
     for parameters in (rope, hf_config.rope_scaling or HFRopeParameters()):
-        rope_type = parameters.rope_type or parameters.type or "default"
-        if rope_type != "default" or parameters.partial_rotary_factor not in (None, 1):
-            raise WeightsError(f"rope_type of {layer_type} layers must be 'default', got {rope_type!r:.40}")
+        if parameters.kind != "default" or parameters.partial_rotary_factor not in (None, 1):
+            raise WeightsError(f"rope_type of {layer_type} layers must be 'default', got {parameters.kind!r:.40}")
     scaled = None if hf_config.rope_scaling is None else hf_config.rope_scaling.rope_theta
     return scaled or rope.rope_theta or default
 
@@ -130,12 +123,11 @@ def tensor_map(model: ModernBert) -> list[TensorRule]:
             found += rename_layer(f"{target}.attn_norm", f"{source}.attn_norm", *norm)
         found += rename_layer(f"{target}.ffn_norm", f"{source}.mlp_norm", *norm)
         for kind in suffixes(c.attention_bias):
-            three = tuple(f"{target}.attn.to_{part}.{kind}" for part in ("query", "key", "value"))
-            found += [Concat(three, f"{source}.attn.Wqkv.{kind}")]
+            found.append(Concat(qkv_names(target, kind), f"{source}.attn.Wqkv.{kind}"))
             found += rename_layer(f"{target}.attn.to_out", f"{source}.attn.Wo", kind)
         for kind in suffixes(c.ffn_bias):
-            two = tuple(f"{target}.ffn.{part}.{kind}" for part in ("to_gate", "to_up"))
-            found += [Concat(two, f"{source}.mlp.Wi.{kind}")]
+            gate_and_up = (f"{target}.ffn.to_gate.{kind}", f"{target}.ffn.to_up.{kind}")
+            found.append(Concat(gate_and_up, f"{source}.mlp.Wi.{kind}"))
             found += rename_layer(f"{target}.ffn.to_out", f"{source}.mlp.Wo", kind)
     return [*found, *head_rules(model)]
 
@@ -156,64 +148,35 @@ def to_config(model: ModernBert) -> dict[str, Any]:
     c = model.config
     thetas = {"full_attention": c.rope_theta, "sliding_attention": c.local_rope_theta}
     return {
-        "architectures": [encoders.hf_class(model, HEAD_BY_CLASS)],
-        "vocab_size": c.vocab_size,
-        "max_position_embeddings": c.context,
-        "hidden_size": c.dim,
-        "num_hidden_layers": c.depth,
-        "num_attention_heads": c.heads,
-        "intermediate_size": c.hidden,
-        "hidden_activation": to_hf_activation(c.activation),
+        **to_hf_fields(c, FIELDS),
         "local_attention": 2 * c.sliding_window,
         "layer_types": [
             "sliding_attention" if i in model.windowed_layers else "full_attention" for i in range(c.depth)
         ],
         "rope_parameters": {kind: {"rope_type": "default", "rope_theta": theta} for kind, theta in thetas.items()},
-        "norm_eps": c.eps,
-        "norm_bias": c.norm_bias,
-        "attention_bias": c.attention_bias,
-        "mlp_bias": c.ffn_bias,
-        **dict.fromkeys(("attention_dropout", "embedding_dropout", "mlp_dropout", "classifier_dropout"), c.dropout),
-        "classifier_pooling": c.pooling,
-        "classifier_activation": to_hf_activation(c.head_activation),
-        "classifier_bias": c.head_bias,
-        "decoder_bias": c.lm_head_bias,
+        **dict.fromkeys(("embedding_dropout", "mlp_dropout", "classifier_dropout"), c.dropout),
         "tie_word_embeddings": c.tie_embeddings,
         # Hugging Face's default ids may exceed this vocabulary.
         **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")),
-        **encoders.hf_label_fields(c),
     }
-
-
-def can_export(model: nn.Module) -> bool:
-    return isinstance(model, ModernBert)
-
-
-def extra_files(model: ModernBert) -> dict[str, Any]:
-    """sentence-transformers files, if the model gives sentence embeddings."""
-    c = model.config
-    if c.head not in ("pooled", "embedding"):
-        return {}
-    return sentence_files(SentencePooling(c.pooling, normalize=c.head == "embedding"), c.dim, c.context)
 
 
 IGNORED = """
     classifier_dropout deterministic_flash_attn embedding_dropout initializer_cutoff_factor layer_norm_eps mlp_dropout
     position_embedding_type reference_compile repad_logits_with_grad sparse_pred_ignore_index sparse_prediction
 """
-ARCHITECTURE = HFArchitecture(
+MODERN_BERT = HFArchitecture(
     name="ModernBERT",
     model_type="modernbert",
     config_class=HFModernBertConfig,
     ignored_fields=frozenset(IGNORED.split()),
-    head_by_class=HEAD_BY_CLASS,
+    head_by_class=encoders.encoder_heads("ModernBert"),
     base_model_prefix=PREFIX,
     detect_head=encoders.detect_sentence_head,
-    resolve_tying=LM_HEAD_NAMES.resolve_tying,
+    resolve_tying=HEAD_NAMES.resolve_tying,
     build=build,
     tensor_map=tensor_map,
-    can_export=can_export,
-    is_base_model=encoders.is_base_model,
+    can_export=lambda model: isinstance(model, ModernBert),
     to_config=to_config,
-    extra_files=extra_files,
+    extra_files=encoders.sentence_files_of,
 )

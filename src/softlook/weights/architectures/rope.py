@@ -35,6 +35,11 @@ class HFRopeParameters(HFConfigBase):
     long_factor: list[FiniteFloat] | None = None
     finetuned: bool | None = None  # ignored
 
+    @property
+    def kind(self) -> str:
+        """rope_type, or `type`, its older name."""
+        return self.rope_type or self.type or "default"
+
 
 class HFRotaryConfig(HFConfigBase):
     """RoPE fields of a config."""
@@ -71,7 +76,7 @@ def _rope_parameters(hf_config: HFRotaryConfig) -> HFRopeParameters:
 
 
 def _rope_scaling(rope: HFRopeParameters, hf_config: HFRotaryConfig) -> RopeScaling | None:
-    rope_type = rope.rope_type or rope.type or "default"
+    rope_type = rope.kind
     original = hf_config.original_max_position_embeddings or rope.original_max_position_embeddings
     original = original or hf_config.max_position_embeddings
     if rope_type == "default":

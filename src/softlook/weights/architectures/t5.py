@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
-from torch import nn
 
 from softlook.base.errors import WeightsError
 from softlook.models.t5 import T5, T5Config, T5Encoder, T5EncoderConfig
@@ -14,16 +13,30 @@ from softlook.weights.architectures.base import (
     HFArchitecture,
     fill_shared,
     from_hf_activation,
+    from_hf_fields,
     same_tensor,
     to_hf_activation,
+    to_hf_fields,
 )
 from softlook.weights.schema import HFConfigBase
-from softlook.weights.sentence_transformers import SentencePooling, sentence_files
-from softlook.weights.tensor_map import Rename, TensorRule, Tensors, rename_layer
+from softlook.weights.tensor_map import Rename, TensorRule, Tensors, rename_layer, rename_layers
 
 EMBEDDINGS = EmbeddingNames(
     "shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"
 )
+FIELDS = {
+    "vocab_size": "vocab_size",
+    "dim": "d_model",
+    "depth": "num_layers",
+    "heads": "num_heads",
+    "head_dim": "d_kv",
+    "hidden": "d_ff",
+    "buckets": "relative_attention_num_buckets",
+    "max_distance": "relative_attention_max_distance",
+    "dropout": "dropout_rate",
+    "eps": "layer_norm_epsilon",
+}
+"""softlook's config fields -> Hugging Face's."""
 
 
 class HFT5Config(HFConfigBase):
@@ -60,11 +73,6 @@ class HFMT5Config(HFT5Config):
     feed_forward_proj: str = "gated-gelu"
 
 
-def resolve_tying_mt5(config: HFMT5Config, tensors: Tensors) -> tuple[HFT5Config, Tensors]:
-    """As for T5; mT5 never scales the decoder outputs."""
-    return resolve_tying(config.model_copy(update={"scale_decoder_outputs": False}), tensors)
-
-
 def resolve_tying(config: HFT5Config, tensors: Tensors) -> tuple[HFT5Config, Tensors]:
     """Decide tying by the tensors; `tie_word_embeddings` says whether decoder outputs are scaled.
 
@@ -91,20 +99,7 @@ def build(hf_config: HFT5Config, head: str) -> T5 | T5Encoder:
     if hf_config.tie_encoder_decoder:
         raise WeightsError("tie_encoder_decoder is not supported")
     gated, activation = parse_feed_forward(hf_config)
-    sizes: dict[str, Any] = {
-        "vocab_size": hf_config.vocab_size,
-        "dim": hf_config.d_model,
-        "depth": hf_config.num_layers,
-        "heads": hf_config.num_heads,
-        "head_dim": hf_config.d_kv,
-        "hidden": hf_config.d_ff,
-        "activation": from_hf_activation(activation),
-        "gated": gated,
-        "buckets": hf_config.relative_attention_num_buckets,
-        "max_distance": hf_config.relative_attention_max_distance,
-        "dropout": hf_config.dropout_rate,
-        "eps": hf_config.layer_norm_epsilon,
-    }
+    sizes = from_hf_fields(hf_config, FIELDS) | {"activation": from_hf_activation(activation), "gated": gated}
     if head != "seq2seq_lm":
         return T5Encoder(T5EncoderConfig(**sizes, context=hf_config.n_positions, **encoders.pooling_fields(head)))
     scaled, tied = hf_config.scale_decoder_outputs is not False, hf_config.tie_word_embeddings
@@ -139,21 +134,20 @@ def tensor_map(model: T5 | T5Encoder) -> list[TensorRule]:
         found.append(Rename(f"{stack}.final_norm.weight", f"{stack}.final_layer_norm.weight"))
         distances = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         found.append(Rename(f"{stack}.relative_bias.weight", distances))
+        names = block_names(is_decoder=stack == "decoder", gated=model.config.gated)
         for i in range(len(blocks)):
-            found += block_rules(f"{stack}.blocks.{i}", f"{stack}.block.{i}.layer", model.config.gated)
+            found += rename_layers(f"{stack}.blocks.{i}.", f"{stack}.block.{i}.layer.", names, "weight")
     return found
 
 
-def block_rules(target: str, source: str, gated: bool) -> list[TensorRule]:
-    is_decoder = target.startswith("decoder")
+def block_names(*, is_decoder: bool, gated: bool) -> dict[str, str]:
+    """Names of the layers of a block -> Hugging Face's."""
     names = {"attn_norm": "0.layer_norm", **attention_names("attn", "0.SelfAttention")}
     if is_decoder:
         names |= {"cross_attn_norm": "1.layer_norm", **attention_names("cross_attn", "1.EncDecAttention")}
-    last = 2 if is_decoder else 1
-    names |= {"ffn_norm": f"{last}.layer_norm", "ffn.to_out": f"{last}.DenseReluDense.wo"}
-    up = {"ffn.to_gate": "wi_0", "ffn.to_up": "wi_1"} if gated else {"ffn.to_up": "wi"}
-    names |= {name: f"{last}.DenseReluDense.{hf_name}" for name, hf_name in up.items()}
-    return [Rename(f"{target}.{name}.weight", f"{source}.{hf_name}.weight") for name, hf_name in names.items()]
+    ffn = f"{2 if is_decoder else 1}.DenseReluDense"
+    up = {"ffn.to_gate": f"{ffn}.wi_0", "ffn.to_up": f"{ffn}.wi_1"} if gated else {"ffn.to_up": f"{ffn}.wi"}
+    return names | up | {"ffn_norm": ffn.replace("DenseReluDense", "layer_norm"), "ffn.to_out": f"{ffn}.wo"}
 
 
 def attention_names(target: str, source: str) -> dict[str, str]:
@@ -171,23 +165,10 @@ def to_config(model: T5 | T5Encoder) -> dict[str, Any]:
     c = model.config
     activation = to_hf_activation(c.activation)
     gate = "gelu" if activation == "gelu_new" else activation
-    sizes = {
-        "vocab_size": c.vocab_size,
-        "d_model": c.dim,
-        "d_kv": c.head_dim,
-        "d_ff": c.hidden,
-        "num_layers": len(model.encoder.blocks),
-        "num_heads": c.heads,
-        "relative_attention_num_buckets": c.buckets,
-        "relative_attention_max_distance": c.max_distance,
-        "dropout_rate": c.dropout,
-        "layer_norm_epsilon": c.eps,
-        "feed_forward_proj": f"gated-{gate}" if c.gated else activation,
-    }
+    sizes = to_hf_fields(c, FIELDS) | {"feed_forward_proj": f"gated-{gate}" if c.gated else activation}
     if isinstance(c, T5EncoderConfig):
-        return {"architectures": ["T5EncoderModel"], **sizes, "n_positions": c.context, "is_encoder_decoder": False}
+        return {**sizes, "n_positions": c.context, "is_encoder_decoder": False}
     return {
-        "architectures": ["T5ForConditionalGeneration"],
         **sizes,
         "num_decoder_layers": len(model.decoder.blocks) if isinstance(model, T5) else 0,
         "tie_word_embeddings": c.tie_embeddings,
@@ -197,20 +178,7 @@ def to_config(model: T5 | T5Encoder) -> dict[str, Any]:
     }
 
 
-def extra_files(model: T5 | T5Encoder) -> dict[str, Any]:
-    """sentence-transformers files, if the model gives sentence embeddings."""
-    c = model.config
-    if not isinstance(c, T5EncoderConfig) or c.head == "hidden_states":
-        return {}
-    return sentence_files(SentencePooling(c.pooling, normalize=c.head == "embedding"), c.dim, c.context)
-
-
-def can_export(model: nn.Module) -> bool:
-    """Hugging Face's T5 has no gated layer with the exact GELU."""
-    return isinstance(model, T5 | T5Encoder) and not (model.config.gated and model.config.activation == "gelu")
-
-
-T5_ARCHITECTURE = HFArchitecture(
+T5_MODEL = HFArchitecture(
     name="T5",
     model_type="t5",
     config_class=HFT5Config,
@@ -225,16 +193,22 @@ T5_ARCHITECTURE = HFArchitecture(
     build=build,
     tensor_map=tensor_map,
     ignored_tensors=ignored_tensors,
-    can_export=can_export,
+    # Hugging Face's T5 has no gated layer with the exact GELU.
+    can_export=lambda model: (
+        isinstance(model, T5 | T5Encoder) and not (model.config.gated and model.config.activation == "gelu")
+    ),
     to_config=to_config,
-    extra_files=extra_files,
+    extra_files=encoders.sentence_files_of,
 )
 MT5 = replace(
-    T5_ARCHITECTURE,
+    T5_MODEL,
     name="mT5",
     model_type="mt5",
     config_class=HFMT5Config,
     head_by_class={"MT5ForConditionalGeneration": "seq2seq_lm", "MT5EncoderModel": "hidden_states"},
-    resolve_tying=resolve_tying_mt5,
+    # mT5 never scales the decoder outputs.
+    resolve_tying=lambda config, tensors: resolve_tying(
+        config.model_copy(update={"scale_decoder_outputs": False}), tensors
+    ),
     can_export=lambda model: False,  # identical to T5, and exported as such
 )

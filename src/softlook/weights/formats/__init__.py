@@ -1,1 +1,1 @@
-"""Other file formats: GGUF, ONNX, CTranslate2, PEFT."""
+"""Other file formats: GGUF, ONNX, CTranslate2."""

@@ -67,9 +67,9 @@ def to_ctranslate2(
     ['config.json', 'model.bin', 'vocabulary.json']
     """
     if not isinstance(model, GPT | Transformer) or model.config.num_class_labels:
-        raise WeightsError(
-            f"CTranslate2 export supports GPT and Transformer without class labels, got {_model_name(model)}"
-        )
+        labelled = " with class labels" if isinstance(model, GPT | Transformer) else ""
+        name = f"{type(model).__name__}{labelled}"
+        raise WeightsError(f"CTranslate2 export supports GPT and Transformer without class labels, got {name}")
     if isinstance(model, GPT) and not model.config.causal:
         raise WeightsError("CTranslate2 export supports causal GPTs only, got causal=False")
     check_structure(model)
@@ -190,17 +190,13 @@ def _source_tokens(vocabulary: Sequence[str] | None, tokenizer: str | Path | Non
     """The source tokens in the order of their ids."""
     if vocabulary is None and tokenizer is None:
         raise WeightsError("CTranslate2 needs tokens: give vocabulary= or tokenizer=")
-    if vocabulary is None:
-        vocabulary = _tokenizer_tokens(tokenizer, size)
-    return _check_vocabulary(vocabulary, size)
-
-
-def _tokenizer_tokens(tokenizer: Any, size: int) -> list[str]:
-    known = {number: token for token, number in read_tokenizer(tokenizer).get_vocab().items()}
-    if max(known, default=0) >= size:
-        raise WeightsError(f"the tokenizer has ids up to {max(known)}, but the model only up to {size - 1}")
-    # Vocabularies of models are often padded.
-    return [known.get(number, f"<unused {number}>") for number in range(size)]
+    if vocabulary is None and tokenizer is not None:
+        known = {number: token for token, number in read_tokenizer(tokenizer).get_vocab().items()}
+        if max(known, default=0) >= size:
+            raise WeightsError(f"the tokenizer has ids up to {max(known)}, but the model only up to {size - 1}")
+        # Vocabularies of models are often padded.
+        vocabulary = [known.get(number, f"<unused {number}>") for number in range(size)]
+    return _check_vocabulary(vocabulary or (), size)
 
 
 def _target_tokens(model: Transformer, tokens: list[str], target: Sequence[str] | None) -> list[str]:
@@ -226,8 +222,3 @@ def _check_tokens(tokens: list[str], *special: str) -> None:
     for token in special:
         if token not in tokens:
             raise WeightsError(f"{token!r} is not in the vocabulary. Give start=, end= and unknown=")
-
-
-def _model_name(model: nn.Module) -> str:
-    labelled = isinstance(model, GPT | Transformer)
-    return f"{type(model).__name__} with class labels" if labelled else type(model).__name__

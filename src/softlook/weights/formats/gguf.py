@@ -15,10 +15,10 @@ from softlook.embed.rotary import RopeScaling
 from softlook.models.llama import Llama, LlamaConfig
 from softlook.ops.positions.rotary import llama3
 from softlook.weights.atomic_folder import disk_errors
-from softlook.weights.formats.bpe import BPEParts, build_bpe_tokenizer
 from softlook.weights.meta import build_on_meta, check_depth
 from softlook.weights.schema import HFConfigBase, validate_config
-from softlook.weights.tensor_map import Rename, TensorRule, load_mapped, rename_layer
+from softlook.weights.tensor_map import Rename, TensorRule, load_mapped, rename_blocks, rename_layer
+from softlook.weights.tokenizer_files import BPEParts, build_bpe_tokenizer
 
 try:
     from gguf import GGUFReader, dequantize
@@ -29,16 +29,14 @@ log = logging.getLogger("softlook.weights")
 
 ARCHITECTURES = ("llama", "qwen2")
 """Supported values of general.architecture. Mistral is stored as "llama"."""
-FLOAT_TYPES = "F32 F16 BF16 "
-QUANTIZED_TYPES = (
-    "Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ4_NL "
-)
-TENSOR_TYPES = (FLOAT_TYPES + QUANTIZED_TYPES + "IQ4_XS TQ1_0 TQ2_0 MXFP4").split()
+_TYPES = """
+    F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S
+    IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4
+"""
+TENSOR_TYPES = _TYPES.split()
 """Supported tensor types, all dequantized to float32."""
+PROJECTIONS = {"attn.to_query": "attn_q", "attn.to_key": "attn_k", "attn.to_value": "attn_v"}
 LAYER_NAMES = {
-    "attn.to_query": "attn_q",
-    "attn.to_key": "attn_k",
-    "attn.to_value": "attn_v",
     "attn.to_out": "attn_output",
     "attn_norm": "attn_norm",
     "ffn_norm": "ffn_norm",
@@ -246,13 +244,9 @@ def tensor_map(model: Llama) -> list[TensorRule]:
     ]
     if not model.config.tie_embeddings:
         rules += rename_layer("lm_head", "output", "weight")
-    for i in range(model.config.depth):
-        for target, source in LAYER_NAMES.items():
-            biased = model.config.qkv_bias and source in ("attn_q", "attn_k", "attn_v")
-            rules += rename_layer(
-                f"blocks.{i}.{target}", f"blk.{i}.{source}", *(("weight", "bias") if biased else ("weight",))
-            )
-    return rules
+    rules += rename_blocks(model.config.depth, "blk", LAYER_NAMES, "weight")
+    kinds = ("weight", "bias") if model.config.qkv_bias else ("weight",)
+    return rules + rename_blocks(model.config.depth, "blk", PROJECTIONS, *kinds)
 
 
 @torch.no_grad()

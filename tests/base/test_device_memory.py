@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from softlook.base.device import check_trainable, total_memory
 from softlook.base.errors import ConfigError, is_out_of_memory
-from softlook.base.memory import check_trainable, total_memory
 from softlook.cli.console import FAILED, INTERNAL, error_message, exit_code
 
 

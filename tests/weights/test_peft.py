@@ -12,7 +12,7 @@ from softlook.base.errors import WeightsError
 from softlook.blocks import add_lora
 from softlook.models import GPT, T5, Bert, BertConfig, GPTConfig, Llama, LlamaConfig, T5Config
 from softlook.weights import to_hugging_face
-from softlook.weights.formats.peft import to_peft
+from softlook.weights.hugging_face import to_peft
 from softlook.weights.schema import read_json
 from softlook.weights.tensor_files import SINGLE_FILE, read_safetensors
 

@@ -1,4 +1,4 @@
-"""Cross-entropy with label smoothing and ignored targets."""
+"""Losses: logits and targets to a number to minimize."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -25,3 +25,16 @@ def cross_entropy(
         reduction="sum",
     )
     return total / (target != IGNORE_INDEX).sum().clamp(min=1)
+
+
+def negative_sampling(logits: Float[Tensor, "B K"]) -> Float[Tensor, ""]:
+    """Negative sampling loss (Mikolov et al. 2013), averaged over rows: -log s(positive) - sum of log s(-negative).
+
+    The first candidate of each row is the positive one, the others are negative samples; s is the sigmoid.
+
+    >>> import torch
+    >>> negative_sampling(torch.zeros(4, 3))  # three coins
+    tensor(2.0794)
+    """
+    positive, negative = logits[:, 0], logits[:, 1:]
+    return (F.softplus(-positive) + F.softplus(negative).sum(1)).mean()

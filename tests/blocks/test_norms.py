@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from softlook import ShapeError
-from softlook.ops.norms import rms_norm
+from softlook.blocks.norms import rms_norm
 from tests.ops_cases import DEVICE
 
 

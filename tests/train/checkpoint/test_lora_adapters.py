@@ -11,8 +11,8 @@ from torch import nn
 
 from softlook.base.errors import TrainingError
 from softlook.blocks.lora import lora_layers, merge_lora
-from softlook.train.checkpoint.adapters import ADAPTERS, lora_fingerprint
 from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
+from softlook.train.checkpoint.train_state import ADAPTERS, lora_fingerprint
 from softlook.weights import load
 from softlook.weights.meta import unique_tensors
 from softlook.weights.tensor_files import read_safetensors

@@ -1,30 +1,115 @@
-"""Gemma 2 and Gemma 3 (text): sandwich norms, soft caps, QK-norm.
+"""Qwen2 (QKV biases), Qwen3 (QK-norm), Gemma 2 and Gemma 3 (text): Llama with sliding windows in some layers.
 
-Both have zero-centered norms before and after each sublayer, scaled embeddings and sliding windows. Gemma 2 caps
-logits; Gemma 3 has QK-norm and two RoPE thetas.
+Both Gemmas have zero-centered norms before and after each sublayer and scaled embeddings. Gemma 2 caps logits; Gemma 3
+has QK-norm and two RoPE thetas.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
-from pydantic import ConfigDict, PositiveFloat, PositiveInt
+from pydantic import ConfigDict, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import nn
 
 from softlook.base.errors import WeightsError
 from softlook.models.llama import Llama, LlamaConfig
-from softlook.weights.architectures.base import to_hf_activation
+from softlook.ops.masks.decoder import CAUSAL
+from softlook.weights.architectures.base import decoder_heads
 from softlook.weights.architectures.llama import (
-    ARCHITECTURE,
     IGNORED_FIELDS,
+    LLAMA,
     HFLlamaLikeConfig,
-    decoder_heads,
     differs_only_in,
     llama_config,
     llama_fields,
 )
-from softlook.weights.architectures.qwen import FULL, SLIDING, hf_layer_types, layer_windows
 from softlook.weights.architectures.rope import HFRopeParameters, hf_rope_parameters
 from softlook.weights.schema import HFConfigBase
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+
+
+class HFQwen2Config(HFLlamaLikeConfig):
+    """Hugging Face's Qwen2Config: the fields that affect the output."""
+
+    vocab_size: PositiveInt = 151936
+    intermediate_size: PositiveInt = 22016
+    num_key_value_heads: PositiveInt | None = 32
+    max_position_embeddings: PositiveInt = 32768
+    use_sliding_window: bool = False
+    sliding_window: PositiveInt | None = 4096
+    max_window_layers: NonNegativeInt = 28
+    layer_types: list[Literal["sliding_attention", "full_attention"]] | None = None
+
+
+def window_fields(hf_config: HFQwen2Config) -> dict[str, Any]:
+    """The sliding window and its layers: those in `layer_types`, or those from `max_window_layers` on."""
+    depth, window = hf_config.num_hidden_layers, hf_config.sliding_window if hf_config.use_sliding_window else None
+    types = hf_config.layer_types
+    if types is None:
+        first = depth if window is None else hf_config.max_window_layers
+        types = [SLIDING if i >= first else FULL for i in range(depth)]
+    return layer_windows(types, window, depth)
+
+
+def layer_windows(types: Sequence[str], window: int | None, depth: int) -> dict[str, Any]:
+    """Convert `layer_types` and `sliding_window` to fields of LlamaConfig."""
+    if len(types) != depth:
+        raise WeightsError(f"layer_types must have {depth} entries, got {len(types)}")
+    windowed = tuple(i for i, kind in enumerate(types) if kind == SLIDING)
+    if windowed and window is None:
+        raise WeightsError("layer_types has sliding_attention, but sliding_window is not set")
+    return {"sliding_window": window if windowed else None, "windowed_layers": windowed or None}
+
+
+def hf_layer_types(model: Llama) -> list[str]:
+    """`layer_types` of a model."""
+    return [FULL if window in (CAUSAL, None) else SLIDING for window in model.windows]
+
+
+def hf_window_fields(model: Llama) -> dict[str, Any]:
+    """Window fields of config.json for Qwen."""
+    c, types = model.config, hf_layer_types(model)
+    return {
+        "use_sliding_window": c.sliding_window is not None,
+        "sliding_window": c.sliding_window,
+        "max_window_layers": types.index(SLIDING) if SLIDING in types else c.depth,
+        "layer_types": types,
+    }
+
+
+QWEN2 = replace(
+    LLAMA,
+    name="Qwen2",
+    model_type="qwen2",
+    config_class=HFQwen2Config,
+    ignored_fields=IGNORED_FIELDS | {"use_mrope"},
+    head_by_class=decoder_heads("Qwen2"),
+    build=lambda hf_config, head: Llama(llama_config(hf_config, head, qkv_bias=True, **window_fields(hf_config))),
+    can_export=lambda model: differs_only_in(model, "causal", "qkv_bias") and model.config.qkv_bias,
+    to_config=lambda model: llama_fields(model) | hf_window_fields(model),
+)
+
+
+class HFQwen3Config(HFQwen2Config):
+    """Hugging Face's Qwen3Config: the fields that affect the output."""
+
+    head_dim: PositiveInt | None = 128
+    attention_bias: Literal[False] = False
+    is_causal: Literal[True] = True  # pyright: ignore[reportIncompatibleVariableOverride]  (frozen)
+
+
+QWEN3 = replace(
+    LLAMA,
+    name="Qwen3",
+    model_type="qwen3",
+    config_class=HFQwen3Config,
+    head_by_class=decoder_heads("Qwen3"),
+    build=lambda hf_config, head: Llama(llama_config(hf_config, head, qk_norm=True, **window_fields(hf_config))),
+    can_export=lambda model: differs_only_in(model, "qk_norm") and model.config.qk_norm,
+    to_config=lambda model: llama_fields(model) | {"attention_bias": False} | hf_window_fields(model),
+)
+
 
 GEMMA_PARTS = {"scale_embeddings": True, "sandwich_norm": True, "zero_centered_norm": True}
 """Fields of LlamaConfig that all Gemmas set."""
@@ -83,12 +168,12 @@ def gemma_config(hf_config: HFGemmaLikeConfig, head: str, *, period: int, **chan
     )  # fmt: skip
 
 
-def gemma_fields(model: Llama, name: str) -> dict[str, Any]:
+def gemma_fields(model: Llama) -> dict[str, Any]:
     """Shared fields of config.json for Gemma."""
-    c, found = model.config, llama_fields(model, name)
-    del found["hidden_act"]
+    c, found = model.config, llama_fields(model)
+    activation = found.pop("hidden_act")
     return found | {
-        "hidden_activation": to_hf_activation(c.activation),
+        "hidden_activation": activation,
         "query_pre_attn_scalar": _query_scalar(model),
         "sliding_window": c.sliding_window or c.context,  # required even if no layer has a window
         "layer_types": hf_layer_types(model),
@@ -104,11 +189,7 @@ def _query_scalar(model: Llama) -> int | None:
     return round(found) if abs(found - round(found)) < 1e-9 * found else None
 
 
-def to_gemma2_config(model: Llama) -> dict[str, Any]:
-    return gemma_fields(model, "Gemma2") | {"attn_logit_softcapping": model.config.attention_logit_softcap}
-
-
-def is_gemma(model: nn.Module, *parts: str) -> bool:
+def is_gemma(model: nn.Module, *parts: str) -> TypeGuard[Llama]:
     """Whether a model is a Llama with all GEMMA_PARTS, and only these other optional parts."""
     shared = ("attention_scale", "final_logit_softcap", *GEMMA_PARTS)
     if not differs_only_in(model, *shared, *parts) or _query_scalar(model) is None:
@@ -116,20 +197,16 @@ def is_gemma(model: nn.Module, *parts: str) -> bool:
     return all(getattr(model.config, part) for part in GEMMA_PARTS)
 
 
-def can_export_gemma2(model: nn.Module) -> bool:
-    return is_gemma(model, "attention_logit_softcap")
-
-
 GEMMA2 = replace(
-    ARCHITECTURE,
+    LLAMA,
     name="Gemma 2",
     model_type="gemma2",
     config_class=HFGemma2Config,
     ignored_fields=IGNORED_FIELDS | {"cache_implementation"},
     head_by_class=decoder_heads("Gemma2"),
     build=build_gemma2,
-    can_export=can_export_gemma2,
-    to_config=to_gemma2_config,
+    can_export=lambda model: is_gemma(model, "attention_logit_softcap"),
+    to_config=lambda model: gemma_fields(model) | {"attn_logit_softcapping": model.config.attention_logit_softcap},
 )
 
 
@@ -164,7 +241,7 @@ class HFGemma3Config(HFGemmaLikeConfig):
 def build_gemma3(hf_config: HFGemma3Config, head: str) -> Llama:
     rope = hf_config.rope_parameters or HFRopeByLayer()
     sliding, full = rope.sliding_attention or HFRopeParameters(), rope.full_attention or HFRopeParameters()
-    if (sliding.rope_type or sliding.type or "default") != "default" or sliding.partial_rotary_factor not in (None, 1):
+    if sliding.kind != "default" or sliding.partial_rotary_factor not in (None, 1):
         raise WeightsError(
             "rope_type must be 'default' and partial_rotary_factor 1 in the sliding_attention layers of Gemma 3"
         )
@@ -182,24 +259,19 @@ def to_gemma3_config(model: Llama) -> dict[str, Any]:
     c = model.config
     full = hf_rope_parameters(c, model.head_dim)
     sliding = full if c.local_rope_theta is None else {"rope_type": "default", "rope_theta": c.local_rope_theta}
-    return gemma_fields(model, "Gemma3") | {
-        "architectures": [hf_class for hf_class, head in GEMMA3_HEADS.items() if head == c.head],
+    return gemma_fields(model) | {
         "rope_parameters": {FULL: full, SLIDING: sliding},
     }
 
 
-def can_export_gemma3(model: nn.Module) -> bool:
-    return is_gemma(model, "qk_norm", "local_rope_theta") and model.config.qk_norm  # pyright: ignore
-
-
 GEMMA3 = replace(
-    ARCHITECTURE,
+    LLAMA,
     name="Gemma 3",
     model_type="gemma3_text",
     config_class=HFGemma3Config,
     ignored_fields=IGNORED_FIELDS | {"cache_implementation", "_sliding_window_pattern"},
     head_by_class=GEMMA3_HEADS,
     build=build_gemma3,
-    can_export=can_export_gemma3,
+    can_export=lambda model: is_gemma(model, "qk_norm", "local_rope_theta") and model.config.qk_norm,
     to_config=to_gemma3_config,
 )

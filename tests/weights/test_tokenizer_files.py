@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from softlook.base.errors import WeightsError
-from softlook.weights.formats.bpe import PRE_TOKENIZERS, BPEParts, build_bpe_tokenizer
+from softlook.weights.tokenizer_files import PRE_TOKENIZERS, BPEParts, build_bpe_tokenizer
 
 TOKENS = ["<end>", "<|x|>", "a", "b", "c", "Ġ", "1", "2", "ab", "Ġa", "12", "Ġab", "'", "s", "'s", "abc"]
 MERGES = ["a b", "Ġ a", "1 2", "Ġ ab", "' s"]
