@@ -5,7 +5,7 @@ import torch
 
 from softlook.base.device import check_trainable, total_memory
 from softlook.base.errors import ConfigError, is_out_of_memory
-from softlook.cli.exit_codes import FAILED, INTERNAL, error_message, exit_code
+from softlook.cli.console import FAILED, INTERNAL, error_message, exit_code
 
 
 def test_a_failed_allocation_is_not_an_internal_error() -> None:

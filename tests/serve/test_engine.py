@@ -13,11 +13,10 @@ from softlook.decode.sampling import SamplingParams
 from softlook.models import ConvolutionalLM, ConvolutionalLMConfig, TransformerXL, TransformerXLConfig
 from softlook.serve.engine import continuous_batcher
 from softlook.serve.engine.continuous_batcher import ContinuousBatcher
-from softlook.serve.engine.encoder_batcher import EncoderBatcher
 from softlook.serve.engine.engine import UNHEALTHY_AFTER, Engine, EngineStoppedError, QueueFullError
 from softlook.serve.engine.request import EngineRequest, RequestOutput, ScheduledRequest
 from softlook.serve.engine.scheduler import ModelError, NonFiniteError, StepOutcome
-from softlook.serve.engine.static_batcher import StaticBatcher
+from softlook.serve.engine.static_batcher import EncoderBatcher, StaticBatcher
 from tests.serve.tiny_models import (
     CONTEXT,
     decoder,

@@ -14,8 +14,7 @@ import pytest
 
 from softlook.decode.sampling import SamplingParams
 from softlook.serve import server
-from softlook.serve.engine.request import EngineRequest
-from softlook.serve.limits import ServerLimits
+from softlook.serve.engine.request import EngineRequest, ServerLimits
 from softlook.serve.registry import ModelRegistry
 from tests.serve.sockets import serving
 from tests.serve.tiny_models import decoder, everything, generate_unbatched, loaded_model, words

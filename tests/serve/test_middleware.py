@@ -12,7 +12,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from softlook.base.errors import ConfigError
 from softlook.serve.app import create_app
-from softlook.serve.limits import ServerLimits
+from softlook.serve.engine.request import ServerLimits
 from softlook.serve.middleware import BodyLimit, HostOriginCheck
 from softlook.serve.registry import ModelRegistry
 from softlook.serve.server import ServerConfig

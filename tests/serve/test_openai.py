@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from softlook.serve.limits import ServerLimits
+from softlook.serve.engine.request import ServerLimits
 from softlook.serve.registry import ModelRegistry
 from tests.serve.sockets import serving
 from tests.serve.tiny_models import everything

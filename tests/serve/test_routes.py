@@ -10,8 +10,7 @@ import torch
 from starlette.testclient import TestClient
 
 from softlook.decode.sampling import SamplingParams
-from softlook.serve.engine.request import EngineRequest
-from softlook.serve.limits import ServerLimits
+from softlook.serve.engine.request import EngineRequest, ServerLimits
 from softlook.serve.registry import ModelRegistry
 from tests.serve.tiny_models import CONTEXT, TEMPLATE, generate_unbatched, words
 

@@ -13,7 +13,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from softlook.serve.app import create_app
-from softlook.serve.limits import ServerLimits
+from softlook.serve.engine.request import ServerLimits
 from softlook.serve.registry import ModelRegistry
 from tests.serve.small_tables import tables
 from tests.serve.tiny_models import everything

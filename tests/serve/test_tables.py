@@ -20,9 +20,8 @@ from softlook.base.errors import ConfigError
 from softlook.cli.commands.serve import _load
 from softlook.recipes.tabular.serving import JsonColumn
 from softlook.serve.app import create_app
-from softlook.serve.engine.encoder_batcher import TableBatcher
-from softlook.serve.engine.request import EngineRequest
-from softlook.serve.limits import ServerLimits
+from softlook.serve.engine.request import EngineRequest, ServerLimits
+from softlook.serve.engine.static_batcher import TableBatcher
 from softlook.serve.loaded_model import LoadedTable, TableModel
 from softlook.serve.registry import ModelRegistry
 from softlook.serve.routes.tables import CHUNK_ROWS

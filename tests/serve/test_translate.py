@@ -17,9 +17,8 @@ from softlook.decode.sampling import SamplingParams
 from softlook.recipes.inference import Pipeline, load_pipeline, translate
 from softlook.serve.app import create_app
 from softlook.serve.engine.engine import Engine
-from softlook.serve.engine.request import BeamParams, EngineRequest, RequestOutput, ScheduledRequest
+from softlook.serve.engine.request import BeamParams, EngineRequest, RequestOutput, ScheduledRequest, ServerLimits
 from softlook.serve.engine.static_batcher import StaticBatcher
-from softlook.serve.limits import ServerLimits
 from softlook.serve.loaded_model import load_model
 from softlook.serve.registry import ModelRegistry
 from softlook.weights.assets import SpecialTokens

@@ -22,7 +22,6 @@ from softlook.models import (
     TransformerConfig,
 )
 from softlook.serve.engine.request import EngineRequest
-from softlook.serve.engine.sampler import sampler_for
 from softlook.serve.loaded_model import LoadedModel
 from softlook.serve.protocol.chat_template import ChatTemplate
 from softlook.tokens import TextTokenizer, train_tokenizer
@@ -103,7 +102,7 @@ def generate_unbatched(model: Any, request: EngineRequest) -> list[int]:
         model,
         request.prompt,
         source=request.source,
-        sampler=sampler_for(request.sampling, request.seed),
+        sampler=request.sampling.sampler(request.seed),
         logits_processors=request.sampling.processors(),
         eos_ids=request.eos_ids,
         max_new_tokens=request.max_new_tokens,

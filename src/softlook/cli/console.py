@@ -1,9 +1,11 @@
-"""Console output: results on stdout, log messages and errors on stderr."""
+"""Console output: results on stdout, log messages and errors on stderr, exit codes."""
 
+import io
 import json
 import logging
 import sys
 import textwrap
+import time
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -12,11 +14,84 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cyclopts import CycloptsError
 from rich.console import Console
 from rich.text import Text
 
-from softlook.base.errors import escape_control
-from softlook.cli.exit_codes import BROKEN_PIPE, INTERNAL, INTERRUPTED, TERMINATED, ExitCode, error_message
+from softlook.base.errors import (
+    ConfigError,
+    DataError,
+    DiskError,
+    TrainingError,
+    WeightsError,
+    escape_control,
+    is_out_of_memory,
+)
+
+COUNTER_DELAY = 1.0
+"""Seconds after which the counter is shown."""
+
+
+@dataclass(frozen=True)
+class ExitCode:
+    """An exit code, as in sysexits.h, and its name in JSON errors."""
+
+    code: int
+    name: str
+
+
+FAILED = ExitCode(1, "run-failed")
+USAGE = ExitCode(2, "usage")
+DATA = ExitCode(65, "data")
+NOT_INSTALLED = ExitCode(69, "not-installed")
+INTERNAL = ExitCode(70, "internal")
+DISK = ExitCode(74, "disk")
+INTERRUPTED = ExitCode(130, "interrupted")
+BROKEN_PIPE = ExitCode(141, "broken-pipe")
+TERMINATED = ExitCode(143, "terminated")
+
+
+class Terminated(KeyboardInterrupt):
+    """Stopped by SIGTERM."""
+
+
+EXIT_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
+    (Terminated, TERMINATED),
+    (KeyboardInterrupt, INTERRUPTED),
+    (CycloptsError, USAGE),
+    (BrokenPipeError, BROKEN_PIPE),
+    (DiskError, DISK),
+    (OSError, DISK),
+    (WeightsError, DATA),
+    (DataError, DATA),
+    (ConfigError, DATA),
+    (TrainingError, FAILED),
+    (ImportError, NOT_INSTALLED),
+)
+"""The first match applies."""
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """The exit code of an error; anything unexpected is an internal error.
+
+    >>> exit_code(DiskError("no space left")), exit_code(ZeroDivisionError())
+    (ExitCode(code=74, name='disk'), ExitCode(code=70, name='internal'))
+    """
+    if is_out_of_memory(error):
+        return FAILED
+    return next((code for error_class, code in EXIT_CODES if isinstance(error, error_class)), INTERNAL)
+
+
+def error_message(error: BaseException) -> str:
+    """The message of an error. Of a config that fails validation, the first invalid field."""
+    errors = getattr(error.__cause__, "errors", None)
+    if isinstance(error, CycloptsError) and errors is not None:
+        first = errors()[0]
+        flag = ".".join(map(str, first["loc"])).replace("_", "-")
+        return f"--{flag}: {first['msg'][0].lower()}{first['msg'][1:]}; got {first['input']!r:.80}"
+    if is_out_of_memory(error):
+        return f"out of memory: {str(error) or 'an allocation failed'}. Choose a smaller model or a smaller batch."
+    return str(error) or type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -103,6 +178,68 @@ def active_handler() -> ConsoleHandler | None:
     """The handler of the running command."""
     handlers = logging.getLogger("softlook").handlers
     return next((handler for handler in handlers if isinstance(handler, ConsoleHandler)), None)
+
+
+def active_console() -> Console | None:
+    """The console of the running command; None if it is quiet."""
+    handler = active_handler()
+    return None if handler is None or handler.level > logging.INFO else handler.console
+
+
+class OutputStream:
+    """Writes answers to stdout as they are computed."""
+
+    def __init__(self) -> None:
+        handler = active_handler()
+        self.json = handler is not None and handler.json
+        self.is_terminal = sys.stdout.isatty()
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # characters the terminal cannot show
+
+    def write_line(self, *cells: str) -> None:
+        """Write tab-separated cells; line breaks inside cells become spaces."""
+        sys.stdout.write("\t".join(self._escape(" ".join(cell.splitlines())) for cell in cells) + "\n")
+
+    def write_object(self, content: dict[str, Any]) -> None:
+        """Write one line of JSON."""
+        sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
+
+    def write_text(self, text: str) -> None:
+        """Write text unchanged and flush."""
+        sys.stdout.write("\n".join(map(self._escape, text.split("\n"))))
+        self.flush()
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+    def _escape(self, text: str) -> str:
+        return escape_control(text) if self.is_terminal else text
+
+
+@contextmanager
+def counter(output: OutputStream, unit: str = "texts") -> Iterator["Counter"]:
+    """Shows the number of answers on the terminal while stdout is redirected."""
+    console = active_console()
+    if console is None or not console.is_terminal or output.is_terminal:
+        yield Counter(unit)
+        return
+    with console.status("") as status:
+        yield Counter(unit, status)
+
+
+class Counter:
+    """Number of answers so far."""
+
+    def __init__(self, unit: str, status: Any = None) -> None:
+        self.unit, self.status, self.count, self.start = unit, status, 0, time.monotonic()
+
+    def add(self, count: int) -> None:
+        """Count answers, and flush them."""
+        sys.stdout.flush()
+        self.count += count
+        elapsed = time.monotonic() - self.start
+        if self.status is not None and elapsed > COUNTER_DELAY:
+            self.status.update(f"{self.count:,} {self.unit}, {self.count / elapsed:,.0f} per second")
 
 
 def wrap_lines(text: str, console: Console) -> str:

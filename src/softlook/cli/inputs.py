@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,8 +68,7 @@ def read_whole_files(texts: Sequence[str], files: Sequence[Path]) -> Iterator[Te
 def _read_file(path: Path, columns: TextColumns | None) -> Iterator[TextInput]:
     layout = None if columns is None else sniff_layout(path, max_line_chars=MAX_TEXT_CHARS)
     if columns is None or layout is None or layout.format == "text":
-        for line in read_lines(path, max_chars=MAX_TEXT_CHARS):
-            yield TextInput(_check(line).text, None, Origin(path, line.number))
+        yield from _to_inputs(path, read_lines(path, max_chars=MAX_TEXT_CHARS))
         return
     sample = [record for record in take_sample(read_records(path, layout), record_size, 1000) if not record.error]
     table = TableSample(path, layout.columns, sample, layout.unsupported)
@@ -84,24 +83,21 @@ def _read_file(path: Path, columns: TextColumns | None) -> Iterator[TextInput]:
         yield TextInput(_to_text(values.get(text)), None if pair is None else _to_text(values.get(pair)), origin)
 
 
-def _batches(texts: Iterator[TextInput]) -> Iterator[TextBatch]:
-    """Group texts. An invalid one raises after those before it were yielded."""
+def _batches(texts: Iterator[TextInput], is_last: Callable[[int], bool] = lambda number: False) -> Iterator[TextBatch]:
+    """Group texts; a batch also ends at a number that `is_last`. An invalid text raises after those before it."""
     batch: TextBatch = []
     characters = 0
-    while True:
-        try:
-            text = next(texts, None)
-        except DataError:
-            if batch:
+    try:
+        for number, text in enumerate(texts, 1):
+            batch.append(text)
+            characters += len(text.text)
+            if len(batch) == MAX_BATCH_TEXTS or characters >= MAX_BATCH_CHARS or is_last(number):
                 yield batch
-            raise
-        if text is None:
-            break
-        batch.append(text)
-        characters += len(text.text)
-        if len(batch) == MAX_BATCH_TEXTS or characters >= MAX_BATCH_CHARS:
+                batch, characters = [], 0
+    except DataError:
+        if batch:
             yield batch
-            batch, characters = [], 0
+        raise
     if batch:
         yield batch
 
@@ -123,16 +119,13 @@ class _StdinBlocks:
 def _read_stdin() -> Iterator[TextBatch]:
     if sys.stdin is not None and sys.stdin.isatty():
         log.info("Type a text, then Enter. Ctrl-D ends." if sys.platform != "win32" else "Type a text, then Enter.")
-    blocks, batch = _StdinBlocks(), TextBatch()
-    for line in read_lines(STDIN, max_chars=MAX_TEXT_CHARS, blocks=blocks):
-        if line.error and batch:
-            yield batch
-        batch.append(TextInput(_check(line).text, None, Origin(STDIN, line.number)))
-        if line.number >= blocks.num_lines or len(batch) == MAX_BATCH_TEXTS:  # the next line may arrive much later
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+    blocks = _StdinBlocks()
+    texts = _to_inputs(STDIN, read_lines(STDIN, max_chars=MAX_TEXT_CHARS, blocks=blocks))
+    return _batches(texts, lambda number: number >= blocks.num_lines)  # the next line may arrive much later
+
+
+def _to_inputs(path: Path, lines: Iterable[Line]) -> Iterator[TextInput]:
+    return (TextInput(_check(line).text, None, Origin(path, line.number)) for line in lines)
 
 
 def _check(line: Line) -> Line:

@@ -8,8 +8,8 @@ from typing import Annotated
 from cyclopts import App, Group, Parameter
 
 from softlook.base.version import VERSION
-from softlook.cli.console import ConsoleHandler
-from softlook.cli.exit_codes import BROKEN_PIPE, exit_code
+from softlook.cli.console import BROKEN_PIPE, ConsoleHandler, exit_code
+from softlook.cli.options import STYLE
 
 COMMANDS = "softlook.cli.commands"
 PROLOGUE = """
@@ -69,6 +69,8 @@ TUNE_EXAMPLES = """
   softlook train table --config runs/tune-adult/best.toml
 """
 SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
+    ("serve", "serve:serve", "Serve models over HTTP.", ""),
+    ("import", "import_weights:import_weights", IMPORT_HELP, IMPORT_EXAMPLES),
     ("tune", "tune:tune", "Search for the best hyperparameters for a table.", TUNE_EXAMPLES),
     ("check", "check:check", "Check data before training, and estimate its cost.", ""),
     ("eval", "evaluate:evaluate", "Evaluate a run on other data.", ""),
@@ -83,9 +85,10 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("doctor", "info:doctor", "Check that everything a run needs works.", ""),
 )
 """Name, module and function, help, examples."""
+SHOWING_DEFAULTS = ("serve", "import")
+"""Commands whose help shows the defaults of flags."""
 COMMON_OPTIONS = Group("Common options", sort_key=9)
 CommonFlag = Parameter(group=COMMON_OPTIONS, negative="", show_default=False)
-STYLE = Parameter(consume_multiple=True, negative=(), show_default=False)
 
 app = App(
     name="softlook",
@@ -102,22 +105,9 @@ app = App(
 """Commands are registered by import path, and imported only when they run: `--help` does not import torch."""
 app.command(f"{COMMANDS}.train:app", name="train", help="Train a model.")
 for _name, _path, _help, _examples in SIMPLE_COMMANDS:
-    app.command(
-        f"{COMMANDS}.{_path}",
-        name=_name,
-        help=_help,
-        help_prologue=_examples,
-        help_epilogue="",
-        default_parameter=STYLE,
-    )
-app.command(f"{COMMANDS}.serve:serve", name="serve", help="Serve models over HTTP.", help_prologue="", help_epilogue="")
-app.command(
-    f"{COMMANDS}.import_weights:import_weights",
-    name="import",
-    help=IMPORT_HELP,
-    help_prologue=IMPORT_EXAMPLES,
-    help_epilogue="",
-)
+    _texts = {"help": _help, "help_prologue": _examples, "help_epilogue": ""}
+    _style = None if _name in SHOWING_DEFAULTS else STYLE
+    app.command(f"{COMMANDS}.{_path}", name=_name, default_parameter=_style, **_texts)
 export = App(
     name="export", help="Write a checkpoint for other programs.", help_prologue=EXPORT_EXAMPLES, help_epilogue=""
 )

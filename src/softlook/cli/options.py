@@ -1,9 +1,16 @@
-"""Arguments shared by several commands."""
+"""Arguments shared by several commands, and what they refer to."""
 
+import logging
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
+
+from softlook.base.errors import DiskError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 ModelArg = Annotated[str, Parameter(help="run directory, checkpoint or Hugging Face folder")]
 TextArgs = Annotated[str, Parameter(help="texts, each in quotes; default: the lines of stdin")]
@@ -15,3 +22,40 @@ ConfigOption = Annotated[Path | None, Parameter(help="TOML file with settings")]
 DataArgs = Annotated[Path, Parameter(show=False)]
 FLATTEN = Parameter(name="*")
 """Shows the fields of a dataclass or config as flags of the command."""
+STYLE = Parameter(consume_multiple=True, negative=(), show_default=False)
+Config = TypeVar("Config", bound="BaseModel")
+
+
+def add_files(config: Config, files: tuple[Path, ...]) -> Config:
+    """The config, with files given as arguments in front of its data."""
+    if not files:
+        return config
+    values = config.model_dump(exclude_unset=True)
+    return type(config).model_validate({**values, "data": files + values.get("data", ())})
+
+
+def quote(path: Path) -> str:
+    """A path as an argument in a command line."""
+    return f'"{path}"' if " " in str(path) else str(path)
+
+
+def output_folder(to: Path | None, source: Path, suffix: str) -> Path:
+    """The folder to create: `to`, or the source's name with a suffix in the working directory. It must not exist.
+
+    >>> output_folder(None, Path("models/gpt2"), "-softlook")
+    PosixPath('gpt2-softlook')
+    """
+    resolved = source.resolve()
+    stem = resolved.stem if resolved.suffix == ".gguf" else resolved.name
+    folder = Path(f"{stem}{suffix}") if to is None else to
+    if os.path.lexists(folder):  # checked before a large model is loaded
+        raise DiskError(f"{folder} already exists and is not overwritten. Choose another name with --to.")
+    return folder
+
+
+def describe_model(model: Any, log: logging.Logger) -> dict[str, Any]:
+    """Log and return a model's class, parameter count and dtype."""
+    count = sum(parameter.numel() for parameter in model.parameters())
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    log.info("%s with %s parameters in %s", type(model).__name__, f"{count:,}", dtype)
+    return {"model": type(model).__name__, "parameters": count, "dtype": dtype}

@@ -1,6 +1,5 @@
 """Training progress: a bar on a terminal, a line every few seconds elsewhere."""
 
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
-from softlook.cli.console import active_handler, wrap_lines
+from softlook.cli.console import active_console, wrap_lines
 from softlook.recipes.config.autosize import format_duration
 from softlook.recipes.run_dir.report import format_score, format_score_name
 from softlook.train.events import BatchSplit, Evaluated, Event, Finished, Sampled, Started, StepLogged, StepSkipped
@@ -25,11 +24,9 @@ BAR_WIDTH = 24
 @contextmanager
 def progress(unit: str = "tokens") -> Iterator["ProgressReporter"]:
     """A callback that reports progress; `unit` is what the speed counts."""
-    handler = active_handler()
-    console = Console(stderr=True, quiet=True) if handler is None else handler.console
-    is_quiet = handler is None or handler.level > logging.INFO
-    if is_quiet or not console.is_terminal:
-        yield ProgressReporter(console, unit, quiet=is_quiet)
+    console = active_console()
+    if console is None or not console.is_terminal:
+        yield ProgressReporter(console or Console(stderr=True, quiet=True), unit, quiet=console is None)
         return
     columns = (BarColumn(BAR_WIDTH), TextColumn("{task.fields[status]}"))
     with Progress(*columns, console=console, transient=True) as bar:

@@ -5,9 +5,9 @@ import json
 import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar
 
 from softlook.base.errors import ConfigError, escape_control
 from softlook.data.streams import load_arrow
@@ -26,17 +26,21 @@ NESTED_NAMES = {"probabilities": "P({})", "attention": "attention({})"}
 """Names of nested columns in a flat table."""
 
 
-class Closable(Protocol):
-    """Anything that is written piece by piece."""
+class FileWriter:
+    """Writes to a file piece by piece."""
 
-    def close(self) -> None: ...
+    def __init__(self, file: IO[Any]) -> None:
+        self.file = file
+
+    def close(self) -> None:
+        self.file.close()
 
 
-FileWriter = TypeVar("FileWriter", bound=Closable)
+Writer = TypeVar("Writer", bound="FileWriter | ParquetEmbeddings | ParquetPredictions")
 
 
 @contextmanager
-def new_file(path: Path, writers: Mapping[str, Callable[[Path], FileWriter]], what: str) -> Iterator[FileWriter]:
+def new_file(path: Path, writers: Mapping[str, Callable[[Path], Writer]], what: str) -> Iterator[Writer]:
     """Write a new file atomically, in the format of its suffix. An existing file is not overwritten."""
     if path.suffix not in writers:
         raise ConfigError(f"{what} can be written as {', '.join(writers)}; got {path.name!r:.80}")
@@ -57,26 +61,27 @@ def new_file(path: Path, writers: Mapping[str, Callable[[Path], FileWriter]], wh
             raise
 
 
-class EmbeddingWriter(Protocol):
-    """Writes texts and their embeddings."""
+@contextmanager
+def embedding_file(path: Path | None) -> Iterator["NpyEmbeddings | ParquetEmbeddings | JsonlEmbeddings"]:
+    """A new .npy, .parquet or .jsonl file; or stdout, as JSON lines."""
+    if path is None:
+        yield JsonlEmbeddings(sys.stdout)
+        return
+    writers: dict[str, Callable[[Path], NpyEmbeddings | ParquetEmbeddings | JsonlEmbeddings]] = {
+        ".npy": lambda path: NpyEmbeddings(path.open("wb")),
+        ".parquet": ParquetEmbeddings,
+        ".jsonl": lambda path: JsonlEmbeddings(path.open("w", encoding="utf-8")),
+    }
+    with new_file(path, writers, "embeddings") as writer:
+        yield writer
 
-    def add(self, texts: Sequence[str], vectors: "Tensor") -> None: ...
 
-    def close(self) -> None: ...
-
-
-def embedding_file(path: Path) -> AbstractContextManager[EmbeddingWriter]:
-    """A new .npy, .parquet or .jsonl file."""
-    writers: dict[str, Callable[[Path], EmbeddingWriter]]
-    writers = {".npy": NpyEmbeddings, ".parquet": ParquetEmbeddings, ".jsonl": JsonlEmbeddings}
-    return new_file(path, writers, "embeddings")
-
-
-class NpyEmbeddings:
+class NpyEmbeddings(FileWriter):
     """A float32 matrix, as `numpy.load` reads it."""
 
-    def __init__(self, path: Path) -> None:
-        self.file, self.rows, self.width = path.open("wb"), 0, 0
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__(file)
+        self.rows = self.width = 0
         self.file.write(bytes(NPY_HEADER_BYTES))
 
     def add(self, texts: Sequence[str], vectors: "Tensor") -> None:
@@ -108,23 +113,14 @@ class ParquetEmbeddings:
         self.file.close()
 
 
-class JsonlEmbeddings:
+class JsonlEmbeddings(FileWriter):
     """One JSON object per line."""
 
-    def __init__(self, path: Path) -> None:
-        self.file = path.open("w", encoding="utf-8")
-
     def add(self, texts: Sequence[str], vectors: "Tensor") -> None:
-        for text, vector in zip(texts, vectors, strict=True):
-            self.file.write(json.dumps(embedding_object(text, vector), ensure_ascii=False) + "\n")
-
-    def close(self) -> None:
-        self.file.close()
-
-
-def embedding_object(text: str, vector: "Tensor") -> dict[str, object]:
-    """A text and its embedding as a JSON object."""
-    return {"text": text, "embedding": [float(f"{number:.{FLOAT_DIGITS}g}") for number in vector.tolist()]}
+        for text, vector in zip(texts, vectors.tolist(), strict=True):
+            content = {"text": text, "embedding": [_round(number) for number in vector]}
+            self.file.write(json.dumps(content, ensure_ascii=False) + "\n")
+        self.file.flush()
 
 
 def _float32_bytes(vectors: "Tensor") -> bytes:
@@ -133,21 +129,15 @@ def _float32_bytes(vectors: "Tensor") -> bytes:
     return bytes(numbers.untyped_storage())[numbers.storage_offset() * 4 :][: numbers.numel() * 4]
 
 
-class PredictionWriter(Protocol):
-    """Writes table predictions."""
-
-    def add(self, columns: PredictionColumns) -> None: ...
-
-    def close(self) -> None: ...
-
-
 @contextmanager
-def prediction_file(path: Path | None, *, is_json: bool) -> Iterator[PredictionWriter]:
+def prediction_file(
+    path: Path | None, *, is_json: bool
+) -> Iterator["CsvPredictions | JsonlPredictions | ParquetPredictions"]:
     """A new .csv, .tsv, .jsonl or .parquet file; or stdout, as CSV or JSON lines."""
     if path is None:
         yield JsonlPredictions(sys.stdout) if is_json else CsvPredictions(sys.stdout, ",")
         return
-    writers: dict[str, Callable[[Path], PredictionWriter]] = {
+    writers: dict[str, Callable[[Path], CsvPredictions | JsonlPredictions | ParquetPredictions]] = {
         ".csv": lambda path: CsvPredictions(path.open("w", encoding="utf-8", newline=""), ","),
         ".tsv": lambda path: CsvPredictions(path.open("w", encoding="utf-8", newline=""), "\t"),
         ".jsonl": lambda path: JsonlPredictions(path.open("w", encoding="utf-8")),
@@ -157,11 +147,12 @@ def prediction_file(path: Path | None, *, is_json: bool) -> Iterator[PredictionW
         yield writer
 
 
-class CsvPredictions:
+class CsvPredictions(FileWriter):
     """A header and a line per row."""
 
     def __init__(self, file: TextIO, delimiter: str) -> None:
-        self.file, self.has_header = file, False
+        super().__init__(file)
+        self.has_header = False
         self.writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
         self.escape = escape_control if file.isatty() else str
 
@@ -173,24 +164,15 @@ class CsvPredictions:
         self.writer.writerows([self.escape(_to_text(cell)) for cell in row] for row in zip(*flat.values(), strict=True))
         self.file.flush()
 
-    def close(self) -> None:
-        self.file.close()
 
-
-class JsonlPredictions:
+class JsonlPredictions(FileWriter):
     """A JSON object per row."""
-
-    def __init__(self, file: TextIO) -> None:
-        self.file = file
 
     def add(self, columns: PredictionColumns) -> None:
         for row in range(len(next(iter(flatten(columns).values())))):
             content = {name: _cell(values, row) for name, values in columns.items()}
             self.file.write(json.dumps(content, ensure_ascii=False, default=str) + "\n")
         self.file.flush()
-
-    def close(self) -> None:
-        self.file.close()
 
 
 class ParquetPredictions:

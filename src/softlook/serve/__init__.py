@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from softlook.decode.sampling import SamplingParams as SamplingParams
 from softlook.serve.engine.engine import Engine as Engine
 from softlook.serve.engine.request import EngineRequest as EngineRequest
-from softlook.serve.limits import ServerLimits as ServerLimits
+from softlook.serve.engine.request import ServerLimits as ServerLimits
 
 if TYPE_CHECKING:
     from softlook.serve.app import create_app as create_app

@@ -1,19 +1,19 @@
 """The ASGI application: middleware, routes, error handlers."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from softlook.base.errors import ConfigError, DataError, ShapeError, WeightsError
 from softlook.base.version import VERSION
-from softlook.serve.engine.async_bridge import ClientDisconnectedError
-from softlook.serve.engine.engine import EngineStoppedError, QueueFullError
+from softlook.serve.engine.engine import ClientDisconnectedError, EngineStoppedError, QueueFullError
 from softlook.serve.engine.scheduler import ModelError, OutOfMemoryError
 from softlook.serve.metrics import Metrics, RequestMetrics
 from softlook.serve.middleware import BearerAuth, BodyLimit, HostOriginCheck, SecurityHeaders
 from softlook.serve.protocol.parsing import BadRequestError, first_error
+from softlook.serve.protocol.responses import error_response
 from softlook.serve.registry import ModelRegistry, UnknownModelError
-from softlook.serve.routes import ServerContext, chat, classify, completions, embeddings, models, tables, translate
+from softlook.serve.routes import ServerContext, completions, encoders, models, tables, translate
 
 try:
     from fastapi import FastAPI
@@ -25,7 +25,7 @@ except ImportError as error:
 
 log = logging.getLogger("softlook.serve")
 DESCRIPTION = "Models behind OpenAI's routes, and routes for translation, classification and tables."
-ROUTERS = tuple(module.router for module in (models, completions, chat, embeddings, translate, classify, tables))
+ROUTERS = tuple(module.router for module in (models, completions, encoders, translate, tables))
 
 
 def create_app(
@@ -82,18 +82,19 @@ def _edit_openapi(app: FastAPI, *, has_token: bool) -> None:
         schema["security"] = [{"token": []}]
 
 
-def error_response(
-    status: int,
-    message: str,
-    *,
-    error_type: str = "invalid_request_error",
-    param: str | None = None,
-    code: str | None = None,
-    headers: dict[str, str] | None = None,
-) -> JSONResponse:
-    """An error in OpenAI's format."""
-    error = {"message": message, "type": error_type, "param": param, "code": code}
-    return JSONResponse({"error": error}, status, headers)
+def _status(status: int, code: str | None = None) -> Callable[[Any, Any], JSONResponse]:
+    """A handler that responds with a status and the message of the error."""
+
+    def handle(request: Any, error: Any) -> JSONResponse:
+        if status >= 500:
+            log.error("status %d: %s", status, error)
+        return error_response(status, str(error), code=code)
+
+    return handle
+
+
+def _bad_request(request: Any, error: Any) -> JSONResponse:
+    return error_response(400, str(error)[:500], param=error.param)
 
 
 def _invalid_parameters(request: Any, error: Any) -> JSONResponse:
@@ -101,36 +102,12 @@ def _invalid_parameters(request: Any, error: Any) -> JSONResponse:
     return _bad_request(request, first_error(error.errors()))
 
 
-def _bad_request(request: Any, error: Any) -> JSONResponse:
-    return error_response(400, str(error)[:500], param=error.param)
-
-
-def _invalid_request(request: Any, error: Any) -> JSONResponse:
-    return error_response(400, str(error))
-
-
 def _http_exception(request: Any, error: Any) -> JSONResponse:
-    error_type = "not_found_error" if error.status_code == 404 else "invalid_request_error"
-    return error_response(error.status_code, str(error.detail)[:500], error_type=error_type, headers=error.headers)
-
-
-def _unknown_model(request: Any, error: Any) -> JSONResponse:
-    return error_response(404, str(error), error_type="not_found_error", code="model_not_found")
+    return error_response(error.status_code, str(error.detail)[:500], headers=error.headers)
 
 
 def _queue_full(request: Any, error: Any) -> JSONResponse:
-    headers = {"Retry-After": str(error.retry_after)}
-    return error_response(429, str(error), error_type="rate_limit_error", code="queue_full", headers=headers)
-
-
-def _unavailable(request: Any, error: Any) -> JSONResponse:
-    log.error("status 503: %s", error)
-    return error_response(503, str(error), error_type="server_error")
-
-
-def _model_failed(request: Any, error: Any) -> JSONResponse:
-    log.error("status 500: %s", error)
-    return error_response(500, str(error), error_type="server_error")
+    return error_response(429, str(error), code="queue_full", headers={"Retry-After": str(error.retry_after)})
 
 
 def _disconnected(request: Any, error: Any) -> JSONResponse:
@@ -139,22 +116,22 @@ def _disconnected(request: Any, error: Any) -> JSONResponse:
 
 def _internal_error(request: Any, error: Any) -> JSONResponse:
     log.error("%s: %s", type(error).__name__, error, exc_info=error)
-    return error_response(500, "internal server error; see the server's log", error_type="server_error")
+    return error_response(500, "internal server error; see the server's log")
 
 
 ERROR_HANDLERS: dict[Any, Any] = {
     RequestValidationError: _invalid_parameters,
     HTTPException: _http_exception,
-    UnknownModelError: _unknown_model,
+    UnknownModelError: _status(404, "model_not_found"),
     BadRequestError: _bad_request,
-    DataError: _invalid_request,
-    ConfigError: _invalid_request,
-    ShapeError: _model_failed,
-    WeightsError: _model_failed,
-    ModelError: _model_failed,
-    OutOfMemoryError: _unavailable,
+    DataError: _status(400),
+    ConfigError: _status(400),
+    ShapeError: _status(500),
+    WeightsError: _status(500),
+    ModelError: _status(500),
+    OutOfMemoryError: _status(503),
     QueueFullError: _queue_full,
-    EngineStoppedError: _unavailable,
+    EngineStoppedError: _status(503),
     ClientDisconnectedError: _disconnected,
     Exception: _internal_error,
 }

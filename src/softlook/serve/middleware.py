@@ -3,11 +3,14 @@
 import asyncio
 import hmac
 import ipaddress
-import json
+import re
 from collections.abc import Collection
 from typing import Any
 
-from softlook.serve.limits import ServerLimits
+from starlette.responses import JSONResponse
+
+from softlook.serve.engine.request import ServerLimits
+from softlook.serve.protocol.responses import error_response
 
 Scope = dict[str, Any]
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -18,6 +21,8 @@ SECURITY_HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
+CLOSE = {"Connection": "close"}
+HOST = re.compile(r"(\[(?P<ip>[^\]]*)\]|(?P<name>[\w.-]+))(:\d{1,5})?", re.ASCII)
 
 
 class Middleware:
@@ -64,12 +69,12 @@ class HostOriginCheck(Middleware):
 
     async def http(self, scope: Scope, receive: Any, send: Any) -> None:
         hosts, origins = header_values(scope, b"host"), header_values(scope, b"origin")
+        app = self.app
         if len(hosts) != 1 or not self._is_allowed(hosts[0]):
-            await send_error(send, 403, "this host name is not allowed; softlook serve --allowed-hosts adds names")
-        elif origins and (len(origins) > 1 or origins[0].lower() not in _own_origins(hosts[0])):
-            await send_error(send, 403, "requests from other origins are not allowed")
-        else:
-            await self.app(scope, receive, send)
+            app = error_response(403, "this host name is not allowed; softlook serve --allowed-hosts adds names")
+        elif origins and (len(origins) > 1 or not _is_same_origin(origins[0], hosts[0])):
+            app = error_response(403, "requests from other origins are not allowed")
+        await app(scope, receive, send)
 
     def _is_allowed(self, host: str) -> bool:
         name = _host_name(host)
@@ -86,11 +91,11 @@ class BearerAuth(Middleware):
     async def http(self, scope: Scope, receive: Any, send: Any) -> None:
         headers = header_values(scope, b"authorization")
         scheme, _, value = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
-        if scheme.lower() == "bearer" and hmac.compare_digest(value.strip().encode("utf-8", "replace"), self.token):
-            await self.app(scope, receive, send)
-        else:
-            challenge = ((b"www-authenticate", b"Bearer"),)
-            await send_error(send, 401, "a token is required: Authorization: Bearer ...", headers=challenge)
+        app = self.app
+        if scheme.lower() != "bearer" or not hmac.compare_digest(value.strip().encode("utf-8", "replace"), self.token):
+            challenge = {"WWW-Authenticate": "Bearer"}
+            app = error_response(401, "a token is required: Authorization: Bearer ...", headers=challenge)
+        await app(scope, receive, send)
 
 
 class BodyLimit(Middleware):
@@ -101,27 +106,30 @@ class BodyLimit(Middleware):
         self.limits = limits
 
     async def http(self, scope: Scope, receive: Any, send: Any) -> None:
-        lengths = header_values(scope, b"content-length")
+        body = await self._read(scope, receive)
+        if isinstance(body, bytes):
+            await self.app(scope, _replay(body, receive), send)
+        else:
+            await body(scope, receive, send)
+
+    async def _read(self, scope: Scope, receive: Any) -> bytes | JSONResponse:
+        """The whole body, or an error."""
+        lengths, limits = header_values(scope, b"content-length"), self.limits
         if any(not length.isdecimal() or len(length) > 15 for length in lengths) or len(lengths) > 1:
-            return await send_error(send, 400, "the Content-Length header is not a number")
-        if lengths and int(lengths[0]) > self.limits.max_body_bytes:
-            return await self._send_too_large(send)
-        timeout = self.limits.read_timeout
+            return error_response(400, "the Content-Length header is not a number")
+        too_large = f"the request is larger than the maximum of {limits.max_body_bytes:,} bytes"
+        if lengths and int(lengths[0]) > limits.max_body_bytes:
+            return error_response(413, too_large, headers=CLOSE)
         try:
-            async with asyncio.timeout(timeout):
-                body = await self._read(receive)
+            async with asyncio.timeout(limits.read_timeout):
+                body = await self._read_parts(receive)
         except TimeoutError:
-            return await send_error(send, 408, f"the request did not arrive within {timeout:g} s", close=True)
-        if body is None:
-            return await self._send_too_large(send)
-        return await self.app(scope, _replay(body, receive), send)
+            message = f"the request did not arrive within {limits.read_timeout:g} s"
+            return error_response(408, message, headers=CLOSE)
+        return error_response(413, too_large, headers=CLOSE) if body is None else body
 
-    async def _send_too_large(self, send: Any) -> None:
-        limit = self.limits.max_body_bytes
-        await send_error(send, 413, f"the request is larger than the maximum of {limit:,} bytes", close=True)
-
-    async def _read(self, receive: Any) -> bytes | None:
-        """The whole body; None if it is too large."""
+    async def _read_parts(self, receive: Any) -> bytes | None:
+        """The parts of the body, joined; None if it is too large."""
         parts, size = [], 0
         while True:
             message = await receive()
@@ -140,51 +148,22 @@ def header_values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
 
 
-async def send_error(
-    send: Any,
-    status: int,
-    message: str,
-    *,
-    headers: Collection[tuple[bytes, bytes]] = (),
-    close: bool = False,
-) -> None:
-    """Send an error response in OpenAI's format."""
-    types = {401: "authentication_error", 403: "permission_error", 408: "timeout_error"}
-    error = {"message": message, "type": types.get(status, "invalid_request_error"), "param": None, "code": None}
-    body = json.dumps({"error": error}).encode()
-    all_headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
-    all_headers += [(b"connection", b"close")] if close else []
-    await send({"type": "http.response.start", "status": status, "headers": all_headers})
-    await send({"type": "http.response.body", "body": body})
-
-
 def _replay(body: bytes, receive: Any) -> Any:
     """A `receive` that returns the body once, and then whatever follows (the disconnect)."""
-    sent = False
+    pending = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Any:
-        nonlocal sent
-        if sent:
-            return await receive()
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return pending.pop() if pending else await receive()
 
     return replay
 
 
 def _host_name(host: str) -> str | None:
     """The name in a Host header, without its port; None if malformed."""
-    if host.startswith("["):
-        name, bracket, port = host[1:].partition("]")
-        is_valid = bracket and _is_port(port.removeprefix(":"), port) and _is_ip_address(name)
-        return name.lower() if is_valid else None
-    name, _, port = host.partition(":")
-    is_valid = name and name.isascii() and all(letter.isalnum() or letter in ".-_" for letter in name)
-    return name.lower() if is_valid and _is_port(port, host[len(name) :]) else None
-
-
-def _is_port(port: str, suffix: str) -> bool:
-    return not suffix or (suffix.startswith(":") and port.isdecimal() and len(port) <= 5)
+    match = HOST.fullmatch(host)
+    if match is None or (match["ip"] is not None and not _is_ip_address(match["ip"])):
+        return None
+    return (match["ip"] or match["name"]).lower()
 
 
 def _is_ip_address(name: str) -> bool:
@@ -195,5 +174,5 @@ def _is_ip_address(name: str) -> bool:
     return True
 
 
-def _own_origins(host: str) -> frozenset[str]:
-    return frozenset({f"http://{host.lower()}", f"https://{host.lower()}"})
+def _is_same_origin(origin: str, host: str) -> bool:
+    return origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -9,14 +10,14 @@ from torch import Tensor
 from softlook.base.errors import DataError
 from softlook.models import GPT, Llama, TextEncoder
 from softlook.serve.engine.continuous_batcher import ContinuousBatcher
-from softlook.serve.engine.encoder_batcher import Encode, EncoderBatcher, TableBatcher
 from softlook.serve.engine.engine import Engine
 from softlook.serve.engine.kv_cache import cache_capacity
+from softlook.serve.engine.request import ServerLimits
 from softlook.serve.engine.scheduler import Scheduler
-from softlook.serve.engine.static_batcher import StaticBatcher
-from softlook.serve.limits import ServerLimits
+from softlook.serve.engine.static_batcher import Encode, EncoderBatcher, StaticBatcher, TableBatcher
 from softlook.serve.loaded_model import ROUTES, Capability, LoadedModel, LoadedTable
 
+Loaded = TypeVar("Loaded", bound=LoadedModel | LoadedTable, covariant=True)
 TABLE_ROWS_PER_SEQUENCE = 4
 """Table rows that count as one sequence of a batch: a row has tens of tokens, all processed at once."""
 
@@ -26,19 +27,14 @@ class UnknownModelError(DataError):
 
 
 @dataclass(frozen=True)
-class Deployment:
-    """A text model and its engine."""
+class Deployment(Generic[Loaded]):
+    """A model and its engine."""
 
-    loaded: LoadedModel
+    loaded: Loaded
     engine: Engine
 
 
-@dataclass(frozen=True)
-class TableDeployment:
-    """A table model and its engine."""
-
-    loaded: LoadedTable
-    engine: Engine
+AnyDeployment = Deployment[LoadedModel | LoadedTable]
 
 
 class ModelRegistry:
@@ -49,17 +45,13 @@ class ModelRegistry:
         num_caches = sum(isinstance(one, LoadedModel) and not isinstance(one.model, TextEncoder) for one in models)
         self.deployments = {one.name: self._deploy(one, num_caches) for one in models}
 
-    def get(self, name: str, capability: Capability) -> Deployment:
+    def get(self, name: str, capability: Capability) -> Deployment[LoadedModel]:
         """The text model of this name, if it has the capability."""
-        deployment = self._find(name, capability)
-        assert isinstance(deployment, Deployment)
-        return deployment
+        return cast("Deployment[LoadedModel]", self._find(name, capability))
 
-    def get_table(self, name: str) -> TableDeployment:
+    def get_table(self, name: str) -> Deployment[LoadedTable]:
         """The table model of this name."""
-        deployment = self._find(name, "tables")
-        assert isinstance(deployment, TableDeployment)
-        return deployment
+        return cast("Deployment[LoadedTable]", self._find(name, "tables"))
 
     def close(self) -> None:
         """Stop all engines."""
@@ -68,12 +60,11 @@ class ModelRegistry:
         for deployment in self.deployments.values():
             deployment.engine.close()
 
-    def _deploy(self, loaded: LoadedModel | LoadedTable, num_caches: int) -> Deployment | TableDeployment:
+    def _deploy(self, loaded: LoadedModel | LoadedTable, num_caches: int) -> AnyDeployment:
         scheduler = scheduler_for(loaded, self.limits, num_caches)
-        engine = Engine(scheduler, max_queue=self.limits.max_queue, name=loaded.name)
-        return TableDeployment(loaded, engine) if isinstance(loaded, LoadedTable) else Deployment(loaded, engine)
+        return Deployment(loaded, Engine(scheduler, max_queue=self.limits.max_queue, name=loaded.name))
 
-    def _find(self, name: str, capability: Capability) -> Deployment | TableDeployment:
+    def _find(self, name: str, capability: Capability) -> AnyDeployment:
         deployment = self.deployments.get(name)
         if deployment is None:
             raise UnknownModelError(f"there is no model {name!r:.80}; available: {', '.join(self.deployments)}")
@@ -92,8 +83,7 @@ def scheduler_for(loaded: LoadedModel | LoadedTable, limits: ServerLimits, num_c
         return TableBatcher(loaded.table, max_rows=TABLE_ROWS_PER_SEQUENCE * limits.max_batch_size)
     model = loaded.model
     if isinstance(model, TextEncoder):
-        encode = _mean_pooled(model) if model.config.head == "hidden_states" else _encoder(model)
-        return EncoderBatcher(model, encode, max_requests=limits.max_batch_size)
+        return EncoderBatcher(model, _encoder(model), max_requests=limits.max_batch_size)
     positions = cache_capacity(model, limits.kv_cache_gib, num_caches)
     if isinstance(model, GPT | Llama):
         return ContinuousBatcher(model, max_requests=limits.max_batch_size, max_positions=positions)
@@ -102,21 +92,15 @@ def scheduler_for(loaded: LoadedModel | LoadedTable, limits: ServerLimits, num_c
 
 
 def _encoder(model: TextEncoder) -> Encode:
+    """The model; of token vectors, their normalized mean."""
     num_types = getattr(model.config, "token_types", 2)  # 0: the model has no token types
 
     def encode(ids: Tensor, mask: Tensor, token_types: Tensor) -> Tensor:
         types = token_types.clamp(max=num_types - 1) if num_types else None
-        return model(ids, padding_mask=mask, token_types=types)  # pyright: ignore[reportReturnType]
-
-    return encode
-
-
-def _mean_pooled(model: TextEncoder) -> Encode:
-    """The mean of the token vectors, normalized."""
-    encode_tokens = _encoder(model)
-
-    def encode(ids: Tensor, mask: Tensor, token_types: Tensor) -> Tensor:
-        states = encode_tokens(ids, mask, token_types).masked_fill(~mask[..., None], 0.0)
+        output = cast("Tensor", model(ids, padding_mask=mask, token_types=types))
+        if model.config.head != "hidden_states":
+            return output
+        states = output.masked_fill(~mask[..., None], 0.0)
         return torch.nn.functional.normalize(states.sum(1) / mask.sum(1, keepdim=True), dim=-1)
 
     return encode

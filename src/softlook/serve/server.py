@@ -5,7 +5,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -13,7 +13,7 @@ from typing import Any
 
 from softlook.base.errors import ConfigError
 from softlook.serve.app import create_app
-from softlook.serve.middleware import LOOPBACK_HOSTS
+from softlook.serve.middleware import LOOPBACK_HOSTS, Middleware, Scope
 from softlook.serve.registry import ModelRegistry
 
 try:
@@ -60,10 +60,6 @@ class ServerConfig:
                 "Generate one: python -c 'import secrets; print(secrets.token_urlsafe())'"
             )
 
-    @property
-    def all_hosts(self) -> Collection[str]:
-        return {*self.allowed_hosts, self.host}
-
 
 def is_loopback(host: str) -> bool:
     """Whether an address is reachable from this machine only.
@@ -108,20 +104,19 @@ def _ignore_invalid_state(loop: asyncio.AbstractEventLoop, context: dict[str, An
         loop.default_exception_handler(context)
 
 
-class InFlightTracker:
+class InFlightTracker(Middleware):
     """Counts the requests in flight; `idle` is set while there are none."""
 
     def __init__(self, app: Any) -> None:
-        self.app, self.count, self.idle = app, 0, asyncio.Event()
+        super().__init__(app)
+        self.count, self.idle = 0, asyncio.Event()
         self.idle.set()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
+    async def http(self, scope: Scope, receive: Any, send: Any) -> None:
         self.count += 1
         self.idle.clear()
         try:
-            return await self.app(scope, receive, send)
+            await self.app(scope, receive, send)
         finally:
             self.count -= 1
             if not self.count:
@@ -149,9 +144,9 @@ async def serve(
     registry: ModelRegistry, config: ServerConfig, on_ready: Callable[[str], None], stop: asyncio.Event | None = None
 ) -> None:
     """Serve in a running event loop until `stop` is set, then close the registry."""
-    allow_ip_hosts = not is_loopback(config.host)
+    allowed_hosts, allow_ip_hosts = {*config.allowed_hosts, config.host}, not is_loopback(config.host)
     app = InFlightTracker(
-        create_app(registry, token=config.token, allowed_hosts=config.all_hosts, allow_ip_hosts=allow_ip_hosts)
+        create_app(registry, token=config.token, allowed_hosts=allowed_hosts, allow_ip_hosts=allow_ip_hosts)
     )
     host = "127.0.0.1" if config.host == "localhost" else config.host
     listener = listen(host, config.port)

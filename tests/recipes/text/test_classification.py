@@ -11,8 +11,7 @@ from softlook.recipes import evaluate, train_causal_lm, train_classification, tr
 from softlook.recipes.config.schema import BatchConfig, ModelConfig
 from softlook.recipes.inference import classify, load_pipeline
 from softlook.serve.engine.engine import Engine
-from softlook.serve.engine.request import EngineRequest, RequestOutput
-from softlook.serve.limits import ServerLimits
+from softlook.serve.engine.request import EngineRequest, RequestOutput, ServerLimits
 from softlook.serve.loaded_model import load_model
 from softlook.serve.registry import scheduler_for
 from softlook.tokens import train_tokenizer

@@ -173,13 +173,8 @@ def _estimate(estimate: Callable[[], "Estimate"]) -> tuple[dict[str, Any] | None
 
 
 def _read(task: str, files: tuple[Path, ...], max_bad_rows: int) -> AnyExamples:
-    if task == "translate":
-        return read_pairs(files, max_bad_rows=max_bad_rows)
-    if task == "classify":
-        return read_labeled(files, max_bad_rows=max_bad_rows)
-    if task == "lm":
-        return read_documents(files, max_bad_rows=max_bad_rows)
-    return read_sentences(files, max_bad_rows=max_bad_rows)
+    readers = {"translate": read_pairs, "classify": read_labeled, "lm": read_documents}
+    return readers.get(task, read_sentences)(files, max_bad_rows=max_bad_rows)
 
 
 def _report_lines(report: DataReport) -> list[str]:

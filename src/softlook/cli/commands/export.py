@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 import softlook
 from softlook.cli.console import CommandResult
-from softlook.cli.output import describe_model, output_folder
+from softlook.cli.options import describe_model, output_folder
 
 log = logging.getLogger("softlook.cli")
 CheckpointArg = Annotated[Path, Parameter(help="checkpoint folder")]

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from softlook.base.errors import DataError
+from softlook.cli.console import OutputStream
 from softlook.cli.options import FLATTEN, DeviceOption, FileOption, Int8Option, ModelArg, TextArgs
-from softlook.cli.output import OutputStream
 
 if TYPE_CHECKING:
     from softlook.cli.inputs import TextBatch
@@ -61,17 +61,8 @@ def generate(
     from softlook.recipes.inference.generation import GenerationParams  # noqa: PLC0415
     from softlook.recipes.inference.pipeline import load_pipeline  # noqa: PLC0415
 
-    params = GenerationParams(
-        max_new_tokens=sampling.max_new_tokens,
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        seed=sampling.seed,
-        stop=tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in stop),
-        repetition_penalty=sampling.repetition_penalty,
-        json_schema=_load_schema(json_schema),
-    )
+    stop_strings = tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in stop)
+    params = GenerationParams(**asdict(sampling), stop=stop_strings, json_schema=_load_schema(json_schema))
     pipeline = load_pipeline(model, device=device, int8=int8).require("generate")
     is_unprompted = not prompts and not file and sys.stdin is not None and sys.stdin.isatty()
     batches = read_whole_files(prompts, file) if whole_file else read_texts(("",) if is_unprompted else prompts, file)
@@ -117,7 +108,7 @@ class Generator:
         from softlook.recipes.inference.generation import stream  # noqa: PLC0415
 
         last = ""
-        self._separate(output, is_first=index == 0)
+        output.write_text("\n" * (index > 0))
         try:
             for text in stream(self.pipeline, prompt, self.params, index=index):
                 output.write_text(text)
@@ -134,13 +125,8 @@ class Generator:
             if output.json:
                 output.write_object(self._to_object(result))
             else:
-                self._separate(output, is_first=index + offset == 0)
+                output.write_text("\n" * (index + offset > 0))  # between two samples, which may have several lines
                 self._print(output, result)
-
-    def _separate(self, output: OutputStream, *, is_first: bool) -> None:
-        """An empty line between two samples, which may have several lines."""
-        if not is_first:
-            output.write_text("\n")
 
     def _print(self, output: OutputStream, result: "GeneratedText") -> None:
         if self.logprobs:

@@ -7,7 +7,7 @@ from pathlib import Path
 import softlook
 from softlook.base.errors import WeightsError
 from softlook.cli.console import CommandResult
-from softlook.cli.output import describe_model, output_folder
+from softlook.cli.options import describe_model, output_folder
 
 log = logging.getLogger("softlook.cli")
 

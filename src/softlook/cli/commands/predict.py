@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from softlook.base.errors import ConfigError, DataError
-from softlook.cli.console import CommandResult
+from softlook.cli.console import CommandResult, OutputStream, counter
 from softlook.cli.options import DataArgs, DeviceOption
-from softlook.cli.output import OutputStream, counter
 from softlook.data.files import compression_suffix
 from softlook.data.streams import open_stream
 
@@ -77,7 +76,7 @@ class PredictCommand:
 
         if self.probabilities and not self.table.classes:
             raise ConfigError(f"{self.table.name} is a regression model, which has no probabilities")
-        output, evaluation, num_rows = OutputStream(), TableEvaluation(self.table), 0
+        output, evaluation = OutputStream(), TableEvaluation(self.table)
         chunks, kept = self.table.read_chunks(files), self.table.read_kept_columns(files, self.keep)
         writer = prediction_file(self.out, is_json=output.json)
         with locate_cell_errors(files), writer as file, counter(output, "rows") as count:
@@ -86,11 +85,10 @@ class PredictCommand:
                 file.add(self._columns(predictions, own))
                 evaluation.add(predictions)
                 count.add(chunk.num_rows)
-                num_rows += chunk.num_rows
         scores = evaluation.metrics()
         if scores:
             self._log_scores(evaluation, scores)
-        return None if self.out is None else CommandResult(self.out, {"rows": num_rows, "scores": scores})
+        return None if self.out is None else CommandResult(self.out, {"rows": count.count, "scores": scores})
 
     def _columns(self, predictions: "TablePredictions", kept: "pa.Table") -> "PredictionColumns":
         names, values = self.table.target, predictions.values

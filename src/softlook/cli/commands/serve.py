@@ -38,7 +38,7 @@ def serve(
     max_body_bytes: Annotated[int, Parameter(help="maximum size of a request")] = 1 << 20,
 ) -> None:
     """Serve models over HTTP with an OpenAI-compatible API, until Ctrl-C."""
-    from softlook.serve.limits import ServerLimits  # noqa: PLC0415  (extras, and imports torch)
+    from softlook.serve.engine.request import ServerLimits  # noqa: PLC0415  (extras, and imports torch)
     from softlook.serve.loaded_model import model_names  # noqa: PLC0415
     from softlook.serve.registry import ModelRegistry  # noqa: PLC0415
     from softlook.serve.server import ServerConfig, run  # noqa: PLC0415

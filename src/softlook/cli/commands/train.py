@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from softlook.cli.console import CommandResult, ConsoleHandler, active_handler
-from softlook.cli.exit_codes import Terminated
-from softlook.cli.options import FLATTEN, ConfigOption, DataArgs
+from softlook.cli.console import CommandResult, ConsoleHandler, Terminated, active_console
+from softlook.cli.options import FLATTEN, STYLE, ConfigOption, DataArgs, add_files, quote
 from softlook.recipes.config.resolve import ConfigOverrides, load_overrides
 from softlook.recipes.config.schema import RunConfig
 from softlook.recipes.tasks import TASKS
@@ -31,8 +30,6 @@ environment (SOFTLOOK_OPTIM__LR=3e-4). Flags take precedence over the
 environment, and the environment over the file. The same command resumes a
 stopped run; --fresh starts a new run next to it.
 """
-DryRunOption = Annotated[bool, Parameter(help="print every setting and the estimated cost, and do not train")]
-DevicesOption = Annotated[int, Parameter(help="number of processes on this machine, each on its own device (DDP)")]
 
 
 @dataclass(frozen=True)
@@ -40,14 +37,14 @@ class TrainOptions:
     """Options besides the config."""
 
     config_file: Annotated[ConfigOption, Parameter(name="--config")] = None
-    dry_run: DryRunOption = False
+    dry_run: Annotated[bool, Parameter(help="print every setting and the estimated cost, and do not train")] = False
 
 
 @dataclass(frozen=True)
 class DistributedOptions(TrainOptions):
     """Options of tasks that support data-parallel training."""
 
-    devices: DevicesOption = 1
+    devices: Annotated[int, Parameter(help="number of processes on this machine, each on its own device (DDP)")] = 1
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,6 @@ def _command(task: str, config_class: type[RunConfig], options_class: type[Train
 
 
 app = App(name="train", help="Train a model.", help_prologue=EXAMPLES, help_epilogue=EPILOGUE)
-STYLE = Parameter(consume_multiple=True, negative=(), show_default=False)
 for _task, _config in TASKS.items():
     _options = TrainOptions if _task == "table" else DistributedOptions
     app.command(
@@ -90,10 +86,7 @@ for _task, _config in TASKS.items():
 
 def train(task: str, config: RunConfig, files: tuple[Path, ...], options: TrainOptions) -> CommandResult:
     """Train a task's model, or print what would be done."""
-    if files:
-        values = config.model_dump(exclude_unset=True)
-        config = type(config).model_validate({**values, "data": files + config.data})
-    overrides = load_overrides(config, config=options.config_file, environ=os.environ)
+    overrides = load_overrides(add_files(config, files), config=options.config_file, environ=os.environ)
     if options.dry_run:
         return print_dry_run(task, overrides)
     devices = options.devices if isinstance(options, DistributedOptions) else 1
@@ -122,10 +115,8 @@ def train_distributed(task: str, overrides: ConfigOverrides[Any], devices: int) 
     from softlook.train.distributed.world import launch  # noqa: PLC0415
 
     values = {**overrides.values, "run_dir": run_dir_path(task, overrides), "fresh": False}
-    handler = active_handler()
-    is_quiet = handler is None or handler.level > logging.INFO
     shared = ConfigOverrides(overrides.schema, values, overrides.origins)
-    return launch(_train_rank, devices, task, shared, is_quiet)
+    return launch(_train_rank, devices, task, shared, active_console() is None)
 
 
 def _train_rank(task: str, overrides: ConfigOverrides[Any], is_quiet: bool) -> TrainOutcome:
@@ -148,7 +139,7 @@ def print_dry_run(task: str, overrides: ConfigOverrides[Any]) -> CommandResult:
 
 def _next_steps(task: str, run_dir: Path, arch: str | None) -> list[str]:
     """Commands that use the trained model."""
-    name = f'"{run_dir}"' if " " in str(run_dir) else str(run_dir)
+    name = quote(run_dir)
     argument = "--data FILE" if task == "table" else '"..."'
     rows = [
         (f"softlook {TASKS[task].inference_command} {name} {argument}", "use the model"),

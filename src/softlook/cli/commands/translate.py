@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from softlook.base.errors import ConfigError, DataError
+from softlook.cli.console import OutputStream, counter
 from softlook.cli.options import DeviceOption, FileOption, Int8Option, ModelArg, TextArgs
-from softlook.cli.output import OutputStream, counter
 from softlook.data.lines import read_lines
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Translator:
         """One line per text, then the scores if there is a reference."""
         from softlook.recipes.inference.translation import translate as translate_texts  # noqa: PLC0415
 
-        output, line, outputs, truncated = OutputStream(), 0, list[str](), list[int]()
+        output, outputs, truncated = OutputStream(), list[str](), list[int]()
         references = None if self.reference is None else _read_references(self.reference)
         with counter(output) as count:
             for batch in batches:
@@ -84,11 +84,9 @@ class Translator:
                     n_best=self.n_best,
                     with_alignment=self.alignments or self.token_alignments,
                 )
-                for result in results:
-                    line += 1
+                for line, result in enumerate(results, count.count + 1):
                     truncated += [line] if result.candidates and result.candidates[0].finish_reason == "length" else []
                     self._print(output, line, result)
-                output.flush()
                 count.add(len(batch))
                 outputs += [result.text for result in results] if references is not None else []
         if truncated:

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-from softlook.cli.console import CommandResult
-from softlook.cli.options import FLATTEN, ConfigOption, DataArgs
-from softlook.cli.output import OutputStream
+from softlook.cli.console import CommandResult, OutputStream
+from softlook.cli.options import FLATTEN, ConfigOption, DataArgs, add_files, quote
 from softlook.recipes.config.resolve import load_overrides
 from softlook.recipes.config.tabular_schema import TuneConfig
 
@@ -28,10 +27,7 @@ def tune(
     """Search for the best hyperparameters for a table."""
     from softlook.recipes.tabular.tune import tune as run_search  # noqa: PLC0415  (imports torch)
 
-    if files:
-        values = search.model_dump(exclude_unset=True, by_alias=True)
-        search = TuneConfig.model_validate({**values, "data": files + search.data})
-    overrides = load_overrides(search, config=config, environ=os.environ)
+    overrides = load_overrides(add_files(search, files), config=config, environ=os.environ)
     try:
         result = run_search(overrides, _trial_reporter(OutputStream(), overrides.get("trials")))
     except KeyboardInterrupt:
@@ -40,8 +36,7 @@ def tune(
     best = next((trial for trial in result.trials if trial.is_best), None)
     if best is not None:
         log.info(f"The best of {len(result.trials)} trials is {best.number + 1}: validation loss {best.loss:.4f}.")
-    name = f'"{result.best}"' if " " in str(result.best) else str(result.best)
-    log.info(f"Next:\n  softlook train table --config {name}")
+    log.info(f"Next:\n  softlook train table --config {quote(result.best)}")
     details: dict[str, Any] = {"trials": len(result.trials), "params": result.params}
     return CommandResult(result.best, details)
 

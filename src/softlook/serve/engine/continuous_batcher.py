@@ -13,7 +13,7 @@ from softlook.ops.masks import padding
 from softlook.serve.engine.kv_cache import AdmissionPlan, RaggedKVCache
 from softlook.serve.engine.request import ScheduledRequest
 from softlook.serve.engine.sampler import advance
-from softlook.serve.engine.scheduler import GroupScheduler, RequestGroup, group_by_length
+from softlook.serve.engine.scheduler import RequestGroup, Scheduler, group_by_length
 
 PREFILL_CHUNK = 512
 """Prompt tokens processed per step (chunked prefill), so that running sequences do not wait long."""
@@ -116,13 +116,11 @@ class Prefill:
         return logits if stop == width else None
 
 
-class ContinuousBatcher(GroupScheduler):
+class ContinuousBatcher(Scheduler):
     """Continuous batching for GPT and Llama: requests join and leave a ragged batch between any two tokens.
 
     There are several batches if one would be wider than its share of the KV cache.
     """
-
-    batch_delay = 0.0
 
     def __init__(self, model: Any, *, max_requests: int = 64, max_positions: int = 1 << 20) -> None:
         super().__init__(max_requests, max_positions)

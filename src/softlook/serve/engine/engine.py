@@ -1,13 +1,14 @@
-"""The engine: a bounded queue and the thread that runs a model."""
+"""The engine: a bounded queue, the thread that runs a model, and its bridge to the asyncio event loop."""
 
+import asyncio
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import torch
 
@@ -16,6 +17,7 @@ from softlook.serve.engine.request import EngineRequest, OutputCallback, Request
 from softlook.serve.engine.scheduler import ModelError, Scheduler, client_error
 
 log = logging.getLogger("softlook.serve")
+Receive = Callable[[], Awaitable[Any]]
 UNHEALTHY_AFTER = 3
 """Consecutive failed requests after which the model is reported as unhealthy. It keeps trying."""
 MAX_OVERTAKES = 16
@@ -36,6 +38,10 @@ class EngineStoppedError(Exception):
     """The engine is stopping or has stopped."""
 
 
+class ClientDisconnectedError(Exception):
+    """The client closed the connection."""
+
+
 @dataclass
 class EngineStats:
     """Counters since the engine started."""
@@ -47,10 +53,28 @@ class EngineStats:
     rejected: int = 0
 
 
-class OutputChannel(Protocol):
-    """Buffers outputs of a step, and delivers them together."""
+class LoopChannel:
+    """Delivers outputs to an event loop, once per engine step.
 
-    def flush(self) -> None: ...
+    Waking the loop takes the interpreter away from the engine thread: waking it for every token would slow both down.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop, self._pending = loop, deque[tuple[asyncio.Queue[Any], Any]]()
+
+    def put(self, queue: asyncio.Queue[Any], item: Any) -> None:
+        """Buffer an item until the next `flush`. Thread-safe."""
+        self._pending.append((queue, item))
+
+    def flush(self) -> None:
+        """Deliver the buffered items. Thread-safe; raises if the loop is closed."""
+        if self._pending:
+            self.loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        while self._pending:
+            queue, item = self._pending.popleft()
+            queue.put_nowait(item)
 
 
 class Engine:
@@ -67,9 +91,11 @@ class Engine:
 
     def __init__(self, scheduler: Scheduler, *, max_queue: int = 1024, name: str = "model") -> None:
         self.scheduler, self.max_queue, self.name, self.stats = scheduler, max_queue, name, EngineStats()
+        self.num_running = 0
+        """Requests on the scheduler."""
         self.error: str | None = None
         """Why recent requests failed, while all of them do."""
-        self.channels = set[OutputChannel]()
+        self.channels = set[LoopChannel]()
         """Flushed once after every step."""
         # Long requests have their own queue: one that waits for memory does not block short ones.
         self._queues = (deque[ScheduledRequest](), deque[ScheduledRequest]())
@@ -77,7 +103,7 @@ class Engine:
         self._active = list[ScheduledRequest]()
         """Requests that left the queue and are not finished."""
         self._condition, self._closed = threading.Condition(), False
-        self._consecutive_failures = self._num_running = 0
+        self._consecutive_failures = 0
         self._thread = threading.Thread(target=self._run_loop, name=f"softlook-{name}", daemon=True)
         self._thread.start()
 
@@ -85,11 +111,6 @@ class Engine:
     def num_waiting(self) -> int:
         """Requests in the queue."""
         return sum(map(len, self._queues))
-
-    @property
-    def num_running(self) -> int:
-        """Requests on the scheduler."""
-        return self._num_running
 
     @property
     def is_alive(self) -> bool:
@@ -256,7 +277,7 @@ class Engine:
         self._finish_times.extend([time.monotonic()] * len(finished))
         self.stats.finished += len(finished)
         self.stats.cancelled += sum(scheduled.cancelled for scheduled in dropped)
-        self._num_running = len(self._active)
+        self.num_running = len(self._active)
         self._update_health(finished)
 
     def _update_health(self, finished: Sequence[ScheduledRequest]) -> None:
@@ -285,4 +306,61 @@ class Engine:
         for scheduled in (*self._active, *waiting):
             scheduled.fail(error)
         self.scheduler.clear()
-        self._active, self._num_running = [], 0
+        self._active, self.num_running = [], 0
+
+
+class PendingRequests:
+    """The engine requests of one HTTP request. Closing it aborts those that are not finished."""
+
+    def __init__(
+        self, engine: Engine, requests: Sequence[EngineRequest], channel: LoopChannel, receive: Receive
+    ) -> None:
+        self.engine, self.queue = engine, asyncio.Queue[tuple[ScheduledRequest, RequestOutput] | None]()
+        engine.channels.add(channel)
+        self.requests = engine.submit(requests, lambda scheduled, output: channel.put(self.queue, (scheduled, output)))
+        self._indices = {scheduled: index for index, scheduled in enumerate(self.requests)}
+        self._watcher = asyncio.get_running_loop().create_task(self._watch_disconnect(receive))
+
+    async def outputs(self) -> AsyncIterator[tuple[int, RequestOutput]]:
+        """Outputs with the index of their request, until all are finished."""
+        try:
+            pending = len(self.requests)
+            while pending:
+                item = await self.queue.get()
+                if item is None:
+                    raise ClientDisconnectedError
+                scheduled, output = item
+                if output.error is not None:
+                    raise output.error
+                pending -= output.is_final
+                yield self._indices[scheduled], output
+        finally:
+            self.close()
+
+    async def wait(self) -> list[ScheduledRequest]:
+        """Wait until all requests are finished."""
+        async for _ in self.outputs():
+            pass
+        return self.requests
+
+    async def tensors(self) -> list[Any]:
+        """The output tensor of each request."""
+        tensors: dict[int, Any] = {index: output.tensor async for index, output in self.outputs()}
+        return [tensors[index] for index in range(len(self.requests))]
+
+    def close(self) -> None:
+        """Abort unfinished requests."""
+        self._watcher.cancel()
+        self._abort()
+
+    def _abort(self) -> None:
+        unfinished = [scheduled for scheduled in self.requests if not scheduled.finished]
+        if unfinished:
+            self.engine.abort(unfinished)
+
+    async def _watch_disconnect(self, receive: Receive) -> None:
+        """Abort as soon as the client disconnects, even if nobody awaits an output."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._abort()
+        self.queue.put_nowait(None)

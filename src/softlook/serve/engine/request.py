@@ -1,8 +1,8 @@
-"""Requests to the engine and their outputs."""
+"""Requests to the engine, their limits and their outputs."""
 
 import logging
 import time
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Hashable, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -15,6 +15,27 @@ from softlook.decode.sampling import SamplingParams, SequenceState
 log = logging.getLogger("softlook.serve")
 SMALL_TABLE_ROWS = 16
 """Table requests with at most this many rows are short."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerLimits:
+    """Limits set by the operator. Every field of a request has its own bounds in addition."""
+
+    max_queue: int = 1024
+    """Sequences in the queue. Further requests get status 429."""
+    max_batch_size: int = 64
+    """Sequences processed together."""
+    kv_cache_gib: float | None = None
+    """GiB for the KV cache of each model. None: a share of the free memory."""
+    max_new_tokens: int = 4096
+    """Tokens of one completion."""
+    max_request_tokens: int = 1_000_000
+    """Sequences of a request times their new tokens times the logprobs returned with each; or cells of a table."""
+    max_body_bytes: int = 1 << 20
+    read_timeout: float = 20.0
+    """Seconds in which the body of a request must arrive."""
+    send_timeout: float = 20.0
+    """Seconds a client may take to accept a chunk of a stream."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +92,18 @@ class EngineRequest:
 
     def processors(self) -> tuple[LogitsProcessor, ...]:
         """Logits processors: those of the model's generation config, then those of the request."""
-        own = self.sampling.processors()
-        if self.generation_config is None:
+        config, own = self.generation_config, self.sampling.processors()
+        if config is None:
             return own
         eos_ids = tuple(self.eos_ids)
-        return (
-            *self.generation_config.logits_processors(self.max_new_tokens, eos_ids, lambda _: self.source or ()),
-            *own,
-        )
+        return (*config.logits_processors(self.max_new_tokens, eos_ids, lambda _: self.source or ()), *own)
+
+    @property
+    def processor_key(self) -> Hashable:
+        """Requests with equal keys have equal processors of the model's generation config."""
+        config = self.generation_config
+        source = self.source if config is not None and config.uses_source else None
+        return config, self.max_new_tokens, self.eos_ids, source
 
 
 @dataclass(frozen=True)
@@ -146,14 +171,10 @@ class ScheduledRequest:
         elif self.request.stream:
             self._emit(self._new_output())
 
-    def complete(self, tensor: Tensor) -> None:
-        """Finish with the tensor of an encoder, an alignment or a table."""
-        self._emit_final(RequestOutput(tensor=tensor))
-
-    def complete_search(self, hypotheses: Sequence[Hypothesis]) -> None:
-        """Finish with the results of a beam search."""
+    def complete(self, tensor: Tensor | None = None, hypotheses: Sequence[Hypothesis] = ()) -> None:
+        """Finish with the tensor of an encoder, an alignment or a table, or with the results of a beam search."""
         self.hypotheses = tuple(hypotheses)
-        self._emit_final(RequestOutput(hypotheses=self.hypotheses))
+        self._emit_final(RequestOutput(tensor=tensor, hypotheses=self.hypotheses))
 
     def fail(self, error: Exception) -> None:
         """Finish with an error."""

@@ -2,19 +2,17 @@
 
 import logging
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softlook.decode import GeneratedToken, Greedy, Multinomial, Sampler, SequenceView
-from softlook.decode.sampling import SamplingParams, TokenSelector, sample_inverse_cdf, seeded_uniform, select_tokens
+from softlook.decode import GeneratedToken, Multinomial, SequenceView
+from softlook.decode.sampling import TokenSelector, sample_inverse_cdf, seeded_uniform, select_tokens
 from softlook.serve.engine.request import ScheduledRequest
 from softlook.serve.engine.scheduler import NonFiniteError, client_error
 
 log = logging.getLogger("softlook.serve")
-GREEDY = Greedy()
 
 
 def advance(logits: Float[Tensor, "N V"], requests: Sequence[ScheduledRequest]) -> list[int]:
@@ -50,21 +48,10 @@ def sample_tokens(
     return results
 
 
-def sampler_for(params: SamplingParams, seed: int) -> Sampler:
-    """The sampler of a single sequence."""
-    if not params.do_sample:
-        return GREEDY
-    return Multinomial(params.temperature, params.top_k, params.top_p, params.min_p, seed)
-
-
 def _batch_key(scheduled: ScheduledRequest) -> Hashable:
     """Requests with equal keys are sampled together."""
     request = scheduled.request
-    config = request.generation_config
-    if config is None:
-        return request.sampling
-    source = request.source if config.uses_source else None
-    return request.sampling, config, request.max_new_tokens, request.eos_ids, source
+    return request.sampling, None if request.generation_config is None else request.processor_key
 
 
 def _sample_isolated(logits: Tensor, requests: Sequence[ScheduledRequest]) -> Sequence[GeneratedToken | Exception]:
@@ -78,28 +65,23 @@ def _sample_isolated(logits: Tensor, requests: Sequence[ScheduledRequest]) -> Se
 
 
 def _sample_batch(logits: Tensor, requests: Sequence[ScheduledRequest]) -> list[GeneratedToken]:
-    first = requests[0].request
-    params = first.sampling
-    sequences = [scheduled.row.view() for scheduled in requests]
-    sampler: Sampler = GREEDY
-    if params.do_sample:
-        sampler = _SeededSampler(Multinomial(params.temperature, params.top_k, params.top_p, params.min_p), requests)
-    return select_tokens(
-        logits, sequences, TokenSelector(sampler, first.processors(), frozenset(), params.num_logprobs)
-    )
+    first, sequences = requests[0].request, [scheduled.row.view() for scheduled in requests]
+    sampler = first.sampling.sampler()
+    if isinstance(sampler, Multinomial):
+        sampler = _SeededSampler(sampler, requests)
+    selector = TokenSelector(sampler, first.processors(), frozenset(), first.sampling.num_logprobs)
+    return select_tokens(logits, sequences, selector)
 
 
 class _SeededSampler:
     """Samples a batch in which every sequence has its own seed."""
 
-    def __init__(self, Multinomial: Multinomial, requests: Sequence[ScheduledRequest]) -> None:
-        self.sample = replace(Multinomial, seed=None)
-        self.seeds = [scheduled.request.seed for scheduled in requests]
+    def __init__(self, sampler: Multinomial, requests: Sequence[ScheduledRequest]) -> None:
+        self.sampler, self.seeds = sampler, [scheduled.request.seed for scheduled in requests]
 
     def __call__(self, logits: Float[Tensor, "N V"], sequences: Sequence[SequenceView]) -> Tensor:
         uniforms = [
             seeded_uniform(seed, one.index, len(one.generated)) for seed, one in zip(self.seeds, sequences, strict=True)
         ]
-        return sample_inverse_cdf(
-            self.sample.warp_logits(logits), torch.tensor(uniforms, dtype=torch.float64, device=logits.device)
-        )
+        numbers = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)
+        return sample_inverse_cdf(self.sampler.warp_logits(logits), numbers)

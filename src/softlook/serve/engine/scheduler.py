@@ -1,13 +1,15 @@
-"""Scheduler interface, and isolation of failing requests."""
+"""Base class of schedulers, and isolation of failing requests."""
 
 import gc
 import logging
 import traceback
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from softlook.base.errors import ConfigError, DataError, WeightsError, is_out_of_memory
 from softlook.serve.engine.request import ScheduledRequest
@@ -17,6 +19,8 @@ RECOVERY_STEPS = 1024
 """Steps after which a scheduler that ran out of memory uses its whole cache again."""
 REQUEST_ERRORS = ConfigError | DataError | WeightsError
 """Errors whose message is returned to the client unchanged."""
+ForwardPass = Callable[[Sequence[ScheduledRequest]], Sequence[Tensor]]
+"""A forward pass over several requests, with an output for each."""
 
 
 class ModelError(Exception):
@@ -58,7 +62,6 @@ class RequestGroup(Protocol):
 
     def release(self) -> None:
         """Drop all requests and free their memory."""
-        ...
 
 
 @dataclass
@@ -72,45 +75,66 @@ class StepOutcome:
     """Requests that must wait until they can run alone."""
 
 
-@runtime_checkable
-class Scheduler(Protocol):
-    """Admits requests and advances them step by step. Used by the engine thread only."""
+class SinglePassGroup:
+    """Requests that finish after one forward pass.
 
-    batch_delay: float
+    `forward` returns a tensor for each request. `output_name` describes it in the error about non-finite numbers; if
+    it is None, they are allowed.
+    """
+
+    def __init__(
+        self,
+        forward: ForwardPass,
+        requests: Sequence[ScheduledRequest],
+        output_name: str | None = None,
+        *,
+        is_open: bool = True,
+    ) -> None:
+        """Other requests may join an open group, but not one that is retried after an error."""
+        self.forward, self.requests, self.output_name, self.is_open = forward, list(requests), output_name, is_open
+
+    def step(self) -> list[RequestGroup]:
+        pending = [scheduled for scheduled in self.requests if not scheduled.cancelled]
+        for scheduled, output in zip(pending, self.forward(pending) if pending else (), strict=True):
+            if self.output_name is None or output.isfinite().all():
+                scheduled.complete(output.clone())
+            else:
+                scheduled.fail(NonFiniteError(self.output_name))
+        return []
+
+    def restart(self, requests: Sequence[ScheduledRequest]) -> "SinglePassGroup":
+        return SinglePassGroup(self.forward, requests, self.output_name, is_open=False)
+
+    def release(self) -> None:
+        self.requests = []
+
+
+class Scheduler(ABC):
+    """Admits requests and advances them in groups, each of which fails on its own. Used by the engine thread only."""
+
+    batch_delay = 0.0
     """Seconds an idle scheduler waits for more requests before its first step."""
-
-    @property
-    def requests(self) -> Sequence[ScheduledRequest]:
-        """The running requests."""
-        ...
-
-    def can_admit(self, scheduled: ScheduledRequest, admitted: Sequence[ScheduledRequest]) -> bool:
-        """Whether a request fits, in addition to those `admitted` in the same step."""
-        ...
-
-    def add(self, requests: Sequence[ScheduledRequest]) -> None:
-        """Admit requests: all of them or, if it raises, none."""
-        ...
-
-    def step(self) -> StepOutcome:
-        """Run one step. A request that fails gets an error; the others continue."""
-        ...
-
-    def clear(self) -> None:
-        """Drop all requests and free their memory."""
-        ...
-
-
-class GroupScheduler:
-    """Base scheduler: requests run in groups, and each group fails on its own."""
 
     def __init__(self, max_requests: int, max_positions: int) -> None:
         self.max_requests, self.max_positions, self.budget = max_requests, max_positions, max_positions
         """Limits on requests and cache positions; `budget` is the number of positions that may be used now."""
         self.groups: list[RequestGroup] = []
 
+    @abstractmethod
+    def can_admit(self, scheduled: ScheduledRequest, admitted: Sequence[ScheduledRequest]) -> bool:
+        """Whether a request fits, in addition to those `admitted` in the same step."""
+
+    @abstractmethod
+    def add(self, requests: Sequence[ScheduledRequest]) -> None:
+        """Admit requests: all of them or, if it raises, none."""
+
+    @abstractmethod
+    def used_positions(self) -> int:
+        """Cache positions the running requests may occupy."""
+
     @property
     def requests(self) -> list[ScheduledRequest]:
+        """The running requests."""
         return [scheduled for group in self.groups for scheduled in group.requests]
 
     def next_groups(self) -> Sequence[RequestGroup]:
@@ -118,6 +142,7 @@ class GroupScheduler:
         return self.groups[:1]
 
     def step(self) -> StepOutcome:
+        """Run one step. A request that fails gets an error; the others continue."""
         outcome = StepOutcome()
         for group in list(self.next_groups()):
             others = [other for other in self.groups if other is not group]
@@ -128,13 +153,10 @@ class GroupScheduler:
         return outcome
 
     def clear(self) -> None:
+        """Drop all requests and free their memory."""
         for group in self.groups:
             group.release()
         self.groups = []
-
-    def used_positions(self) -> int:
-        """Cache positions the running requests may occupy."""
-        return 0
 
     def _adjust_budget(self, outcome: StepOutcome) -> None:
         """Shrink the budget after running out of memory, then grow it back gradually."""

@@ -1,13 +1,14 @@
-"""Static batching of encoder-decoders, beam search and recurrent decoders.
+"""Static batching of encoder-decoders, beam search, recurrent decoders, encoders and table models.
 
-Requests that wait when a group starts are its members. They leave one by one; several groups run side by side.
+Requests that wait when a group starts are its members.
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from softlook.decode import DecodingSession, Hypothesis, create_session, power_penalty
 from softlook.decode.alignment import cross_attention_maps
@@ -15,9 +16,13 @@ from softlook.decode.beam.hypotheses import BeamSearchParams
 from softlook.decode.beam.loop import BeamSearch
 from softlook.decode.sessions import model_device
 from softlook.decode.token_tensors import pad_left, pad_right
-from softlook.serve.engine.request import ScheduledRequest
+from softlook.serve.engine.request import EngineRequest, ScheduledRequest
 from softlook.serve.engine.sampler import advance
-from softlook.serve.engine.scheduler import GroupScheduler, NonFiniteError, RequestGroup, group_by_length
+from softlook.serve.engine.scheduler import NonFiniteError, RequestGroup, Scheduler, SinglePassGroup, group_by_length
+from softlook.serve.loaded_model import TableModel
+
+Encode = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(ids (B, T), padding mask (B, T), token types (B, T)) -> one row of numbers per text."""
 
 
 class DecodeGroup:
@@ -26,7 +31,7 @@ class DecodeGroup:
     def __init__(self, model: Any, requests: Sequence[ScheduledRequest]) -> None:
         self.model, self.requests = model, list(requests)
         self.session: DecodingSession | None = None
-        self.device = next(model.parameters()).device
+        self.device = model_device(model)
 
     def step(self) -> "list[DecodeGroup]":
         """Generate one token for each sequence."""
@@ -84,7 +89,7 @@ class BeamSearchGroup:
         hypotheses = beams.hypotheses() if done else []
         for index in done:
             if hypotheses[index] and all(map(_has_valid_score, hypotheses[index])):
-                self.members[index].complete_search(hypotheses[index])
+                self.members[index].complete(hypotheses=hypotheses[index])
             else:
                 self.members[index].fail(NonFiniteError("logits"))
 
@@ -109,33 +114,8 @@ class BeamSearchGroup:
         return BeamSearch(session, start, None, params, logits_processors=first.processors())
 
 
-class AlignmentGroup:
-    """Forward passes over finished translations that return their cross-attention weights."""
-
-    def __init__(self, model: Any, requests: Sequence[ScheduledRequest]) -> None:
-        self.model, self.requests = model, list(requests)
-
-    def step(self) -> "list[AlignmentGroup]":
-        pending = [scheduled for scheduled in self.requests if not scheduled.cancelled]
-        if not pending:
-            return []
-        sources, targets = [one.request.source or () for one in pending], [one.request.prompt for one in pending]
-        for scheduled, weights in zip(pending, cross_attention_maps(self.model, sources, targets), strict=True):
-            if weights.isfinite().all():
-                scheduled.complete(weights.clone())
-            else:
-                scheduled.fail(NonFiniteError("attention weights"))
-        return []
-
-    def restart(self, requests: Sequence[ScheduledRequest]) -> "AlignmentGroup":
-        return AlignmentGroup(self.model, requests)
-
-    def release(self) -> None:
-        self.requests = []
-
-
-class StaticBatcher(GroupScheduler):
-    """Static batching: several groups, each of which generates one token per step."""
+class StaticBatcher(Scheduler):
+    """Several groups, each of which generates one token per step. Requests leave a group one by one."""
 
     batch_delay = 0.002
 
@@ -159,12 +139,7 @@ class StaticBatcher(GroupScheduler):
             by_key.setdefault(_group_key(scheduled), []).append(scheduled)
         groups: list[RequestGroup] = []
         for members in by_key.values():
-            request = members[0].request
-            if request.attention_only:
-                group_class = AlignmentGroup
-            else:
-                group_class = DecodeGroup if request.beam_search is None else BeamSearchGroup
-            groups += [group_class(self.model, group) for group in group_by_length(members)]
+            groups += [self._group(members[0].request, group) for group in group_by_length(members)]
         self.groups += groups
 
     def next_groups(self) -> Sequence[RequestGroup]:
@@ -173,6 +148,16 @@ class StaticBatcher(GroupScheduler):
 
     def used_positions(self) -> int:
         return sum(map(_num_positions, self.requests))
+
+    def _group(self, first: EngineRequest, members: Sequence[ScheduledRequest]) -> RequestGroup:
+        if first.attention_only:
+            return SinglePassGroup(self._align, members, "attention weights")
+        return (DecodeGroup if first.beam_search is None else BeamSearchGroup)(self.model, members)
+
+    def _align(self, requests: Sequence[ScheduledRequest]) -> Sequence[Tensor]:
+        """Cross-attention weights of finished translations."""
+        sources, targets = [one.request.source or () for one in requests], [one.request.prompt for one in requests]
+        return cross_attention_maps(self.model, sources, targets)
 
 
 def _num_positions(scheduled: ScheduledRequest) -> int:
@@ -190,11 +175,82 @@ def _group_key(scheduled: ScheduledRequest) -> Hashable:
     if request.beam_search is None:
         is_plain = request.attention_only or request.source is None
         return request.attention_only, None if is_plain else len(scheduled.token_ids)
-    config = request.generation_config
-    source = request.source if config is not None and config.uses_source else None
-    return request.beam_search, request.max_new_tokens, request.eos_ids, config, len(request.prompt), source
+    return request.beam_search, request.processor_key, len(request.prompt)
 
 
 def _has_valid_score(hypothesis: Hypothesis) -> bool:
     """-inf is valid: the score of a forbidden token if nothing else was left."""
     return not math.isnan(hypothesis.score) and hypothesis.score < math.inf
+
+
+class EncoderBatcher(Scheduler):
+    """Encodes texts that arrive within a few milliseconds of each other in one batch."""
+
+    batch_delay = 0.003
+
+    def __init__(self, model: Any, encode: Encode, *, max_requests: int = 64, max_positions: int = 1 << 15) -> None:
+        super().__init__(max_requests, max_positions)
+        self.encode, self.device = encode, model_device(model)
+
+    def can_admit(self, scheduled: ScheduledRequest, admitted: Sequence[ScheduledRequest]) -> bool:
+        others = [*self.requests, *admitted]
+        tokens = sum(len(one.request.prompt) for one in (*others, scheduled))
+        return not others or (len(others) < self.max_requests and tokens <= self.budget)
+
+    def add(self, requests: Sequence[ScheduledRequest]) -> None:
+        name = "the output for this text"
+        self.groups += [SinglePassGroup(self._encode, group, name) for group in group_by_length(requests)]
+
+    def used_positions(self) -> int:
+        return sum(len(scheduled.request.prompt) for scheduled in self.requests)
+
+    def _encode(self, requests: Sequence[ScheduledRequest]) -> Sequence[Tensor]:
+        ids, mask = pad_right([scheduled.request.prompt for scheduled in requests], self.device)
+        length = ids.shape[1]
+        starts = [length if one.request.second_start is None else one.request.second_start for one in requests]
+        positions = torch.arange(length, device=self.device)
+        token_types = (positions >= torch.tensor(starts, device=self.device)[:, None]) & mask
+        return self.encode(ids, mask, token_types.long()).float().cpu().unbind()
+
+
+class TableBatcher(Scheduler):
+    """Predicts, or explains, table rows that arrive within a few milliseconds of each other in one batch."""
+
+    batch_delay = 0.003
+
+    def __init__(self, table: TableModel, *, max_rows: int = 256) -> None:
+        super().__init__(max_rows, max_rows)
+        self.table = table
+
+    def can_admit(self, scheduled: ScheduledRequest, admitted: Sequence[ScheduledRequest]) -> bool:
+        """Long requests have a separate budget, half as large: short ones do not wait for it."""
+        is_long = scheduled.request.is_long
+        others = [one for one in (*self.requests, *admitted) if one.request.is_long is is_long]
+        return not others or _num_rows([*others, scheduled]) <= self.budget // (1 + is_long)
+
+    def add(self, requests: Sequence[ScheduledRequest]) -> None:
+        for scheduled in requests:
+            group = self._open_group(explain=scheduled.request.attention_only)
+            group.requests.append(scheduled)
+
+    def used_positions(self) -> int:
+        return _num_rows(self.requests)
+
+    def _open_group(self, *, explain: bool) -> SinglePassGroup:
+        """A waiting group of the same kind, or a new one."""
+        for group in self.groups:
+            assert isinstance(group, SinglePassGroup)
+            if group.is_open and all(one.request.attention_only is explain for one in group.requests):
+                return group
+        self.groups.append(group := SinglePassGroup(self._predict, []))
+        return group
+
+    def _predict(self, requests: Sequence[ScheduledRequest]) -> Sequence[Tensor]:
+        predict = self.table.explain if requests[0].request.attention_only else self.table.predict
+        outputs = predict([scheduled.request.rows for scheduled in requests])
+        return outputs.split([_num_rows([one]) for one in requests])
+
+
+def _num_rows(requests: Sequence[ScheduledRequest]) -> int:
+    """Total number of table rows."""
+    return sum(len(scheduled.request.rows) for scheduled in requests if scheduled.request.rows is not None)

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock, Timer
 from typing import Any
@@ -20,9 +19,6 @@ from weakref import finalize
 
 from softlook.base.errors import DataError, WeightsError
 from softlook.weights.schema import read_json
-
-if find_spec("jinja2") is None:
-    raise ImportError("chat templates require extra packages: pip install softlook[serve]")
 
 TOKENIZER_CONFIG, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
 MAX_CONFIG_BYTES = 16 << 20

@@ -6,17 +6,17 @@ import logging
 import math
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
+from starlette.responses import Response
 
 from softlook.decode import FinishReason, GeneratedToken, IncrementalDetokenizer
 from softlook.decode.detokenizer import REPLACEMENT_CHARACTER
-from softlook.serve.engine.async_bridge import ClientDisconnectedError, PendingRequests
-from softlook.serve.engine.engine import EngineStoppedError
+from softlook.serve.engine.engine import ClientDisconnectedError, EngineStoppedError, PendingRequests
 from softlook.serve.engine.request import ScheduledRequest
 from softlook.serve.engine.scheduler import REQUEST_ERRORS, ModelError
 from softlook.serve.loaded_model import LoadedModel
@@ -25,76 +25,66 @@ from softlook.serve.protocol import responses
 from softlook.serve.protocol.preprocess import offload
 from softlook.serve.protocol.requests import ChatRequest, CompletionRequest, GenerationFields
 
-try:
-    from starlette.responses import Response
-except ImportError as error:
-    raise ImportError("serving requires extra packages: pip install softlook[serve]") from error
-
 log = logging.getLogger("softlook.serve")
 FINISH_REASONS: dict[FinishReason, Any] = {"eos": "stop", "stop": "stop", "length": "length"}
 MIN_LOGPROB = -9999.0
 """Replaces log-probabilities that JSON cannot represent."""
 SSE_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no"))
 DONE = b"data: [DONE]\n\n"
+Body = TypeVar("Body", bound=GenerationFields)
+Tokens = Sequence[GeneratedToken]
 
 
-class ResponseFormatter(Protocol):
+class ResponseFormatter(ABC, Generic[Body]):
     """Formats the outputs of a request, whole or as chunks of a stream."""
 
-    loaded: LoadedModel
+    id_prefix: str
+    chunk_object: str
+    response_class: type[responses.Completion | responses.ChatCompletion]
 
-    def response(self, choices: list[Any], usage: responses.Usage) -> BaseModel: ...
+    def __init__(self, request: Body, loaded: LoadedModel) -> None:
+        self.request, self.loaded = request, loaded
+        id = f"{self.id_prefix}-{secrets.token_hex(12)}"
+        self.header = {"id": id, "created": int(time.time()), "model": loaded.name}
+        """Fields repeated in every chunk of a response."""
 
-    def choice(self, index: int, text: str, tokens: Sequence[GeneratedToken], finish_reason: str) -> Any: ...
+    def response(self, choices: list[Any], usage: responses.Usage) -> BaseModel:
+        return self.response_class(**self.header, choices=choices, usage=usage)
 
-    def first_delta(self, index: int) -> dict[str, Any] | None: ...
+    def chunk(self, choices: list[dict[str, Any]], usage: responses.Usage | None = None) -> dict[str, Any]:
+        """A chunk. It has a usage field only if requested, which is null in all chunks but the last."""
+        chunk = {"object": self.chunk_object, **self.header, "choices": choices}
+        if not self.request.include_usage:
+            return chunk
+        return chunk | {"usage": None if usage is None else usage.model_dump()}
 
-    def delta(
-        self, index: int, text: str, tokens: Sequence[GeneratedToken], finish_reason: str | None
-    ) -> dict[str, Any]: ...
+    @abstractmethod
+    def choice(self, index: int, text: str, tokens: Tokens, finish_reason: Any) -> BaseModel: ...
 
-    def chunk(self, choices: list[dict[str, Any]], usage: responses.Usage | None) -> dict[str, Any]: ...
+    @abstractmethod
+    def delta(self, index: int, text: str, tokens: Tokens, finish_reason: str | None) -> dict[str, Any]: ...
 
-
-@dataclass(frozen=True)
-class ResponseHeader:
-    """Fields repeated in every chunk of a response."""
-
-    id: str
-    created: int
-    model: str
-
-    @staticmethod
-    def new(prefix: str, model: str) -> "ResponseHeader":
-        return ResponseHeader(f"{prefix}-{secrets.token_hex(12)}", int(time.time()), model)
-
-
-class CompletionFormatter:
-    """Formats /v1/completions."""
-
-    def __init__(self, request: CompletionRequest, loaded: LoadedModel) -> None:
-        self.request, self.loaded, self.header = request, loaded, ResponseHeader.new("cmpl", loaded.name)
-        self.offsets: dict[int, int] = {}
-
-    def response(self, choices: list[Any], usage: responses.Usage) -> responses.Completion:
-        return responses.Completion(**vars(self.header), choices=choices, usage=usage)
-
-    def choice(self, index: int, text: str, tokens: Sequence[GeneratedToken], finish_reason: str | None) -> Any:
-        logprobs = None if self.request.logprobs is None else self._logprobs(index, tokens)
-        return responses.CompletionChoice(index=index, text=text, logprobs=logprobs, finish_reason=finish_reason)  # pyright: ignore[reportArgumentType]
-
-    def first_delta(self, index: int) -> None:
+    def first_delta(self, index: int) -> dict[str, Any] | None:
         return None
 
-    def delta(
-        self, index: int, text: str, tokens: Sequence[GeneratedToken], finish_reason: str | None
-    ) -> dict[str, Any]:
+
+class CompletionFormatter(ResponseFormatter[CompletionRequest]):
+    """Formats /v1/completions."""
+
+    id_prefix, chunk_object, response_class = "cmpl", "text_completion", responses.Completion
+
+    def __init__(self, request: CompletionRequest, loaded: LoadedModel) -> None:
+        super().__init__(request, loaded)
+        self.offsets: dict[int, int] = {}
+
+    def choice(self, index: int, text: str, tokens: Tokens, finish_reason: Any) -> responses.CompletionChoice:
+        logprobs = None if self.request.logprobs is None else self._logprobs(index, tokens)
+        return responses.CompletionChoice(index=index, text=text, logprobs=logprobs, finish_reason=finish_reason)
+
+    def delta(self, index: int, text: str, tokens: Tokens, finish_reason: str | None) -> dict[str, Any]:
         return self.choice(index, text, tokens, finish_reason).model_dump()
 
-    def chunk(self, choices: list[dict[str, Any]], usage: responses.Usage | None) -> dict[str, Any]:
-        return {"object": "text_completion", **vars(self.header), "choices": choices} | _usage(self.request, usage)
-
-    def _logprobs(self, index: int, tokens: Sequence[GeneratedToken]) -> responses.CompletionLogprobs:
+    def _logprobs(self, index: int, tokens: Tokens) -> responses.CompletionLogprobs:
         texts, offsets = [token_text(self.loaded, token.id) for token in tokens], []
         for text in texts:
             offsets.append(self.offsets.get(index, 0))
@@ -109,36 +99,26 @@ class CompletionFormatter:
         )
 
 
-class ChatFormatter:
+class ChatFormatter(ResponseFormatter[ChatRequest]):
     """Formats /v1/chat/completions."""
 
-    def __init__(self, request: ChatRequest, loaded: LoadedModel) -> None:
-        self.request, self.loaded, self.header = request, loaded, ResponseHeader.new("chatcmpl", loaded.name)
+    id_prefix, chunk_object, response_class = "chatcmpl", "chat.completion.chunk", responses.ChatCompletion
 
-    def response(self, choices: list[Any], usage: responses.Usage) -> responses.ChatCompletion:
-        return responses.ChatCompletion(**vars(self.header), choices=choices, usage=usage)
-
-    def choice(self, index: int, text: str, tokens: Sequence[GeneratedToken], finish_reason: str) -> Any:
+    def choice(self, index: int, text: str, tokens: Tokens, finish_reason: Any) -> responses.ChatChoice:
         message, logprobs = responses.ChatMessage(content=text), self._logprobs(tokens)
-        return responses.ChatChoice(index=index, message=message, logprobs=logprobs, finish_reason=finish_reason)  # pyright: ignore[reportArgumentType]
+        return responses.ChatChoice(index=index, message=message, logprobs=logprobs, finish_reason=finish_reason)
 
     def first_delta(self, index: int) -> dict[str, Any]:
         delta = {"role": "assistant", "content": ""}
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
-    def delta(
-        self, index: int, text: str, tokens: Sequence[GeneratedToken], finish_reason: str | None
-    ) -> dict[str, Any]:
+    def delta(self, index: int, text: str, tokens: Tokens, finish_reason: str | None) -> dict[str, Any]:
         content = {"content": text} if text or finish_reason is None else {}
         logprobs = self._logprobs(tokens)
         dumped = None if logprobs is None else logprobs.model_dump()
         return {"index": index, "delta": content, "logprobs": dumped, "finish_reason": finish_reason}
 
-    def chunk(self, choices: list[dict[str, Any]], usage: responses.Usage | None) -> dict[str, Any]:
-        header = {"object": "chat.completion.chunk", **vars(self.header)}
-        return {**header, "choices": choices} | _usage(self.request, usage)
-
-    def _logprobs(self, tokens: Sequence[GeneratedToken]) -> responses.ChatLogprobs | None:
+    def _logprobs(self, tokens: Tokens) -> responses.ChatLogprobs | None:
         if not self.request.logprobs:
             return None
         content = []
@@ -157,58 +137,51 @@ class ChatFormatter:
         }
 
 
-async def full_response(formatter: ResponseFormatter, pending: PendingRequests, metrics: Metrics) -> BaseModel:
+async def full_response(formatter: ResponseFormatter[Any], pending: PendingRequests, metrics: Metrics) -> BaseModel:
     """All choices, once the last one is finished."""
-    requests, loaded = await pending.wait(), formatter.loaded
-    choices = [
-        formatter.choice(
-            index, await generated_text(scheduled, loaded), scheduled.row.tokens, finish_reason_of(scheduled)
-        )
-        for index, scheduled in enumerate(requests)
-    ]
-    return formatter.response(choices, count_usage(requests, loaded, metrics))
+    requests, choices = await pending.wait(), list[BaseModel]()
+    for index, scheduled in enumerate(requests):
+        text, reason = await generated_text(scheduled, formatter.loaded), scheduled.row.finish_reason
+        assert reason is not None
+        choices.append(formatter.choice(index, text, scheduled.row.tokens, FINISH_REASONS[reason]))
+    return formatter.response(choices, count_generated(requests, formatter.loaded, metrics))
 
 
 async def stream_chunks(
-    formatter: ResponseFormatter, pending: PendingRequests, metrics: Metrics
+    formatter: ResponseFormatter[Any], pending: PendingRequests, metrics: Metrics
 ) -> AsyncIterator[dict[str, Any]]:
     """Chunks as tokens arrive. Text that may still change, such as half a character, is held back."""
     for index in range(len(pending.requests)):
         first = formatter.first_delta(index)
         if first is not None:
-            yield formatter.chunk([first], None)
+            yield formatter.chunk([first])
     held: dict[int, list[GeneratedToken]] = {}
     async for index, output in pending.outputs():
         reason = None if output.finish_reason is None else FINISH_REASONS[output.finish_reason]
         held.setdefault(index, []).extend(output.tokens)
         if output.text or reason is not None:
-            yield formatter.chunk([formatter.delta(index, output.text, held.pop(index), reason)], None)
-    usage = formatter.chunk([], count_usage(pending.requests, formatter.loaded, metrics))
-    if "usage" in usage:
-        yield usage
+            yield formatter.chunk([formatter.delta(index, output.text, held.pop(index), reason)])
+    usage = count_generated(pending.requests, formatter.loaded, metrics)
+    if formatter.request.include_usage:
+        yield formatter.chunk([], usage)
 
 
-def count_usage(requests: Sequence[ScheduledRequest], loaded: LoadedModel, metrics: Metrics) -> responses.Usage:
-    """Prompt and completion tokens. A prompt counts once, however many samples it has."""
-    prompts = (scheduled.request for scheduled in requests if scheduled.request.sample_index == 0)
-    prompt_tokens = sum(len(request.source or request.prompt) for request in prompts)
+def count_generated(requests: Sequence[ScheduledRequest], loaded: LoadedModel, metrics: Metrics) -> responses.Usage:
+    """Usage of sampled sequences."""
     generated = sum(len(scheduled.row.generated) + (scheduled.row.eos_token is not None) for scheduled in requests)
-    metrics.observe_tokens(loaded.name, prompt_tokens, generated)
+    return count_usage(requests, generated, loaded, metrics)
+
+
+def count_usage(
+    requests: Sequence[ScheduledRequest], num_generated: int, loaded: LoadedModel, metrics: Metrics
+) -> responses.Usage:
+    """Prompt and completion tokens. A prompt counts once, however many samples it has."""
+    prompts = [scheduled.request for scheduled in requests if scheduled.request.sample_index == 0]
+    prompt_tokens = sum(len(one.prompt if one.source is None else one.source) for one in prompts)
+    metrics.observe_tokens(loaded.name, prompt_tokens, num_generated)
     metrics.observe_latency(loaded.name, requests)
-    total = prompt_tokens + generated
-    return responses.Usage(prompt_tokens=prompt_tokens, completion_tokens=generated, total_tokens=total)
-
-
-def finish_reason_of(scheduled: ScheduledRequest) -> str:
-    assert scheduled.row.finish_reason is not None
-    return FINISH_REASONS[scheduled.row.finish_reason]
-
-
-def _usage(request: GenerationFields, usage: responses.Usage | None) -> dict[str, Any]:
-    """The usage field of a chunk: only if requested, and null in all chunks but the last."""
-    if not request.include_usage:
-        return {}
-    return {"usage": None if usage is None else usage.model_dump()}
+    total = prompt_tokens + num_generated
+    return responses.Usage(prompt_tokens=prompt_tokens, completion_tokens=num_generated, total_tokens=total)
 
 
 async def generated_text(scheduled: ScheduledRequest, loaded: LoadedModel) -> str:

@@ -11,16 +11,12 @@ from difflib import get_close_matches
 from email.message import Message
 from typing import Any, TypeVar, get_args
 
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError, core_schema, from_json
 
 from softlook.base.errors import DataError
-
-try:
-    from fastapi import Request, Response
-    from fastapi.routing import APIRoute
-except ImportError as error:
-    raise ImportError("serving requires extra packages: pip install softlook[serve]") from error
 
 TEXT, TEXTS, IDS, LISTS, PARTS = TAGS = ("(text)", "(texts)", "(ids)", "(lists)", "(parts)")
 """Tags of the choices of a union by shape. They occur in error locations and are not shown."""

@@ -4,19 +4,20 @@ import asyncio
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from softlook.base.errors import ConfigError, DataError
 from softlook.decode import LogitsProcessor, StopStrings, json_schema, logit_bias
 from softlook.decode.sampling import SamplingParams
-from softlook.serve.engine.request import EngineRequest
-from softlook.serve.limits import ServerLimits
+from softlook.serve.engine.request import EngineRequest, ServerLimits
 from softlook.serve.loaded_model import LoadedModel
 from softlook.serve.protocol.parsing import BadRequestError
 from softlook.serve.protocol.requests import ChatRequest, CompletionRequest, GenerationFields, ResponseFormat
 
 Result = TypeVar("Result")
 Inputs = str | list[str] | list[int] | list[list[int]]
+SAMPLING_FIELDS = {field.name for field in fields(SamplingParams)} & set(GenerationFields.model_fields)
 INLINE_SIZE = 2000
 """Characters up to which work is done in the event loop; more would block other requests."""
 MAX_SCHEMA_CHARS = 1 << 16
@@ -108,30 +109,16 @@ def check_total_tokens(num_sequences: int, max_new_tokens: int, num_logprobs: in
         )
 
 
-def sampling_params(
-    request: GenerationFields, num_logprobs: int, extra_processors: tuple[LogitsProcessor, ...] = ()
-) -> SamplingParams:
-    """The sampling parameters of a request."""
-    return SamplingParams(
-        temperature=request.temperature,
-        top_k=request.top_k,
-        top_p=request.top_p,
-        min_p=request.min_p,
-        presence_penalty=request.presence_penalty,
-        frequency_penalty=request.frequency_penalty,
-        repetition_penalty=request.repetition_penalty,
-        num_logprobs=num_logprobs,
-        extra_processors=extra_processors,
-    )
-
-
 def generation_requests(
     request: GenerationFields,
     loaded: LoadedModel,
     prompts: Sequence[tuple[tuple[int, ...], int]],
-    sampling: SamplingParams,
+    num_logprobs: int,
+    extra_processors: tuple[LogitsProcessor, ...],
 ) -> list[EngineRequest]:
     """`n` engine requests for each prompt, given with its maximum number of new tokens."""
+    params = request.model_dump(include=SAMPLING_FIELDS)
+    sampling = SamplingParams(**params, num_logprobs=num_logprobs, extra_processors=extra_processors)
     seed = secrets.randbits(62) if request.seed is None else request.seed
     stop = StopStrings(loaded.tokenizer, request.stop_strings) if request.stream or request.stop_strings else None
     return [

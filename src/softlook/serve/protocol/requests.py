@@ -47,7 +47,6 @@ Flag = Annotated[bool, NullDefault(False)]
 TokenCount = Annotated[int, Field(ge=1, le=1_000_000)]
 Identifier = Annotated[str, StringConstraints(max_length=256)]
 """Accepted and ignored."""
-Language = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Texts = Annotated[list[NonEmptyText], BoundedList(MAX_PROMPTS)]
 Inputs = Annotated[list[NonEmptyText], BoundedList(MAX_INPUTS)]
 A_TEXT = "a string or a list of strings"

@@ -1,8 +1,10 @@
 """Response schemas, in OpenAI's format where it has one."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel
+from starlette.responses import JSONResponse
 
 
 class ErrorDetail(BaseModel):
@@ -208,20 +210,35 @@ class Health(BaseModel):
     models: dict[str, str]
 
 
-STATUS_DESCRIPTIONS = {
-    400: "The request is invalid; the message names the first error.",
-    401: "A token is required: `Authorization: Bearer ...`.",
-    403: "The Host or Origin header is not allowed.",
-    404: "There is no such model or route.",
-    405: "The HTTP method is not allowed on this route.",
-    408: "The request did not arrive in time.",
-    413: "The request is too large.",
-    429: "The queue is full; retry after the seconds in the Retry-After header.",
-    500: "The model failed on this request.",
-    503: "The model is not available.",
+STATUSES = {
+    400: ("invalid_request_error", "The request is invalid; the message names the first error."),
+    401: ("authentication_error", "A token is required: `Authorization: Bearer ...`."),
+    403: ("permission_error", "The Host or Origin header is not allowed."),
+    404: ("not_found_error", "There is no such model or route."),
+    405: ("invalid_request_error", "The HTTP method is not allowed on this route."),
+    408: ("timeout_error", "The request did not arrive in time."),
+    413: ("invalid_request_error", "The request is too large."),
+    429: ("rate_limit_error", "The queue is full; retry after the seconds in the Retry-After header."),
+    500: ("server_error", "The model failed on this request."),
+    503: ("server_error", "The model is not available."),
 }
+"""OpenAI's type of an error, and its description, by status."""
 
 
 def error_responses(*codes: int) -> dict[int | str, dict[str, Any]]:
     """Error responses of a route, for its OpenAPI description."""
-    return {code: {"model": ErrorResponse, "description": STATUS_DESCRIPTIONS[code]} for code in codes}
+    return {code: {"model": ErrorResponse, "description": STATUSES[code][1]} for code in codes}
+
+
+def error_response(
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """An error in OpenAI's format."""
+    error_type = STATUSES.get(status, STATUSES[400])[0]
+    error = {"message": message, "type": error_type, "param": param, "code": code}
+    return JSONResponse({"error": error}, status, headers)

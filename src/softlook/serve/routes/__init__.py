@@ -2,34 +2,19 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
+from fastapi import Request, Response
 from pydantic import BaseModel
 
-from softlook.serve.engine.async_bridge import LoopChannel, PendingRequests
+from softlook.serve.engine.engine import LoopChannel, PendingRequests
 from softlook.serve.engine.request import EngineRequest
-from softlook.serve.loaded_model import LoadedModel
 from softlook.serve.metrics import Metrics
-from softlook.serve.protocol.openai_format import EventStream, ResponseFormatter, full_response, stream_chunks
-from softlook.serve.protocol.responses import EmbeddingUsage, error_responses
-from softlook.serve.registry import Deployment, ModelRegistry, TableDeployment
-
-try:
-    from fastapi import Request, Response
-except ImportError as error:
-    raise ImportError("serving requires extra packages: pip install softlook[serve]") from error
+from softlook.serve.protocol.responses import error_responses
+from softlook.serve.registry import AnyDeployment, ModelRegistry
 
 COMMON_ERRORS = error_responses(400, 401, 403, 405, 408, 413)
 """Errors of any route, most of them from the middleware."""
 MODEL_ERRORS = COMMON_ERRORS | error_responses(404, 429, 500, 503)
-STREAM_RESPONSE: dict[str, Any] = {
-    "description": "The whole response, or server-sent events if `stream` is true.",
-    "content": {
-        "text/event-stream": {
-            "schema": {"type": "object", "properties": {"data": {"type": "string"}}, "required": ["data"]}
-        }
-    },
-}
 
 
 class ServerContext:
@@ -39,9 +24,7 @@ class ServerContext:
         self.registry, self.metrics = registry, metrics
         self._channel: LoopChannel | None = None
 
-    def submit(
-        self, deployment: Deployment | TableDeployment, requests: Sequence[EngineRequest], request: Request
-    ) -> PendingRequests:
+    def submit(self, deployment: AnyDeployment, requests: Sequence[EngineRequest], request: Request) -> PendingRequests:
         """Submit the engine requests of an HTTP request."""
         loop = asyncio.get_running_loop()
         if self._channel is None or self._channel.loop is not loop:
@@ -55,27 +38,3 @@ def get_context(request: Request) -> ServerContext:
 
 def json_response(content: BaseModel, status: int = 200) -> Response:
     return Response(content.model_dump_json(), status, media_type="application/json")
-
-
-async def generate(
-    formatter: ResponseFormatter,
-    deployment: Deployment,
-    requests: Sequence[EngineRequest],
-    request: Request,
-    *,
-    stream: bool,
-) -> Response:
-    """Run the requests of a completion or a chat, and respond at once or as a stream."""
-    context = get_context(request)
-    pending = context.submit(deployment, requests, request)
-    if not stream:
-        return json_response(await full_response(formatter, pending, context.metrics))
-    chunks = stream_chunks(formatter, pending, context.metrics)
-    return EventStream(chunks, context.registry.limits.send_timeout, pending.close)
-
-
-def count_encoded(requests: Sequence[EngineRequest], loaded: LoadedModel, metrics: Metrics) -> EmbeddingUsage:
-    """Usage of an encoder."""
-    tokens = sum(len(request.prompt) for request in requests)
-    metrics.observe_tokens(loaded.name, tokens)
-    return EmbeddingUsage(prompt_tokens=tokens, total_tokens=tokens)

@@ -2,16 +2,14 @@
 
 from typing import Annotated
 
+from fastapi import APIRouter, Path, Request, Response
+
+from softlook.serve.loaded_model import LoadedModel, LoadedTable
 from softlook.serve.protocol import responses
 from softlook.serve.protocol.parsing import ParsingRoute
 from softlook.serve.protocol.responses import error_responses
-from softlook.serve.registry import Deployment, TableDeployment, UnknownModelError
+from softlook.serve.registry import UnknownModelError
 from softlook.serve.routes import COMMON_ERRORS, get_context, json_response
-
-try:
-    from fastapi import APIRouter, Path, Request, Response
-except ImportError as error:
-    raise ImportError("serving requires extra packages: pip install softlook[serve]") from error
 
 router = APIRouter(route_class=ParsingRoute)
 PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -38,7 +36,7 @@ async def metrics(request: Request) -> Response:
 async def list_models(request: Request) -> Response:
     """List the models."""
     deployments = get_context(request).registry.deployments.values()
-    return json_response(responses.ModelList(data=[_card(deployment) for deployment in deployments]))
+    return json_response(responses.ModelList(data=[_card(deployment.loaded) for deployment in deployments]))
 
 
 @router.get("/v1/models/{model}", response_model=responses.ModelCard, responses=COMMON_ERRORS | error_responses(404))
@@ -47,15 +45,15 @@ async def get_model(model: ModelPath, request: Request) -> Response:
     deployment = get_context(request).registry.deployments.get(model)
     if deployment is None:
         raise UnknownModelError(f"there is no model {model!r:.80}")
-    return json_response(_card(deployment))
+    return json_response(_card(deployment.loaded))
 
 
-def _card(deployment: Deployment | TableDeployment) -> responses.ModelCard:
-    loaded = deployment.loaded
+def _card(loaded: LoadedModel | LoadedTable) -> responses.ModelCard:
     card = responses.ModelCard(id=loaded.name, created=loaded.created, capabilities=list(map(str, loaded.capabilities)))
-    if isinstance(deployment, Deployment):
-        return card.model_copy(update={"context": deployment.loaded.context})
-    table = deployment.loaded.table
+    if isinstance(loaded, LoadedModel):
+        card.context = loaded.context
+        return card
+    table = loaded.table
     columns = [responses.ColumnCard(name=name, type=column_type) for name, column_type in table.columns.items()]
-    table_card = responses.TableCard(target=list(table.target), columns=columns, classes=list(table.classes))
-    return card.model_copy(update={"table": table_card})
+    card.table = responses.TableCard(target=list(table.target), columns=columns, classes=list(table.classes))
+    return card

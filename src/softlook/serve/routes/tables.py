@@ -1,27 +1,22 @@
 """POST /v1/tables/predict."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 import torch
+from fastapi import APIRouter, Request, Response
 from torch import Tensor
 
 from softlook.base.errors import DataError
-from softlook.serve.engine.request import EngineRequest
-from softlook.serve.limits import ServerLimits
+from softlook.serve.engine.request import EngineRequest, ServerLimits
 from softlook.serve.loaded_model import Cell, Label, LoadedTable
 from softlook.serve.protocol import responses
 from softlook.serve.protocol.parsing import ParsingRoute
 from softlook.serve.protocol.preprocess import offload
 from softlook.serve.protocol.requests import PredictionRequest
 from softlook.serve.routes import MODEL_ERRORS, get_context, json_response
-
-try:
-    from fastapi import APIRouter, Request, Response
-except ImportError as error:
-    raise ImportError("serving requires extra packages: pip install softlook[serve]") from error
 
 router = APIRouter(route_class=ParsingRoute)
 CHUNK_ROWS = 128
@@ -50,7 +45,10 @@ async def predict(body: PredictionRequest, request: Request) -> Response:
 def table_requests(body: PredictionRequest, loaded: LoadedTable, limits: ServerLimits) -> list[EngineRequest]:
     """The rows of a request in chunks; with `explain`, all chunks twice."""
     table, count = loaded.table, _num_rows(body)
-    _check_options(body, loaded)
+    if body.probabilities and not table.classes:
+        raise DataError(f'{loaded.name} is a regression model, which has no probabilities: remove "probabilities"')
+    if body.explain and not table.can_explain:
+        raise DataError(f'{loaded.name} has no attention over columns: remove "explain"')
     num_cells = count * len(table.columns) * (1 + body.explain)
     if num_cells > limits.max_request_tokens or _num_chunks(body) * (1 + body.explain) > limits.max_queue:
         maximum = min(limits.max_request_tokens, limits.max_queue * CHUNK_ROWS * len(table.columns))
@@ -76,13 +74,6 @@ def _num_chunks(body: PredictionRequest) -> int:
     return -(-_num_rows(body) // CHUNK_ROWS)
 
 
-def _check_options(body: PredictionRequest, loaded: LoadedTable) -> None:
-    if body.probabilities and not loaded.table.classes:
-        raise DataError(f'{loaded.name} is a regression model, which has no probabilities: remove "probabilities"')
-    if body.explain and not loaded.table.can_explain:
-        raise DataError(f'{loaded.name} has no attention over columns: remove "explain"')
-
-
 def _columns(body: PredictionRequest, loaded: LoadedTable, count: int) -> dict[str, Sequence[Cell]]:
     """All feature columns; absent cells are missing."""
     names = loaded.table.columns
@@ -106,16 +97,16 @@ def _check_names(names: Iterable[str], loaded: LoadedTable, where: str = "") -> 
     unknown = [name for name in names if name not in known]
     if not unknown:
         return
-    listed = ", ".join(f"{name!r:.80}" for name in unknown[:MAX_SHOWN_NAMES]) + ", ..." * (
-        len(unknown) > MAX_SHOWN_NAMES
-    )
-    message = f"{where}{loaded.name} has no feature {listed}."
+    message = f"{where}{loaded.name} has no feature {_join([f'{name!r:.80}' for name in unknown])}."
     if all(name in loaded.table.target for name in unknown):
         raise DataError(f"{message} It is the target: remove it")
     close = get_close_matches(unknown[0][:80], known, n=1)
     hint = f" Did you mean {close[0]!r:.80}?" if close else ""
-    features = ", ".join(list(known)[:MAX_SHOWN_NAMES]) + ", ..." * (len(known) > MAX_SHOWN_NAMES)
-    raise DataError(f"{message}{hint} Its features are {features}")
+    raise DataError(f"{message}{hint} Its features are {_join(list(known))}")
+
+
+def _join(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_SHOWN_NAMES]) + ", ..." * (len(names) > MAX_SHOWN_NAMES)
 
 
 def _response(
@@ -131,19 +122,16 @@ def _response(
         target=list(table.target),
         classes=list(table.classes),
         predictions=table.decode(outputs),
-        probabilities=_records(map(class_name, table.classes), outputs.tolist()) if body.probabilities else None,
-        explanations=None if attention is None else _explanations(table.columns, attention),
+        probabilities=_records(map(class_name, table.classes), outputs) if body.probabilities else None,
+        explanations=None if attention is None else _records(table.columns, attention, EXPLANATION_DIGITS),
     )
 
 
-def _explanations(columns: Mapping[str, str], attention: Tensor) -> list[dict[str, Any]]:
-    rows = [[None if x != x else round(x, EXPLANATION_DIGITS) for x in row] for row in attention.tolist()]
-    return _records(columns, rows)
-
-
-def _records(names: Iterable[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+def _records(names: Iterable[str], rows: Tensor, digits: int | None = None) -> list[dict[str, Any]]:
+    """Rows as objects, rounded to so many decimals; NaN becomes null."""
     keys = list(names)
-    return [dict(zip(keys, row, strict=True)) for row in rows]
+    cells = [[None if x != x else x if digits is None else round(x, digits) for x in row] for row in rows.tolist()]
+    return [dict(zip(keys, row, strict=True)) for row in cells]
 
 
 def class_name(label: Label) -> str:

@@ -1,21 +1,21 @@
 """POST /v1/translate."""
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain
+
+from fastapi import APIRouter, Request, Response
 
 from softlook.base.errors import DataError
 from softlook.decode import Hypothesis
 from softlook.decode.alignment import build_alignment
 from softlook.decode.generation_config import hypothesis_from_tokens
 from softlook.decode.sampling import GREEDY_TEMPERATURE, SamplingParams
-from softlook.serve.engine.request import BeamParams, EngineRequest, ScheduledRequest
-from softlook.serve.limits import ServerLimits
+from softlook.serve.engine.request import BeamParams, EngineRequest, ScheduledRequest, ServerLimits
 from softlook.serve.loaded_model import LoadedModel
-from softlook.serve.metrics import Metrics
 from softlook.serve.protocol import responses
-from softlook.serve.protocol.openai_format import finite_logprob
+from softlook.serve.protocol.openai_format import count_usage, finite_logprob
 from softlook.serve.protocol.parsing import ParsingRoute
 from softlook.serve.protocol.preprocess import (
     by_json_path,
@@ -26,12 +26,7 @@ from softlook.serve.protocol.preprocess import (
 )
 from softlook.serve.protocol.requests import TranslationRequest
 from softlook.serve.registry import Deployment
-from softlook.serve.routes import MODEL_ERRORS, ServerContext, get_context, json_response
-
-try:
-    from fastapi import APIRouter, Request, Response
-except ImportError as error:
-    raise ImportError("serving requires extra packages: pip install softlook[serve]") from error
+from softlook.serve.routes import MODEL_ERRORS, get_context, json_response
 
 router = APIRouter(route_class=ParsingRoute)
 WEIGHT_DIGITS = 4
@@ -49,13 +44,14 @@ async def translate(body: TranslationRequest, request: Request) -> Response:
     requests = await _engine_requests({f"text[{index}]": texts[index] for index in filled}, params, limits)
     finished = await context.submit(deployment, requests, request).wait() if requests else []
     hypotheses = [params.best(scheduled) for scheduled in finished]
-    candidates = [await _candidate(one, deployment.loaded) for several in hypotheses for one in several]
-    if body.alignments:
-        await _add_alignments(candidates, list(_alignment_requests(finished, hypotheses)), context, deployment, request)
-    remaining = iter(candidates)
-    by_index = {index: list(islice(remaining, len(one))) for index, one in zip(filled, hypotheses, strict=True)}
+    candidates = [[await _candidate(one, deployment.loaded) for one in several] for several in hypotheses]
+    if body.alignments and finished:
+        targets = [(one.request, own.ids) for one, several in zip(finished, hypotheses, strict=True) for own in several]
+        await _add_alignments(list(chain.from_iterable(candidates)), targets, deployment, request)
+    by_index = dict(zip(filled, candidates, strict=True))
     data = [_item(index, by_index.get(index, [])) for index in range(len(texts))]
-    usage = _count_usage(finished, hypotheses, deployment.loaded, context.metrics)
+    num_generated = sum(len(one.logprobs) for several in hypotheses for one in several)  # of all returned candidates
+    usage = count_usage(finished, num_generated, deployment.loaded, context.metrics)
     return json_response(responses.TranslationList(model=body.model, data=data, usage=usage))
 
 
@@ -126,30 +122,19 @@ async def _engine_requests(
     return requests
 
 
-def _alignment_requests(
-    finished: Sequence[ScheduledRequest], hypotheses: Sequence[Sequence[Hypothesis]]
-) -> Iterator[EngineRequest]:
-    for scheduled, several in zip(finished, hypotheses, strict=True):
-        for one in several:
-            target = (*scheduled.request.prompt, *one.ids)
-            yield EngineRequest(target, scheduled.request.source, attention_only=True)
-
-
 async def _add_alignments(
     candidates: Sequence[responses.TranslationCandidate],
-    requests: Sequence[EngineRequest],
-    context: ServerContext,
-    deployment: Deployment,
+    targets: Sequence[tuple[EngineRequest, Sequence[int]]],
+    deployment: Deployment[LoadedModel],
     request: Request,
 ) -> None:
-    if not requests:
-        return
+    """Align the candidates, given with their requests and token ids."""
     loaded = deployment.loaded
-    prefix_length = len(loaded.special_tokens.start)
-    maps = await context.submit(deployment, requests, request).tensors()
-    for candidate, engine_request, weights in zip(candidates, requests, maps, strict=True):
-        target, source = engine_request.prompt[prefix_length:], engine_request.source or ()
-        alignment = build_alignment(loaded.tokenizer, loaded.special_tokens, weights[: len(target)], source, target)
+    requests = [EngineRequest((*own.prompt, *ids), own.source, attention_only=True) for own, ids in targets]
+    maps = await get_context(request).submit(deployment, requests, request).tensors()
+    for candidate, (own, ids), weights in zip(candidates, targets, maps, strict=True):
+        source = own.source or ()
+        alignment = build_alignment(loaded.tokenizer, loaded.special_tokens, weights[: len(ids)], source, ids)
         candidate.alignment = responses.TranslationAlignment(
             source=alignment.source,
             target=alignment.target,
@@ -173,18 +158,3 @@ def _item(index: int, candidates: list[responses.TranslationCandidate]) -> respo
     empty = responses.TranslationCandidate(text="", finish_reason="stop", score=0.0, logprob=0.0)
     best = candidates[0] if candidates else empty
     return responses.TranslationItem(index=index, **dict(best), candidates=candidates)
-
-
-def _count_usage(
-    finished: Sequence[ScheduledRequest],
-    hypotheses: Sequence[Sequence[Hypothesis]],
-    loaded: LoadedModel,
-    metrics: Metrics,
-) -> responses.Usage:
-    """Source tokens, and the tokens of all returned candidates."""
-    prompt_tokens = sum(len(scheduled.request.source or ()) for scheduled in finished)
-    generated = sum(len(one.logprobs) for several in hypotheses for one in several)
-    metrics.observe_tokens(loaded.name, prompt_tokens, generated)
-    metrics.observe_latency(loaded.name, finished)
-    total = prompt_tokens + generated
-    return responses.Usage(prompt_tokens=prompt_tokens, completion_tokens=generated, total_tokens=total)
