@@ -36,15 +36,19 @@ from softlook.tabular.presets import (
     Hyperparameters,
     select_hyperparameters,
 )
-from softlook.tabular.pretraining.mixin import FEW_LABELS, PretrainMixin
-from softlook.tabular.pretraining.pretrain import Pretrained
-from softlook.tabular.progress import progress_printer
+from softlook.tabular.pretraining.pretrain import FEW_LABELS, Pretrained, PretrainMixin
 from softlook.tabular.training.autosize import TrainingContext, limit_step_cost, resolve_hyperparameters
 from softlook.tabular.training.build import build_model
-from softlook.tabular.training.loop import Epoch, TimeBudget
 from softlook.tabular.training.retrieval import RowRetrieval
 from softlook.tabular.training.row_store import DiskRows, MemoryBudget, RowStore
-from softlook.tabular.training.runtime import forked_rng, limit_threads, seed_from_random_state
+from softlook.tabular.training.runtime import (
+    Epoch,
+    TimeBudget,
+    forked_rng,
+    limit_threads,
+    progress_printer,
+    seed_from_random_state,
+)
 from softlook.tabular.training.splitting import TwoPassLoader, validation_mask
 from softlook.tabular.training.trainer import TableTrainer, predict_rows
 from softlook.tabular.validation import (

@@ -24,8 +24,8 @@ from softlook.tabular.pretraining.linear_probe import FeatureScale, is_head_para
 from softlook.tabular.pretraining.pretrain import Pretrained
 from softlook.tabular.regressor import FTTransformerRegressor, TableTransformerRegressor, TabTransformerRegressor
 from softlook.tabular.training.build import build_model
-from softlook.tabular.training.loop import Epoch
 from softlook.tabular.training.retrieval import RowRetrieval
+from softlook.tabular.training.runtime import Epoch
 from softlook.weights.atomic_folder import atomic_folder, disk_errors
 from softlook.weights.checkpoint import CONFIG_FILE, write_config
 from softlook.weights.checkpoint import load as load_model

@@ -16,11 +16,10 @@ from sklearn.base import clone, is_classifier
 from softlook.base.errors import ConfigError, TrainingError
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.presets import ARCHITECTURE, AUTO_SIZES, Hyperparameters, select_hyperparameters
-from softlook.tabular.pretraining.mixin import FEW_LABELS, FINETUNE_LR_FACTOR
+from softlook.tabular.pretraining.pretrain import FEW_LABELS, FINETUNE_LR_FACTOR
 from softlook.tabular.search_spaces import FACTOR, Space, default_params, restrict_space, sample_params, space_for
 from softlook.tabular.training.autosize import SMALL_TABLE_ROWS, TrainingContext, resolve_hyperparameters
-from softlook.tabular.training.loop import Epoch, TimeBudget
-from softlook.tabular.training.runtime import seed_from_random_state
+from softlook.tabular.training.runtime import Epoch, TimeBudget, seed_from_random_state
 from softlook.tabular.training.trainer import TableTrainer
 from softlook.train.rng import derive_seed
 
