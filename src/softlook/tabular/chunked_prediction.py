@@ -6,8 +6,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from softlook.tabular.io.cell_errors import locate_in_files
-from softlook.tabular.io.chunked import ChunkedTable, TargetColumns, concat_tables, is_chunked, select_columns
+from softlook.tabular.io.chunked import (
+    ChunkedTable,
+    TargetColumns,
+    concat_tables,
+    is_chunked,
+    locate_in_files,
+    select_columns,
+)
 
 
 class Predictor(Protocol):

@@ -21,8 +21,7 @@ from softlook.base.device import choose_device
 from softlook.base.errors import DataError
 from softlook.tabular.chunked_prediction import ChunkedPredictionMixin
 from softlook.tabular.importance import ExplainMixin
-from softlook.tabular.io.cell_errors import locate_in_files
-from softlook.tabular.io.chunked import ChunkedTable, TargetColumns, is_chunked
+from softlook.tabular.io.chunked import ChunkedTable, TargetColumns, is_chunked, locate_in_files
 from softlook.tabular.preprocessing.column_types import ColumnOverrides
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
 from softlook.tabular.preprocessing.reservoir import Reservoir
@@ -37,10 +36,9 @@ from softlook.tabular.presets import (
     select_hyperparameters,
 )
 from softlook.tabular.pretraining.pretrain import FEW_LABELS, Pretrained, PretrainMixin
-from softlook.tabular.training.autosize import TrainingContext, limit_step_cost, resolve_hyperparameters
-from softlook.tabular.training.build import build_model
+from softlook.tabular.training.autosize import TrainingContext, build_model, limit_step_cost, resolve_hyperparameters
 from softlook.tabular.training.retrieval import RowRetrieval
-from softlook.tabular.training.row_store import DiskRows, MemoryBudget, RowStore
+from softlook.tabular.training.row_store import DiskRows, MemoryBudget, RowStore, TwoPassLoader, validation_mask
 from softlook.tabular.training.runtime import (
     Epoch,
     TimeBudget,
@@ -49,7 +47,6 @@ from softlook.tabular.training.runtime import (
     progress_printer,
     seed_from_random_state,
 )
-from softlook.tabular.training.splitting import TwoPassLoader, validation_mask
 from softlook.tabular.training.trainer import TableTrainer, predict_rows
 from softlook.tabular.validation import (
     check_eval_set,

@@ -23,7 +23,7 @@ from softlook.tabular.presets import Hyperparameters
 from softlook.tabular.pretraining.linear_probe import FeatureScale, is_head_parameter
 from softlook.tabular.pretraining.pretrain import Pretrained
 from softlook.tabular.regressor import FTTransformerRegressor, TableTransformerRegressor, TabTransformerRegressor
-from softlook.tabular.training.build import build_model
+from softlook.tabular.training.autosize import build_model
 from softlook.tabular.training.retrieval import RowRetrieval
 from softlook.tabular.training.runtime import Epoch
 from softlook.weights.atomic_folder import atomic_folder, disk_errors

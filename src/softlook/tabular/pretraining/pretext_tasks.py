@@ -18,7 +18,7 @@ from softlook.models.tab_transformer import TabTransformer
 from softlook.tabular.preprocessing.rows import TableTensors
 from softlook.tabular.presets import MIN_ROWS_TO_SPLIT, Hyperparameters
 from softlook.tabular.pretraining.linear_probe import contextual_cells, embed_cells
-from softlook.tabular.training.splitting import validation_mask
+from softlook.tabular.training.row_store import validation_mask
 from softlook.tabular.training.train_step import Forward, TableTrainStep
 from softlook.tabular.training.trainer import EpochTrainer
 from softlook.train.rng import make_generator

@@ -23,8 +23,7 @@ from softlook.tabular.preprocessing.reservoir import RESERVOIR_ROWS
 from softlook.tabular.presets import ARCHITECTURE, AUTO_SIZES, Family, Hyperparameters
 from softlook.tabular.pretraining.linear_probe import FeatureScale, fit_linear_probe, is_head_parameter
 from softlook.tabular.pretraining.pretext_tasks import PretrainParams, PretrainTrainer, TaskName
-from softlook.tabular.training.autosize import ModelSize, fill_sizes
-from softlook.tabular.training.build import build_model
+from softlook.tabular.training.autosize import ModelSize, build_model, fill_sizes
 from softlook.tabular.training.row_store import MemoryBudget
 from softlook.tabular.training.runtime import (
     Epoch,

@@ -1,9 +1,17 @@
-"""Automatic model size, dropout, batch size and epochs."""
+"""Automatic model size, dropout, batch size and epochs; and model construction."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
+from softlook.embed.features import compute_bins
+from softlook.models.ft_transformer import FTTransformer, FTTransformerConfig
+from softlook.models.optimize import optimize_for_cpu
+from softlook.models.tab_transformer import TabTransformer, TabTransformerConfig
+from softlook.models.table_transformer import TableTransformer, TableTransformerConfig
+from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
 from softlook.tabular.presets import Hyperparameters
 from softlook.tabular.training.runtime import best_time
 
@@ -172,3 +180,55 @@ def macs_per_second() -> float:
     rows, width = 4096, 128
     left, right = torch.ones(rows, width), torch.ones(width, width)
     return rows * width**2 / best_time(lambda: left @ right, repeats=5)
+
+
+# --- model construction -----------------------------------------------------------------------------------------------
+
+
+def build_model(
+    hparams: Hyperparameters, preprocessor: TablePreprocessor, numbers: Tensor | None, outputs: int
+) -> nn.Module:
+    """A new model. `numbers` are those of the training rows, from which the bins of piecewise embeddings are computed.
+
+    They are None if weights will be loaded, which contain the bins. The model is in single precision, whatever torch's
+    default dtype is.
+    """
+    n_numeric, cardinalities = preprocessor.n_numbers, preprocessor.cardinalities
+    common: dict[str, Any] = {
+        "n_numeric": n_numeric,
+        "cardinalities": cardinalities,
+        "classes": outputs,
+        "dim": hparams.dim,
+        "heads": hparams.heads,
+        "dropout": hparams.dropout,
+        "linear_skip": hparams.linear_skip,
+    }
+    if hparams.model == "TabTransformer":
+        width = len(cardinalities) * hparams.dim + n_numeric
+        first = max(4, -(-hparams.min_mlp_dim // width))  # the paper's 4 and 2 times the input width; more if narrow
+        config = TabTransformerConfig(
+            **common,
+            depth=hparams.depth if cardinalities else 0,  # without categories the model is an MLP
+            mlp_factors=(first, first // 2),
+            norm_numbers=hparams.numeric_norm,
+        )
+        return optimize_for_cpu(TabTransformer(config).float())
+    common |= {
+        "depth": hparams.depth,
+        "hidden": hparams.hidden,
+        "attention_dropout": hparams.attention_dropout or 0.0,
+        "hidden_dropout": hparams.hidden_dropout or 0.0,
+    }
+    if hparams.model == "FTTransformer":
+        return optimize_for_cpu(FTTransformer(FTTransformerConfig(**common)).float())
+    config = TableTransformerConfig(
+        **common,
+        ensemble_size=hparams.n_members,
+        shared_blocks=hparams.shared_blocks,
+        num_embeddings=hparams.num_embeddings,
+        bins=hparams.bins,
+        sigma=hparams.sigma,
+    )
+    has_bins = numbers is not None and hparams.num_embeddings == "piecewise"
+    edges = compute_bins(numbers, max_bins=hparams.bins) if has_bins else None
+    return optimize_for_cpu(TableTransformer(config, edges=edges).float())
