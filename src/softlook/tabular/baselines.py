@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from softlook.tabular.preprocessing.rows import RowSource, TableTensors, sample_rows
-from softlook.tabular.preprocessing.target import ClassTarget, RegressionTarget
+from softlook.tabular.preprocessing.target import ClassTarget, RegressionTarget, Target
 from softlook.tabular.training.metrics import compute_metrics
 
 MAX_ROWS = 500_000
@@ -60,7 +60,7 @@ class BaselineData(NamedTuple):
 
     train: Arrays
     validation: Arrays | None
-    target: ClassTarget | RegressionTarget
+    target: Target
     deadline: float
     seed: int
 
@@ -70,7 +70,7 @@ def fit_baselines(
     validation: TableTensors | None,
     test: TableTensors,
     *,
-    target: ClassTarget | RegressionTarget,
+    target: Target,
     seconds: float,
     seed: int,
 ) -> list[Baseline]:
@@ -240,7 +240,7 @@ def _known_classes(validation: np.ndarray, train: np.ndarray) -> np.ndarray:
     return validation if is_known.all() else np.where(is_known, validation, np.bincount(train).argmax())
 
 
-def _to_all_classes(model: Any, probabilities: np.ndarray, target: ClassTarget | RegressionTarget) -> np.ndarray:
+def _to_all_classes(model: Any, probabilities: np.ndarray, target: Target) -> np.ndarray:
     """Probabilities for all classes, including those without training rows."""
     assert isinstance(target, ClassTarget)
     full = np.zeros((len(probabilities), len(target.values)))

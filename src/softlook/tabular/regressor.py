@@ -10,10 +10,8 @@ from sklearn.metrics import r2_score
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.io.chunked import is_chunked
 from softlook.tabular.parameters import (
-    CommonParams,
     FTTransformerParams,
     TableTransformerParams,
-    TabTransformerParams,
     document_parameters,
 )
 from softlook.tabular.preprocessing.target import RegressionTarget, RunningMoments
@@ -71,7 +69,7 @@ class TableRegressor(RegressorMixin, TableEstimator):
 
 @document_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
-class TableTransformerRegressor(TableTransformerParams, CommonParams, TableRegressor):
+class TableTransformerRegressor(TableTransformerParams, TableRegressor):
     """TableTransformer regressor: softlook's own model and the recommended default.
 
     An FT-Transformer with piecewise embeddings of numbers and an ensemble of members that share most weights; its size
@@ -89,7 +87,7 @@ class TableTransformerRegressor(TableTransformerParams, CommonParams, TableRegre
 
 @document_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
-class FTTransformerRegressor(FTTransformerParams, CommonParams, TableRegressor):
+class FTTransformerRegressor(FTTransformerParams, TableRegressor):
     """FT-Transformer regressor (Gorishniy et al. 2021): every column is a token, and [CLS] attends to all of them.
 
     >>> X = np.linspace(-1, 1, 80)[:, None]
@@ -103,7 +101,7 @@ class FTTransformerRegressor(FTTransformerParams, CommonParams, TableRegressor):
 
 @document_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
-class TabTransformerRegressor(TabTransformerParams, CommonParams, TableRegressor):
+class TabTransformerRegressor(TableRegressor):
     """TabTransformer regressor (Huang et al. 2020): categories attend to each other, numbers join in the MLP.
 
     Without categories it is an MLP. `preset="improved"` has no LayerNorm over numbers, a wider MLP and softlook's

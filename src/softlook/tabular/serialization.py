@@ -195,7 +195,7 @@ def _restore_pretrained(values: dict[str, Any], preprocessor: TablePreprocessor,
     weights = {name.removeprefix(WEIGHTS_PREFIX): tensor for name, tensor in tensors.items()}
     check_depth(values["hyperparameters"], file)
     model = build_on_meta(lambda: build_model(hparams, preprocessor, None, 1), file)
-    expected = {name: tensor for name, tensor in model.state_dict().items() if not is_head_parameter(model, name)}
+    expected = {name: tensor for name, tensor in model.state_dict().items() if not is_head_parameter(name)}
     check_tensors_match(expected, weights, file)
     overrides = ColumnOverrides(values["column_types"], _from_json(values["orders"]))
     return Pretrained(values["task"], hparams, overrides, preprocessor, weights, scale, values["history"])

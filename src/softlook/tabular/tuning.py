@@ -283,16 +283,11 @@ def _default_space(estimator: TableEstimator, hparams: Hyperparameters) -> Space
 
 def _to_result(trial: FrozenTrial, *, is_best: bool = False) -> TrialResult:
     states: dict[TrialState, TrialOutcome] = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned"}
-    facts = trial.user_attrs
+    is_complete = trial.state == TrialState.COMPLETE
     return TrialResult(
-        trial.number,
-        facts["params"],
-        states.get(trial.state, "failed"),
-        trial.value if trial.state == TrialState.COMPLETE else None,
-        facts["loss"],
-        facts["score"],
-        facts["epochs"],
-        facts["seconds"],
-        facts["error"],
-        is_best,
+        number=trial.number,
+        state=states.get(trial.state, "failed"),
+        value=trial.value if is_complete else None,
+        is_best=is_best,
+        **trial.user_attrs,
     )

@@ -1,4 +1,4 @@
-"""Chunked tables: paths, or frames one after another; and the file and line of a cell that does not match its column."""
+"""Chunked tables: paths, or frames one after another; and where in a file a cell does not match its column."""
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -81,10 +81,6 @@ class NumericEncoder:
         constant = "" if self.constant is None else f"always {self.constant:g}"
         return describe_column(self.name, self.column_type, self.note, constant, missing=self.missing)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The arguments of `NumericEncoder(**to_dict())`."""
-        return vars(self).copy()
-
 
 def _offset_and_unit(lowest: float, highest: float) -> tuple[float, float]:
     farthest, width = max(abs(lowest), abs(highest)), highest / 2 - lowest / 2
@@ -129,10 +125,6 @@ class OrdinalEncoder:
         """One line about the column."""
         order = " < ".join(self.values[:6]) + " < ..." * (len(self.values) > 6)
         return describe_column(self.name, self.column_type, order, missing=self.missing)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The arguments of `OrdinalEncoder(**to_dict())`."""
-        return vars(self).copy()
 
 
 def resolve_order(column: Column, order: Sequence[Any] | None) -> tuple[str, ...]:

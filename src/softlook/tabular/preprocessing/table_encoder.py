@@ -148,7 +148,7 @@ class TableEncoder:
         arrays: dict[str, np.ndarray] = {}
         columns: list[dict[str, Any]] = []
         for index, column in enumerate(self.columns):
-            fields = column.to_dict()
+            fields = vars(column)  # the arguments of its class
             own = {key: value for key, value in fields.items() if isinstance(value, np.ndarray)}
             arrays |= {f"{index}.{key}": value for key, value in own.items()}
             plain = {key: value for key, value in fields.items() if key not in own}

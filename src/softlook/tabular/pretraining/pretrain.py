@@ -132,7 +132,7 @@ class PretrainMixin:
             trainer = PretrainTrainer(model, rows, params=params, hparams=hparams, seed=seed)
             with progress_printer(self.verbose) as callback:
                 history = trainer.train(budget, callback)
-            named = {name: tensor for name, tensor in model.state_dict().items() if not is_head_parameter(model, name)}
+            named = {name: tensor for name, tensor in model.state_dict().items() if not is_head_parameter(name)}
             self.pretrained_ = Pretrained(
                 task,
                 hparams,

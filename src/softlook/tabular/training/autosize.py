@@ -229,6 +229,7 @@ def build_model(
         bins=hparams.bins,
         sigma=hparams.sigma,
     )
-    has_bins = numbers is not None and hparams.num_embeddings == "piecewise"
-    edges = compute_bins(numbers, max_bins=hparams.bins) if has_bins else None
+    edges = None
+    if numbers is not None and hparams.num_embeddings == "piecewise":
+        edges = compute_bins(numbers, max_bins=hparams.bins)
     return optimize_for_cpu(TableTransformer(config, edges=edges).float())
