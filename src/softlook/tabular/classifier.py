@@ -28,19 +28,6 @@ class TableClassifier(ClassifierMixin, ClassifierParams, TableEstimator):
 
     target_: ClassTarget  # pyright: ignore[reportIncompatibleVariableOverride]  (one of the base class's two)
 
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, eval_set: tuple[Any, Any] | None = None
-    ) -> "TableClassifier":
-        """Fit to a table and its class labels: strings, integers, booleans or dates, none missing.
-
-        X: pandas, polars, pyarrow, numpy, or a list of rows. Rows with a `sample_weight` of 0 are ignored.
-        `eval_set=(X, y)` are rows for early stopping; by default a fraction of X is held out. X may also be chunked: a
-        path, paths, an iterable of frames or a function that returns one; then y and `sample_weight` are column names,
-        and rows beyond `memory_limit` are stored in a temporary folder.
-        """
-        self._fit(X, y, sample_weight, eval_set)
-        return self
-
     @property
     def classes_(self) -> np.ndarray:
         """The class labels, sorted."""

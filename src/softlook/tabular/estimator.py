@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -26,12 +26,7 @@ from softlook.tabular.preprocessing.reservoir import Reservoir
 from softlook.tabular.preprocessing.rows import TableTensors, concat_rows
 from softlook.tabular.preprocessing.table_encoder import TableEncoder
 from softlook.tabular.preprocessing.target import ClassCounts, Target, TargetStats
-from softlook.tabular.presets import (
-    AUTO_SIZES,
-    MIN_ROWS_TO_SPLIT,
-    Hyperparameters,
-    select_hyperparameters,
-)
+from softlook.tabular.presets import AUTO_SIZES, MIN_ROWS_TO_SPLIT, Hyperparameters, select_hyperparameters
 from softlook.tabular.pretraining.pretrain import FEW_LABELS, Pretrained, PretrainMixin
 from softlook.tabular.training.autosize import TrainingContext, build_model, limit_step_cost, resolve_hyperparameters
 from softlook.tabular.training.row_store import DiskRows, MemoryBudget, RowStore, TwoPassLoader, validation_mask
@@ -106,13 +101,21 @@ class TableEstimator(ExplainablePredictor, PretrainMixin):
 
     # --- fit ---------------------------------------------------------------------------------------------------------
 
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, eval_set: tuple[Any, Any] | None = None) -> Self:
+        """Fit to a table and its targets.
+
+        X: pandas, polars, pyarrow, numpy, or a list of rows. y: for a classifier (N,) labels, which may be strings,
+        integers, booleans or dates, none missing; for a regressor one or several numbers per row, (N,) or (N, K). Rows
+        with a `sample_weight` of 0 are ignored. `eval_set=(X, y)` are rows for early stopping; by default a fraction of
+        X is held out. X may also be chunked: a path, paths, an iterable of frames or a function that returns one; then
+        y is a column name (several numbers: a list of names), `sample_weight` is a column name, and rows beyond
+        `memory_limit` are stored in a temporary folder.
+        """
+        self._fit(X, y, sample_weight, eval_set)
+        return self
+
     def _fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        eval_set: tuple[Any, Any] | None,
-        train_loop: TrainLoop | None = None,
+        self, X: Any, y: Any, sample_weight: Any, eval_set: tuple[Any, Any] | None, train_loop: TrainLoop | None = None
     ) -> None:
         """`train_loop` runs the trainer in place of `trainer.train`."""
         check_eval_set(eval_set)
@@ -171,11 +174,7 @@ class TableEstimator(ExplainablePredictor, PretrainMixin):
                 self._fit(*roles.split(table, is_text=chunks.is_text), eval_set, train_loop)
 
     def _fit_two_pass(
-        self,
-        loader: TwoPassLoader,
-        folder: Path,
-        eval_set: tuple[Any, Any] | None,
-        train_loop: TrainLoop | None,
+        self, loader: TwoPassLoader, folder: Path, eval_set: tuple[Any, Any] | None, train_loop: TrainLoop | None
     ) -> None:
         """A table that does not fit in memory: its rows are stored in a folder."""
         context = self._begin_fit()

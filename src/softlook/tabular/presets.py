@@ -147,7 +147,7 @@ PRESETS: Mapping[Family, Mapping[str, Hyperparameters]] = MappingProxyType(
                 early_stopping_metric="auto",
                 min_delta=1e-4,
                 grad_clip=1.0,
-            ),
+            )
         },
         "ft": {"paper": FT_PAPER},
         "tab": {

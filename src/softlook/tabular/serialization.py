@@ -18,6 +18,7 @@ from softlook.tabular.classifier import FTTransformerClassifier, TableTransforme
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.preprocessing.column_types import ColumnOverrides
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
+from softlook.tabular.preprocessing.table_encoder import select_prefix
 from softlook.tabular.preprocessing.target import target_from_state
 from softlook.tabular.presets import Hyperparameters
 from softlook.tabular.pretraining.linear_probe import FeatureScale, is_head_parameter
@@ -179,9 +180,7 @@ def _restore_fitted(
     estimator.model_ = optimize_for_cpu(model)  # as a fitted one: the same predictions, bit for bit
     estimator.hyperparameters_ = Hyperparameters(**content["hyperparameters"])
     estimator.target_ = target_from_state(content["target"])
-    tensors = {
-        name.removeprefix(RETRIEVAL_PREFIX): arrays[name] for name in arrays if name.startswith(RETRIEVAL_PREFIX)
-    }
+    tensors = select_prefix(RETRIEVAL_PREFIX, arrays)
     estimator.retrieval_ = None if content["retrieval"] is None else RowRetrieval(**tensors, **content["retrieval"])
     estimator.history_, estimator.n_iter_ = content["history"], len(content["history"])
 

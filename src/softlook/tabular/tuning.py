@@ -59,10 +59,6 @@ class TrialResult:
     is_best: bool = False
 
 
-class TrialPruned(Exception):  # noqa: N818  (not an error)
-    """A trial was pruned."""
-
-
 @dataclass
 class HyperparameterSearch:
     """Trials of an estimator. With a `journal` file, a later search resumes this one."""
@@ -140,7 +136,7 @@ class HyperparameterSearch:
         state, message = TrialState.COMPLETE, ""
         try:
             fit(model, monitor)
-        except TrialPruned:
+        except optuna.TrialPruned:
             state = TrialState.PRUNED
         except (TrainingError, torch.OutOfMemoryError) as error:
             state, message = TrialState.FAIL, str(error)
@@ -219,7 +215,7 @@ def tune(
 
 
 class _TrialMonitor:
-    """Runs a trainer, reports to optuna, and raises TrialPruned."""
+    """Runs a trainer, reports to optuna, and raises optuna.TrialPruned."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial, self.epochs, self.evaluations = trial, 0, list[Epoch]()
@@ -252,7 +248,7 @@ class _TrialMonitor:
             self.evaluations.append(epoch)
             self.trial.report(self.value(epoch), epoch["epoch"])
             if self.trial.should_prune():
-                raise TrialPruned
+                raise optuna.TrialPruned
 
 
 def _create_study(journal: Path | None) -> optuna.Study:

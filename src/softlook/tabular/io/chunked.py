@@ -257,7 +257,7 @@ def locate_in_files(X: Any) -> AbstractContextManager[None]:
 
 def _locate(error: CellError, files: Sequence[Path]) -> DataError:
     for path in files:
-        is_binary = path.suffix.lower() in (*PARQUET, *ARROW)
+        is_binary = not _is_text(path)
         with suppress(csv.Error, ValueError):  # other errors in the file do not matter here
             for number, cell in _binary_cells(path, error.name) if is_binary else _text_cells(path, error.name):
                 if _equals(cell, error.cell):

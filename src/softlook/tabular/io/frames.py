@@ -141,9 +141,12 @@ def _from_rows(rows: list[Any] | tuple[Any, ...]) -> Frame:
 
 
 def _from_array(array: np.ndarray) -> Frame:
-    if array.ndim != 2:
+    if array.ndim > 2:
+        raise DataError(f"Found array with dim {array.ndim}, while dim <= 2 is required.")
+    if array.ndim < 2:
         raise DataError(
-            _wrong_ndim(array) if array.ndim < 2 else f"Found array with dim {array.ndim}, while dim <= 2 is required."
+            f"Expected 2D array, got {'scalar' if array.ndim == 0 else '1D'} array instead. Reshape your data: "
+            "array.reshape(-1, 1) if it is one column, array.reshape(1, -1) if it is one row"
         )
     if array.dtype.kind == "c":
         raise DataError("Complex data not supported: expected real numbers")
@@ -165,13 +168,6 @@ def _to_arrow_time_unit(array: np.ndarray) -> np.ndarray:
     if unit in ("s", "ms", "us", "ns") or (kind, unit) == ("M", "D"):
         return array
     return array.astype(f"{kind}8[{'ns' if unit in ('ps', 'fs', 'as') else 's'}]")
-
-
-def _wrong_ndim(array: np.ndarray) -> str:
-    return (
-        f"Expected 2D array, got {'scalar' if array.ndim == 0 else '1D'} array instead. Reshape your data: "
-        "array.reshape(-1, 1) if it is one column, array.reshape(1, -1) if it is one row"
-    )
 
 
 def _default_names(count: int) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from softlook.tabular.formatting import describe_column
 from softlook.tabular.preprocessing.categorical import FIRST_CODE, MISSING, RARE
 from softlook.tabular.preprocessing.numeric import NumericScaler
 from softlook.tabular.preprocessing.rows import TableTensors
-from softlook.tabular.preprocessing.table_encoder import EncodedTable, Feature, TableEncoder
+from softlook.tabular.preprocessing.table_encoder import EncodedTable, Feature, TableEncoder, select_prefix
 from softlook.tabular.presets import Hyperparameters
 
 State = tuple[dict[str, Any], dict[str, np.ndarray]]
@@ -170,18 +170,14 @@ class TablePreprocessor:
     def from_state(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> "TablePreprocessor":
         """The preprocessor with this `state`."""
         indicators = values["missing_indicators"]
-        encoder = TableEncoder.from_state(values["encoder"], _with_prefix("encoder.", arrays))
+        encoder = TableEncoder.from_state(values["encoder"], select_prefix("encoder.", arrays))
         n_numbers = sum(feature.is_numeric for feature in encoder.features)
         return TablePreprocessor(
             encoder,
             OneHotGroups(tuple(map(tuple, values["one_hot"])), n_numbers),
-            NumericScaler.from_state(values["scaler"], _with_prefix("scaler.", arrays)),
+            NumericScaler.from_state(values["scaler"], select_prefix("scaler.", arrays)),
             None if indicators is None else tuple(indicators),
         )
-
-
-def _with_prefix(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _is_set(encoder: TableEncoder, encoded: EncodedTable, index: int) -> np.ndarray | None:

@@ -1,7 +1,6 @@
 """Pretraining on unlabelled rows, and fine-tuning: methods of the estimators."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -66,21 +65,6 @@ class Pretrained:
         model = build_model(hparams, self.preprocessor, None, outputs)
         model.load_state_dict(self.weights, strict=False)
         return model
-
-    def finetuning_hyperparameters(self, hparams: Hyperparameters) -> Hyperparameters:
-        """The hyperparameters with the sizes of these weights; raises an error if they ask for others."""
-        own = self.hparams
-        for name in (*ARCHITECTURE, *(name for name in AUTO_SIZES if getattr(hparams, name))):
-            _check_same(name, getattr(own, name), getattr(hparams, name))
-        return replace(fill_sizes(hparams, own), shared_blocks=own.shared_blocks, linear_skip=True, retrieval_rows=None)
-
-    def check_overrides(
-        self, column_types: Mapping[Any, Any] | None, ordinal_categories: Mapping[Any, Any] | None
-    ) -> None:
-        """Raise an error if column types or orders changed since `pretrain`."""
-        now = ColumnOverrides.of(self.preprocessor.encoder.names, column_types, ordinal_categories)
-        _check_same("ordinal_categories", self.overrides.orders, now.orders)
-        _check_same("column_types", self.overrides.column_types, now.column_types)
 
 
 class PretrainMixin:
@@ -165,9 +149,21 @@ class PretrainMixin:
                 setattr(other, name, getattr(self, name))
 
     def _finetuning_hyperparameters(self: Any, pretrained: Pretrained, hparams: Hyperparameters) -> Hyperparameters:
-        pretrained.check_overrides(self.column_types, self.ordinal_categories)
-        hparams = replace(pretrained.finetuning_hyperparameters(hparams), schedule="cosine")
-        return hparams if self.lr is not None else replace(hparams, lr=hparams.lr * FINETUNE_LR_FACTOR)
+        """The hyperparameters with the sizes of the pretrained weights; raises an error if they ask for others."""
+        now = ColumnOverrides.of(pretrained.preprocessor.encoder.names, self.column_types, self.ordinal_categories)
+        _check_same("ordinal_categories", pretrained.overrides.orders, now.orders)
+        _check_same("column_types", pretrained.overrides.column_types, now.column_types)
+        own = pretrained.hparams
+        for name in (*ARCHITECTURE, *(name for name in AUTO_SIZES if getattr(hparams, name))):
+            _check_same(name, getattr(own, name), getattr(hparams, name))
+        return replace(
+            fill_sizes(hparams, own),
+            shared_blocks=own.shared_blocks,
+            linear_skip=True,
+            retrieval_rows=None,
+            schedule="cosine",
+            lr=hparams.lr * (FINETUNE_LR_FACTOR if self.lr is None else 1),
+        )
 
     def _fit_probe(self: Any, pretrained: Pretrained, trainer: TableTrainer, budget: TimeBudget) -> list[Epoch] | None:
         """Fit the linear probe; returns the history if that is all, None if all layers are to be fine-tuned."""

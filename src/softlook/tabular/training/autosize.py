@@ -12,7 +12,7 @@ from softlook.models.optimize import optimize_for_cpu
 from softlook.models.tab_transformer import TabTransformer, TabTransformerConfig
 from softlook.models.table_transformer import TableTransformer, TableTransformerConfig
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
-from softlook.tabular.presets import Hyperparameters
+from softlook.tabular.presets import AUTO_DROPOUT, AUTO_SIZES, Hyperparameters
 from softlook.tabular.training.runtime import best_time
 
 DEFAULT_EPOCHS, MIN_STEPS, MAX_STEPS = 40, 300, 8_000
@@ -107,16 +107,9 @@ def resolve_hyperparameters(hparams: Hyperparameters, context: TrainingContext) 
 
 def fill_sizes(hparams: Hyperparameters, size: ModelSize | Hyperparameters) -> Hyperparameters:
     """The hyperparameters with these sizes where they are open."""
-    attention, hidden = hparams.attention_dropout, hparams.hidden_dropout
-    return replace(
-        hparams,
-        dim=hparams.dim or size.dim,
-        depth=hparams.depth or size.depth,
-        n_members=hparams.n_members or size.n_members,
-        bins=hparams.bins or size.bins,
-        attention_dropout=size.attention_dropout if attention is None else attention,
-        hidden_dropout=size.hidden_dropout if hidden is None else hidden,
-    )
+    sizes = {name: getattr(size, name) for name in AUTO_SIZES if not getattr(hparams, name)}
+    dropout = {name: getattr(size, name) for name in AUTO_DROPOUT if getattr(hparams, name) is None}
+    return replace(hparams, **sizes, **dropout)
 
 
 def limit_step_cost(hparams: Hyperparameters, context: TrainingContext, *, may_drop_dropout: bool) -> Hyperparameters:

@@ -79,9 +79,12 @@ class RowStore:
         """Add a chunk."""
         if not len(rows):
             return
-        is_too_large = self.expected_rows * _row_bytes(rows) > self.budget.tensors
+        row_bytes = sum(tensor.nbytes for tensor in rows.tensors() if tensor is not None) / len(rows)
+        is_too_large = self.expected_rows * row_bytes > self.budget.tensors
         if self.dtype is None and not self.in_memory and is_too_large:
-            self._open_files(rows)
+            self.dtype = _record_dtype(rows, self.code_dtype)
+            size = self.expected_rows * self.dtype.itemsize
+            self.counts = np.zeros(max(2, -(-size // max(1, self.budget.window // 4))), np.int64)
         if self.dtype is None:
             self.in_memory.append(rows)
         else:
@@ -94,11 +97,6 @@ class RowStore:
             mean_weight = self.weight_sum / sum(counts)
             return DiskRows(self.folder, self.dtype, counts, self.budget.window, mean_weight)
         return concat_rows(self.in_memory) if self.in_memory else None
-
-    def _open_files(self, rows: TableTensors) -> None:
-        self.dtype = _record_dtype(rows, self.code_dtype)
-        size = self.expected_rows * self.dtype.itemsize
-        self.counts = np.zeros(max(2, -(-size // max(1, self.budget.window // 4))), np.int64)
 
     def _write(self, records: np.ndarray) -> None:
         """Assign each row to a random file, so that every file is a sample of the whole table."""
@@ -177,10 +175,6 @@ class DiskRows:
         categories = torch.from_numpy(codes.astype(np.int64))
         rows = TableTensors(torch.from_numpy(numbers), categories, torch.from_numpy(targets), weight)
         return rows.to(self.device)
-
-
-def _row_bytes(rows: TableTensors) -> float:
-    return sum(tensor.element_size() * tensor.numel() for tensor in rows.tensors() if tensor is not None) / len(rows)
 
 
 def _record_dtype(rows: TableTensors, codes: np.dtype) -> np.dtype:

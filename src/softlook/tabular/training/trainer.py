@@ -25,10 +25,6 @@ from softlook.tabular.training.train_step import TableTrainStep, cosine_warmup, 
 from softlook.train.rng import make_generator
 
 
-def _do_nothing() -> None:
-    pass
-
-
 class EpochTrainer(ABC):
     """Trains a model for epochs, evaluates it and keeps the best weights. Subclasses define length and evaluation."""
 
@@ -47,7 +43,7 @@ class EpochTrainer(ABC):
         """Of the current epoch."""
         self.is_done, self.reserved_seconds, self.reached_limit = False, 0.0, 0.0
         """`reached_limit` is a time limit that was reached once: the run stays finished under it."""
-        self.after_step: Callable[[], None] = _do_nothing
+        self.after_step: Callable[[], None] = lambda: None
         """Called after every step within an epoch; a run checks its clock here and may leave by an exception."""
 
     # --- what subclasses define --------------------------------------------------------------------------------------
