@@ -24,7 +24,7 @@ from sklearn.utils.validation import (
 from softlook.base.errors import ConfigError, DataError
 from softlook.tabular.formatting import join_names
 from softlook.tabular.io.arrow import pc
-from softlook.tabular.io.frames import check_not_empty, check_not_lazy, check_unique_names, column_names, is_missing
+from softlook.tabular.io.frames import check_not_empty, is_missing, normalize_table
 from softlook.tabular.preprocessing.target import TIME_KINDS
 from softlook.tabular.presets import ARCHITECTURE, AUTO_DROPOUT, AUTO_SIZES, Hyperparameters
 
@@ -142,11 +142,7 @@ def _warm_start_error(what: str, expected: str, got: str) -> ConfigError:
 
 def _to_table(X: Any) -> Any:
     """Convert what is almost a table; raise an error for what is none."""
-    X = nw.to_native(X, pass_through=True)
-    check_not_lazy(X)
-    if isinstance(X, pa.RecordBatch):
-        X = pa.Table.from_batches([X])
-    check_unique_names(column_names(X))
+    X = normalize_table(nw.to_native(X, pass_through=True))
     if isinstance(X, pa.Table):
         return _decode_runs(X)
     if isinstance(X, np.ma.MaskedArray):

@@ -259,20 +259,18 @@ def _locate(error: CellError, files: Sequence[Path]) -> DataError:
     for path in files:
         is_binary = not _is_text(path)
         with suppress(csv.Error, ValueError):  # other errors in the file do not matter here
-            for number, cell in _binary_cells(path, error.name) if is_binary else _text_cells(path, error.name):
+            for number, cell in _cells(path, error.name):
                 if _equals(cell, error.cell):
                     message = f"{error.message} in row {number:,}, counted from 1" if is_binary else error.message
                     return DataError(message, file=path, line=None if is_binary else number, help=error.help)
     return error
 
 
-def _text_cells(path: Path, name: str) -> Iterator[tuple[int, Any]]:
-    return ((line, row.get(name)) for line, row in read_rows(path))
-
-
-def _binary_cells(path: Path, name: str) -> Iterator[tuple[int, Any]]:
-    cells = (cell for chunk in read_table(path) for cell in chunk.column(name).to_pylist())
-    return zip(count(1), cells, strict=False)
+def _cells(path: Path, name: str) -> Iterator[tuple[int, Any]]:
+    """A column's cells, each with its line in a text file, or with its row."""
+    if _is_text(path):
+        return ((line, row.get(name)) for line, row in read_rows(path))
+    return zip(count(1), (cell for chunk in read_table(path) for cell in chunk.column(name).to_pylist()), strict=False)
 
 
 def _equals(cell: Any, expected: str) -> bool:

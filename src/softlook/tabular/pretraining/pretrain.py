@@ -22,7 +22,7 @@ from softlook.tabular.preprocessing.reservoir import RESERVOIR_ROWS
 from softlook.tabular.presets import ARCHITECTURE, AUTO_SIZES, Family, Hyperparameters
 from softlook.tabular.pretraining.linear_probe import FeatureScale, fit_linear_probe, is_head_parameter
 from softlook.tabular.pretraining.pretext_tasks import PretrainParams, PretrainTrainer, TaskName
-from softlook.tabular.training.autosize import ModelSize, build_model, fill_sizes
+from softlook.tabular.training.autosize import build_model, fill_sizes
 from softlook.tabular.training.row_store import MemoryBudget
 from softlook.tabular.training.runtime import (
     Epoch,
@@ -42,7 +42,7 @@ PRETRAIN_LR, FINETUNE_LR_FACTOR = 1e-3, 0.1
 """Learning rate of `pretrain`, and the factor on the learning rate of a `fit` that follows."""
 MAX_PROBE_ROWS = 10_000
 """Labelled rows that the linear probe is fitted on."""
-SIZE = ModelSize(dim=64, depth=2, n_members=8, bins=96, attention_dropout=0.2, hidden_dropout=0.1)
+SIZE = Hyperparameters(dim=64, depth=2, n_members=8, bins=96, attention_dropout=0.2, hidden_dropout=0.1)
 """Model size if the preset leaves it open; members share all blocks but the last."""
 
 

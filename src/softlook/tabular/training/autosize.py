@@ -37,18 +37,6 @@ Without attention dropout maps are never materialized; in the last block of an F
 
 
 @dataclass(frozen=True)
-class ModelSize:
-    """Hyperparameters that may be chosen for the table."""
-
-    dim: int
-    depth: int
-    n_members: int
-    bins: int
-    attention_dropout: float
-    hidden_dropout: float
-
-
-@dataclass(frozen=True)
 class TrainingContext:
     """What automatic choices depend on."""
 
@@ -70,13 +58,14 @@ class TrainingContext:
         budget = min(self.rows * MACS_PER_ROW, MAX_MACS)
         return budget if self.seconds is None else min(budget, self.seconds * CPU_EFFICIENCY * macs_per_second())
 
-    def model_size(self) -> ModelSize:
-        """As measured (docs/log.md): large tables need no dropout, and regression suffers from much of it."""
+    def model_size(self) -> Hyperparameters:
+        """Sizes and dropout, as measured (docs/log.md): large tables need no dropout, regression suffers from much."""
         attention, hidden = (0.0, 0.0) if self.is_large else (0.1, 0.0) if self.is_regression else (0.2, 0.1)
+        dropout = Hyperparameters(attention_dropout=attention, hidden_dropout=hidden)
         if self.is_large and self.device != "cpu":
-            return ModelSize(256, 3, 4, 256, attention, hidden)
+            return replace(dropout, dim=256, depth=3, n_members=4, bins=256)
         dim, bins = (64, 96) if self.rows < SMALL_TABLE_ROWS else (96, 256)
-        return ModelSize(dim, 2, 8, bins, attention, hidden)
+        return replace(dropout, dim=dim, depth=2, n_members=8, bins=bins)
 
 
 def resolve_hyperparameters(hparams: Hyperparameters, context: TrainingContext) -> Hyperparameters:
@@ -105,8 +94,8 @@ def resolve_hyperparameters(hparams: Hyperparameters, context: TrainingContext) 
     return replace(hparams, n_members=min(size.n_members, 1 << max(0, affordable.bit_length() - 1)))
 
 
-def fill_sizes(hparams: Hyperparameters, size: ModelSize | Hyperparameters) -> Hyperparameters:
-    """The hyperparameters with these sizes where they are open."""
+def fill_sizes(hparams: Hyperparameters, size: Hyperparameters) -> Hyperparameters:
+    """The hyperparameters with the sizes and dropout of others where they are open."""
     sizes = {name: getattr(size, name) for name in AUTO_SIZES if not getattr(hparams, name)}
     dropout = {name: getattr(size, name) for name in AUTO_DROPOUT if getattr(hparams, name) is None}
     return replace(hparams, **sizes, **dropout)
