@@ -204,7 +204,8 @@ def iter_attention_maps(model: nn.Module, rows: TableTensors, *, cls_only: bool 
     for batch in rows.split(_map_batch_size(model, rows, cls_only=cls_only)):
         with torch.inference_mode(), record_attention(model, cls_only=cls_only) as maps:
             model(batch.numbers, batch.categories)
-        yield [_mean_over_members(one.double() if one.device.type != "mps" else one, len(batch)) for one in maps]
+        maps = [one.double() if one.device.type != "mps" else one for one in maps]
+        yield [one.unflatten(0, (len(batch), -1)).mean(1) for one in maps]  # the mean over ensemble members
 
 
 def attention_to_tokens(model: nn.Module, rows: TableTensors) -> Tensor:
@@ -236,11 +237,6 @@ def _map_batch_size(model: Any, rows: TableTensors, *, cls_only: bool) -> int:
     tokens = 1 + rows.numbers.shape[1] + rows.categories.shape[1]
     values = 8 * model.config.dim if cls_only else model.config.heads * tokens
     return max(1, min(MAP_ROWS, MAP_VALUES // (getattr(model.config, "ensemble_size", 1) * tokens * values)))
-
-
-def _mean_over_members(maps: Tensor, rows: int) -> Tensor:
-    """One map per row: the mean over ensemble members if they have their own."""
-    return maps.unflatten(0, (rows, -1)).mean(1)
 
 
 def _to_columns(tokens: np.ndarray, estimator: ExplainablePredictor, *, mean: bool = False) -> np.ndarray:

@@ -153,10 +153,9 @@ def default_params(space: Space, hparams: Hyperparameters) -> dict[str, Any]:
     """optuna's parameters for the preset's own values, as far as they are known and inside the space."""
     params: dict[str, Any] = {}
     for name, one in space.items():
-        value = _hidden_factor(hparams) if name == FACTOR else getattr(hparams, name)
+        if name != FACTOR:
+            value = getattr(hparams, name)
+        else:
+            value = DEFAULT_FACTOR if hparams.hidden is None else hparams.hidden / hparams.dim
         params |= {} if value is None else one.as_params(name, value)
     return params
-
-
-def _hidden_factor(hparams: Hyperparameters) -> float:
-    return DEFAULT_FACTOR if hparams.hidden is None else hparams.hidden / hparams.dim

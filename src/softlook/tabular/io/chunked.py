@@ -37,7 +37,8 @@ def is_chunked(X: Any) -> bool:
         return bool(X) and (all(isinstance(one, str | Path) for one in X) or all(map(_is_frame, X)))
     if _is_frame(X) or isinstance(X, type | bytes | Mapping | set | frozenset):
         return False
-    return callable(X) or hasattr(X, "to_batches") or (hasattr(X, "__iter__") and not _is_array(X))
+    is_array = any(hasattr(X, name) for name in ARRAY_ATTRIBUTES)
+    return callable(X) or hasattr(X, "to_batches") or (hasattr(X, "__iter__") and not is_array)
 
 
 def is_paths(X: Any) -> bool:
@@ -219,10 +220,6 @@ def _is_text(file: Path) -> bool:
 
 def _is_frame(X: Any) -> bool:
     return isinstance(X, pa.RecordBatch) or nw.dependencies.is_into_dataframe(X)
-
-
-def _is_array(X: Any) -> bool:
-    return any(hasattr(X, name) for name in ARRAY_ATTRIBUTES)
 
 
 def _num_rows(chunk: Any) -> int:

@@ -67,14 +67,11 @@ class NumericEncoder:
         """(N, 1) float32, NaN for missing cells."""
         if self.missing == 1.0 and column.value_type not in ("number", "boolean"):
             return np.full((len(column), 1), np.nan, np.float32)  # nothing is known of the column, so nothing is wrong
-        return self.encode_floats(column.floats())[:, None]
-
-    def encode_floats(self, floats: np.ndarray) -> np.ndarray:
-        """float64 to float32."""
+        floats = column.floats()
         if not self.is_identity:
             with np.errstate(over="ignore"):
                 floats = (floats - self.offset) / self.unit
-        return np.clip(floats, -MAX_FLOAT32, MAX_FLOAT32).astype(np.float32)
+        return np.clip(floats, -MAX_FLOAT32, MAX_FLOAT32).astype(np.float32)[:, None]
 
     def describe(self) -> str:
         """One line about the column."""

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from softlook.tabular.formatting import describe_column
 from softlook.tabular.preprocessing.categorical import FIRST_CODE, MISSING, RARE
@@ -147,11 +146,9 @@ class TablePreprocessor:
         categories = torch.from_numpy(np.ascontiguousarray(encoded.categories, dtype=np.int64))
         if self.missing_indicators is None:
             return TableTensors(numbers, categories)
-        return TableTensors(*self._add_indicators(numbers, categories, self.missing_indicators))
-
-    def _add_indicators(self, numbers: Tensor, categories: Tensor, features: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         missing = numbers.isnan()
-        return numbers.masked_fill(missing, 0.0), torch.cat([categories, missing[:, list(features)].long()], 1)
+        indicators = missing[:, list(self.missing_indicators)].long()
+        return TableTensors(numbers.masked_fill(missing, 0.0), torch.cat([categories, indicators], 1))
 
     def state(self) -> State:
         """JSON values and arrays from which `from_state` restores the preprocessor."""

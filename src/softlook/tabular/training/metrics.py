@@ -17,6 +17,7 @@ def compute_metrics(target: Target, predictions: np.ndarray, targets: np.ndarray
 
     Predictions and targets are encoded as by `Target`: class indices, or standardized numbers.
 
+    >>> from softlook.tabular.preprocessing.target import ClassTarget
     >>> compute_metrics(ClassTarget(np.array(["no", "yes"])), np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1]))
     {'accuracy': 1.0, 'auc': 1.0, 'log_loss': 0.308...}
     """
