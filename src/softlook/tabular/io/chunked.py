@@ -37,8 +37,9 @@ def is_chunked(X: Any) -> bool:
         return bool(X) and (all(isinstance(one, str | Path) for one in X) or all(map(_is_frame, X)))
     if _is_frame(X) or isinstance(X, type | bytes | Mapping | set | frozenset):
         return False
-    is_array = any(hasattr(X, name) for name in ARRAY_ATTRIBUTES)
-    return callable(X) or hasattr(X, "to_batches") or (hasattr(X, "__iter__") and not is_array)
+    if callable(X) or hasattr(X, "to_batches"):
+        return True
+    return hasattr(X, "__iter__") and not any(hasattr(X, name) for name in ARRAY_ATTRIBUTES)
 
 
 def is_paths(X: Any) -> bool:
