@@ -16,7 +16,7 @@ from softlook.tabular import (
     load,
 )
 from softlook.tabular.checkpointing import COUNTERS, TableTrainState
-from softlook.tabular.training.loop import Epoch, TimeBudget
+from softlook.tabular.training.runtime import Epoch, TimeBudget
 from softlook.tabular.training.trainer import TableTrainer
 from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
 from softlook.train.checkpoint.train_state import Progress

@@ -24,7 +24,7 @@ from softlook.tabular import (
     TabTransformerRegressor,
 )
 from softlook.tabular.presets import PRESETS
-from softlook.tabular.training.loop import Epoch, TimeBudget
+from softlook.tabular.training.runtime import Epoch, TimeBudget
 from softlook.tabular.training.trainer import TableTrainer
 from tests.tabular.estimators import ALL, CLASSIFIERS, REGRESSORS, mixed_table, small
 

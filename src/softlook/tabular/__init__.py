@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from softlook.tabular.classifier import TabTransformerClassifier as TabTransformerClassifier
     from softlook.tabular.importance import FeatureImportances as FeatureImportances
     from softlook.tabular.preprocessing.column_types import ColumnType as ColumnType
-    from softlook.tabular.preprocessing.scaling import NumericScaler as NumericScaler
+    from softlook.tabular.preprocessing.numeric import NumericScaler as NumericScaler
     from softlook.tabular.preprocessing.table_encoder import EncodedTable as EncodedTable
     from softlook.tabular.preprocessing.table_encoder import Feature as Feature
     from softlook.tabular.preprocessing.table_encoder import TableEncoder as TableEncoder
@@ -31,7 +31,7 @@ _MODULES = {
     "presets": ("PRESETS", "Hyperparameters"),
     "preprocessing.table_encoder": ("TableEncoder", "EncodedTable", "Feature"),
     "preprocessing.column_types": ("ColumnType",),
-    "preprocessing.scaling": ("NumericScaler",),
+    "preprocessing.numeric": ("NumericScaler",),
     "importance": ("FeatureImportances",),
     "serialization": ("load",),
     "tuning": ("tune",),

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from softlook.tabular.preprocessing.rows import RowSource, TableTensors, sample_rows
-from softlook.tabular.preprocessing.target import ClassTarget, RegressionTarget
+from softlook.tabular.preprocessing.target import ClassTarget, RegressionTarget, Target
 from softlook.tabular.training.metrics import compute_metrics
 
 MAX_ROWS = 500_000
@@ -60,19 +61,13 @@ class BaselineData(NamedTuple):
 
     train: Arrays
     validation: Arrays | None
-    target: ClassTarget | RegressionTarget
+    target: Target
     deadline: float
     seed: int
 
 
 def fit_baselines(
-    train: RowSource,
-    validation: TableTensors | None,
-    test: TableTensors,
-    *,
-    target: ClassTarget | RegressionTarget,
-    seconds: float,
-    seed: int,
+    train: RowSource, validation: TableTensors | None, test: TableTensors, *, target: Target, seconds: float, seed: int
 ) -> list[Baseline]:
     """Fit each baseline within about `seconds`, and evaluate it on `test`."""
     arrays = _to_arrays(sample_rows(train, MAX_ROWS, torch.Generator().manual_seed(seed)))
@@ -80,7 +75,7 @@ def fit_baselines(
     validation_arrays = None if validation is None else _to_arrays(validation)
     models: list[tuple[str, Callable[[BaselineData, Arrays], np.ndarray]]] = [
         ("LightGBM", _lightgbm) if find_spec("lightgbm") else ("HistGradientBoosting", _hist_gradient_boosting),
-        ("ridge regression", _ridge) if isinstance(target, RegressionTarget) else ("logistic regression", _logistic),
+        ("ridge regression" if isinstance(target, RegressionTarget) else "logistic regression", _linear),
     ]
     baselines: list[Baseline] = []
     for name, fit_predict in models:
@@ -162,14 +157,10 @@ class _TruncatedTrees:
         self.model, self.stage, self.classes_ = model, stage, getattr(model, "classes_", None)
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        return _nth(self.model.staged_predict(features), self.stage)
+        return next(islice(self.model.staged_predict(features), self.stage, None))
 
     def predict_proba(self, features: np.ndarray) -> np.ndarray:
-        return _nth(self.model.staged_predict_proba(features), self.stage)
-
-
-def _nth(stages: Any, index: int) -> np.ndarray:
-    return next(predictions for number, predictions in enumerate(stages) if number == index)
+        return next(islice(self.model.staged_predict_proba(features), self.stage, None))
 
 
 def _staged_predictions(model: Any, features: np.ndarray) -> Any:
@@ -187,18 +178,14 @@ def _clip_codes(features: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return np.where(mask & (features >= MAX_CODES), np.nan, features)
 
 
-def _logistic(data: BaselineData, test: Arrays) -> np.ndarray:
+def _linear(data: BaselineData, test: Arrays) -> np.ndarray:
     train = data.train.head(MAX_LINEAR_ROWS)
     encode = _LinearFeatures(train)
+    if isinstance(data.target, RegressionTarget):
+        model = Ridge().fit(encode(train), train.targets, train.weight)
+        return model.predict(encode(test)).reshape(len(test.targets), -1)
     model = LogisticRegression(max_iter=200).fit(encode(train), train.targets, train.weight)
     return _to_all_classes(model, model.predict_proba(encode(test)), data.target)
-
-
-def _ridge(data: BaselineData, test: Arrays) -> np.ndarray:
-    train = data.train.head(MAX_LINEAR_ROWS)
-    encode = _LinearFeatures(train)
-    model = Ridge().fit(encode(train), train.targets, train.weight)
-    return model.predict(encode(test)).reshape(len(test.targets), -1)
 
 
 class _LinearFeatures:
@@ -226,11 +213,8 @@ def _fit_predict(
     if isinstance(data.target, ClassTarget):
         model = fit(train.targets, None if validation is None else _known_classes(validation.targets, train.targets))
         return _to_all_classes(model, model.predict_proba(features), data.target)
-    columns = range(train.targets.shape[1])
-    models = [
-        fit(train.targets[:, column], None if validation is None else validation.targets[:, column])
-        for column in columns
-    ]
+    validation_columns = [None] * train.targets.shape[1] if validation is None else validation.targets.T
+    models = [fit(*columns) for columns in zip(train.targets.T, validation_columns, strict=True)]
     return np.stack([model.predict(features) for model in models], 1)
 
 
@@ -240,7 +224,7 @@ def _known_classes(validation: np.ndarray, train: np.ndarray) -> np.ndarray:
     return validation if is_known.all() else np.where(is_known, validation, np.bincount(train).argmax())
 
 
-def _to_all_classes(model: Any, probabilities: np.ndarray, target: ClassTarget | RegressionTarget) -> np.ndarray:
+def _to_all_classes(model: Any, probabilities: np.ndarray, target: Target) -> np.ndarray:
     """Probabilities for all classes, including those without training rows."""
     assert isinstance(target, ClassTarget)
     full = np.zeros((len(probabilities), len(target.values)))

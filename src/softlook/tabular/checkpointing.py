@@ -42,21 +42,6 @@ REQUIRED = (*COUNTERS, "loss_sum", "has_best", "history")
 """The contents of the trainer's file."""
 
 
-def trainer_values(trainer: TableTrainer) -> dict[str, Any]:
-    """The progress of a trainer as JSON values."""
-    counters = {name: _finite(getattr(trainer, name)) for name in COUNTERS}
-    has_best = bool(trainer.best_state)
-    return {**counters, "loss_sum": trainer.loss_sum.item(), "has_best": has_best, "history": trainer.history}
-
-
-def restore_values(trainer: TableTrainer, values: dict[str, Any]) -> None:
-    """Restore the progress of a trainer."""
-    for name in COUNTERS:
-        setattr(trainer, name, -math.inf if values[name] is None else values[name])
-    trainer.loss_sum.fill_(values["loss_sum"])
-    trainer.history[:] = values["history"]
-
-
 @dataclass(frozen=True)
 class TableTrainState(TrainState):
     """The state of a table trainer, as checkpoints store it."""
@@ -82,7 +67,11 @@ class TableTrainState(TrainState):
         assert self.estimator is not None
         trainer = self._trainer
         write_metadata(self.estimator, folder, trainer.hparams, trainer.history, trainer.retrieval)
-        (folder / TRAINER_FILE).write_text(json.dumps(trainer_values(trainer)) + "\n", encoding="utf-8")
+        counters = {name: getattr(trainer, name) for name in COUNTERS}
+        values = {name: value if math.isfinite(value) else None for name, value in counters.items()}
+        values |= {"loss_sum": trainer.loss_sum.item(), "has_best": bool(trainer.best_state)}
+        content = json.dumps(values | {"history": trainer.history})
+        (folder / TRAINER_FILE).write_text(f"{content}\n", encoding="utf-8")
 
     def required_files(self) -> list[str]:
         return [SINGLE_FILE, OPTIMIZER, NON_EMA, RNG_STATE]
@@ -97,7 +86,10 @@ class TableTrainState(TrainState):
             raise WeightsError(f"{folder / OPTIMIZER}: {error}") from None
         values = read_json(folder / TRAINER_FILE, MAX_JSON_BYTES)
         _check_complete(values, folder / TRAINER_FILE)
-        restore_values(trainer, values)
+        for name in COUNTERS:
+            setattr(trainer, name, -math.inf if values[name] is None else values[name])
+        trainer.loss_sum.fill_(values["loss_sum"])
+        trainer.history[:] = values["history"]
         _copy(self._changing_tensors(), files[NON_EMA])
         if values["has_best"]:
             trainer.best_state = {name: weights.clone() for name, weights in self.model.state_dict().items()}
@@ -134,7 +126,3 @@ def _meta(stored: dict[str, StoredTensor]) -> dict[str, Tensor]:
 def _copy(tensors: dict[str, Tensor], stored: dict[str, StoredTensor]) -> None:
     for name in tensors.keys() & stored.keys():
         tensors[name].copy_(stored[name].full())
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -14,36 +14,19 @@ from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.io.chunked import is_chunked
 from softlook.tabular.parameters import (
     ClassifierParams,
-    ClassWeight,
-    CommonParams,
     FTTransformerParams,
     TableTransformerParams,
-    TabTransformerParams,
     document_parameters,
 )
-from softlook.tabular.preprocessing.target import ClassCounts, ClassTarget, TargetStats
+from softlook.tabular.preprocessing.target import ClassCounts, ClassTarget
 from softlook.tabular.presets import Family
 from softlook.tabular.validation import resolve_class_weights, validate_labels
 
 
-class TableClassifier(ClassifierMixin, TableEstimator):
+class TableClassifier(ClassifierMixin, ClassifierParams, TableEstimator):
     """Base class of the classifiers."""
 
-    class_weight: ClassWeight
     target_: ClassTarget  # pyright: ignore[reportIncompatibleVariableOverride]  (one of the base class's two)
-
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, eval_set: tuple[Any, Any] | None = None
-    ) -> "TableClassifier":
-        """Fit to a table and its class labels: strings, integers, booleans or dates, none missing.
-
-        X: pandas, polars, pyarrow, numpy, or a list of rows. Rows with a `sample_weight` of 0 are ignored.
-        `eval_set=(X, y)` are rows for early stopping; by default a fraction of X is held out. X may also be chunked: a
-        path, paths, an iterable of frames or a function that returns one; then y and `sample_weight` are column names,
-        and rows beyond `memory_limit` are stored in a temporary folder.
-        """
-        self._fit(X, y, sample_weight, eval_set)
-        return self
 
     @property
     def classes_(self) -> np.ndarray:
@@ -78,24 +61,16 @@ class TableClassifier(ClassifierMixin, TableEstimator):
     def _target_stats(self) -> ClassCounts:
         return ClassCounts()
 
-    def _class_weights(self, y: np.ndarray) -> np.ndarray | None:
+    def _class_weights(self, y: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray | None:
         if self.class_weight is None:
             return None
-        return self._weights_from_counts(np.bincount(self.target_.encode(y), minlength=len(self.target_.values)))
-
-    def _class_weights_from_stats(self, stats: TargetStats) -> np.ndarray | None:
-        assert isinstance(stats, ClassCounts)
-        counts = np.zeros(len(self.target_.values), np.int64)
-        counts[self.target_.encode(stats.target().values)] = stats.counts
-        return None if self.class_weight is None else self._weights_from_counts(counts)
-
-    def _weights_from_counts(self, counts: np.ndarray) -> np.ndarray:
         if isinstance(self.class_weight, Mapping):
             return resolve_class_weights(self.class_weight, self.target_.values.tolist())
         if self.class_weight != "balanced":
             raise ConfigError(
                 f"class_weight: expected 'balanced' or a dict of class weights; got {self.class_weight!r}"
             )
+        counts = np.bincount(self.target_.encode(y), counts, minlength=len(self.target_.values))
         return counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
 
     def _score_predictions(self, predictions: np.ndarray, y: np.ndarray) -> float:
@@ -104,7 +79,7 @@ class TableClassifier(ClassifierMixin, TableEstimator):
 
 @document_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
-class TableTransformerClassifier(TableTransformerParams, ClassifierParams, CommonParams, TableClassifier):
+class TableTransformerClassifier(TableTransformerParams, TableClassifier):
     """TableTransformer classifier: softlook's own model and the recommended default.
 
     An FT-Transformer with piecewise embeddings of numbers and an ensemble of members that share most weights; its size
@@ -122,7 +97,7 @@ class TableTransformerClassifier(TableTransformerParams, ClassifierParams, Commo
 
 @document_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
-class FTTransformerClassifier(FTTransformerParams, ClassifierParams, CommonParams, TableClassifier):
+class FTTransformerClassifier(FTTransformerParams, TableClassifier):
     """FT-Transformer classifier (Gorishniy et al. 2021): every column is a token, and [CLS] attends to all of them.
 
     >>> X, y = [[0.1, "a"], [0.9, "b"]] * 20, ["low", "high"] * 20
@@ -136,7 +111,7 @@ class FTTransformerClassifier(FTTransformerParams, ClassifierParams, CommonParam
 
 @document_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
-class TabTransformerClassifier(TabTransformerParams, ClassifierParams, CommonParams, TableClassifier):
+class TabTransformerClassifier(TableClassifier):
     """TabTransformer classifier (Huang et al. 2020): categories attend to each other, numbers join in the MLP.
 
     Without categories it is an MLP. `preset="improved"` has no LayerNorm over numbers, a wider MLP and softlook's

@@ -3,50 +3,42 @@
 import copy
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import is_classifier
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
 
 from softlook.base.device import choose_device
 from softlook.base.errors import DataError
-from softlook.tabular.chunked_prediction import ChunkedPredictionMixin
-from softlook.tabular.importance import ExplainMixin
-from softlook.tabular.io.cell_errors import locate_in_files
-from softlook.tabular.io.chunked import ChunkedTable, TargetColumns, is_chunked
+from softlook.tabular.importance import ExplainablePredictor
+from softlook.tabular.io.chunked import ChunkedTable, TargetColumns, is_chunked, locate_in_files
 from softlook.tabular.preprocessing.column_types import ColumnOverrides
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
 from softlook.tabular.preprocessing.reservoir import Reservoir
 from softlook.tabular.preprocessing.rows import TableTensors, concat_rows
 from softlook.tabular.preprocessing.table_encoder import TableEncoder
-from softlook.tabular.preprocessing.target import ClassTarget, RegressionTarget, TargetStats
-from softlook.tabular.presets import (
-    AUTO_SIZES,
-    MIN_ROWS_TO_SPLIT,
-    Family,
-    Hyperparameters,
-    select_hyperparameters,
+from softlook.tabular.preprocessing.target import ClassCounts, Target, TargetStats
+from softlook.tabular.presets import AUTO_SIZES, MIN_ROWS_TO_SPLIT, Hyperparameters, select_hyperparameters
+from softlook.tabular.pretraining.pretrain import FEW_LABELS, Pretrained, PretrainMixin
+from softlook.tabular.training.autosize import TrainingContext, build_model, limit_step_cost, resolve_hyperparameters
+from softlook.tabular.training.row_store import DiskRows, MemoryBudget, RowStore, TwoPassLoader, validation_mask
+from softlook.tabular.training.runtime import (
+    Epoch,
+    TimeBudget,
+    forked_rng,
+    limit_threads,
+    progress_printer,
+    seed_from_random_state,
 )
-from softlook.tabular.pretraining.mixin import FEW_LABELS, PretrainMixin
-from softlook.tabular.pretraining.pretrain import Pretrained
-from softlook.tabular.progress import progress_printer
-from softlook.tabular.training.autosize import TrainingContext, limit_step_cost, resolve_hyperparameters
-from softlook.tabular.training.build import build_model
-from softlook.tabular.training.loop import Epoch, TimeBudget
-from softlook.tabular.training.retrieval import RowRetrieval
-from softlook.tabular.training.row_store import DiskRows, MemoryBudget, RowStore
-from softlook.tabular.training.runtime import forked_rng, limit_threads, seed_from_random_state
-from softlook.tabular.training.splitting import TwoPassLoader, validation_mask
-from softlook.tabular.training.trainer import TableTrainer, predict_rows
+from softlook.tabular.training.trainer import TableTrainer
 from softlook.tabular.validation import (
     check_eval_set,
     check_parameters,
@@ -58,8 +50,6 @@ from softlook.tabular.validation import (
 
 TrainLoop = Callable[[TableTrainer, TimeBudget], list[Epoch]]
 """Runs a trainer to its end; returns the history."""
-FLOAT64_ROWS = 4096
-"""Up to so many rows are predicted in double precision, which costs little."""
 
 
 @dataclass(frozen=True)
@@ -81,28 +71,9 @@ class FitContext:
         return not self.is_warm and self.pretrained is None
 
 
-class TableEstimator(ExplainMixin, PretrainMixin, ChunkedPredictionMixin, BaseEstimator, ABC):
+class TableEstimator(ExplainablePredictor, PretrainMixin):
     """Base class of all estimators. Subclasses define the target and the model family."""
 
-    family: ClassVar[Family]
-
-    preset: str | Hyperparameters
-    validation_fraction: float
-    time_limit: float | None
-    memory_limit: float | None
-    column_types: Mapping[str, str] | None
-    ordinal_categories: Mapping[str, list[Any]] | None
-    device: str
-    n_jobs: int | None
-    random_state: Any
-    warm_start: bool
-    verbose: bool | int
-
-    model_: nn.Module
-    preprocessor_: TablePreprocessor
-    target_: ClassTarget | RegressionTarget
-    hyperparameters_: Hyperparameters
-    retrieval_: RowRetrieval | None
     history_: list[Epoch]
     n_iter_: int
     n_features_in_: int
@@ -117,38 +88,34 @@ class TableEstimator(ExplainMixin, PretrainMixin, ChunkedPredictionMixin, BaseEs
     # --- what subclasses define --------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _validate_y(self, X: Any, y: Any) -> np.ndarray:
-        """Check the target."""
-
-    @abstractmethod
-    def _fit_target(self, y: np.ndarray, is_train: np.ndarray) -> ClassTarget | RegressionTarget:
+    def _fit_target(self, y: np.ndarray, is_train: np.ndarray) -> Target:
         """Fit the target encoding, given all of y and a mask of the training rows."""
 
     @abstractmethod
     def _target_stats(self) -> TargetStats:
         """Statistics to fit the target encoding on chunks of y."""
 
-    def _class_weights(self, y: np.ndarray) -> np.ndarray | None:
-        """The weight of each class, if they differ."""
+    def _class_weights(self, y: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray | None:
+        """The weight of each class, if they differ. `counts`: how often each label in y occurs, if not once."""
         return None
-
-    def _class_weights_from_stats(self, stats: TargetStats) -> np.ndarray | None:
-        """The same, from the statistics of a chunked y."""
-        return None
-
-    @abstractmethod
-    def _score_predictions(self, predictions: np.ndarray, y: np.ndarray) -> float:
-        """The score of predictions; higher is better."""
 
     # --- fit ---------------------------------------------------------------------------------------------------------
 
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, eval_set: tuple[Any, Any] | None = None) -> Self:
+        """Fit to a table and its targets.
+
+        X: pandas, polars, pyarrow, numpy, or a list of rows. y: for a classifier (N,) labels, which may be strings,
+        integers, booleans or dates, none missing; for a regressor one or several numbers per row, (N,) or (N, K). Rows
+        with a `sample_weight` of 0 are ignored. `eval_set=(X, y)` are rows for early stopping; by default a fraction of
+        X is held out. X may also be chunked: a path, paths, an iterable of frames or a function that returns one; then
+        y is a column name (several numbers: a list of names), `sample_weight` is a column name, and rows beyond
+        `memory_limit` are stored in a temporary folder.
+        """
+        self._fit(X, y, sample_weight, eval_set)
+        return self
+
     def _fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        eval_set: tuple[Any, Any] | None,
-        train_loop: TrainLoop | None = None,
+        self, X: Any, y: Any, sample_weight: Any, eval_set: tuple[Any, Any] | None, train_loop: TrainLoop | None = None
     ) -> None:
         """`train_loop` runs the trainer in place of `trainer.train`."""
         check_eval_set(eval_set)
@@ -207,11 +174,7 @@ class TableEstimator(ExplainMixin, PretrainMixin, ChunkedPredictionMixin, BaseEs
                 self._fit(*roles.split(table, is_text=chunks.is_text), eval_set, train_loop)
 
     def _fit_two_pass(
-        self,
-        loader: TwoPassLoader,
-        folder: Path,
-        eval_set: tuple[Any, Any] | None,
-        train_loop: TrainLoop | None,
+        self, loader: TwoPassLoader, folder: Path, eval_set: tuple[Any, Any] | None, train_loop: TrainLoop | None
     ) -> None:
         """A table that does not fit in memory: its rows are stored in a folder."""
         context = self._begin_fit()
@@ -230,7 +193,8 @@ class TableEstimator(ExplainMixin, PretrainMixin, ChunkedPredictionMixin, BaseEs
             elif context.is_new:
                 encoder = TableEncoder(reservoir.fit_columns(), reservoir.has_names)
                 self._fit_preprocessor(sample, context.hparams, seed, encoder)
-            class_weights = self._class_weights_from_stats(stats)
+            is_class = isinstance(stats, ClassCounts)
+            class_weights = self._class_weights(stats.target().values, stats.counts) if is_class else None
             store = RowStore(
                 folder,
                 expected_rows=count,
@@ -256,7 +220,12 @@ class TableEstimator(ExplainMixin, PretrainMixin, ChunkedPredictionMixin, BaseEs
         if rows is None or sample is None:
             raise DataError("every row has weight 0: there is nothing to train on. Check the class weights.")
         hparams, device = self._resolve_hyperparameters(context, len(rows)), context.device
-        model = self.model_ if context.is_warm else self._build_model(hparams, sample.numbers, context.pretrained)
+        if context.is_warm:
+            model = self.model_
+        elif context.pretrained is not None:
+            model = context.pretrained.build_model(hparams, self.target_.outputs)
+        else:
+            model = build_model(hparams, self.preprocessor_, sample.numbers, self.target_.outputs)
         validation = None if validation is None else validation.to(device)
         return TableTrainer(
             model.to(device), rows.to(device), validation, target=self.target_, hparams=hparams, seed=context.seed
@@ -313,11 +282,6 @@ class TableEstimator(ExplainMixin, PretrainMixin, ChunkedPredictionMixin, BaseEs
         overrides = ColumnOverrides.of(names, self.column_types, self.ordinal_categories)  # pyright: ignore[reportArgumentType]
         check_same_column_types(self.encoder_.column_types, overrides.column_types)
 
-    def _build_model(self, hparams: Hyperparameters, numbers: torch.Tensor, pretrained: Pretrained | None) -> nn.Module:
-        if pretrained is not None:
-            return pretrained.build_model(hparams, self.target_.outputs)
-        return build_model(hparams, self.preprocessor_, numbers, self.target_.outputs)
-
     def _validation_mask(self, y: np.ndarray, eval_set: Any, seed: int) -> np.ndarray:
         """True for the rows held out for validation: none if there is an eval_set, or few rows."""
         least = MIN_ROWS_TO_SPLIT if self._get_pretrained() is None else FEW_LABELS
@@ -365,43 +329,6 @@ class TableEstimator(ExplainMixin, PretrainMixin, ChunkedPredictionMixin, BaseEs
         X = validate_features(self, X, reset=False)
         y = self._validate_y(X, y)
         return self._to_rows(X, y, np.ones(len(y)), class_weights)
-
-    # --- predict -----------------------------------------------------------------------------------------------------
-
-    def _to_device_rows(self, X: Any) -> TableTensors:
-        """New rows, checked, transformed and on the device."""
-        check_is_fitted(self, "model_")
-        if is_chunked(X):
-            with locate_in_files(X):
-                return concat_rows([self._to_device_rows(chunk) for chunk in self._chunks(X)])
-        rows = self.preprocessor_.transform(validate_features(self, X, reset=False))
-        device = choose_device(self.device)
-        self.model_.to(device)
-        return rows.to(device)
-
-    def _predict_raw(self, X: Any) -> np.ndarray:
-        """(N, C): probabilities, or standardized numbers."""
-        if is_chunked(X):
-            with locate_in_files(X):
-                return np.concatenate([self._predict_raw(chunk) for chunk in self._chunks(X)])
-        rows = self._to_device_rows(X)
-        with limit_threads(self.n_jobs):
-            return self._predict_rows(rows)
-
-    def _predict_rows(self, rows: TableTensors, float64_model: nn.Module | None = None) -> np.ndarray:
-        """Raw predictions. `float64_model`: a copy of the model in double precision, if the caller has one."""
-        model, device = self.model_, rows.numbers.device
-        if (self.family == "tab" or len(rows) <= FLOAT64_ROWS) and device.type != "mps":
-            # In single precision the last bit of a prediction depends on a row's position in the batch; for a
-            # TabTransformer, whose last layers are narrow, more than the last bit.
-            model = copy.deepcopy(model).double() if float64_model is None else float64_model
-            rows = replace(rows, numbers=rows.numbers.double())
-        return self._predict_rows_with(model, rows)
-
-    def _predict_rows_with(self, model: nn.Module, rows: TableTensors) -> np.ndarray:
-        """Raw predictions in the precision of a model, the estimator's own or a copy."""
-        retrieval = None if self.retrieval_ is None else self.retrieval_.to(rows.numbers.device)
-        return predict_rows(model, rows, self.target_, retrieval).cpu().numpy()
 
     # --- state -------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from softlook.base.errors import ConfigError
 from softlook.blocks.attention import AttentionCore
 from softlook.models.tab_transformer import TabTransformer
+from softlook.tabular.prediction import TablePredictor
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
 from softlook.tabular.preprocessing.rows import TableTensors
-from softlook.tabular.preprocessing.target import ClassTarget, RegressionTarget
-from softlook.tabular.presets import Hyperparameters
 from softlook.tabular.training.autosize import macs_per_row
 from softlook.tabular.training.metrics import compute_loss
 from softlook.train.rng import make_generator
@@ -53,30 +52,10 @@ class FeatureImportances:
         return np.lexsort((-np.nan_to_num(self.attention), -np.nan_to_num(self.permutation, nan=-np.inf)))
 
 
-class Explainable(Protocol):
-    """What this module requires of an estimator."""
+class ExplainablePredictor(TablePredictor):
+    """Feature importance of a fitted estimator."""
 
-    model_: nn.Module
-    preprocessor_: TablePreprocessor
-    hyperparameters_: Hyperparameters
-
-    @property
-    def target_(self) -> ClassTarget | RegressionTarget: ...
-    def _to_device_rows(self, X: Any) -> TableTensors: ...
-    def _predict_rows(self, rows: TableTensors) -> np.ndarray: ...
-    def _predict_rows_with(self, model: nn.Module, rows: TableTensors) -> np.ndarray: ...
-    def _score_predictions(self, predictions: np.ndarray, y: np.ndarray) -> float: ...
-    def _validate_y(self, X: Any, y: Any) -> np.ndarray: ...
-    def _load(self, X: Any, y: Any) -> tuple[Any, Any]: ...
-    def explain_rows(self, X: Any) -> np.ndarray: ...
-    def _explain(self, rows: TableTensors) -> np.ndarray: ...
-    def _mean_attention(self, rows: TableTensors) -> np.ndarray: ...
-
-
-class ExplainMixin:
-    """Feature importance methods of an estimator."""
-
-    def attention_importance(self: Explainable, X: Any) -> np.ndarray:
+    def attention_importance(self, X: Any) -> np.ndarray:
         """(columns,): attention of [CLS] to each column, the mean over heads, blocks and rows.
 
         The importance of the FT-Transformer paper (section 5.3), whose authors vouch for its ranks alone: compare
@@ -85,21 +64,21 @@ class ExplainMixin:
         """
         return self.explain_rows(X).mean(0)
 
-    def explain_rows(self: Explainable, X: Any) -> np.ndarray:
+    def explain_rows(self, X: Any) -> np.ndarray:
         """(N, columns): the same for each row."""
         return self._explain(self._to_device_rows(X))
 
-    def _explain(self: Explainable, rows: TableTensors) -> np.ndarray:
+    def _explain(self, rows: TableTensors) -> np.ndarray:
         _check_has_attention(self.model_)
         return _to_columns(attention_to_tokens(self.model_, rows).cpu().numpy(), self)
 
-    def _mean_attention(self: Explainable, rows: TableTensors) -> np.ndarray:
+    def _mean_attention(self, rows: TableTensors) -> np.ndarray:
         """The mean over rows; NaN for every column if the model has no blocks."""
         if not _depth(self.model_):
             return np.full(len(self.preprocessor_.encoder.names), np.nan)
         return self._explain(rows).mean(0)
 
-    def attention_maps(self: Explainable, X: Any) -> np.ndarray:
+    def attention_maps(self, X: Any) -> np.ndarray:
         """(columns, columns): attention between columns, the mean over rows, heads and blocks.
 
         Only [CLS] attends in the last block of an FT-Transformer, so that block is left out.
@@ -111,9 +90,7 @@ class ExplainMixin:
         by_key = _to_columns(mean_attention_map(self.model_, rows).cpu().numpy(), self)
         return _to_columns(by_key.T, self, mean=True).T
 
-    def importances(
-        self: Explainable, X: Any, y: Any, *, repeats: int = 5, random_state: int = 0
-    ) -> FeatureImportances:
+    def importances(self, X: Any, y: Any, *, repeats: int = 5, random_state: int = 0) -> FeatureImportances:
         """Attention and permutation importance, and their rank correlation.
 
         Permutation importance is the decrease of `score` when a column is permuted, the mean over `repeats`. One-hot
@@ -136,7 +113,7 @@ class ExplainMixin:
         return FeatureImportances(names, attention, increase.mean(1), increase.std(1), len(rows))
 
 
-def estimate_importances(estimator: Explainable, rows: TableTensors, *, seed: int) -> FeatureImportances:
+def estimate_importances(estimator: ExplainablePredictor, rows: TableTensors, *, seed: int) -> FeatureImportances:
     """Importances within a few seconds, by the log loss or RMSE of a sample of rows with targets.
 
     Every column is permuted once; of very many columns, only those with the most attention.
@@ -227,7 +204,8 @@ def iter_attention_maps(model: nn.Module, rows: TableTensors, *, cls_only: bool 
     for batch in rows.split(_map_batch_size(model, rows, cls_only=cls_only)):
         with torch.inference_mode(), record_attention(model, cls_only=cls_only) as maps:
             model(batch.numbers, batch.categories)
-        yield [_mean_over_members(one.double() if one.device.type != "mps" else one, len(batch)) for one in maps]
+        maps = [one.double() if one.device.type != "mps" else one for one in maps]
+        yield [one.unflatten(0, (len(batch), -1)).mean(1) for one in maps]  # the mean over ensemble members
 
 
 def attention_to_tokens(model: nn.Module, rows: TableTensors) -> Tensor:
@@ -261,12 +239,7 @@ def _map_batch_size(model: Any, rows: TableTensors, *, cls_only: bool) -> int:
     return max(1, min(MAP_ROWS, MAP_VALUES // (getattr(model.config, "ensemble_size", 1) * tokens * values)))
 
 
-def _mean_over_members(maps: Tensor, rows: int) -> Tensor:
-    """One map per row: the mean over ensemble members if they have their own."""
-    return maps.unflatten(0, (rows, -1)).mean(1)
-
-
-def _to_columns(tokens: np.ndarray, estimator: Explainable, *, mean: bool = False) -> np.ndarray:
+def _to_columns(tokens: np.ndarray, estimator: ExplainablePredictor, *, mean: bool = False) -> np.ndarray:
     """(…, tokens) to (…, columns): the sum, or the mean, over the tokens of a column."""
     preprocessor = estimator.preprocessor_
     first = preprocessor.n_numbers if isinstance(estimator.model_, TabTransformer) else 0

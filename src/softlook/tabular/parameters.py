@@ -41,7 +41,7 @@ ATTRIBUTES = {
 class CommonParams:
     """Parameters of all estimators. The dataclass writes the explicit constructor that scikit-learn requires."""
 
-    preset: str | Hyperparameters
+    preset: str | Hyperparameters = "paper"
     validation_fraction: float = 0.2
     time_limit: float | None = None
     memory_limit: float | None = None
@@ -76,7 +76,6 @@ class ClassifierParams:
 class FTTransformerParams:
     """Parameters of FT-Transformers."""
 
-    preset: str | Hyperparameters = "paper"
     hidden: int | None = None
     attention_dropout: float | None = None
     hidden_dropout: float | None = None
@@ -89,13 +88,6 @@ class TableTransformerParams(FTTransformerParams):
     preset: str | Hyperparameters = "default"
     n_members: int | None = None
     num_embeddings: NumericEmbeddingName | None = None
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class TabTransformerParams:
-    """Parameters of TabTransformers."""
-
-    preset: str | Hyperparameters = "paper"
 
 
 def document_parameters(estimator: Estimator) -> Estimator:

@@ -147,7 +147,7 @@ PRESETS: Mapping[Family, Mapping[str, Hyperparameters]] = MappingProxyType(
                 early_stopping_metric="auto",
                 min_delta=1e-4,
                 grad_clip=1.0,
-            ),
+            )
         },
         "ft": {"paper": FT_PAPER},
         "tab": {
@@ -228,12 +228,8 @@ def _validate(hparams: Hyperparameters) -> Hyperparameters:
 
 
 def _check_int(name: str, value: object, *, least: int) -> None:
-    if value is not None and not (_is_int(value) and value >= least):
+    if value is not None and (not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least):
         raise ConfigError(f"{name}: expected an integer >= {least}; got {value!r}")
-
-
-def _is_int(value: object) -> TypeGuard[int]:
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -9,13 +9,7 @@ from sklearn.metrics import r2_score
 
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.io.chunked import is_chunked
-from softlook.tabular.parameters import (
-    CommonParams,
-    FTTransformerParams,
-    TableTransformerParams,
-    TabTransformerParams,
-    document_parameters,
-)
+from softlook.tabular.parameters import FTTransformerParams, TableTransformerParams, document_parameters
 from softlook.tabular.preprocessing.target import RegressionTarget, RunningMoments
 from softlook.tabular.presets import Family
 from softlook.tabular.validation import validate_regression_targets
@@ -25,19 +19,6 @@ class TableRegressor(RegressorMixin, TableEstimator):
     """Base class of the regressors."""
 
     target_: RegressionTarget  # pyright: ignore[reportIncompatibleVariableOverride]  (one of the base class's two)
-
-    def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, eval_set: tuple[Any, Any] | None = None
-    ) -> "TableRegressor":
-        """Fit to a table and one or several numbers per row: y is (N,) or (N, K).
-
-        X: pandas, polars, pyarrow, numpy, or a list of rows. Rows with a `sample_weight` of 0 are ignored.
-        `eval_set=(X, y)` are rows for early stopping; by default a fraction of X is held out. X may also be chunked: a
-        path, paths, an iterable of frames or a function that returns one; then y is a column name or a list of names,
-        `sample_weight` a column name, and rows beyond `memory_limit` are stored in a temporary folder.
-        """
-        self._fit(X, y, sample_weight, eval_set)
-        return self
 
     def predict(self, X: Any) -> np.ndarray:
         """(N,) or (N, K): predictions in the units of y."""
@@ -71,7 +52,7 @@ class TableRegressor(RegressorMixin, TableEstimator):
 
 @document_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
-class TableTransformerRegressor(TableTransformerParams, CommonParams, TableRegressor):
+class TableTransformerRegressor(TableTransformerParams, TableRegressor):
     """TableTransformer regressor: softlook's own model and the recommended default.
 
     An FT-Transformer with piecewise embeddings of numbers and an ensemble of members that share most weights; its size
@@ -89,7 +70,7 @@ class TableTransformerRegressor(TableTransformerParams, CommonParams, TableRegre
 
 @document_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
-class FTTransformerRegressor(FTTransformerParams, CommonParams, TableRegressor):
+class FTTransformerRegressor(FTTransformerParams, TableRegressor):
     """FT-Transformer regressor (Gorishniy et al. 2021): every column is a token, and [CLS] attends to all of them.
 
     >>> X = np.linspace(-1, 1, 80)[:, None]
@@ -103,7 +84,7 @@ class FTTransformerRegressor(FTTransformerParams, CommonParams, TableRegressor):
 
 @document_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
-class TabTransformerRegressor(TabTransformerParams, CommonParams, TableRegressor):
+class TabTransformerRegressor(TableRegressor):
     """TabTransformer regressor (Huang et al. 2020): categories attend to each other, numbers join in the MLP.
 
     Without categories it is an MLP. `preset="improved"` has no LayerNorm over numbers, a wider MLP and softlook's

@@ -3,24 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from softlook.base.errors import ConfigError
 from softlook.tabular.presets import Hyperparameters, ModelName
+
+if TYPE_CHECKING:
+    from optuna.trial import Trial
 
 FACTOR = "hidden_factor"
 """Hidden width as a multiple of `dim`, which the FT-Transformer paper searches over."""
 DEFAULT_FACTOR = 4 / 3
 IS_NONZERO = "_is_nonzero"
-
-
-@runtime_checkable
-class Suggester(Protocol):
-    """What samples values: an optuna trial."""
-
-    def suggest_categorical(self, name: str, choices: Any) -> Any: ...
-    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float: ...
-    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -29,7 +23,7 @@ class Categorical:
 
     values: tuple[Any, ...]
 
-    def sample(self, trial: Suggester, name: str) -> Any:
+    def sample(self, trial: "Trial", name: str) -> Any:
         return trial.suggest_categorical(name, self.values)
 
     def as_params(self, name: str, value: Any) -> dict[str, Any]:
@@ -45,7 +39,7 @@ class IntRange:
     high: int
     step: int = 1
 
-    def sample(self, trial: Suggester, name: str) -> int:
+    def sample(self, trial: "Trial", name: str) -> int:
         return trial.suggest_int(name, self.low, self.high, step=self.step)
 
     def as_params(self, name: str, value: Any) -> dict[str, Any]:
@@ -62,7 +56,7 @@ class FloatRange:
     log: bool = False
     or_zero: bool = False
 
-    def sample(self, trial: Suggester, name: str) -> float:
+    def sample(self, trial: "Trial", name: str) -> float:
         if self.or_zero and not trial.suggest_categorical(name + IS_NONZERO, (False, True)):
             return 0.0
         return trial.suggest_float(name, self.low, self.high, log=self.log)
@@ -146,7 +140,7 @@ def restrict_space(space: Space, given: Mapping[str, Any], hparams: Hyperparamet
     return restricted
 
 
-def sample_params(space: Space, trial: Suggester, hparams: Hyperparameters) -> dict[str, Any]:
+def sample_params(space: Space, trial: "Trial", hparams: Hyperparameters) -> dict[str, Any]:
     """Sample estimator parameters."""
     params = {name: one.sample(trial, name) for name, one in space.items()}
     factor = params.pop(FACTOR, None)
@@ -159,10 +153,9 @@ def default_params(space: Space, hparams: Hyperparameters) -> dict[str, Any]:
     """optuna's parameters for the preset's own values, as far as they are known and inside the space."""
     params: dict[str, Any] = {}
     for name, one in space.items():
-        value = _hidden_factor(hparams) if name == FACTOR else getattr(hparams, name)
+        if name != FACTOR:
+            value = getattr(hparams, name)
+        else:
+            value = DEFAULT_FACTOR if hparams.hidden is None else hparams.hidden / hparams.dim
         params |= {} if value is None else one.as_params(name, value)
     return params
-
-
-def _hidden_factor(hparams: Hyperparameters) -> float:
-    return DEFAULT_FACTOR if hparams.hidden is None else hparams.hidden / hparams.dim

@@ -18,14 +18,15 @@ from softlook.tabular.classifier import FTTransformerClassifier, TableTransforme
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.preprocessing.column_types import ColumnOverrides
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
+from softlook.tabular.preprocessing.table_encoder import select_prefix
 from softlook.tabular.preprocessing.target import target_from_state
 from softlook.tabular.presets import Hyperparameters
 from softlook.tabular.pretraining.linear_probe import FeatureScale, is_head_parameter
 from softlook.tabular.pretraining.pretrain import Pretrained
 from softlook.tabular.regressor import FTTransformerRegressor, TableTransformerRegressor, TabTransformerRegressor
-from softlook.tabular.training.build import build_model
-from softlook.tabular.training.loop import Epoch
+from softlook.tabular.training.autosize import build_model
 from softlook.tabular.training.retrieval import RowRetrieval
+from softlook.tabular.training.runtime import Epoch
 from softlook.weights.atomic_folder import atomic_folder, disk_errors
 from softlook.weights.checkpoint import CONFIG_FILE, write_config
 from softlook.weights.checkpoint import load as load_model
@@ -179,9 +180,7 @@ def _restore_fitted(
     estimator.model_ = optimize_for_cpu(model)  # as a fitted one: the same predictions, bit for bit
     estimator.hyperparameters_ = Hyperparameters(**content["hyperparameters"])
     estimator.target_ = target_from_state(content["target"])
-    tensors = {
-        name.removeprefix(RETRIEVAL_PREFIX): arrays[name] for name in arrays if name.startswith(RETRIEVAL_PREFIX)
-    }
+    tensors = select_prefix(RETRIEVAL_PREFIX, arrays)
     estimator.retrieval_ = None if content["retrieval"] is None else RowRetrieval(**tensors, **content["retrieval"])
     estimator.history_, estimator.n_iter_ = content["history"], len(content["history"])
 
@@ -195,7 +194,7 @@ def _restore_pretrained(values: dict[str, Any], preprocessor: TablePreprocessor,
     weights = {name.removeprefix(WEIGHTS_PREFIX): tensor for name, tensor in tensors.items()}
     check_depth(values["hyperparameters"], file)
     model = build_on_meta(lambda: build_model(hparams, preprocessor, None, 1), file)
-    expected = {name: tensor for name, tensor in model.state_dict().items() if not is_head_parameter(model, name)}
+    expected = {name: tensor for name, tensor in model.state_dict().items() if not is_head_parameter(name)}
     check_tensors_match(expected, weights, file)
     overrides = ColumnOverrides(values["column_types"], _from_json(values["orders"]))
     return Pretrained(values["task"], hparams, overrides, preprocessor, weights, scale, values["history"])

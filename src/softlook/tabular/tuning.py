@@ -16,11 +16,10 @@ from sklearn.base import clone, is_classifier
 from softlook.base.errors import ConfigError, TrainingError
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.presets import ARCHITECTURE, AUTO_SIZES, Hyperparameters, select_hyperparameters
-from softlook.tabular.pretraining.mixin import FEW_LABELS, FINETUNE_LR_FACTOR
+from softlook.tabular.pretraining.pretrain import FEW_LABELS, FINETUNE_LR_FACTOR
 from softlook.tabular.search_spaces import FACTOR, Space, default_params, restrict_space, sample_params, space_for
 from softlook.tabular.training.autosize import SMALL_TABLE_ROWS, TrainingContext, resolve_hyperparameters
-from softlook.tabular.training.loop import Epoch, TimeBudget
-from softlook.tabular.training.runtime import seed_from_random_state
+from softlook.tabular.training.runtime import Epoch, TimeBudget, seed_from_random_state
 from softlook.tabular.training.trainer import TableTrainer
 from softlook.train.rng import derive_seed
 
@@ -58,10 +57,6 @@ class TrialResult:
     error: str = ""
     """Of a failed trial."""
     is_best: bool = False
-
-
-class TrialPruned(Exception):  # noqa: N818  (not an error)
-    """A trial was pruned."""
 
 
 @dataclass
@@ -141,7 +136,7 @@ class HyperparameterSearch:
         state, message = TrialState.COMPLETE, ""
         try:
             fit(model, monitor)
-        except TrialPruned:
+        except optuna.TrialPruned:
             state = TrialState.PRUNED
         except (TrainingError, torch.OutOfMemoryError) as error:
             state, message = TrialState.FAIL, str(error)
@@ -220,7 +215,7 @@ def tune(
 
 
 class _TrialMonitor:
-    """Runs a trainer, reports to optuna, and raises TrialPruned."""
+    """Runs a trainer, reports to optuna, and raises optuna.TrialPruned."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial, self.epochs, self.evaluations = trial, 0, list[Epoch]()
@@ -253,7 +248,7 @@ class _TrialMonitor:
             self.evaluations.append(epoch)
             self.trial.report(self.value(epoch), epoch["epoch"])
             if self.trial.should_prune():
-                raise TrialPruned
+                raise optuna.TrialPruned
 
 
 def _create_study(journal: Path | None) -> optuna.Study:
@@ -284,16 +279,11 @@ def _default_space(estimator: TableEstimator, hparams: Hyperparameters) -> Space
 
 def _to_result(trial: FrozenTrial, *, is_best: bool = False) -> TrialResult:
     states: dict[TrialState, TrialOutcome] = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned"}
-    facts = trial.user_attrs
+    is_complete = trial.state == TrialState.COMPLETE
     return TrialResult(
-        trial.number,
-        facts["params"],
-        states.get(trial.state, "failed"),
-        trial.value if trial.state == TrialState.COMPLETE else None,
-        facts["loss"],
-        facts["score"],
-        facts["epochs"],
-        facts["seconds"],
-        facts["error"],
-        is_best,
+        number=trial.number,
+        state=states.get(trial.state, "failed"),
+        value=trial.value if is_complete else None,
+        is_best=is_best,
+        **trial.user_attrs,
     )

@@ -24,13 +24,7 @@ from sklearn.utils.validation import (
 from softlook.base.errors import ConfigError, DataError
 from softlook.tabular.formatting import join_names
 from softlook.tabular.io.arrow import pc
-from softlook.tabular.io.frames import (
-    check_not_empty,
-    check_not_lazy,
-    check_unique_names,
-    column_names,
-    is_missing,
-)
+from softlook.tabular.io.frames import check_not_empty, is_missing, normalize_table
 from softlook.tabular.preprocessing.target import TIME_KINDS
 from softlook.tabular.presets import ARCHITECTURE, AUTO_DROPOUT, AUTO_SIZES, Hyperparameters
 
@@ -54,9 +48,7 @@ def validate_features(estimator: Any, X: Any, *, reset: bool) -> Any:
 def validate_labels(estimator: Any, X: Any, y: Any) -> np.ndarray:
     """(N,) labels of one type, none missing."""
     y = column_or_1d(_to_numpy(_check_present(estimator, y)), warn=True)
-    _check_no_missing(y)
-    _check_one_type(y)
-    _check_dtype(y)
+    _check_label_type(y)
     check_classification_targets(y)
     check_consistent_length(X, y)
     return y
@@ -150,11 +142,7 @@ def _warm_start_error(what: str, expected: str, got: str) -> ConfigError:
 
 def _to_table(X: Any) -> Any:
     """Convert what is almost a table; raise an error for what is none."""
-    X = nw.to_native(X, pass_through=True)
-    check_not_lazy(X)
-    if isinstance(X, pa.RecordBatch):
-        X = pa.Table.from_batches([X])
-    check_unique_names(column_names(X))
+    X = normalize_table(nw.to_native(X, pass_through=True))
     if isinstance(X, pa.Table):
         return _decode_runs(X)
     if isinstance(X, np.ma.MaskedArray):
@@ -213,24 +201,16 @@ def _to_numpy(y: Any) -> Any:
     return y
 
 
-def _check_no_missing(y: np.ndarray) -> None:
+def _check_label_type(y: np.ndarray) -> None:
     if y.dtype.kind == "f":
         assert_all_finite(y, input_name="y")
-    has_nat = y.dtype.kind in TIME_KINDS and np.isnat(y).any()
-    if has_nat or (y.dtype.kind == "O" and any(map(is_missing, y.tolist()))):
+    labels = y.tolist() if y.dtype.kind == "O" else []
+    if any(map(is_missing, labels)) or (y.dtype.kind in TIME_KINDS and np.isnat(y).any()):
         raise ValueError("Input y contains NaN or None. Remove rows without a label.")
-
-
-def _check_one_type(y: np.ndarray) -> None:
-    """Strings and numbers have no common order."""
-    if y.dtype.kind == "O" and len({isinstance(label, str) for label in y.tolist()}) > 1:
-        types = sorted({type(label).__name__ for label in y.tolist()})
+    if len({isinstance(label, str) for label in labels}) > 1:  # strings and numbers have no common order
+        types = sorted({type(label).__name__ for label in labels})
         raise DataError(f"expected labels of one type, got {' and '.join(types)}")
-
-
-def _check_dtype(y: np.ndarray) -> None:
-    """scikit-learn's metrics support only strings among Python objects, and would fail after the fit."""
-    if y.dtype.kind == "O" and len(y) and not isinstance(y[0], str):
+    if labels and not isinstance(y[0], str):  # scikit-learn's metrics would fail after the fit
         kind = type(y[0])
         dtype = kind.__name__ if kind in (bool, int, float) else "str"
         raise ValueError(f"Unknown label type: {kind.__name__} as a Python object. Set a dtype: y.astype({dtype}).")

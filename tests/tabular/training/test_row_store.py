@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from softlook.tabular.preprocessing.rows import RowSource, TableTensors
-from softlook.tabular.training.row_store import DiskRows, MemoryBudget, RowStore
+from softlook.tabular.training.row_store import DiskRows, MemoryBudget, RowStore, validation_mask
 from softlook.train.rng import make_generator
 
 SMALL = MemoryBudget(0, 1000, 2000)
@@ -84,3 +86,20 @@ def test_a_store_without_rows_is_empty(tmp_path: Path) -> None:
     store = RowStore(tmp_path, expected_rows=0, budget=SMALL, max_code=1, seed=0)
     store.add(rows(0))
     assert store.rows() is None
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=200), st.floats(0, 0.9), st.integers(0, 99))
+def test_the_split_is_stratified_and_every_class_keeps_a_training_row(
+    labels: list[int], fraction: float, seed: int
+) -> None:
+    codes = np.unique(labels, return_inverse=True)[1]
+    mask = validation_mask(len(codes), fraction, seed=seed, codes=codes)
+    for code in range(codes.max() + 1):
+        count, taken = (codes == code).sum(), mask[codes == code].sum()
+        assert taken < count
+        assert abs(taken - fraction * count) <= 1
+
+
+def test_the_seed_determines_the_split() -> None:
+    one, same, other = (validation_mask(100, 0.3, seed=seed) for seed in (1, 1, 2))
+    assert (one == same).all() and (one != other).any()

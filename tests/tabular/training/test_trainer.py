@@ -15,9 +15,8 @@ from softlook.models import FTTransformer, FTTransformerConfig, TableTransformer
 from softlook.tabular.preprocessing.rows import TableTensors
 from softlook.tabular.preprocessing.target import ClassTarget, RegressionTarget
 from softlook.tabular.presets import Hyperparameters
-from softlook.tabular.training import loop, retrieval, runtime, trainer
-from softlook.tabular.training.loop import TimeBudget
-from softlook.tabular.training.runtime import forked_rng
+from softlook.tabular.training import retrieval, runtime, trainer
+from softlook.tabular.training.runtime import TimeBudget, forked_rng
 from softlook.tabular.training.train_step import build_optimizer
 from softlook.tabular.training.trainer import TableTrainer, predict_rows
 
@@ -104,7 +103,7 @@ class Clock:
         return self.now
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in (loop, trainer, runtime):
+        for module in (trainer, runtime):
             monkeypatch.setattr(module, "time", self)
         step, predict, states = trainer.TableTrainStep.step, trainer.predict_rows, retrieval.mean_states
 

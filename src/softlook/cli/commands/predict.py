@@ -72,7 +72,7 @@ class PredictCommand:
         """Write a row for each row, in order; report scores if the target is in the data."""
         from softlook.cli.writers import prediction_file  # noqa: PLC0415
         from softlook.recipes.tabular.predict import TableEvaluation  # noqa: PLC0415
-        from softlook.tabular.io.cell_errors import locate_cell_errors  # noqa: PLC0415
+        from softlook.tabular.io.chunked import locate_cell_errors  # noqa: PLC0415
 
         if self.probabilities and not self.table.classes:
             raise ConfigError(f"{self.table.name} is a regression model, which has no probabilities")

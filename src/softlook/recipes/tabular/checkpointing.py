@@ -15,7 +15,7 @@ from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.formatting import plural
 from softlook.tabular.preprocessing.target import RegressionTarget
 from softlook.tabular.presets import Hyperparameters
-from softlook.tabular.training.loop import Epoch, TimeBudget
+from softlook.tabular.training.runtime import Epoch, TimeBudget
 from softlook.tabular.training.trainer import TableTrainer
 from softlook.train.batching.batches import DataCursor
 from softlook.train.checkpoint.checkpoint_manager import CheckpointManager

@@ -17,7 +17,7 @@ from softlook.recipes.config.schema import Files
 from softlook.recipes.config.tabular_schema import TabularConfig
 from softlook.recipes.tabular.target import TargetColumnStats, TargetSpec, infer_target
 from softlook.tabular.formatting import join_names
-from softlook.tabular.io.cell_errors import locate_cell_errors
+from softlook.tabular.io.chunked import locate_cell_errors
 from softlook.tabular.io.files import read_table
 from softlook.tabular.preprocessing.column_types import COLUMN_TYPES
 from softlook.tabular.training.row_store import MemoryBudget

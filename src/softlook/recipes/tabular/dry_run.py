@@ -16,9 +16,9 @@ from softlook.recipes.run_dir.layout import load_previous_run, run_dir_path
 from softlook.recipes.tabular.checkpointing import describe_training, model_size
 from softlook.recipes.tabular.data import TableData
 from softlook.recipes.tabular.estimator import add_auto_sizes, build_estimator, resolve_table_config
-from softlook.tabular.training.loop import Epoch, TimeBudget
 from softlook.tabular.training.retrieval import retrieval_seconds
 from softlook.tabular.training.row_store import DiskRows
+from softlook.tabular.training.runtime import Epoch, TimeBudget
 from softlook.tabular.training.train_step import TableTrainStep
 from softlook.tabular.training.trainer import TableTrainer, prediction_seconds_per_row
 from softlook.train.checkpoint.run_dir import RunDir

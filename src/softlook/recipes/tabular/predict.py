@@ -22,7 +22,7 @@ from softlook.tabular.classifier import TableClassifier
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.formatting import join_names, plural
 from softlook.tabular.io.arrow import pc
-from softlook.tabular.io.cell_errors import locate_cell_errors
+from softlook.tabular.io.chunked import locate_cell_errors
 from softlook.tabular.io.files import read_table
 from softlook.tabular.serialization import load
 from softlook.tabular.training.metrics import compute_metrics

@@ -29,7 +29,7 @@ from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.formatting import plural
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
 from softlook.tabular.preprocessing.rows import TableTensors, sample_rows
-from softlook.tabular.training.loop import Epoch, TimeBudget
+from softlook.tabular.training.runtime import Epoch, TimeBudget
 from softlook.tabular.training.trainer import TableTrainer
 from softlook.train.checkpoint.run_dir import RunDir
 from softlook.train.events import Callback, Event, EventLog, Finished, Saved

@@ -1,7 +1,10 @@
-"""Chunked tables: paths, or frames one after another."""
+"""Chunked tables: paths, or frames one after another; and where in a file a cell does not match its column."""
 
+import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from softlook.base.errors import DataError
-from softlook.data.files import find_files
+from softlook.data.files import PathOrPaths, find_files
 from softlook.tabular.formatting import join_names
 from softlook.tabular.io.arrow import pc, to_arrow, to_strings
+from softlook.tabular.io.column import CellError
 from softlook.tabular.io.files import ARROW, PARQUET, read_table
 from softlook.tabular.io.frames import to_frame
-from softlook.tabular.io.text_files import file_extension
+from softlook.tabular.io.text_files import file_extension, read_rows
 
 ARRAY_ATTRIBUTES = ("__array__", "__array_interface__", "shape", "columns", "collect")
 """An object with one of these is a table itself (or is rejected as one), not an iterable of tables."""
@@ -33,7 +37,9 @@ def is_chunked(X: Any) -> bool:
         return bool(X) and (all(isinstance(one, str | Path) for one in X) or all(map(_is_frame, X)))
     if _is_frame(X) or isinstance(X, type | bytes | Mapping | set | frozenset):
         return False
-    return callable(X) or hasattr(X, "to_batches") or (hasattr(X, "__iter__") and not _is_array(X))
+    if callable(X) or hasattr(X, "to_batches"):
+        return True
+    return hasattr(X, "__iter__") and not any(hasattr(X, name) for name in ARRAY_ATTRIBUTES)
 
 
 def is_paths(X: Any) -> bool:
@@ -217,11 +223,59 @@ def _is_frame(X: Any) -> bool:
     return isinstance(X, pa.RecordBatch) or nw.dependencies.is_into_dataframe(X)
 
 
-def _is_array(X: Any) -> bool:
-    return any(hasattr(X, name) for name in ARRAY_ATTRIBUTES)
-
-
 def _num_rows(chunk: Any) -> int:
     if isinstance(chunk, pa.Table | pa.RecordBatch):
         return chunk.num_rows
     return len(chunk) if hasattr(chunk, "__len__") else 1  # anything else is rejected when it is read
+
+
+# --- cell errors ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def locate_cell_errors(given: PathOrPaths) -> Iterator[None]:
+    """Re-raise a `CellError` with the file and line of its cell; files are searched in order.
+
+    >>> _ = Path("people.csv").write_text('name,age\\n"Ann\\nLee",31\\nBob,old\\n')
+    >>> with locate_cell_errors([Path("people.csv")]):
+    ...     raise CellError("column 'age': expected numbers, got 'old'", name="age", cell="old", row=1)
+    Traceback (most recent call last):
+    softlook.base.errors.DataError: people.csv:4: column 'age': expected numbers, got 'old'
+    """
+    try:
+        yield
+    except CellError as error:
+        raise _locate(error, find_files(given)) from None
+
+
+def locate_in_files(X: Any) -> AbstractContextManager[None]:
+    """`locate_cell_errors` if X is a path or paths; otherwise a null context."""
+    return locate_cell_errors(X) if is_paths(X) else nullcontext()
+
+
+def _locate(error: CellError, files: Sequence[Path]) -> DataError:
+    for path in files:
+        is_binary = not _is_text(path)
+        with suppress(csv.Error, ValueError):  # other errors in the file do not matter here
+            for number, cell in _cells(path, error.name):
+                if _equals(cell, error.cell):
+                    message = f"{error.message} in row {number:,}, counted from 1" if is_binary else error.message
+                    return DataError(message, file=path, line=None if is_binary else number, help=error.help)
+    return error
+
+
+def _cells(path: Path, name: str) -> Iterator[tuple[int, Any]]:
+    """A column's cells, each with its line in a text file, or with its row."""
+    if _is_text(path):
+        return ((line, row.get(name)) for line, row in read_rows(path))
+    return zip(count(1), (cell for chunk in read_table(path) for cell in chunk.column(name).to_pylist()), strict=False)
+
+
+def _equals(cell: Any, expected: str) -> bool:
+    """As strings, or as numbers: infinity has several spellings."""
+    if str(cell) == expected:
+        return True
+    try:
+        return float(cell) == float(expected)
+    except (TypeError, ValueError):
+        return False

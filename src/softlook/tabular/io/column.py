@@ -152,7 +152,7 @@ class Column:
 
 
 class CellError(DataError):
-    """A cell does not match the type of its column. `io.cell_errors` locates it in a file."""
+    """A cell does not match the type of its column. `io.chunked.locate_cell_errors` locates it in a file."""
 
     def __init__(self, message: str, *, name: str = "", cell: str = "", row: int | None = None, help: str = "") -> None:
         super().__init__(message if row is None else f"{message} in row {row:,}", help=help)

@@ -61,10 +61,13 @@ def check_not_empty(rows: int, columns: int) -> None:
         raise DataError(f"Found array with 0 {what}(s) (shape=({rows}, {columns})) while a minimum of 1 is required.")
 
 
-def check_not_lazy(X: Any) -> None:
-    """Raise an error for a lazy frame that has not been collected."""
+def normalize_table(X: Any) -> Any:
+    """A record batch as a table, anything else unchanged; an error for a lazy frame, or two columns of one name."""
     if hasattr(X, "collect"):
         raise TypeError("X is a lazy frame. Call X.collect() first")
+    X = pa.Table.from_batches([X]) if isinstance(X, pa.RecordBatch) else X
+    check_unique_names(getattr(X, "column_names", None) or getattr(X, "columns", ()))
+    return X
 
 
 def check_unique_names(names: Iterable[Any], file: Path | None = None) -> None:
@@ -73,11 +76,6 @@ def check_unique_names(names: Iterable[Any], file: Path | None = None) -> None:
     if duplicates:
         message = f"more than one column is named {join_names(duplicates)}"
         raise DataError(message, file=file, line=None if file is None else 1, help="give each column its own name")
-
-
-def column_names(X: Any) -> list[Any]:
-    """A frame's column names; empty if X is not a frame."""
-    return list(getattr(X, "column_names", None) or getattr(X, "columns", ()))
 
 
 def _convert(X: Any) -> Frame:
@@ -89,10 +87,7 @@ def _convert(X: Any) -> Frame:
         return _from_rows(X)
     if isinstance(X, np.ndarray):
         return _from_array(X)
-    if isinstance(X, pa.RecordBatch):
-        X = pa.Table.from_batches([X])
-    check_not_lazy(X)
-    check_unique_names(column_names(X))
+    X = normalize_table(X)
     try:
         table = nw.from_native(X, eager_only=True, pass_through=True)
     except TypeError:
@@ -141,9 +136,12 @@ def _from_rows(rows: list[Any] | tuple[Any, ...]) -> Frame:
 
 
 def _from_array(array: np.ndarray) -> Frame:
-    if array.ndim != 2:
+    if array.ndim > 2:
+        raise DataError(f"Found array with dim {array.ndim}, while dim <= 2 is required.")
+    if array.ndim < 2:
         raise DataError(
-            _wrong_ndim(array) if array.ndim < 2 else f"Found array with dim {array.ndim}, while dim <= 2 is required."
+            f"Expected 2D array, got {'scalar' if array.ndim == 0 else '1D'} array instead. Reshape your data: "
+            "array.reshape(-1, 1) if it is one column, array.reshape(1, -1) if it is one row"
         )
     if array.dtype.kind == "c":
         raise DataError("Complex data not supported: expected real numbers")
@@ -165,13 +163,6 @@ def _to_arrow_time_unit(array: np.ndarray) -> np.ndarray:
     if unit in ("s", "ms", "us", "ns") or (kind, unit) == ("M", "D"):
         return array
     return array.astype(f"{kind}8[{'ns' if unit in ('ps', 'fs', 'as') else 's'}]")
-
-
-def _wrong_ndim(array: np.ndarray) -> str:
-    return (
-        f"Expected 2D array, got {'scalar' if array.ndim == 0 else '1D'} array instead. Reshape your data: "
-        "array.reshape(-1, 1) if it is one column, array.reshape(1, -1) if it is one row"
-    )
 
 
 def _default_names(count: int) -> tuple[str, ...]:
@@ -247,16 +238,14 @@ def _to_float(value: Any) -> float:
 
 
 def _to_string(name: str, value: Any) -> str:
-    formats: list[tuple[Any, Callable[[Any], str]]] = [
-        (str, str),
-        (bool | np.bool_, lambda boolean: str(bool(boolean)).lower()),
-        (int | np.integer, lambda number: str(int(number))),
-        (Real | Decimal, lambda number: format_number(float(number))),
-        (date | timedelta, str),
-    ]
-    for kind, formatter in formats:
-        if isinstance(value, kind):
-            return formatter(value)
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value)).lower()
+    if isinstance(value, int | np.integer):
+        return str(int(value))
+    if isinstance(value, Real | Decimal):
+        return format_number(float(value))
+    if isinstance(value, str | date | timedelta):
+        return str(value)
     # scikit-learn's own checks look for this wording
     raise TypeError(
         f"column {name!r} holds a {type(value).__name__}: each argument must be a string, a date or a number"

@@ -4,7 +4,7 @@ Code 0 is a missing cell, code 1 a rare or unseen value; the values follow.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -90,10 +90,6 @@ class CategoricalEncoder:
             values = f"always {self.values[0]!r}" if is_constant else plural(len(self.values), "value")
             details = [self.note, values, f"{self.n_rare:,} rare taken as one" if self.n_rare else ""]
         return describe_column(self.name, self.column_type, *details, missing=self.missing)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The arguments of `CategoricalEncoder(**to_dict())`."""
-        return vars(self).copy()
 
 
 def min_count(present: int, distinct: int) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -75,10 +75,6 @@ class DateEncoder:
         ends = Timestamps(np.array([self.start, self.end]), np.ones(2, bool), self.timezone)
         first, last = _local_time(ends, self.timezone).to_numpy(zero_copy_only=False).astype("datetime64[D]")
         return describe_column(self.name, self.column_type, self.note, f"{first} to {last}", missing=self.missing)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The arguments of `DateEncoder(**to_dict())`."""
-        return vars(self).copy()
 
     def _timezone_error(self, times: Timestamps) -> DataError:
         expected, got = (timezone or "no time zone" for timezone in (self.timezone, times.timezone))

@@ -1,19 +1,77 @@
-"""Preprocessor: from a frame to model input tensors."""
+"""Preprocessor: from a frame to model input tensors. One-hot columns are collapsed into one categorical feature."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from softlook.tabular.preprocessing.one_hot import OneHotGroups
+from softlook.tabular.formatting import describe_column
+from softlook.tabular.preprocessing.categorical import FIRST_CODE, MISSING, RARE
+from softlook.tabular.preprocessing.numeric import NumericScaler
 from softlook.tabular.preprocessing.rows import TableTensors
-from softlook.tabular.preprocessing.scaling import NumericScaler
-from softlook.tabular.preprocessing.table_encoder import EncodedTable, TableEncoder
+from softlook.tabular.preprocessing.table_encoder import EncodedTable, Feature, TableEncoder, select_prefix
 from softlook.tabular.presets import Hyperparameters
 
 State = tuple[dict[str, Any], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class OneHotGroups:
+    """Groups of one-hot features. Each becomes one categorical feature after all others."""
+
+    groups: tuple[tuple[int, ...], ...]
+    """Feature indices, numbers before categories."""
+    n_numbers: int
+    """How many features are numeric."""
+
+    @staticmethod
+    def find(encoder: TableEncoder, encoded: EncodedTable) -> "OneHotGroups":
+        """Consecutive features of zeros and ones of which every row has exactly one 1."""
+        n_numbers = encoded.numbers.shape[1]
+        is_set = {index: _is_set(encoder, encoded, index) for index in range(len(encoder.features))}
+        candidates = [index for index, cells in is_set.items() if cells is not None and cells.any() and not cells.all()]
+        groups = list[tuple[int, ...]]()
+        while candidates:
+            size = _group_size([is_set[index] for index in candidates])  # pyright: ignore[reportArgumentType]
+            if size:
+                groups.append(tuple(candidates[:size]))
+            candidates = candidates[size or 1 :]
+        return OneHotGroups(tuple(groups), n_numbers)
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """Number of codes of each group."""
+        return tuple(FIRST_CODE + len(group) for group in self.groups)
+
+    def remaining(self, n_features: int) -> list[int]:
+        """The features outside all groups."""
+        grouped = {index for group in self.groups for index in group}
+        return [index for index in range(n_features) if index not in grouped]
+
+    def collapse(self, encoded: EncodedTable) -> EncodedTable:
+        """The rows with each group as one categorical feature."""
+        if not self.groups:
+            return encoded
+        remaining = self.remaining(self.n_numbers + encoded.categories.shape[1])
+        numbers = encoded.numbers[:, [index for index in remaining if index < self.n_numbers]]
+        categories = encoded.categories[:, [index - self.n_numbers for index in remaining if index >= self.n_numbers]]
+        codes = [self._codes(encoded, group) for group in self.groups]
+        return EncodedTable(numbers, np.column_stack([categories, *codes]))
+
+    def _codes(self, encoded: EncodedTable, group: tuple[int, ...]) -> np.ndarray:
+        """Codes as in all categories: missing if a cell is missing, rare unless exactly one cell is 1."""
+        cells = np.stack([_cells(encoded, index, self.n_numbers) for index in group], 1)
+        is_one = cells == 1
+        is_valid = (is_one | (cells == 0)).all(1) & (is_one.sum(1) == 1)
+        codes = np.where(is_valid, FIRST_CODE + is_one.argmax(1), RARE)
+        return np.where(np.isnan(cells).any(1), MISSING, codes).astype(np.int64)
+
+    def describe(self, features: Sequence[Feature]) -> list[str]:
+        """One line about each group."""
+        names = [[features[index].column for index in group] for group in self.groups]
+        return [describe_column(f"{own[0]} … {own[-1]}", f"one-hot category in {len(own)} columns") for own in names]
 
 
 @dataclass(frozen=True)
@@ -88,11 +146,9 @@ class TablePreprocessor:
         categories = torch.from_numpy(np.ascontiguousarray(encoded.categories, dtype=np.int64))
         if self.missing_indicators is None:
             return TableTensors(numbers, categories)
-        return TableTensors(*self._add_indicators(numbers, categories, self.missing_indicators))
-
-    def _add_indicators(self, numbers: Tensor, categories: Tensor, features: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         missing = numbers.isnan()
-        return numbers.masked_fill(missing, 0.0), torch.cat([categories, missing[:, list(features)].long()], 1)
+        indicators = missing[:, list(self.missing_indicators)].long()
+        return TableTensors(numbers.masked_fill(missing, 0.0), torch.cat([categories, indicators], 1))
 
     def state(self) -> State:
         """JSON values and arrays from which `from_state` restores the preprocessor."""
@@ -111,15 +167,41 @@ class TablePreprocessor:
     def from_state(values: dict[str, Any], arrays: dict[str, np.ndarray]) -> "TablePreprocessor":
         """The preprocessor with this `state`."""
         indicators = values["missing_indicators"]
-        encoder = TableEncoder.from_state(values["encoder"], _with_prefix("encoder.", arrays))
+        encoder = TableEncoder.from_state(values["encoder"], select_prefix("encoder.", arrays))
         n_numbers = sum(feature.is_numeric for feature in encoder.features)
         return TablePreprocessor(
             encoder,
             OneHotGroups(tuple(map(tuple, values["one_hot"])), n_numbers),
-            NumericScaler.from_state(values["scaler"], _with_prefix("scaler.", arrays)),
+            NumericScaler.from_state(values["scaler"], select_prefix("scaler.", arrays)),
             None if indicators is None else tuple(indicators),
         )
 
 
-def _with_prefix(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+def _is_set(encoder: TableEncoder, encoded: EncodedTable, index: int) -> np.ndarray | None:
+    """Where a feature of zeros and ones is 1; None if it has other values."""
+    n_numbers, feature = encoded.numbers.shape[1], encoder.features[index]
+    if encoder.column_types[feature.column] != ("number" if index < n_numbers else "boolean"):
+        return None
+    cells = _cells(encoded, index, n_numbers)
+    is_one = cells == 1
+    return is_one if (is_one | (cells == 0)).all() else None
+
+
+def _cells(encoded: EncodedTable, index: int, n_numbers: int) -> np.ndarray:
+    """A feature as numbers; NaN for missing cells, and the values of a boolean are 0 and 1."""
+    if index < n_numbers:
+        return encoded.numbers[:, index]
+    codes = encoded.categories[:, index - n_numbers]
+    return np.where(codes == MISSING, np.nan, codes - FIRST_CODE)
+
+
+def _group_size(columns: Sequence[np.ndarray]) -> int:
+    """How many columns, from the first on, have exactly one 1 in each row; 0 if none do."""
+    covered = np.zeros_like(columns[0])
+    for size, column in enumerate(columns, 1):
+        if (covered & column).any():
+            return 0
+        covered |= column
+        if covered.all():
+            return size
+    return 0

@@ -89,7 +89,8 @@ class RowSource(Protocol):
 def concat_rows(parts: Sequence[TableTensors]) -> TableTensors:
     """Parts as one."""
     fields = zip(*map(TableTensors.tensors, parts), strict=True)
-    return TableTensors(*(_cat([tensor for tensor in field if tensor is not None]) for field in fields))  # pyright: ignore[reportArgumentType]
+    present = ([tensor for tensor in field if tensor is not None] for field in fields)
+    return TableTensors(*(torch.cat(tensors) if tensors else None for tensors in present))  # pyright: ignore[reportArgumentType]
 
 
 def sample_rows(source: RowSource, max_rows: int, generator: torch.Generator) -> TableTensors:
@@ -100,7 +101,3 @@ def sample_rows(source: RowSource, max_rows: int, generator: torch.Generator) ->
         if sum(map(len, parts)) >= max_rows:
             break
     return concat_rows(parts).take(slice(max_rows))
-
-
-def _cat(tensors: list[Tensor]) -> Tensor | None:
-    return torch.cat(tensors) if tensors else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from softlook.tabular.preprocessing.column_types import (
 )
 from softlook.tabular.preprocessing.numeric import MAX_FLOAT32, NumericEncoder
 from softlook.tabular.preprocessing.reservoir import Reservoir
+
+Value = TypeVar("Value")
 
 
 class Feature(NamedTuple):
@@ -148,7 +150,7 @@ class TableEncoder:
         arrays: dict[str, np.ndarray] = {}
         columns: list[dict[str, Any]] = []
         for index, column in enumerate(self.columns):
-            fields = column.to_dict()
+            fields = vars(column)  # the arguments of its class
             own = {key: value for key, value in fields.items() if isinstance(value, np.ndarray)}
             arrays |= {f"{index}.{key}": value for key, value in own.items()}
             plain = {key: value for key, value in fields.items() if key not in own}
@@ -193,6 +195,9 @@ def _restore_column(index: int, fields: Mapping[str, Any], arrays: Mapping[str, 
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
     if fields["column_type"] not in ("category", "boolean"):
         del values["column_type"]  # fixed by the class
-    prefix = f"{index}."
-    own = {key.removeprefix(prefix): value for key, value in arrays.items() if key.startswith(prefix)}
-    return encoder(**values, **own)
+    return encoder(**values, **select_prefix(f"{index}.", arrays))
+
+
+def select_prefix(prefix: str, named: Mapping[str, Value]) -> dict[str, Value]:
+    """The entries whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}

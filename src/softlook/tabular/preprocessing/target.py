@@ -1,6 +1,6 @@
 """Targets: classes or regression values as tensors and back."""
 
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,42 +13,6 @@ Problem = Literal["classification", "regression"]
 State = dict[str, Any]
 LABEL_KINDS, TIME_KINDS = "biufUO", "mM"
 """numpy's dtype letters of labels: booleans, integers, floats, strings; and times."""
-
-
-@runtime_checkable
-class Target(Protocol):
-    """How model outputs (N, E, K) are compared with targets and decoded. E ensemble members, K outputs each."""
-
-    problem: Problem
-
-    @property
-    def outputs(self) -> int:
-        """K: outputs per row and member."""
-        ...
-
-    def encode(self, y: np.ndarray) -> np.ndarray:
-        """Targets for the loss."""
-        ...
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """(N, E): the loss of each row and member."""
-        ...
-
-    def predict(self, outputs: Tensor) -> Tensor:
-        """(N, C) in double precision: the ensemble's prediction."""
-        ...
-
-    def as_prediction(self, targets: Tensor) -> Tensor:
-        """(N, C): the prediction of a perfect model."""
-        ...
-
-    def evaluate(self, prediction: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """(N,) each: the loss of the ensemble's prediction, and a score (higher is better)."""
-        ...
-
-    def state(self) -> State:
-        """JSON values from which `target_from_state` restores the target."""
-        ...
 
 
 class ClassTarget:
@@ -76,6 +40,7 @@ class ClassTarget:
         return 1 if len(self.values) <= 2 else len(self.values)
 
     def encode(self, y: np.ndarray) -> np.ndarray:
+        """Targets for the loss."""
         indices = np.searchsorted(self.values, y).clip(max=len(self.values) - 1)
         unknown = self.values[indices] != y
         if np.any(unknown):
@@ -83,6 +48,7 @@ class ClassTarget:
         return indices.astype(np.int64)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """(N, E): the loss of each row and member."""
         N, E, K = outputs.shape
         if len(self.values) < 2:
             return outputs.sum(2) * 0
@@ -92,6 +58,7 @@ class ClassTarget:
         return F.cross_entropy(outputs.flatten(0, 1), targets.repeat_interleave(E), reduction="none").view(N, E)
 
     def predict(self, outputs: Tensor) -> Tensor:
+        """(N, C) in double precision: the ensemble's prediction."""
         outputs = outputs.double()
         if len(self.values) < 2:
             return torch.ones(len(outputs), 1, dtype=outputs.dtype, device=outputs.device)
@@ -100,14 +67,17 @@ class ClassTarget:
         return torch.cat([(-outputs).sigmoid(), outputs.sigmoid()], 2).mean(1)
 
     def as_prediction(self, targets: Tensor) -> Tensor:
+        """(N, C): the prediction of a perfect model."""
         return F.one_hot(targets, len(self.values)).float()
 
     def evaluate(self, prediction: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """(N,) each: the loss of the ensemble's prediction, and a score (higher is better)."""
         smallest = torch.finfo(prediction.dtype).tiny
         probability = prediction.gather(1, targets[:, None])[:, 0]
         return -probability.clamp(min=smallest).log(), (prediction.argmax(1) == targets).double()
 
     def state(self) -> State:
+        """JSON values from which `target_from_state` restores the target."""
         plain = self.values.view(np.int64) if self.values.dtype.kind in TIME_KINDS else self.values
         return {"problem": self.problem, "dtype": self.values.dtype.str, "values": plain.tolist()}
 
@@ -173,7 +143,11 @@ class RegressionTarget:
         return {"problem": self.problem, "mean": self.mean.tolist(), "std": self.std.tolist(), "shape": self.shape}
 
 
-def target_from_state(state: State) -> ClassTarget | RegressionTarget:
+Target = ClassTarget | RegressionTarget
+"""How model outputs (N, E, K) are compared with targets and decoded. E ensemble members, K outputs each."""
+
+
+def target_from_state(state: State) -> Target:
     """The target with this `state`."""
     if state["problem"] == "classification":
         dtype = np.dtype(state["dtype"])

@@ -74,10 +74,6 @@ class TextEncoder:
         details = f"{len(self.vocabulary):,} words in {self.topics.shape[1]} topics"
         return describe_column(self.name, self.column_type, details, missing=self.missing)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The arguments of `TextEncoder(**to_dict())`."""
-        return vars(self).copy()
-
 
 def uses_spaces(texts: list[str]) -> bool:
     """Whether words are separated by spaces, as in most languages."""

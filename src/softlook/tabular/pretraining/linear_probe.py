@@ -141,6 +141,6 @@ def zero_head(model: TableModel, bias: Tensor) -> None:
     last.bias.copy_(bias)
 
 
-def is_head_parameter(model: nn.Module, name: str) -> bool:
+def is_head_parameter(name: str) -> bool:
     """Whether a parameter belongs to the output head or the linear skip."""
     return name.startswith(("head", "linear_skip"))

@@ -1,36 +1,49 @@
-"""Pretraining of a table model on unlabelled rows."""
+"""Pretraining on unlabelled rows, and fine-tuning: methods of the estimators."""
 
-from collections.abc import Iterator, Mapping
+import time
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
 
+import narwhals as nw
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from softlook.base.errors import ConfigError
+from softlook.base.device import choose_device
+from softlook.base.errors import ConfigError, DataError
+from softlook.tabular.formatting import join_names
+from softlook.tabular.io.chunked import ChunkedTable, concat_tables, is_chunked
 from softlook.tabular.preprocessing.column_types import ColumnOverrides
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
-from softlook.tabular.preprocessing.rows import TableTensors
-from softlook.tabular.presets import ARCHITECTURE, AUTO_SIZES, MIN_ROWS_TO_SPLIT, Hyperparameters
-from softlook.tabular.pretraining.linear_probe import FeatureScale, is_head_parameter
-from softlook.tabular.pretraining.pretext_tasks import PRETEXT_TASKS, CorruptedRows, TaskName, sample_corruption
-from softlook.tabular.training.autosize import ModelSize, batch_size_for, fill_sizes
-from softlook.tabular.training.build import build_model
-from softlook.tabular.training.loop import Epoch, EpochCallback, EpochTrainer, TimeBudget
-from softlook.tabular.training.splitting import validation_mask
-from softlook.tabular.training.train_step import Forward, TableTrainStep
+from softlook.tabular.preprocessing.reservoir import RESERVOIR_ROWS
+from softlook.tabular.presets import ARCHITECTURE, AUTO_SIZES, Family, Hyperparameters
+from softlook.tabular.pretraining.linear_probe import FeatureScale, fit_linear_probe, is_head_parameter
+from softlook.tabular.pretraining.pretext_tasks import PretrainParams, PretrainTrainer, TaskName
+from softlook.tabular.training.autosize import build_model, fill_sizes
+from softlook.tabular.training.row_store import MemoryBudget
+from softlook.tabular.training.runtime import (
+    Epoch,
+    TimeBudget,
+    forked_rng,
+    limit_threads,
+    progress_printer,
+    seed_from_random_state,
+)
+from softlook.tabular.training.trainer import TableTrainer
+from softlook.tabular.validation import validate_features
 from softlook.train.rng import make_generator
 
-DEFAULT_EPOCHS, MIN_STEPS, MAX_STEPS = 20, 500, 20_000
-"""Default number of epochs, and bounds on the steps."""
-PATIENCE = 5
-VALIDATION_FRACTION, MAX_VALIDATION_ROWS = 0.1, 10_000
-SIZE = ModelSize(dim=64, depth=2, n_members=8, bins=96, attention_dropout=0.2, hidden_dropout=0.1)
+FEW_LABELS = 1000
+"""With fewer labels there is no validation split after `pretrain`, and only the linear probe is fitted."""
+PRETRAIN_LR, FINETUNE_LR_FACTOR = 1e-3, 0.1
+"""Learning rate of `pretrain`, and the factor on the learning rate of a `fit` that follows."""
+MAX_PROBE_ROWS = 10_000
+"""Labelled rows that the linear probe is fitted on."""
+SIZE = Hyperparameters(dim=64, depth=2, n_members=8, bins=96, attention_dropout=0.2, hidden_dropout=0.1)
 """Model size if the preset leaves it open; members share all blocks but the last."""
-WARMUP_STEPS = 50
-EVAL_ROWS = 1024
-"""Rows that are evaluated at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,20 +66,128 @@ class Pretrained:
         model.load_state_dict(self.weights, strict=False)
         return model
 
-    def finetuning_hyperparameters(self, hparams: Hyperparameters) -> Hyperparameters:
-        """The hyperparameters with the sizes of these weights; raises an error if they ask for others."""
-        own = self.hparams
+
+class PretrainMixin:
+    """`pretrain`, and what a `fit` after it does differently."""
+
+    family: ClassVar[Family]
+    preprocessor_: TablePreprocessor
+    pretrained_: Pretrained
+
+    def pretrain(
+        self: Any, X: Any, *, task: TaskName = "mlm", corruption_rate: float = 0.3, epochs: int | None = None
+    ) -> Any:
+        """Pretrain on unlabelled rows; a `fit` that follows fine-tunes the result.
+
+        task: "mlm" masks cells, and the model predicts their category or the bin of their number. "rtd" replaces cells
+        by values of other rows, and the model detects them. `corruption_rate` is the fraction of cells. A
+        TabTransformer, whose blocks see no numbers, is pretrained on its categories alone.
+
+        `fit` requires the same columns and uses the same preprocessing: a category that X does not contain is unseen.
+        With fewer than 1,000 labels it fits a linear probe on the inputs and the states of the cells; with more labels,
+        or with an `eval_set`, it then fine-tunes all layers at a low learning rate. Each call of `fit` starts from the
+        pretrained weights, and so do the trials of `tune`. `clone`, and with it cross-validation, searches and
+        ensembles of scikit-learn, discards them; `save`, joblib and copy.deepcopy keep them.
+
+        >>> from softlook.tabular import TableTransformerClassifier
+        >>> X = [[row % 7, "odd" if row % 2 else "even"] for row in range(80)]
+        >>> model = TableTransformerClassifier(dim=16, heads=2, random_state=0).pretrain(X, epochs=2)
+        >>> model.fit(X[:20], [label for _, label in X[:20]]).predict(X[40:42])
+        array(['even', 'odd'], dtype='<U4')
+        """
+        params, budget = PretrainParams(task, corruption_rate, epochs), TimeBudget(self.time_limit, time.monotonic())
+        for name in ("pretrained_", "model_"):
+            vars(self).pop(name, None)
+        hparams, device = _pretraining_hyperparameters(self._select_hyperparameters()), choose_device(self.device)
+        hparams = hparams if self.lr is not None else replace(hparams, lr=PRETRAIN_LR)
+        seed = seed_from_random_state(self.random_state)
+        if is_chunked(X):
+            X = _load_or_sample(X, self.memory_limit, seed)
+        X = validate_features(self, X, reset=True)
+        with forked_rng(seed, device), limit_threads(self.n_jobs):
+            rows = self._fit_preprocessor(X, hparams, seed)
+            model = build_model(hparams, self.preprocessor_, rows.numbers, 1).to(device)
+            if hparams.model == "TabTransformer" and not self.preprocessor_.cardinalities:
+                raise ConfigError(
+                    "a TabTransformer attends to categories only, and this table has none: there is nothing to "
+                    "pretrain. A TableTransformer attends to numbers too."
+                )
+            rows = rows.to(device)
+            trainer = PretrainTrainer(model, rows, params=params, hparams=hparams, seed=seed)
+            with progress_printer(self.verbose) as callback:
+                history = trainer.train(budget, callback)
+            named = {name: tensor for name, tensor in model.state_dict().items() if not is_head_parameter(name)}
+            self.pretrained_ = Pretrained(
+                task,
+                hparams,
+                ColumnOverrides.of(self.encoder_.names, self.column_types, self.ordinal_categories),
+                self.preprocessor_,
+                {name: tensor.cpu().clone() for name, tensor in named.items()},
+                FeatureScale.of(model, rows).to(torch.device("cpu")),
+                history,
+            )
+        return self
+
+    def _check_columns(self: Any, X: Any) -> None:
+        """Raise an error if the columns are not those of `pretrain`."""
+        known = getattr(self, "feature_names_in_", None)
+        if known is None or not nw.dependencies.is_into_dataframe(X):
+            return  # scikit-learn compares their number
+        known, names = known.tolist(), list(nw.from_native(X, eager_only=True).columns)
+        absent, new = [name for name in known if name not in names], [name for name in names if name not in known]
+        if absent or new or known != names:
+            found = [f"{join_names(some)} {word}" for some, word in ((absent, "missing"), (new, "new")) if some]
+            raise DataError(f"the columns are not those of pretrain: {'; '.join(found) or 'their order differs'}")
+
+    def _get_pretrained(self) -> Pretrained | None:
+        return getattr(self, "pretrained_", None)
+
+    def _copy_pretrained(self, other: "PretrainMixin") -> None:
+        """Let another estimator start from the same pretrained weights."""
+        for name in ("pretrained_", "n_features_in_", "feature_names_in_"):
+            if self._get_pretrained() is not None and hasattr(self, name):
+                setattr(other, name, getattr(self, name))
+
+    def _finetuning_hyperparameters(self: Any, pretrained: Pretrained, hparams: Hyperparameters) -> Hyperparameters:
+        """The hyperparameters with the sizes of the pretrained weights; raises an error if they ask for others."""
+        now = ColumnOverrides.of(pretrained.preprocessor.encoder.names, self.column_types, self.ordinal_categories)
+        _check_same("ordinal_categories", pretrained.overrides.orders, now.orders)
+        _check_same("column_types", pretrained.overrides.column_types, now.column_types)
+        own = pretrained.hparams
         for name in (*ARCHITECTURE, *(name for name in AUTO_SIZES if getattr(hparams, name))):
             _check_same(name, getattr(own, name), getattr(hparams, name))
-        return replace(fill_sizes(hparams, own), shared_blocks=own.shared_blocks, linear_skip=True, retrieval_rows=None)
+        return replace(
+            fill_sizes(hparams, own),
+            shared_blocks=own.shared_blocks,
+            linear_skip=True,
+            retrieval_rows=None,
+            schedule="cosine",
+            lr=hparams.lr * (FINETUNE_LR_FACTOR if self.lr is None else 1),
+        )
 
-    def check_overrides(
-        self, column_types: Mapping[Any, Any] | None, ordinal_categories: Mapping[Any, Any] | None
-    ) -> None:
-        """Raise an error if column types or orders changed since `pretrain`."""
-        now = ColumnOverrides.of(self.preprocessor.encoder.names, column_types, ordinal_categories)
-        _check_same("ordinal_categories", self.overrides.orders, now.orders)
-        _check_same("column_types", self.overrides.column_types, now.column_types)
+    def _fit_probe(self: Any, pretrained: Pretrained, trainer: TableTrainer, budget: TimeBudget) -> list[Epoch] | None:
+        """Fit the linear probe; returns the history if that is all, None if all layers are to be fine-tuned."""
+        rows = next(iter(trainer.train_rows.batches(MAX_PROBE_ROWS, make_generator(trainer.seed, 0))))
+        loss = fit_linear_probe(trainer.model, rows, trainer.target, pretrained.scale)
+        epoch: Epoch = {"epoch": 1, "loss": loss}
+        if trainer.has_validation:
+            trainer.reserve_time(budget)
+            trainer.evaluate(epoch)  # fine-tuning can only improve on it
+        if trainer.has_validation or trainer.hparams.epochs is not None:
+            return None
+        return [epoch | {"seconds": time.monotonic() - budget.started}]
+
+
+def _load_or_sample(X: Any, memory_limit: float | None, seed: int) -> pa.Table:
+    """A chunked table as one; a random sample of its rows if it is too large."""
+    with TemporaryDirectory(prefix="softlook-") as folder:
+        chunks = ChunkedTable.of(X, Path(folder))
+        table = chunks.load(MemoryBudget.of(memory_limit).table)
+        if table is not None:
+            return table
+        fraction = RESERVOIR_ROWS / sum(chunk.num_rows for chunk in chunks.tables())
+        rng = np.random.default_rng(seed)
+        return concat_tables([chunk.filter(pa.array(rng.random(len(chunk)) < fraction)) for chunk in chunks.tables()])
 
 
 def _check_same(name: str, then: Any, now: Any) -> None:
@@ -77,131 +198,8 @@ def _check_same(name: str, then: Any, now: Any) -> None:
         )
 
 
-def pretraining_hyperparameters(hparams: Hyperparameters) -> Hyperparameters:
+def _pretraining_hyperparameters(hparams: Hyperparameters) -> Hyperparameters:
     """The hyperparameters with all sizes. Members are expanded late, so that they cost next to nothing."""
     if not hparams.n_members:
         hparams = replace(hparams, shared_blocks=None)
     return replace(fill_sizes(hparams, SIZE), linear_skip=True)
-
-
-@dataclass(frozen=True)
-class PretrainParams:
-    """Task, fraction of corrupted cells and epochs of pretraining."""
-
-    task: TaskName
-    corruption_rate: float
-    epochs: int | None
-
-    def __post_init__(self) -> None:
-        if self.task not in PRETEXT_TASKS:
-            raise ConfigError(f"task: expected 'mlm' (masked cells) or 'rtd' (replaced cells); got {self.task!r}")
-        if not (isinstance(self.corruption_rate, int | float) and 0 < self.corruption_rate < 1):
-            raise ConfigError(f"corruption_rate: expected a number between 0 and 1; got {self.corruption_rate!r}")
-        if self.epochs is not None and not (isinstance(self.epochs, int) and self.epochs > 0):
-            raise ConfigError(f"epochs: expected an integer >= 1; got {self.epochs!r}")
-
-
-def pretrain_model(
-    rows: TableTensors,
-    preprocessor: TablePreprocessor,
-    hparams: Hyperparameters,
-    params: PretrainParams,
-    *,
-    overrides: ColumnOverrides,
-    seed: int,
-    budget: TimeBudget,
-    callback: EpochCallback,
-) -> Pretrained:
-    """Pretrain a new model on rows, on their device."""
-    model = build_model(hparams, preprocessor, rows.numbers.cpu(), 1).to(rows.numbers.device)
-    if hparams.model == "TabTransformer" and not preprocessor.cardinalities:
-        raise ConfigError(
-            "a TabTransformer attends to categories only, and this table has none: there is nothing to pretrain. "
-            "A TableTransformer attends to numbers too."
-        )
-    trainer = PretrainTrainer(model, rows, params=params, hparams=hparams, seed=seed)
-    history = trainer.train(budget, callback)
-    weights = {
-        name: tensor.cpu().clone() for name, tensor in model.state_dict().items() if not is_head_parameter(model, name)
-    }
-    scale = FeatureScale.of(model, rows).to(torch.device("cpu"))
-    return Pretrained(params.task, hparams, overrides, preprocessor, weights, scale, history)
-
-
-class PretextStep(TableTrainStep):
-    """A training step with the loss of a pretext task."""
-
-    can_capture = False
-
-    def __init__(self, model: nn.Module, task: Any, hparams: Hyperparameters) -> None:
-        super().__init__(model, None, hparams, task.parameters())
-        self.task = task
-
-    def micro_batches(self, rows: CorruptedRows) -> Iterator[CorruptedRows]:
-        yield rows
-
-    def loss(self, rows: CorruptedRows, forward: Forward) -> Tensor:
-        return self.task.loss(self.model, rows)
-
-
-class PretrainTrainer(EpochTrainer):
-    """Trains a model on a pretext task, with new corruptions in every epoch."""
-
-    def __init__(
-        self, model: nn.Module, rows: TableTensors, *, params: PretrainParams, hparams: Hyperparameters, seed: int
-    ) -> None:
-        mask = torch.from_numpy(_validation_mask(len(rows), seed)).to(rows.numbers.device)
-        self.train_rows, validation = rows.take(~mask), rows.take(mask)
-        self.params, self.validation = params, None
-        if len(validation):
-            corruption = sample_corruption(validation, params.corruption_rate, make_generator(seed, 0))
-            self.validation = CorruptedRows(validation, corruption)
-        hparams = replace(
-            hparams,
-            grad_clip=hparams.grad_clip or 1.0,
-            patience=PATIENCE,
-            min_delta=0.0,
-            eval_every=1,
-            schedule="cosine",
-            epochs=params.epochs,
-        )
-        task = PRETEXT_TASKS[params.task](model, self.train_rows).float().to(rows.numbers.device)
-        step, size = PretextStep(model, task, hparams), batch_size_for(hparams, len(self.train_rows))
-        super().__init__(model, step, hparams=hparams, seed=seed, batch_size=size)
-        self.task = task
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.train_rows)
-
-    def epoch_batches(self, number: int) -> Iterator[CorruptedRows]:
-        generator = make_generator(self.seed, number)
-        corruption = sample_corruption(self.train_rows, self.params.corruption_rate, generator)
-        return CorruptedRows(self.train_rows, corruption).batches(self.batch_size, generator, self.rows_seen)
-
-    def max_epochs(self) -> int:
-        steps = self.steps_per_epoch()
-        return self.params.epochs or max(min(DEFAULT_EPOCHS, MAX_STEPS // steps), -(-MIN_STEPS // steps), 1)
-
-    def warmup_progress(self, total_steps: int) -> float:
-        return (self.steps + 1) / WARMUP_STEPS
-
-    @property
-    def has_validation(self) -> bool:
-        return self.validation is not None
-
-    @torch.no_grad()
-    def validation_metrics(self) -> dict[str, float]:
-        assert self.validation is not None
-        self.model.eval()
-        total = 0.0
-        for at in range(0, len(self.validation), EVAL_ROWS):
-            batch = self.validation.take(slice(at, at + EVAL_ROWS))
-            total += self.task.loss(self.model, batch).item() * len(batch)
-        return {"val_loss": total / len(self.validation)}
-
-
-def _validation_mask(rows: int, seed: int) -> np.ndarray:
-    if rows < MIN_ROWS_TO_SPLIT:
-        return np.zeros(rows, dtype=bool)
-    return validation_mask(rows, min(VALIDATION_FRACTION, MAX_VALIDATION_ROWS / rows), seed=seed)

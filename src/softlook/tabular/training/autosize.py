@@ -1,10 +1,18 @@
-"""Automatic model size, dropout, batch size and epochs."""
+"""Automatic model size, dropout, batch size and epochs; and model construction."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
-from softlook.tabular.presets import Hyperparameters
+from softlook.embed.features import compute_bins
+from softlook.models.ft_transformer import FTTransformer, FTTransformerConfig
+from softlook.models.optimize import optimize_for_cpu
+from softlook.models.tab_transformer import TabTransformer, TabTransformerConfig
+from softlook.models.table_transformer import TableTransformer, TableTransformerConfig
+from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
+from softlook.tabular.presets import AUTO_DROPOUT, AUTO_SIZES, Hyperparameters
 from softlook.tabular.training.runtime import best_time
 
 DEFAULT_EPOCHS, MIN_STEPS, MAX_STEPS = 40, 300, 8_000
@@ -29,18 +37,6 @@ Without attention dropout maps are never materialized; in the last block of an F
 
 
 @dataclass(frozen=True)
-class ModelSize:
-    """Hyperparameters that may be chosen for the table."""
-
-    dim: int
-    depth: int
-    n_members: int
-    bins: int
-    attention_dropout: float
-    hidden_dropout: float
-
-
-@dataclass(frozen=True)
 class TrainingContext:
     """What automatic choices depend on."""
 
@@ -62,13 +58,14 @@ class TrainingContext:
         budget = min(self.rows * MACS_PER_ROW, MAX_MACS)
         return budget if self.seconds is None else min(budget, self.seconds * CPU_EFFICIENCY * macs_per_second())
 
-    def model_size(self) -> ModelSize:
-        """As measured (docs/log.md): large tables need no dropout, and regression suffers from much of it."""
+    def model_size(self) -> Hyperparameters:
+        """Sizes and dropout, as measured (docs/log.md): large tables need no dropout, regression suffers from much."""
         attention, hidden = (0.0, 0.0) if self.is_large else (0.1, 0.0) if self.is_regression else (0.2, 0.1)
+        dropout = Hyperparameters(attention_dropout=attention, hidden_dropout=hidden)
         if self.is_large and self.device != "cpu":
-            return ModelSize(256, 3, 4, 256, attention, hidden)
+            return replace(dropout, dim=256, depth=3, n_members=4, bins=256)
         dim, bins = (64, 96) if self.rows < SMALL_TABLE_ROWS else (96, 256)
-        return ModelSize(dim, 2, 8, bins, attention, hidden)
+        return replace(dropout, dim=dim, depth=2, n_members=8, bins=bins)
 
 
 def resolve_hyperparameters(hparams: Hyperparameters, context: TrainingContext) -> Hyperparameters:
@@ -97,18 +94,11 @@ def resolve_hyperparameters(hparams: Hyperparameters, context: TrainingContext) 
     return replace(hparams, n_members=min(size.n_members, 1 << max(0, affordable.bit_length() - 1)))
 
 
-def fill_sizes(hparams: Hyperparameters, size: ModelSize | Hyperparameters) -> Hyperparameters:
-    """The hyperparameters with these sizes where they are open."""
-    attention, hidden = hparams.attention_dropout, hparams.hidden_dropout
-    return replace(
-        hparams,
-        dim=hparams.dim or size.dim,
-        depth=hparams.depth or size.depth,
-        n_members=hparams.n_members or size.n_members,
-        bins=hparams.bins or size.bins,
-        attention_dropout=size.attention_dropout if attention is None else attention,
-        hidden_dropout=size.hidden_dropout if hidden is None else hidden,
-    )
+def fill_sizes(hparams: Hyperparameters, size: Hyperparameters) -> Hyperparameters:
+    """The hyperparameters with the sizes and dropout of others where they are open."""
+    sizes = {name: getattr(size, name) for name in AUTO_SIZES if not getattr(hparams, name)}
+    dropout = {name: getattr(size, name) for name in AUTO_DROPOUT if getattr(hparams, name) is None}
+    return replace(hparams, **sizes, **dropout)
 
 
 def limit_step_cost(hparams: Hyperparameters, context: TrainingContext, *, may_drop_dropout: bool) -> Hyperparameters:
@@ -172,3 +162,56 @@ def macs_per_second() -> float:
     rows, width = 4096, 128
     left, right = torch.ones(rows, width), torch.ones(width, width)
     return rows * width**2 / best_time(lambda: left @ right, repeats=5)
+
+
+# --- model construction -----------------------------------------------------------------------------------------------
+
+
+def build_model(
+    hparams: Hyperparameters, preprocessor: TablePreprocessor, numbers: Tensor | None, outputs: int
+) -> nn.Module:
+    """A new model. `numbers` are those of the training rows, from which the bins of piecewise embeddings are computed.
+
+    They are None if weights will be loaded, which contain the bins. The model is in single precision, whatever torch's
+    default dtype is.
+    """
+    n_numeric, cardinalities = preprocessor.n_numbers, preprocessor.cardinalities
+    common: dict[str, Any] = {
+        "n_numeric": n_numeric,
+        "cardinalities": cardinalities,
+        "classes": outputs,
+        "dim": hparams.dim,
+        "heads": hparams.heads,
+        "dropout": hparams.dropout,
+        "linear_skip": hparams.linear_skip,
+    }
+    if hparams.model == "TabTransformer":
+        width = len(cardinalities) * hparams.dim + n_numeric
+        first = max(4, -(-hparams.min_mlp_dim // width))  # the paper's 4 and 2 times the input width; more if narrow
+        config = TabTransformerConfig(
+            **common,
+            depth=hparams.depth if cardinalities else 0,  # without categories the model is an MLP
+            mlp_factors=(first, first // 2),
+            norm_numbers=hparams.numeric_norm,
+        )
+        return optimize_for_cpu(TabTransformer(config).float())
+    common |= {
+        "depth": hparams.depth,
+        "hidden": hparams.hidden,
+        "attention_dropout": hparams.attention_dropout or 0.0,
+        "hidden_dropout": hparams.hidden_dropout or 0.0,
+    }
+    if hparams.model == "FTTransformer":
+        return optimize_for_cpu(FTTransformer(FTTransformerConfig(**common)).float())
+    config = TableTransformerConfig(
+        **common,
+        ensemble_size=hparams.n_members,
+        shared_blocks=hparams.shared_blocks,
+        num_embeddings=hparams.num_embeddings,
+        bins=hparams.bins,
+        sigma=hparams.sigma,
+    )
+    edges = None
+    if numbers is not None and hparams.num_embeddings == "piecewise":
+        edges = compute_bins(numbers, max_bins=hparams.bins)
+    return optimize_for_cpu(TableTransformer(config, edges=edges).float())

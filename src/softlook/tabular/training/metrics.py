@@ -6,19 +6,18 @@ import numpy as np
 from sklearn.metrics import log_loss, mean_absolute_error, r2_score, roc_auc_score, root_mean_squared_error
 
 from softlook.tabular.preprocessing.rows import TableTensors
-from softlook.tabular.preprocessing.target import ClassTarget, RegressionTarget
+from softlook.tabular.preprocessing.target import RegressionTarget, Target
 
 MAX_AUC_CLASSES = 100
 """With more classes the AUC is not computed."""
 
 
-def compute_metrics(
-    target: ClassTarget | RegressionTarget, predictions: np.ndarray, targets: np.ndarray
-) -> dict[str, float]:
+def compute_metrics(target: Target, predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
     """Accuracy, AUC and log loss of probabilities (N, classes); RMSE, MAE and R2 of numbers, in the units of y.
 
     Predictions and targets are encoded as by `Target`: class indices, or standardized numbers.
 
+    >>> from softlook.tabular.preprocessing.target import ClassTarget
     >>> compute_metrics(ClassTarget(np.array(["no", "yes"])), np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 1]))
     {'accuracy': 1.0, 'auc': 1.0, 'log_loss': 0.308...}
     """
@@ -33,7 +32,7 @@ def compute_metrics(
     return {**metrics, "log_loss": loss}
 
 
-def compute_loss(target: ClassTarget | RegressionTarget, predictions: np.ndarray, targets: np.ndarray) -> float:
+def compute_loss(target: Target, predictions: np.ndarray, targets: np.ndarray) -> float:
     """Log loss of probabilities, RMSE of numbers; lower is better."""
     if isinstance(target, RegressionTarget):
         true, predicted = target.inverse_transform(targets), target.inverse_transform(predictions)

@@ -1,19 +1,47 @@
-"""Rows in memory, or shuffled in files on disk."""
+"""Rows of a fit: validation split, and storage in memory or shuffled in files on disk."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import torch
 
+from softlook.tabular.io.chunked import ChunkedTable, TargetColumns
+from softlook.tabular.io.frames import to_frame
+from softlook.tabular.preprocessing.reservoir import Reservoir
 from softlook.tabular.preprocessing.rows import TableTensors, concat_rows
+from softlook.tabular.preprocessing.target import TargetStats
 
 DEFAULT_MEMORY_LIMIT = 1 << 30
 """Bytes."""
 FIELDS = ("numbers", "categories", "targets", "weight")
 """Of a stored row, in the order of `TableTensors`."""
+MAX_VALIDATION_ROWS = 100_000
+"""Validation rows of a chunked table: more would take long and add no precision."""
+
+
+def validation_mask(rows: int, fraction: float, *, seed: int, codes: np.ndarray | None = None) -> np.ndarray:
+    """True for validation rows. With `codes` the split is stratified; a class of one row stays in training.
+
+    >>> validation_mask(10, 0.2, seed=0).sum()
+    np.int64(2)
+    >>> mask = validation_mask(100, 0.2, seed=0, codes=np.repeat([0, 1], [90, 10]))
+    >>> mask[:90].sum(), mask[90:].sum()
+    (np.int64(18), np.int64(2))
+    """
+    order = np.random.RandomState(seed).permutation(rows)
+    codes = np.zeros(rows, dtype=np.int64) if codes is None else codes
+    by_class = order[np.argsort(codes[order], kind="stable")]  # class after class, each shuffled
+    counts = np.bincount(codes)
+    rank = np.arange(rows) - np.repeat(np.cumsum(counts) - counts, counts)
+    taken = np.minimum(np.floor(counts * fraction + 0.5), np.maximum(counts - 1, 0))
+    mask = np.zeros(rows, dtype=bool)
+    mask[by_class] = rank < np.repeat(taken, counts)
+    return mask
 
 
 @dataclass(frozen=True)
@@ -51,9 +79,12 @@ class RowStore:
         """Add a chunk."""
         if not len(rows):
             return
-        is_too_large = self.expected_rows * _row_bytes(rows) > self.budget.tensors
+        row_bytes = sum(tensor.nbytes for tensor in rows.tensors() if tensor is not None) / len(rows)
+        is_too_large = self.expected_rows * row_bytes > self.budget.tensors
         if self.dtype is None and not self.in_memory and is_too_large:
-            self._open_files(rows)
+            self.dtype = _record_dtype(rows, self.code_dtype)
+            size = self.expected_rows * self.dtype.itemsize
+            self.counts = np.zeros(max(2, -(-size // max(1, self.budget.window // 4))), np.int64)
         if self.dtype is None:
             self.in_memory.append(rows)
         else:
@@ -66,11 +97,6 @@ class RowStore:
             mean_weight = self.weight_sum / sum(counts)
             return DiskRows(self.folder, self.dtype, counts, self.budget.window, mean_weight)
         return concat_rows(self.in_memory) if self.in_memory else None
-
-    def _open_files(self, rows: TableTensors) -> None:
-        self.dtype = _record_dtype(rows, self.code_dtype)
-        size = self.expected_rows * self.dtype.itemsize
-        self.counts = np.zeros(max(2, -(-size // max(1, self.budget.window // 4))), np.int64)
 
     def _write(self, records: np.ndarray) -> None:
         """Assign each row to a random file, so that every file is a sample of the whole table."""
@@ -151,10 +177,6 @@ class DiskRows:
         return rows.to(self.device)
 
 
-def _row_bytes(rows: TableTensors) -> float:
-    return sum(tensor.element_size() * tensor.numel() for tensor in rows.tensors() if tensor is not None) / len(rows)
-
-
 def _record_dtype(rows: TableTensors, codes: np.dtype) -> np.dtype:
     """All fields of a row side by side, so that a row is one read."""
     assert rows.targets is not None
@@ -179,3 +201,72 @@ def _to_records(rows: TableTensors, dtype: np.dtype) -> np.ndarray:
 
 def _file(folder: Path, index: int) -> Path:
     return folder / f"rows-{index}"
+
+
+# --- two passes over a chunked table ----------------------------------------------------------------------------------
+
+
+class WeightedChunk(NamedTuple):
+    """The rows of a chunk with positive sample weight."""
+
+    X: pa.Table
+    y: np.ndarray
+    weight: np.ndarray
+    keys: np.ndarray
+    """(N,) uniform in [0, 1), the same in each pass: rows below the validation fraction are validation rows."""
+
+    def filter(self, mask: np.ndarray) -> "WeightedChunk":
+        return WeightedChunk(self.X.filter(pa.array(mask)), self.y[mask], self.weight[mask], self.keys[mask])
+
+
+@dataclass(frozen=True)
+class TwoPassLoader:
+    """Reads a table that does not fit in memory twice: to fit the preprocessing, then to store the rows.
+
+    `validate` takes features, target and weights of a chunk and returns them checked.
+    """
+
+    chunks: ChunkedTable
+    roles: TargetColumns
+    validate: Callable[[Any, Any, Any], tuple[Any, np.ndarray, np.ndarray]]
+    validation_fraction: float
+
+    def rows(self, seed: int) -> Iterator[WeightedChunk]:
+        """All rows with positive weight, in chunks."""
+        rng = np.random.default_rng(seed)
+        for parts in self.chunks.split(self.roles):
+            X, y, weight = self.validate(*parts)
+            chunk = WeightedChunk(X, y, weight, rng.random(len(y)))
+            chunk = chunk if weight.all() else chunk.filter(weight > 0)
+            if len(chunk.y):
+                yield chunk
+
+    def collect_stats(self, reservoir: Reservoir, stats: TargetStats, *, seed: int) -> int:
+        """First pass: statistics of columns and targets. Returns the number of rows."""
+        rows = 0
+        for chunk in self.rows(seed):
+            is_train = chunk.keys >= self.validation_fraction
+            rows += len(is_train)
+            stats.update(chunk.y, is_train)
+            if is_train.any():
+                reservoir.add(to_frame(chunk.filter(is_train).X))
+        return rows
+
+    def store(
+        self,
+        to_tensors: Callable[[Any, np.ndarray, np.ndarray], TableTensors | None],
+        store: RowStore,
+        *,
+        rows: int,
+        seed: int,
+    ) -> TableTensors | None:
+        """Second pass: put training rows into a store. Returns the validation rows."""
+        fraction = min(self.validation_fraction, MAX_VALIDATION_ROWS / rows)
+        validation: list[TableTensors] = []
+        for chunk in self.rows(seed):
+            tensors = to_tensors(chunk.X, chunk.y, chunk.weight)
+            if tensors is not None:
+                mask = torch.from_numpy(chunk.keys < fraction)
+                store.add(tensors.take(~mask))
+                validation += [tensors.take(mask)] if mask.any() else []
+        return concat_rows(validation) if validation else None

@@ -156,7 +156,8 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 def build_optimizer(model: nn.Module, hparams: Hyperparameters) -> torch.optim.AdamW:
     """AdamW with weight decay on matrices only: not on embeddings, norms, biases, vectors and member scales."""
-    embeddings = (module for module in model.modules() if isinstance(module, nn.Embedding) or _is_embedding(module))
+    own = (module for module in model.modules() if type(module).__module__.startswith("softlook.embed."))
+    embeddings = [*own, *(module for module in model.modules() if isinstance(module, nn.Embedding))]
     no_decay = {id(weights) for module in embeddings for weights in module.parameters()}
     named = model.named_parameters()
     no_decay |= {id(weights) for name, weights in named if weights.ndim < 2 or name in ("member_scale", "head_bias")}
@@ -170,7 +171,3 @@ def build_optimizer(model: nn.Module, hparams: Hyperparameters) -> torch.optim.A
         lr = torch.tensor(hparams.lr, device=device)
         return torch.optim.AdamW(groups, lr=lr, fused=True, capturable=True)
     return torch.optim.AdamW(groups, lr=hparams.lr, fused=device.type == "cpu")
-
-
-def _is_embedding(module: nn.Module) -> bool:
-    return type(module).__module__.startswith("softlook.embed.")

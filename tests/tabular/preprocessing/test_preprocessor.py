@@ -9,7 +9,7 @@ import pytest
 
 from softlook.tabular import FTTransformerClassifier, TableTransformerClassifier, TabTransformerClassifier
 from softlook.tabular.preprocessing.categorical import MISSING, RARE
-from softlook.tabular.preprocessing.one_hot import OneHotGroups
+from softlook.tabular.preprocessing.preprocessor import OneHotGroups
 from softlook.tabular.preprocessing.table_encoder import TableEncoder
 
 COLORS = ["red", "green", "blue"]

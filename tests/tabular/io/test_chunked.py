@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from softlook.base.errors import DataError
-from softlook.tabular.io.cell_errors import locate_cell_errors
+from softlook.tabular.io.chunked import locate_cell_errors
 from softlook.tabular.io.column import CellError
 
 ERROR = CellError("column 'age': expected numbers, got 'old'", name="age", cell="old", row=1, help="correct the cell")

@@ -4,7 +4,7 @@ from io import StringIO
 
 import pytest
 
-from softlook.tabular.progress import progress_printer
+from softlook.tabular.training.runtime import progress_printer
 
 EPOCHS = [{"epoch": number, "loss": 1 / number, "seconds": 0.5} for number in (1, 2)]
 

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hypothesis_numpy
 from sklearn.preprocessing import QuantileTransformer
 
 from softlook.base.errors import ConfigError
-from softlook.tabular.preprocessing.scaling import PROBE_ROWS, NumericScaler
+from softlook.tabular.preprocessing.numeric import PROBE_ROWS, NumericScaler
 from softlook.tabular.presets import ScalingMethod
 
 NUMBER = st.floats(-(2.0**100), 2.0**100, width=32) | st.just(float("nan"))
