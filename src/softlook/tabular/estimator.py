@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from softlook.base.device import choose_device
 from softlook.base.errors import DataError
-from softlook.tabular.importance import ExplainablePredictor
+from softlook.tabular.importance import ExplainableEstimator
 from softlook.tabular.io.chunked import ChunkedTable, TargetColumns, is_chunked, locate_in_files
 from softlook.tabular.preprocessing.column_types import ColumnOverrides
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
@@ -71,7 +71,7 @@ class FitContext:
         return not self.is_warm and self.pretrained is None
 
 
-class TableEstimator(ExplainablePredictor, PretrainMixin):
+class TableEstimator(ExplainableEstimator, PretrainMixin):
     """Base class of all estimators. Subclasses define the target and the model family."""
 
     history_: list[Epoch]

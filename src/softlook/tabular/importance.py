@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from softlook.base.errors import ConfigError
 from softlook.blocks.attention import AttentionCore
 from softlook.models.tab_transformer import TabTransformer
-from softlook.tabular.prediction import TablePredictor
+from softlook.tabular.prediction import BaseTableEstimator
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
 from softlook.tabular.preprocessing.rows import TableTensors
 from softlook.tabular.training.autosize import macs_per_row
@@ -52,7 +52,7 @@ class FeatureImportances:
         return np.lexsort((-np.nan_to_num(self.attention), -np.nan_to_num(self.permutation, nan=-np.inf)))
 
 
-class ExplainablePredictor(TablePredictor):
+class ExplainableEstimator(BaseTableEstimator):
     """Feature importance of a fitted estimator."""
 
     def attention_importance(self, X: Any) -> np.ndarray:
@@ -113,7 +113,7 @@ class ExplainablePredictor(TablePredictor):
         return FeatureImportances(names, attention, increase.mean(1), increase.std(1), len(rows))
 
 
-def estimate_importances(estimator: ExplainablePredictor, rows: TableTensors, *, seed: int) -> FeatureImportances:
+def estimate_importances(estimator: ExplainableEstimator, rows: TableTensors, *, seed: int) -> FeatureImportances:
     """Importances within a few seconds, by the log loss or RMSE of a sample of rows with targets.
 
     Every column is permuted once; of very many columns, only those with the most attention.
@@ -239,7 +239,7 @@ def _map_batch_size(model: Any, rows: TableTensors, *, cls_only: bool) -> int:
     return max(1, min(MAP_ROWS, MAP_VALUES // (getattr(model.config, "ensemble_size", 1) * tokens * values)))
 
 
-def _to_columns(tokens: np.ndarray, estimator: ExplainablePredictor, *, mean: bool = False) -> np.ndarray:
+def _to_columns(tokens: np.ndarray, estimator: ExplainableEstimator, *, mean: bool = False) -> np.ndarray:
     """(…, tokens) to (…, columns): the sum, or the mean, over the tokens of a column."""
     preprocessor = estimator.preprocessor_
     first = preprocessor.n_numbers if isinstance(estimator.model_, TabTransformer) else 0

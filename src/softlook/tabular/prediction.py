@@ -34,7 +34,7 @@ FLOAT64_ROWS = 4096
 """Up to so many rows are predicted in double precision, which costs little."""
 
 
-class TablePredictor(CommonParams, BaseEstimator, ABC):
+class BaseTableEstimator(CommonParams, BaseEstimator, ABC):
     """A fitted estimator, and what predicts with it."""
 
     family: ClassVar[Family]
