@@ -1,4 +1,4 @@
-"""Triton kernels of the decoder's layers: embedding, fused norms and matrix products, attention of one token per row.
+"""Triton kernels of the decoder's layers: embedding, norms, matrix products, attention of one token per row.
 
 With few rows a GPU only reads weights, and every kernel launch costs time. Values are rounded where the PyTorch modules
 round them, so that the same tokens result. Without Triton the kernels can be imported, but not run.
