@@ -51,13 +51,14 @@ def attention(
     torch.Size([2, 4, 5, 8])
     """
     args = prepare_args(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink, score=score)
+    check_dropout(dropout)
     if is_autocast(value):
         (value,) = cast_for_autocast(value)
         check_value(args, value)
         with disable_autocast(value):
-            return plan(args, value, check_dropout(dropout), backend).run()
+            return plan(args, value, dropout, backend).run()
     check_value(args, value)
-    return plan(args, value, check_dropout(dropout), backend).run()
+    return plan(args, value, dropout, backend).run()
 
 
 def attention_with_lse(

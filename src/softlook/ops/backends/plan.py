@@ -46,9 +46,9 @@ class Plan:
     __slots__ = ("_args", "_dropout", "_value", "_why", "kernel", "native_mask")
 
     def __init__(
-        self, kernel: Kernel, native_mask: bool, why: Why, args: AttentionArgs, value: Tensor, dropout: float
+        self, kernel: Kernel, native_mask: bool, why: Why | None, args: AttentionArgs, value: Tensor, dropout: float
     ) -> None:
-        self.kernel = kernel
+        self.kernel: Kernel = kernel
         """The kernel that runs: see `Kernel`."""
         self.native_mask = native_mask
         """Whether the kernel needs no mask tensor."""
@@ -57,12 +57,13 @@ class Plan:
     @property
     def backend(self) -> str:
         """The value of `backend=` that selects this kernel."""
-        return self.kernel.value if self.kernel.value in BACKENDS else "sdpa"
+        return self.kernel if self.kernel in BACKENDS else "sdpa"
 
     @property
     def reason(self) -> str:
         """Why this kernel was selected."""
-        args, text = self._args, self._why.value
+        args = self._args
+        text = (self._why or _sdpa_rule(self.kernel, self.native_mask, args.mask is not None)).value
         if "{" not in text:
             return text
         flex_reason = flex.unsupported_reason(args, self._value, self._dropout) if "{flex}" in text else None
@@ -76,20 +77,20 @@ class Plan:
     def run(self) -> Tensor:
         """Run the kernel. (B, H, T, E)"""
         args, value, dropout, kernel = self._args, self._value, self._dropout, self.kernel
-        if kernel is Kernel.TILED:
+        if kernel == "tiled":
             return tiled.tiled_attention(args, value, dropout)
-        if kernel is Kernel.REFERENCE:
+        if kernel == "reference":
             return reference.reference_attention(args, value, dropout)
-        if kernel is Kernel.FLEX:
+        if kernel == "flex":
             return flex.flex_attention(args, value)
         return sdpa.sdpa_attention(kernel, self.native_mask, args, value, dropout)
 
     def __str__(self) -> str:
-        name = self.kernel.value if self.kernel.value == self.backend else f"{self.backend} ({self.kernel.value})"
+        name = self.kernel if self.kernel == self.backend else f"{self.backend} ({self.kernel})"
         return f"{name}: {self.reason} ({self.bytes / 2**20:.1f} MiB of temporary memory)"
 
     def __repr__(self) -> str:
-        return f"Plan(kernel={self.kernel.value!r}, reason={self.reason!r}, bytes={self.bytes})"
+        return f"Plan(kernel={self.kernel!r}, reason={self.reason!r}, bytes={self.bytes})"
 
 
 def plan(args: AttentionArgs, value: Tensor, dropout: float = 0.0, backend: Backend = "auto") -> Plan:
@@ -97,14 +98,14 @@ def plan(args: AttentionArgs, value: Tensor, dropout: float = 0.0, backend: Back
     if 0 in args.sizes or 0 in value.shape:
         _check_backend(backend, args, value, dropout)
         why = Why.REQUESTED if backend == "reference" else Why.EMPTY
-        return Plan(Kernel.REFERENCE, False, why, args, value, dropout)
+        return Plan("reference", False, why, args, value, dropout)
     if backend == "auto":
         return Plan(*_select(args, value, dropout), args, value, dropout)
     _check_backend(backend, args, value, dropout)
     if backend == "sdpa":
         kernel, native_mask = sdpa.select_kernel(args, value, dropout)
         return Plan(kernel, native_mask, Why.REQUESTED, args, value, dropout)
-    return Plan(Kernel(backend), False, Why.REQUESTED, args, value, dropout)
+    return Plan(backend, False, Why.REQUESTED, args, value, dropout)
 
 
 def _check_backend(backend: str, args: AttentionArgs, value: Tensor, dropout: float) -> None:
@@ -122,39 +123,40 @@ def _check_backend(backend: str, args: AttentionArgs, value: Tensor, dropout: fl
         raise BackendError(f"backend={backend!r} does not support this: {unsupported}. backend='auto' uses {other!r}.")
 
 
-def _select(args: AttentionArgs, value: Tensor, dropout: float) -> tuple[Kernel, bool, Why]:
-    """The best kernel, whether it needs no mask tensor, and the rule that selected it."""
+def _select(args: AttentionArgs, value: Tensor, dropout: float) -> tuple[Kernel, bool, Why | None]:
+    """The best kernel, whether it needs no mask tensor, and the rule that selected it; None: `_sdpa_rule`."""
     if args.bias is args.softcap is args.sink is args.score is None or _sdpa_unsupported(args) is None:
         return _select_sdpa(args, value, dropout)
     if not args.query.is_cuda:
-        return Kernel.TILED, False, Why.TILED_ONLY
+        return "tiled", False, Why.TILED_ONLY
     if flex.unsupported_reason(args, value, dropout) is None:
-        return Kernel.FLEX, False, Why.FLEX_ONLY
-    return Kernel.TILED, False, Why.TILED_NO_FLEX
+        return "flex", False, Why.FLEX_ONLY
+    return "tiled", False, Why.TILED_NO_FLEX
 
 
-def _select_sdpa(args: AttentionArgs, value: Tensor, dropout: float) -> tuple[Kernel, bool, Why]:
+def _select_sdpa(args: AttentionArgs, value: Tensor, dropout: float) -> tuple[Kernel, bool, Why | None]:
     """torch's SDPA supports the arguments; where a mask hides much, a kernel that skips hidden keys may be faster."""
     kernel, native_mask = sdpa.select_kernel(args, value, dropout)
     mask = args.mask
-    if mask is not None and kernel is not Kernel.VARLEN and not sdpa.has_native_mask(args):
+    if mask is not None and kernel != "varlen" and not sdpa.has_native_mask(args):
         if torch.compiler.is_exporting():
             pass  # sizes are symbols, which cannot be compared
         elif args.query.is_cuda:
             long = min(args.sizes[2:]) >= FLEX_MIN_LENGTH and args.bias is None
             if long and flex.unsupported_reason(args, value, dropout) is None:
-                return Kernel.FLEX, False, Why.FLEX_SKIPS
+                return "flex", False, Why.FLEX_SKIPS
         elif _visible_share(args) <= (1 / 3 if args.requires_grad_with(value) else 1 / 2):
-            return Kernel.TILED, False, Why.TILED_SKIPS
-    return kernel, native_mask, _sdpa_rule(kernel, native_mask, mask is not None)
+            return "tiled", False, Why.TILED_SKIPS
+    return kernel, native_mask, None
 
 
 def _sdpa_rule(kernel: Kernel, native_mask: bool, masked: bool) -> Why:
-    if kernel is Kernel.VARLEN:
+    """Why one of torch's kernels was selected."""
+    if kernel == "varlen":
         return Why.VARLEN
-    if kernel is Kernel.MATH:
+    if kernel == "math":
         return Why.SHORT
-    if kernel is Kernel.UNFUSED:
+    if kernel == "unfused":
         return Why.NO_FUSED
     if not native_mask:
         return Why.MATERIALIZED
@@ -185,15 +187,15 @@ def _visible_share(args: AttentionArgs) -> float:
 def _temporary_bytes(kernel: Kernel, native_mask: bool, args: AttentionArgs) -> int:
     (B, H, T, S), size = args.sizes, args.query.element_size()
     float_size = max(size, 4)
-    if kernel is Kernel.VARLEN:
+    if kernel == "varlen":
         return 0
-    if kernel is Kernel.FLEX:
+    if kernel == "flex":
         return flex.block_mask_bytes(args)
-    if kernel is Kernel.REFERENCE:
+    if kernel == "reference":
         return 2 * B * H * T * S * float_size
-    if kernel is Kernel.TILED:
+    if kernel == "tiled":
         row_tile = min(T, MIN_TILE_ROWS) * min(S, tiled.TILE_COLUMNS) * args.group_size
         return 3 * float_size * min(B * H * T * S, max(tiled.tile_elements(args.query.device), row_tile))
-    weights = 2 * B * H * T * S if kernel in (Kernel.MATH, Kernel.UNFUSED) else 0
+    weights = 2 * B * H * T * S if kernel in ("math", "unfused") else 0
     maps = B * H if args.bias is not None else 1 if isinstance(args.mask, WindowMask) else B
     return weights * size + (0 if native_mask else T * S * maps) * (size + 1)

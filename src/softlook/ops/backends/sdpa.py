@@ -1,6 +1,6 @@
 """SDPA backend: torch's fused attention kernels, selected by shape and device."""
 
-from enum import StrEnum
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,39 +17,33 @@ MAX_CACHED_ELEMENTS = 1 << 24
 """Larger masks are not kept between calls."""
 
 
-class Kernel(StrEnum):
-    """What computes attention."""
+Kernel = Literal["reference", "tiled", "flex", "math", "fused", "unfused", "varlen"]
+"""What computes attention:
 
-    REFERENCE = "reference"
-    """The whole map in plain torch."""
-    TILED = "tiled"
-    """Plain torch, tile by tile."""
-    FLEX = "flex"
-    """Compiled FlexAttention."""
-    MATH = "math"
-    """Matrix product, softmax, matrix product (CPU, short inputs)."""
-    FUSED = "fused"
-    """A fused kernel: CPU flash attention; on CUDA cuDNN, flash or memory-efficient attention."""
-    UNFUSED = "unfused"
-    """`scaled_dot_product_attention` where it has no fused kernel."""
-    VARLEN = "varlen"
-    """One SDPA call per packed document."""
+- reference: the whole map in plain torch.
+- tiled: plain torch, tile by tile.
+- flex: compiled FlexAttention.
+- math: matrix product, softmax, matrix product (CPU, short inputs).
+- fused: a fused kernel: CPU flash attention; on CUDA cuDNN, flash or memory-efficient attention.
+- unfused: `scaled_dot_product_attention` where it has no fused kernel.
+- varlen: one SDPA call per packed document.
+"""
 
 
 def select_kernel(args: AttentionArgs, value: Tensor, dropout: float) -> tuple[Kernel, bool]:
     """Select torch's kernel, and whether it needs no mask tensor."""
     query, mask = args.query, args.mask
     if mask is not None and varlen.document_lengths(args) is not None:
-        return Kernel.VARLEN, True
+        return "varlen", True
     if not query.is_cuda and sdpa_cpu.prefers_math(query, args.key, value):
-        return Kernel.MATH, mask is None and args.bias is None
+        return "math", mask is None and args.bias is None
     fused = query.dtype != torch.float64 if query.is_cuda else _is_fused_on_cpu(args, value, dropout)
-    return Kernel.FUSED if fused else Kernel.UNFUSED, has_native_mask(args)
+    return "fused" if fused else "unfused", has_native_mask(args)
 
 
 def sdpa_attention(kernel: Kernel, native_mask: bool, args: AttentionArgs, value: Tensor, dropout: float) -> Tensor:
     """Run attention through the selected kernel. (B, H, T, E)"""
-    if kernel is Kernel.VARLEN:
+    if kernel == "varlen":
         return varlen.varlen_attention(
             args, value, lambda part, v: sdpa_attention(*select_kernel(part, v, dropout), part, v, dropout)
         )
@@ -57,7 +51,7 @@ def sdpa_attention(kernel: Kernel, native_mask: bool, args: AttentionArgs, value
     attn_mask, visible_rows = (None, None) if native_mask else materialize_mask(args)
     if scale <= 0:  # the kernels subtract the largest product before they scale it
         query, scale = query * scale, 1.0
-    if kernel is Kernel.MATH:
+    if kernel == "math":
         output = sdpa_cpu.math_attention(
             query, key, value, attn_mask, dropout=dropout, scale=scale, is_mask=args.bias is None
         )
@@ -69,7 +63,7 @@ def sdpa_attention(kernel: Kernel, native_mask: bool, args: AttentionArgs, value
     if query.is_cuda:
         run = sdpa_cuda.sdpa_attention_cuda
     else:
-        run = sdpa_cpu.flash_attention_cpu if kernel is Kernel.FUSED else sdpa_cpu.torch_attention_cpu
+        run = sdpa_cpu.flash_attention_cpu if kernel == "fused" else sdpa_cpu.torch_attention_cpu
     causal = native_mask and args.mask is not None
     output = run(query, key, padded_value, attn_mask, dropout=dropout, causal=causal, scale=scale)
     if output is None:
