@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from softlook.base.tensors import PLAIN_TYPES
 from softlook.serve.engine import sampler
 from softlook.serve.engine.continuous_batcher import ContinuousBatcher
 from softlook.serve.loaded_model import LoadedTable
@@ -209,10 +210,9 @@ def num_held(registry: ModelRegistry) -> int:
 
 
 def tensor_bytes() -> int:
-    """Bytes of all live tensors with a storage: weights packed for the CPU, which other tests may keep, have none."""
+    """Bytes of all live plain tensors. Other tests may keep some without a storage: packed weights, fake tensors."""
     gc.collect()
-    # isinstance would read __class__ of torch's deprecated proxies
-    tensors = (one for one in gc.get_objects() if issubclass(type(one), torch.Tensor))
+    tensors = (one for one in gc.get_objects() if type(one) in PLAIN_TYPES)
     storages = (one.untyped_storage() for one in tensors if one.layout == torch.strided)
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
