@@ -1,4 +1,4 @@
-"""The all-attention layer: persistent vectors beside the context."""
+"""The all-attention layer: persistent vectors in addition to the context."""
 
 import math
 from typing import Any

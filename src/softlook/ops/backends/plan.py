@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """Temporary memory beside inputs and output."""
+        """Bytes of temporary memory, without inputs and output."""
         return _temporary_bytes(self.kernel, self.native_mask, self._args)
 
     def run(self) -> Tensor:

@@ -113,7 +113,7 @@ def weighted_average(args: AttentionArgs, weights: Tensor, value: Tensor, tile: 
 
 
 def share_after_sink(args: AttentionArgs, lse: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
-    """Return the share of the weight that the keys keep beside the sink, and the log-sum-exp of both."""
+    """Return the share of the weight that a sink leaves to the keys, and the log-sum-exp of both."""
     assert args.sink is not None
     sink = args.sink[tile.heads.start : tile.heads.stop, None].expand_as(lse)
     return (lse - sink).sigmoid(), torch.logaddexp(lse, sink)

@@ -39,7 +39,7 @@ class Heartbeat:
         self.is_store_external = is_store_external
         self.interval = min(max(timeout / 10, 0.05), 1.0)
         self.is_healthy, self._stopped, self._beats, self._missed = True, threading.Event(), 0, 0
-        self._last_heard = (-1, -1)
+        self._last_beat = (-1, -1)
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._beat, self._guard_store)]
 
     def start(self) -> None:
@@ -74,9 +74,9 @@ class Heartbeat:
         other = next((rank for rank in others if not self.store.check([f"{LEFT_KEY}/{rank}"])), None)
         if other is None:
             return
-        heard = (other, self.store.add(f"{BEATS_KEY}/{other}", 0))
-        self._missed = self._missed + 1 if heard == self._last_heard else 0
-        self._last_heard = heard
+        beat = (other, self.store.add(f"{BEATS_KEY}/{other}", 0))
+        self._missed = self._missed + 1 if beat == self._last_beat else 0
+        self._last_beat = beat
         if self._missed * self.interval >= self.timeout:
             name = f"{NAME_KEY}/{other}"
             lost = self.store.get(name).decode() if self.store.check([name]) else json.dumps({"rank": other})
@@ -96,7 +96,7 @@ class Heartbeat:
         message = f"{describe_rank(lost, self.size)} sent no heartbeat for {self.timeout:g} seconds; the run has ended."
         get_error_handler().record_exception(RankLostError(message))  # for the launcher
         log.error(f"{message} The same command resumes from the last checkpoint.")
-        time.sleep(2 * self.interval)  # until all others have heard of it too
+        time.sleep(2 * self.interval)  # until all other ranks have read it
         if lost.get("host") == socket.gethostname() and hasattr(signal, "SIGCONT"):
             with suppress(OSError):
                 os.kill(int(str(lost.get("pid"))), signal.SIGCONT)  # it wakes up, learns that it is lost, and exits
