@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from softlook.base.tensors import map_tensors
-from softlook.base.tensors import truncate_pair as truncate_pair
+from softlook.base.tensors import map_tensors, truncate_pair
 from softlook.losses import IGNORE_INDEX
 
 Ids = Sequence[int]
