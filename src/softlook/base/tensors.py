@@ -86,9 +86,14 @@ def to_device(value: Value, device: torch.device) -> Value:
 def truncate_pair(first: Sequence[int], second: Sequence[int], max_length: int) -> tuple[Sequence[int], Sequence[int]]:
     """Truncate two texts to `max_length` tokens in total, the longer one first.
 
-    >>> truncate_pair([1, 2, 3, 4, 5], [6, 7], 5)
-    ([1, 2, 3], [6, 7])
+    A single text keeps its beginning and its end, where the conclusion often is.
+
+    >>> truncate_pair([1, 2, 3, 4, 5], [6, 7], 5), truncate_pair([1, 2, 3, 4, 5, 6], [], 4)
+    (([1, 2, 3], [6, 7]), ([1, 2, 3, 6], []))
     """
+    if not second and len(first) > max_length:
+        tail = max_length // 4
+        return [*first[: max_length - tail], *first[len(first) - tail :]], second
     shorter = min(len(first), len(second), max_length // 2)
     first_limit, second_limit = max_length - len(second), max_length - len(first)
     if len(first) >= len(second):

@@ -23,6 +23,7 @@ from softlook.heads.classification import (
     SpanHead,
     TokenClassificationHead,
 )
+from softlook.heads.ngrams import NGramClassifier, NGramConfig
 from softlook.heads.lm import MaskedLMHead, PretrainingHead, PretrainingLogits
 from softlook.heads.pooling import L2Normalize, Pooler, PoolName, build_pool
 from softlook.ops.bias import Bias
@@ -86,6 +87,8 @@ class BertConfig:
     """Pooling by the [CLS] token or by the mean."""
     pooler: ActivationName | None = "tanh"
     """Activation of the pooler's dense layer; None: no pooler."""
+    ngrams: NGramConfig | None = None
+    """A linear classifier on n-grams beside the attention; with the classification head only."""
 
 
 class Bert(nn.Module):
@@ -114,6 +117,9 @@ class Bert(nn.Module):
         self.relative_bias = RelativePositionBias(c.buckets, c.heads) if c.buckets else None
         self.blocks = nn.ModuleList(self._block(layer, attention) for layer in range(c.depth))
         self.head = build_head(c, self.token_embedding)
+        self.ngrams = None
+        if c.ngrams is not None and c.head == "classification":
+            self.ngrams = NGramClassifier(c.ngrams, c.vocab_size, c.classes)
         init_normal(self)
 
     def _block(self, layer: int, attention: MakeAttention | None) -> PostNormBlock:
@@ -144,7 +150,10 @@ class Bert(nn.Module):
         bias = add_bias(None if self.relative_bias is None else self.relative_bias(x), bias)
         for block in self.blocks:
             x = block(x, mask=mask, bias=bias)
-        return self.head(x, padding_mask)
+        output = self.head(x, padding_mask)
+        if self.ngrams is None or self.training or not self.ngrams.enabled:  # its weights are fitted beforehand
+            return output
+        return self.ngrams.mix(output, ids, padding_mask)
 
 
 def build_head(config: BertConfig, embedding: nn.Embedding) -> nn.Module:

@@ -12,16 +12,24 @@ MAX_CHARACTERS = 20_000
 """Different characters of a character tokenizer."""
 
 
-def train_tokenizer(texts: Iterable[str], *, model_type: TokenizerModel = "bpe", vocab_size: int = 8000) -> Tokenizer:
+def train_tokenizer(
+    texts: Iterable[str], *, model_type: TokenizerModel = "bpe", vocab_size: int = 8000, lowercase: bool = False
+) -> Tokenizer:
     """Train a tokenizer: byte-level BPE, single characters, bytes, or whole words.
 
     `vocab_size` is the maximum, special tokens included; few texts give fewer tokens. "bpe" and "bytes" encode any
-    text; "characters" and "words" (lowercased) map what they have not seen to the unknown token.
+    text; "characters" and "words" (always lowercased) map what they have not seen to the unknown token. `lowercase`
+    maps all text to lower case first.
 
     >>> tokenizer = train_tokenizer(["she sells sea shells"] * 3, vocab_size=300)
     >>> tokenizer.decode(tokenizer.encode("she sells shells").ids)
     'she sells shells'
     """
+    if lowercase and model_type != "words":
+        tokenizer = train_tokenizer((text.lower() for text in texts), model_type=model_type, vocab_size=vocab_size)
+        own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+        return tokenizer
     train = {"bpe": _train_bpe, "characters": _train_characters, "bytes": _make_bytes, "words": _train_words}
     if model_type not in train:
         raise ValueError(f"model_type: expected one of {', '.join(train)}, got {model_type!r}")

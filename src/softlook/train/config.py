@@ -12,6 +12,8 @@ Parallel = Literal["ddp", "fsdp"]
 ScheduleName = Literal["inverse_sqrt", "cosine", "constant", "wsd"]
 HEARTBEAT_TIMEOUT = 30.0
 """Seconds."""
+DEFAULT_STEPS, DEFAULT_INTERVAL = 4000, 500
+"""Steps of a run without limits, and between its evaluations and checkpoints."""
 
 
 class BaseConfig(BaseModel):
@@ -33,7 +35,7 @@ class OptimizerConfig(BaseConfig):
 
     lr: float = Field(default=1e-3, gt=0, description="peak learning rate")
     schedule: ScheduleName = Field(default="inverse_sqrt", description="learning-rate schedule")
-    warmup: int = Field(default=400, ge=0, description="steps of linear warmup")
+    warmup: int | float = Field(default=400, ge=0, description="steps of linear warmup; below 1, a share of the run")
     weight_decay: float = Field(default=0.01, ge=0, description="AdamW's weight decay, on matrices only")
     beta1: float = Field(default=0.9, ge=0, lt=1, description="AdamW's beta1")
     beta2: float = Field(default=0.98, ge=0, lt=1, description="AdamW's beta2")
@@ -43,15 +45,23 @@ class OptimizerConfig(BaseConfig):
 class TrainingConfig(BaseConfig):
     """Duration, precision, evaluation, checkpoints and logging of a run."""
 
-    max_steps: int = Field(default=4000, ge=1, description="optimizer steps")
-    max_minutes: float | None = Field(default=None, gt=0, description="time limit, whatever the step")
+    max_steps: int | None = Field(
+        default=None, ge=1, description="optimizer steps; default: 4000, or as many as max_minutes allows"
+    )
+    max_minutes: float | None = Field(
+        default=None, gt=0, description="time limit of the whole run; the learning rate decays until then"
+    )
     gradient_accumulation_steps: int = Field(default=1, ge=1, description="batches accumulated per optimizer step")
     precision: Precision = Field(default="auto", description="compute dtype; auto: bfloat16 on a GPU")
     device: str = Field(default="auto", description="auto: cuda, then mps, then cpu")
     parallel: Parallel = Field(default="ddp", description="ddp: replicate the model; fsdp: shard it")
     seed: int = Field(default=0, ge=0, description="random seed")
-    evaluate_every: int = Field(default=500, ge=1, description="steps between evaluations on held-out data")
-    save_every: int = Field(default=500, ge=1, description="steps between checkpoints")
+    evaluate_every: int | None = Field(
+        default=None, ge=1, description="steps between evaluations; default: 500, or by the clock with max_minutes"
+    )
+    save_every: int | None = Field(
+        default=None, ge=1, description="steps between checkpoints; default: 500, or by the clock with max_minutes"
+    )
     keep_checkpoints: int = Field(default=2, ge=1, description="newest checkpoints to keep besides the best one")
     patience: int | None = Field(default=None, ge=1, description="early stopping: evaluations without improvement")
     ema_decay: float = Field(default=0.0, ge=0, lt=1, description="EMA decay of the weights; 0: no EMA")
@@ -61,6 +71,21 @@ class TrainingConfig(BaseConfig):
     heartbeat_timeout: float = Field(
         default=HEARTBEAT_TIMEOUT, ge=0, description="seconds until a silent rank is given up; 0: never"
     )
+
+    @property
+    def step_limit(self) -> int | None:
+        """The last step; None if only the time is limited."""
+        return DEFAULT_STEPS if self.max_steps is None and self.max_minutes is None else self.max_steps
+
+    @property
+    def time_limit(self) -> float | None:
+        """Seconds of the whole run."""
+        return None if self.max_minutes is None else 60 * self.max_minutes
+
+    def interval(self, name: Literal["evaluate_every", "save_every"]) -> int | None:
+        """Steps between evaluations or checkpoints; None if they follow the clock."""
+        given = getattr(self, name)
+        return DEFAULT_INTERVAL if given is None and self.max_minutes is None else given
 
 
 _MUTABLE = """

@@ -22,6 +22,8 @@ class Started:
     parameters: int
     limit: float | None = None
     """Time limit in seconds."""
+    phase_step: int = 0
+    """The step at which the learning rate began to warm up."""
 
 
 @dataclass(frozen=True)

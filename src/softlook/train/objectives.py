@@ -1,5 +1,6 @@
 """Training objectives: functions (model, batch) -> summed loss."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,6 @@ from softlook.losses import IGNORE_INDEX
 from softlook.ops import masks
 from softlook.train.batching.collate import ClassificationBatch, MaskedLMBatch, PackedBatch, Seq2SeqBatch, to_device
 from softlook.train.train_step import Loss, Objective
-from softlook.train.trainer import EvaluateFn
 
 
 def translation(label_smoothing: float = 0.1, rdrop_alpha: float = 0.0) -> Objective:
@@ -118,12 +118,15 @@ def upcast(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype.itemsize < 4 else logits
 
 
-def make_loss_evaluator(batches: Sequence[Any], objective: Objective, device: torch.device) -> EvaluateFn:
-    """An evaluation function: the mean loss over all targets of held-out batches."""
+def make_loss_evaluator(
+    batches: Sequence[Any], objective: Objective, device: torch.device
+) -> Callable[..., dict[str, float]]:
+    """An evaluation function: the mean loss over all targets of held-out batches, or of a share of the batches."""
 
     @torch.no_grad()
-    def evaluate(model: nn.Module) -> dict[str, float]:
-        losses = [objective(model, to_device(batch, device)) for batch in batches]
+    def evaluate(model: nn.Module, share: float = 1.0) -> dict[str, float]:
+        used = batches[: math.ceil(share * len(batches))]
+        losses = [objective(model, to_device(batch, device)) for batch in used]
         total, count = sum(loss.total for loss in losses), sum(loss.count for loss in losses)
         return {"loss": float(total) / max(int(count), 1)}
 

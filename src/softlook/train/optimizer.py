@@ -14,7 +14,7 @@ from softlook.weights.tensor_files import StoredTensor
 FIRST_MOMENT, SECOND_MOMENT, STEP = "exp_avg", "exp_avg_sq", "step"
 """AdamW's state of each parameter."""
 EPS = 1e-9
-Schedule = Callable[[int], float]
+Schedule = Callable[[float], float]
 """Step -> multiple of the peak learning rate."""
 
 
@@ -73,7 +73,7 @@ def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, ten
         optimizer.state[parameter] = {**moments, STEP: stored[STEP].full().to(parameter.device, copy=True)}
 
 
-def inverse_sqrt(warmup: int, steps: int) -> Schedule:
+def inverse_sqrt(warmup: float, steps: float) -> Schedule:
     """Linear warmup, then decay with the inverse square root of the step (Vaswani et al., 2017).
 
     >>> [round(inverse_sqrt(4, 100)(step), 2) for step in (1, 4, 16, 64)]
@@ -82,21 +82,21 @@ def inverse_sqrt(warmup: int, steps: int) -> Schedule:
     return lambda step: min(step / max(warmup, 1), math.sqrt(max(warmup, 1) / step))
 
 
-def cosine(warmup: int, steps: int, floor: float = 0.1) -> Schedule:
+def cosine(warmup: float, steps: float, floor: float = 0.1) -> Schedule:
     """Linear warmup, then cosine decay to `floor` (Loshchilov & Hutter, 2017).
 
     >>> [round(cosine(10, 110)(step), 2) for step in (5, 10, 60, 110)]
     [0.5, 1.0, 0.55, 0.1]
     """
 
-    def multiplier(step: int) -> float:
+    def multiplier(step: float) -> float:
         progress = min(max(step - warmup, 0) / max(steps - warmup, 1), 1.0)
         return min(step / max(warmup, 1), floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress)))
 
     return multiplier
 
 
-def constant(warmup: int, steps: int) -> Schedule:
+def constant(warmup: float, steps: float) -> Schedule:
     """Linear warmup, then constant.
 
     >>> [constant(2, 10)(step) for step in (1, 2, 9)]
@@ -105,7 +105,7 @@ def constant(warmup: int, steps: int) -> Schedule:
     return lambda step: min(step / max(warmup, 1), 1.0)
 
 
-def wsd(warmup: int, steps: int, decay: float = 0.2) -> Schedule:
+def wsd(warmup: float, steps: float, decay: float = 0.2) -> Schedule:
     """Warmup-stable-decay: linear warmup, constant, then linear decay to 0 over the last `decay` of the steps.
 
     The constant phase can be extended later.
@@ -117,7 +117,7 @@ def wsd(warmup: int, steps: int, decay: float = 0.2) -> Schedule:
     return lambda step: min(step / max(warmup, 1), 1.0, max(steps - step, 0) / decay_steps)
 
 
-SCHEDULES: dict[ScheduleName, Callable[[int, int], Schedule]] = {
+SCHEDULES: dict[ScheduleName, Callable[[float, float], Schedule]] = {
     "inverse_sqrt": inverse_sqrt,
     "cosine": cosine,
     "constant": constant,

@@ -36,8 +36,9 @@ from softlook.train.events import (
     Warned,
 )
 from softlook.train.mixed_precision import choose_dtype
-from softlook.train.optimizer import SCHEDULES, build_optimizer
+from softlook.train.optimizer import build_optimizer
 from softlook.train.rng import derive_seed, preserve_rng_states
+from softlook.train.schedule import RunSchedule, RunClock
 from softlook.train.signals import GracefulStop, Interrupted
 from softlook.train.train_step import Objective, StepResult, TrainStep
 
@@ -65,10 +66,13 @@ def fit(
     run_dir: Path | None = None,
     tokenizer: Path | None = None,
     callbacks: Sequence[Callback] = (),
+    clock: RunClock | None = None,
 ) -> Progress:
     """Train a model and leave it with its best weights, which are also in `run_dir`.
 
-    The same call resumes from the newest checkpoint, bit for bit as if it had never stopped.
+    The same call resumes from the newest checkpoint, bit for bit as if it had never stopped. With
+    `training.max_minutes` the learning rate follows the clock, and so the result depends on the machine. A finished run
+    that gets more steps or minutes trains on, with a new warmup and decay of the learning rate.
 
     >>> from softlook.train import Loss
     >>> def objective(model, batch):
@@ -99,7 +103,7 @@ def fit(
         keep = training.keep_checkpoints
         trainer = Trainer(
             training,
-            optim,
+            RunSchedule(training, optim, clock or RunClock()),
             state=TrainState(model, optimizer, train_step.scaler, ema, device, world),
             train_step=train_step,
             batches=as_batches(batches),
@@ -117,7 +121,7 @@ class Trainer:
     """The training loop. `fit` builds one."""
 
     training: TrainingConfig
-    optim: OptimizerConfig
+    schedule: RunSchedule
     state: TrainState
     train_step: TrainStep
     batches: Batches
@@ -135,25 +139,33 @@ class Trainer:
                 progress = self.step(progress)
                 progress = self.maybe_evaluate(progress)
                 self.maybe_save(progress)
+                progress = replace(progress, seconds=self.elapsed())
         return self.finish(progress, reason)
 
     def setup(self) -> Progress:
         """Restore the newest checkpoint, if any, and start the batches."""
         progress = self.restore() or Progress()
-        self.schedule = SCHEDULES[self.optim.schedule](self.optim.warmup, self.training.max_steps)
+        self.started_at = self.schedule.clock.started_at - progress.seconds
+        progress = self.schedule.begin(replace(progress, seconds=self.elapsed()))
         # Batches that cannot seek may use the global RNG, as dropout does: they are not prefetched.
         count = 0 if resume_warning(self.batches) else self.training.prefetch
         self.source = prefetch(self.batches.iter_from(progress.cursor), count)
-        self.started_at, self.window = time.monotonic() - progress.seconds, MetricWindow(progress.loss_window)
+        self.window = MetricWindow(progress.loss_window)
         self.is_exhausted, self.best_weights = False, dict[str, Tensor]()
         self.train_step.micro_batches = progress.micro_batches
         self.state.model.train()
         count = sum(parameter.numel() for parameter in self.state.model.parameters())
         dtype = str(self.train_step.dtype).removeprefix("torch.")
-        self.emit(Started(progress.step, self.training.max_steps, str(self.state.device), dtype, count))
+        steps, limit = self.training.step_limit or 0, self.training.time_limit
+        self.emit(Started(progress.step, steps, str(self.state.device), dtype, count, limit, progress.phase_step))
         if progress.step and (warning := resume_warning(self.batches)):
             self.warn(warning)
         return progress
+
+    def elapsed(self) -> float:
+        """Seconds of the run so far. All ranks get the same, since the schedule depends on it."""
+        seconds, state = time.monotonic() - self.started_at, self.state
+        return seconds if self.training.time_limit is None else state.world.broadcast(seconds, state.device)
 
     def restore(self) -> Progress | None:
         """Load the newest checkpoint. Rank 0 cleans the run directory up before the others read it."""
@@ -171,16 +183,17 @@ class Trainer:
         if not group:
             self.is_exhausted = True
             return progress
-        lr = self.optim.lr * self.schedule(progress.step + 1)
+        lr = self.schedule.learning_rate(progress)
         result = self.train_step.step([batch for _, batch in group], lr)
         after = replace(
             progress,
             step=progress.step + 1,
             cursor=group[-1][0],
-            seconds=time.monotonic() - self.started_at,
+            seconds=self.elapsed(),
             nonfinite_steps=0 if result.applied else progress.nonfinite_steps + 1,
             micro_batches=self.train_step.micro_batches,
         )
+        self.schedule.step_seconds = after.seconds - progress.seconds
         if result.applied and self.state.ema is not None:
             self.state.ema.update(after.step)
         self.log_step(result, lr, progress, after)
@@ -194,7 +207,7 @@ class Trainer:
             self.window.add(result.loss, result.targets)
         else:
             self.handle_nonfinite(result, before.cursor, after)
-        if after.step % self.training.log_every == 0 or after.step >= self.training.max_steps:
+        if after.step % self.training.log_every == 0 or self.schedule.is_last_step(after):
             self.emit(self.window.flush(after.step, lr=lr, grad_norm=result.grad_norm, seconds=after.seconds))
 
     def handle_nonfinite(self, result: StepResult, cursor: DataCursor, progress: Progress) -> None:
@@ -210,9 +223,9 @@ class Trainer:
             )
 
     def maybe_evaluate(self, progress: Progress) -> Progress:
-        """Evaluate every `evaluate_every` steps and after the last."""
-        due = progress.step % self.training.evaluate_every == 0 or progress.step >= self.training.max_steps
-        return self.evaluate_now(progress) if progress.step and due else progress
+        """Evaluate every `evaluate_every` steps, or by the clock, and after the last step."""
+        due = progress.step and self.schedule.is_evaluation_due(progress)
+        return self.evaluate_now(progress) if due else progress
 
     def evaluate_now(self, progress: Progress) -> Progress:
         """Evaluate, unless done at this step. An interrupted evaluation is repeated when the run resumes."""
@@ -220,6 +233,7 @@ class Trainer:
         if self.evaluate is None or progress.last_eval_step == progress.step:
             return progress
         scores = self.compute_scores(self.evaluate)
+        self.schedule.record_evaluation(progress, self.elapsed() - progress.seconds)
         if not state.world.broadcast(len(scores), state.device):
             return progress
         loss = state.world.broadcast(next(iter(scores.values()), 0.0), state.device)
@@ -243,8 +257,8 @@ class Trainer:
             return {}
 
     def maybe_save(self, progress: Progress) -> None:
-        """Save a checkpoint every `save_every` steps, and whenever the model is the best so far."""
-        due = progress.step % self.training.save_every == 0 and not progress.nonfinite_steps
+        """Save a checkpoint every `save_every` steps, or by the clock, and whenever the model is the best so far."""
+        due = self.schedule.is_save_due(progress) and not progress.nonfinite_steps
         best = progress.best_loss is not None and progress.best_step == progress.step
         if due or best:
             self.save_checkpoint(progress)
@@ -260,13 +274,12 @@ class Trainer:
     def stop_reason(self, progress: Progress) -> str | None:
         """Why the run stops now; None if it continues. All ranks decide alike."""
         training = self.training
-        is_late = training.max_minutes is not None and progress.seconds >= 60 * training.max_minutes
-        request = StopRequest.TIME_LIMIT if is_late else StopRequest.NONE
+        request = StopRequest.TIME_LIMIT if self.schedule.is_out_of_time(progress) else StopRequest.NONE
         request = request if self.stop.received is None else StopRequest.SIGNAL
         self.request = StopRequest(self.state.world.all_reduce_max(request, self.state.device))
         if self.request == StopRequest.SIGNAL:
             return f"stopped by {self.stop.received or 'another process'}"
-        if progress.step >= training.max_steps:
+        if self.schedule.is_last_step(progress):
             return "max_steps reached"
         if self.is_exhausted:
             return "no more batches"
@@ -280,7 +293,7 @@ class Trainer:
         """Evaluate, save, and load the best weights."""
         is_complete = self.request != StopRequest.SIGNAL
         if is_complete:
-            progress = self.evaluate_now(progress)
+            progress = replace(self.evaluate_now(progress), is_phase_complete=True)
         self.save_checkpoint(progress)
         best = self.load_best()
         self.emit(Finished(progress.step, reason, progress.seconds, is_complete, self.stop.received, best))

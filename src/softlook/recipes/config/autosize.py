@@ -36,6 +36,8 @@ UTILIZATION = {"cpu": 0.5, "mps": 0.2, "cuda": 0.08}
 """Fraction of a device's matmul FLOPs that small models reach."""
 MAX_TOKENS = {"cpu": 40e6, "mps": 100e6, "cuda": 600e6}
 """Training tokens over all epochs; larger data is read for three epochs."""
+MIN_FLOPS = {"cpu": 4e9, "mps": 1e11, "cuda": 1e12}
+"""FLOPs per second of a slow device: a lower measurement means that other processes are running."""
 MIN_BPE_CHARACTERS = 100_000
 """Characters of text below which no BPE tokenizer is trained."""
 
@@ -65,8 +67,9 @@ class AutoSettings:
 
 
 def measure_budget(device: torch.device, minutes: float | None, precision: Any = "auto") -> ComputeBudget:
-    """Measure the speed of a device."""
+    """Measure the speed of a device, to the nearest power of two: the same command then selects the same size again."""
     speed = UTILIZATION.get(device.type, 0.1) * _measure_flops(device, choose_dtype(precision, device))
+    speed = 2.0 ** round(math.log2(max(speed, MIN_FLOPS.get(device.type, 1e9))))
     return ComputeBudget(device, speed, minutes or DEFAULT_MINUTES.get(device.type, 5.0), minutes is not None)
 
 
@@ -145,39 +148,59 @@ def select_learning_rate(dim: int) -> float:
     return float(f"{1e-3 * min(math.sqrt(256 / dim), 2.0):.1g}")
 
 
-def select_warmup(steps: int, norm: str | None = None) -> int:
-    """Warmup steps: a tenth of the run; a quarter for post-norm, which is unstable without.
+def select_warmup(steps: int | None, norm: str | None = None) -> int | float:
+    """Warmup: a tenth of the run; a quarter for post-norm, which is unstable without. A share without `steps`.
 
-    >>> select_warmup(1000), select_warmup(1000, "post")
-    (100, 250)
+    >>> select_warmup(1000), select_warmup(1000, "post"), select_warmup(None)
+    (100, 250, 0.1)
     """
+    if steps is None:
+        return 0.25 if norm == "post" else 0.1
     return max(min(steps // 4, 4000) if norm == "post" else min(steps // 10, 1000), 1)
 
 
 def plan_schedule(
-    seconds_per_step: float, total_tokens: float, batch_tokens: int, budget: ComputeBudget, overrides: Mapping[str, Any]
+    seconds_per_step: float,
+    total_tokens: float,
+    batch_tokens: int,
+    budget: ComputeBudget,
+    overrides: Mapping[str, Any],
+    epoch_tokens: float = 0.0,
 ) -> AutoSettings:
-    """The number of steps that fit into the budget, with evaluation interval, warmup and EMA decay."""
+    """The limit of a run, in steps or in minutes, with warmup, EMA decay and the interval of log lines.
+
+    With a limit in minutes the learning rate and the evaluations follow the clock: the measured `seconds_per_step`,
+    which another process may have slowed down, then only decides how long the EMA is and how often is logged.
+    """
     useful = max(int(total_tokens / batch_tokens), 100)
-    fitting = max(int(0.92 * 60 * budget.minutes / seconds_per_step), 20)
-    is_limited = budget.is_explicit or budget.device.type == "cpu"
-    steps = int(overrides.get("training.max_steps") or (min(useful, fitting) if is_limited else useful))
-    interval = max(steps // 10, min(int(30 / seconds_per_step), steps // 4), 1)
+    fitting = max(int(0.9 * 60 * budget.minutes / seconds_per_step), 20)
+    epochs, minutes = overrides.get("epochs"), overrides.get("training.max_minutes")
+    steps = overrides.get("training.max_steps")
+    if steps is None and epochs is not None:
+        steps = max(round(epochs * epoch_tokens / batch_tokens), 1)
+    if steps is None and minutes is None:
+        steps, is_slow = useful, budget.device.type == "cpu" and fitting < useful
+        minutes = budget.minutes if is_slow else None
+    expected = fitting if steps is None else min(steps, fitting) if minutes else steps
+    # A limit in steps alone gives the same run on every machine; with one in minutes, the clock decides.
+    by_steps = steps if minutes is None else None
+    interval = None if by_steps is None else max(by_steps // 10, min(int(30 / seconds_per_step), by_steps // 4), 1)
     values = {
         "training.max_steps": steps,
+        "training.max_minutes": minutes,
         "training.evaluate_every": interval,
         "training.save_every": interval,
-        "training.log_every": max(min(int(2 / seconds_per_step), steps // 20), 1),
-        "training.ema_decay": round(min(max(1 - 20 / steps, 0.0), 0.9995), 4),
-        "optim.warmup": select_warmup(steps, overrides.get("model.norm")),
+        "training.log_every": max(min(int(1 / seconds_per_step), expected // 20), 1),
+        "training.ema_decay": round(min(max(1 - 20 / expected, 0.0), 0.9995), 4),
+        "optim.warmup": select_warmup(by_steps, overrides.get("model.norm")),
     }
-    duration = format_duration(steps * seconds_per_step)
-    messages = [f"{steps:,} steps of about {seconds_per_step:.2g} s: at most {duration}."]
-    if is_limited and not budget.is_explicit and fitting < useful:
-        values["training.max_minutes"] = budget.minutes
-        limit = f"On this {budget.device.type} a run is limited to {budget.minutes:g} minutes"
-        messages.insert(0, f"{limit}; --training.max-minutes 60 allows a longer run and a larger model.")
-    return AutoSettings(values, messages)
+    messages = [f"About {expected:,} steps of about {seconds_per_step:.2g} s."]
+    if minutes is not None:
+        messages = [f"{minutes:g} minutes in all: {messages[0][0].lower()}{messages[0][1:]}"]
+    if minutes is not None and not budget.is_explicit:
+        limit = f"On this {budget.device.type} a run is limited to {minutes:g} minutes"
+        messages.insert(0, f"{limit}; --max-minutes 60 allows a longer run and a larger model.")
+    return AutoSettings({name: value for name, value in values.items() if value is not None}, messages)
 
 
 def format_duration(seconds: float) -> str:

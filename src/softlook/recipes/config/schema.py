@@ -25,6 +25,7 @@ class TokenizerConfig(BaseConfig):
     vocab_size: int | None = Field(
         default=None, ge=8, description="maximum vocabulary size; default: selected for the data"
     )
+    lowercase: bool = Field(default=False, description="convert all text to lower case")
     bpe_dropout: float = Field(
         default=0.0, ge=0, lt=1, description="BPE dropout: probability of skipping a merge, resampled every epoch"
     )
@@ -141,6 +142,16 @@ class TextConfig(RunConfig):
         default=None, description="run, checkpoint or Hugging Face folder to initialize the weights from"
     )
     lora: LoraConfig = LoraConfig()
+    epochs: float | None = Field(
+        default=None, gt=0, description="passes over the training data, instead of training.max_steps"
+    )
+    eval_fraction: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="share of the validation data used in evaluations during training; the last one uses all of it",
+    )
+    no_baseline: bool = Field(default=False, description="do not compare with simple baselines")
     tokenizer: TokenizerConfig = TokenizerConfig()
     optim: OptimizerConfig = OptimizerConfig()
     training: TrainingConfig = TrainingConfig()
@@ -205,6 +216,7 @@ class ClassificationConfig(TextConfig):
     monitor: Literal["accuracy", "loss"] = Field(
         default="accuracy", description="validation metric that selects the best checkpoint"
     )
+    ngrams: bool = Field(default=True, description="add a linear classifier on n-grams to the attention")
     model: ModelConfig = ModelConfig()
     batch: BatchConfig = BatchConfig()
     reg: ClassificationRegConfig = ClassificationRegConfig()
@@ -227,5 +239,5 @@ class Word2VecConfig(TextConfig):
 FILE_FIELDS = {"data", "valid", "test"}
 """Fields that are lists of files."""
 MUTABLE_FIELDS = {*FILE_FIELDS, "run_dir", "fresh", "loggers", "init_from", "decode.num_beams", "decode.length_penalty"}
-MUTABLE_FIELDS |= {"no_baseline", "training.epochs"}
+MUTABLE_FIELDS |= {"no_baseline", "epochs", "training.epochs"}
 """Fields that may change when a run is resumed, or that are compared by content."""

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from types import FunctionType, ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from softlook.base.tensors import map_tensors
+from softlook.recipes.profiling.threads import choose_threads
 from softlook.train.batching.batches import Batches, DataCursor
 from softlook.train.config import OptimizerConfig
 from softlook.train.mixed_precision import choose_dtype
@@ -83,13 +85,26 @@ def profile_text_step(
     model: nn.Module, batches: Batches, objective: Objective, device: torch.device, precision: Any
 ) -> tuple[float, MemoryEstimate]:
     """Profile training steps of a text model."""
-    dtype = choose_dtype(precision, device)
-
-    def make_step(model: nn.Module) -> tuple[Optimizer, Step]:
-        step = TrainStep(model, objective, build_optimizer(model, OptimizerConfig()), grad_clip=1.0, dtype=dtype)
-        return step.optimizer, lambda batch: step.step([batch], BENCHMARK_LR)
-
+    make_step = partial(_text_step, objective, choose_dtype(precision, device))
     return profile_step(model, make_step, (batch for _, batch in batches.iter_from(DataCursor())), device)
+
+
+def measure_threads(
+    model: nn.Module, batches: Batches, objective: Objective, device: torch.device, precision: Any
+) -> int | None:
+    """The number of CPU threads that trains this model fastest; None on other devices."""
+    if device.type != "cpu":
+        return None
+    with preserve_rng_states(device):
+        _, step = _text_step(objective, choose_dtype(precision, device), copy.deepcopy(model).train())
+        _, batch = next(iter(batches.iter_from(DataCursor())))
+        step(batch)  # allocates memory and the optimizer's state
+        return choose_threads(lambda: step(batch))
+
+
+def _text_step(objective: Objective, dtype: torch.dtype, model: nn.Module) -> tuple[Optimizer, Step]:
+    step = TrainStep(model, objective, build_optimizer(model, OptimizerConfig()), grad_clip=1.0, dtype=dtype)
+    return step.optimizer, lambda batch: step.step([batch], BENCHMARK_LR)
 
 
 def profile_step(

@@ -56,17 +56,14 @@ def data_name(data: tuple[Path, ...]) -> str:
     return f"{first.parent.name}-{stem}" if is_generic and first.parent.name else stem
 
 
-@dataclass(frozen=True)
-class PreviousRun:
-    """The automatic values of a run that is resumed."""
-
-    values: dict[str, Any]
-    needs_schedule: bool
-    """Whether the time limit changed, so that the number of steps must be computed again."""
+LIMITS = ("training.max_steps", "training.max_minutes")
 
 
-def load_previous_run(folder: RunDir, overrides: ConfigOverrides[Any]) -> PreviousRun | None:
-    """The automatic values of an existing run, which stay fixed when it is resumed."""
+def load_previous_values(folder: RunDir, overrides: ConfigOverrides[Any]) -> dict[str, Any] | None:
+    """The automatic values of an existing run, which stay fixed when it is resumed; None without one.
+
+    If a limit of steps or minutes is given, the automatic limits no longer apply.
+    """
     if not folder.exists() or not (folder.path / SETTINGS_FILE).is_file():
         return None
     verify_run(folder.path)
@@ -74,12 +71,9 @@ def load_previous_run(folder: RunDir, overrides: ConfigOverrides[Any]) -> Previo
     values = {
         name: settings["values"][name] for name, origin in settings["origins"].items() if origin == ValueOrigin.AUTO
     }
-    minutes = settings["values"]["training.max_minutes"]
-    needs_schedule = overrides.values.get("training.max_minutes", minutes) != minutes
-    if needs_schedule:
-        values.pop("training.max_steps", None)
-        values.pop("training.max_minutes", None)
-    return PreviousRun(values, needs_schedule)
+    if any(name in overrides.values for name in (*LIMITS, "epochs")):
+        values = {name: value for name, value in values.items() if name not in LIMITS}
+    return values
 
 
 def write_settings(folder: RunDir, task: str, resolved: ResolvedConfig[Any]) -> None:
@@ -147,7 +141,7 @@ def _summarize(path: Path) -> RunSummary:
     state = "not started"
     if last:
         state = str(last.get("reason", "")) if last["event"] == "finished" else "running or interrupted"
-    steps = settings.get("values", {}).get("training.max_steps", 0)
+    steps = settings.get("values", {}).get("training.max_steps") or 0
     return RunSummary(path, str(settings.get("task", "?")), started, step, steps, best, state)
 
 

@@ -12,7 +12,7 @@ from softlook.recipes.config.autosize import format_duration
 from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig
 from softlook.recipes.config.tabular_schema import TabularConfig
 from softlook.recipes.profiling.step_benchmark import BENCHMARK_LR, MemoryEstimate, Step, profile_step, size_in_memory
-from softlook.recipes.run_dir.layout import load_previous_run, run_dir_path
+from softlook.recipes.run_dir.layout import load_previous_values, run_dir_path
 from softlook.recipes.tabular.checkpointing import describe_training, model_size
 from softlook.recipes.tabular.data import TableData
 from softlook.recipes.tabular.estimator import add_auto_sizes, build_estimator, resolve_table_config
@@ -99,8 +99,8 @@ class TableRunEstimate:
 
 def estimate_run(overrides: ConfigOverrides[TabularConfig], data: TableData) -> TableRunEstimate:
     """Do everything that precedes the first step, and time a few steps with a copy of the model. Writes nothing."""
-    before = load_previous_run(RunDir(run_dir_path("table", overrides)), overrides)
-    resolved = resolve_table_config(overrides, data, {} if before is None else before.values)
+    before = load_previous_values(RunDir(run_dir_path("table", overrides)), overrides)
+    resolved = resolve_table_config(overrides, data, {} if before is None else before)
     estimator = build_estimator(resolved.config, data)
     estimates: list[TableRunEstimate] = []
 

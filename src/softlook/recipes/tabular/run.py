@@ -17,7 +17,7 @@ from softlook.base.device import choose_device
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, ResolvedConfig, as_overrides, resolve_config
 from softlook.recipes.config.tabular_schema import TabularConfig
 from softlook.recipes.loggers.async_logger import open_loggers, select_loggers
-from softlook.recipes.run_dir.layout import RunWriter, load_previous_run, load_scores, run_dir_path, write_settings
+from softlook.recipes.run_dir.layout import RunWriter, load_previous_values, load_scores, run_dir_path, write_settings
 from softlook.recipes.run_dir.report import IMPORTANCES, Settings, write_report
 from softlook.recipes.tabular.checkpointing import CheckpointedTraining, TrainingStopped, describe_training
 from softlook.recipes.tabular.data import TableData, load_table, locate_data_errors
@@ -94,8 +94,8 @@ def prepare_run(
     overrides: ConfigOverrides[TabularConfig], data: TableData, folder: RunDir
 ) -> ResolvedConfig[TabularConfig]:
     """Resolve the config, or load that of the run to resume."""
-    before = load_previous_run(folder, overrides)
-    resolved = resolve_table_config(overrides, data, {} if before is None else before.values)
+    before = load_previous_values(folder, overrides)
+    resolved = resolve_table_config(overrides, data, {} if before is None else before)
     build_estimator(resolved.config, data)  # raises errors before anything is written
     if before is None:
         log.info("\n".join(resolved.lines()))

@@ -130,6 +130,7 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
             epoch_tokens=len(train.ids),
             batch_tokens=batch_size * row_length,
             test=partial(evaluator.evaluate_all, count_utf8_bytes(corpus.valid)),
+            eval_share=min(MAX_EVAL_TOKENS.get(device.type, 32_768) / max(len(valid.ids), 1), 1.0),
             total_tokens=None if config.init_from is None else FINE_TUNING_EPOCHS * float(len(train.ids)),
         )
 
@@ -263,11 +264,11 @@ class PerplexityEvaluator:
 
     def __init__(self, stream: PackedStream, objective: CausalLMObjective, device: torch.device) -> None:
         self.stream, self.objective, self.device = stream, objective, device
-        self.max_tokens = MAX_EVAL_TOKENS.get(device.type, 32_768)
 
-    def __call__(self, model: nn.Module) -> dict[str, float]:
-        count = max(self.max_tokens // (self.stream.context * self.stream.batch_size), 1)
-        loss, _ = self._loss(model, self.objective, count)
+    def __call__(self, model: nn.Module, share: float = 1.0) -> dict[str, float]:
+        tokens = share * len(self.stream.tokens.ids)
+        count = max(int(tokens // (self.stream.context * self.stream.batch_size)), 1)
+        loss, _ = self._loss(model, self.objective, count if share < 1 else None)
         return {"loss": loss, "perplexity": math.exp(min(loss, 80.0))}
 
     def evaluate_all(self, num_bytes: int, model: nn.Module) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Text classification: encoders with a classification head."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from torch import nn
 from softlook.base.errors import DataError
 from softlook.base.tensors import supported_token_types, truncate_pair
 from softlook.data import LabeledText, read_labeled
+from softlook.heads.ngrams import NGramClassifier, build_ngrams
 from softlook.models import Bert, BertConfig, Deberta, ModernBert
 from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
@@ -19,6 +21,7 @@ from softlook.recipes.config.schema import ClassificationConfig, Files
 from softlook.recipes.inference.pipeline import Pipeline
 from softlook.recipes.text.corpus import MAX_VALIDATION_EXAMPLES, Corpus, TokenCache, chunk_by_size
 from softlook.recipes.text.metrics import classification_scores, per_class_scores
+from softlook.recipes.text.ngrams import fit_mix, fit_ngrams, known_bigrams
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained, replace_head
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
@@ -39,21 +42,27 @@ EPOCHS, TOTAL_TOKENS = 3, 2e6
 """Epochs from scratch; up to forty epochs while the total stays below so many tokens."""
 SMALL_FINE_TUNING_CHARACTERS = 2_000_000
 """Characters of text below which a pretrained model is regularized more."""
-SMALL_DATA_CHARACTERS = 20_000_000
-"""Characters of text below which a deep model overfits."""
-SMALL_DATA_VALUES: dict[str, Any] = {
-    "model.dim": 64,
-    "model.depth": 2,
-    "model.heads": 2,
-    "model.hidden": 128,
-    "model.dropout": 0.3,
-    "reg.word_dropout": 0.4,
-    "reg.label_smoothing": 0.2,
-    "optim.lr": 1.5e-3,
-    "optim.weight_decay": 1.0,
+SIZES: dict[float, tuple[str, tuple[Any, ...]]] = {
+    20e6: ("Small data: a small model", (64, 2, 2, 128, 0.3, 0.4, 0.1, 1.5e-3, 1.0)),
+    200e6: ("Medium data: a medium model", (128, 2, 4, 256, 0.2, 0.3, 0.1, 1e-3, 0.3)),
+    math.inf: ("Large data: a large model", (256, 4, 4, 1024, 0.1, 0.1, 0.1, 5e-4, 0.1)),
 }
-"""A small model with regularization."""
-SMALL_DATA_MESSAGE = "Small data: a small model, with word dropout and label smoothing against overfitting."
+"""Values by the characters of text up to which they apply: a larger model only overfits."""
+SIZE_FIELDS = (
+    "model.dim",
+    "model.depth",
+    "model.heads",
+    "model.hidden",
+    "model.dropout",
+    "reg.word_dropout",
+    "reg.label_smoothing",
+    "optim.lr",
+    "optim.weight_decay",
+)
+MIN_LENGTH, MAX_LENGTH, LENGTH_QUANTILE = 32, 512, 0.98
+"""Automatic maximum length in tokens, so that this share of the texts is complete."""
+TEXTS_PER_BATCH, MAX_BATCH_TOKENS = 32, 16_384
+"""Texts of mean length in a batch, at least, and its tokens at most."""
 MAX_CLASSES = 100_000
 """Number of distinct labels above which a column is rejected."""
 EVAL_BATCH_SIZE = 64
@@ -83,24 +92,22 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
     columns: ClassVar[dict[str, str]] = {"text": "text", "pair": "text_pair", "label": "label"}
 
     def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
-        vocab_size = int(min(max(round(characters / 200, -2), 500), 32000))  # cheap without an output softmax
+        vocab_size = int(min(max(round(characters / 50, -2), 500), 16000))  # cheap without an output softmax
         given = {"tokenizer.vocab_size": vocab_size, **overrides.values}
         overrides = ConfigOverrides(overrides.schema, given, overrides.origins)
         auto, _ = autosize(characters, overrides, budget, block_factor=12, max_dropout=0.3)
-        auto.values |= {
-            "batch.max_length": 128 if auto.values["tokenizer.type"] == "bpe" else 512,
-            "pooling": "mean",
-            "training.patience": 10,
-        }
+        del auto.values["batch.max_tokens"]
+        auto.values |= {"pooling": "mean", "tokenizer.lowercase": auto.values["tokenizer.type"] == "bpe" or None}
         if overrides.get("init_from"):
-            auto.values |= {"optim.lr": fine_tuning_lr(overrides), "model.dropout": 0.1, "batch.max_tokens": 1024}
+            auto.values |= {"optim.lr": fine_tuning_lr(overrides), "model.dropout": 0.1}
             # R-Drop doubles the compute, which a GPU can afford and small data needs.
             is_small, cuda = characters < SMALL_FINE_TUNING_CHARACTERS, budget.device.type == "cuda"
             auto.values["reg.rdrop_alpha"] = 3.0 if is_small else 1.0 if cuda else 0.0
             auto.messages = [f"Fine-tuning {overrides.get('init_from')}: a few epochs at a low learning rate."]
-        elif characters < SMALL_DATA_CHARACTERS:
-            auto.values |= SMALL_DATA_VALUES
-            auto.messages = [SMALL_DATA_MESSAGE]
+            return auto
+        message, values = next(size for limit, size in SIZES.items() if characters < limit)
+        auto.values |= dict(zip(SIZE_FIELDS, values, strict=True))
+        auto.messages = [f"{message}, with word dropout and label smoothing against overfitting."]
         return auto
 
     def build_plan(
@@ -112,35 +119,45 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
         names = sorted(counts.keys() | held_out, key=_label_order)
         if len(names) < 2:
             raise DataError(f"all examples have the label {names[0]!r:.40}", help="name the label column: --label")
-        model = build_model(config, tokenizer, len(names))
-        collator = ClassificationCollator(tokenizer, min(config.batch.max_length or 128, model.config.context))
-        cache = TokenCache(corpus, tokenizer, config.run_dir)
-        format = f"labeled {collator.max_length} {names}"
-        store = cache.store(collator.rows(corpus.train, names), format, rows=3, num_ids=len(names))
-        lengths = collator.lengths(store)
-        max_tokens, seed = config.batch.max_tokens or 2048, config.training.seed
-        batches = LengthBucketedBatches(store, lengths, collator.collate_stored, max_tokens=max_tokens, seed=seed)
+        check_labels(valid, names)
+        encoder = ClassificationCollator(tokenizer, config.batch.max_length or MAX_LENGTH)
+        store = TokenCache(corpus, tokenizer, config.run_dir).store(
+            encoder.rows(corpus.train, names), f"labeled {encoder.max_length} {names}", rows=3, num_ids=len(names)
+        )
+        lengths = encoder.lengths(store)
+        max_length = config.batch.max_length or select_max_length(lengths)
+        model = build_model(config, tokenizer, len(names), max_length, store)
+        collator = ClassificationCollator(tokenizer, min(max_length, model.config.context))
+        mean_length = float(lengths.clamp(max=collator.max_length).float().mean())
+        max_tokens, seed = config.batch.max_tokens or select_batch_tokens(mean_length, config), config.training.seed
+        batches = LengthBucketedBatches(
+            store, lengths.clamp(max=collator.max_length), collator.collate_stored, max_tokens=max_tokens, seed=seed
+        )
+        plain = batches
         if config.reg.word_dropout:
             batches = SeededTransform(batches, partial(drop_words, config.reg.word_dropout), seed=seed)
-        check_labels(valid, names)
-        items, tokens = collator.encode(valid, names), float(lengths.sum())
+        items, tokens = collator.encode(valid, names), mean_length * len(store)
+        evaluator = ClassificationEvaluator(collator, items, names, config.monitor)
         return TrainingPlan(
             model=model,
             batches=batches,
             objective=classification(config.reg.label_smoothing, config.reg.rdrop_alpha),
-            evaluate=partial(evaluate_items, collator, items, names, config.monitor),
+            evaluate=evaluator,
             sample=partial(sample_predictions, collator, valid, names),
             epoch_tokens=tokens,
             batch_tokens=max_tokens,
             total_tokens=_total_tokens(tokens, is_pretrained=config.init_from is not None),
             test=partial(self._score_test_data, config, collator, names),
+            test_cost=corpus.test_count / max(len(items), 1),
+            initialize=partial(evaluator.fit_ngrams, plain),
+            baselines=evaluator.baselines,
+            uninformed_loss=_entropy([label for *_, label in items]),
             labels=names,
-            messages=_describe_balance(counts),
+            messages=[*_describe_balance(counts), *describe_lengths(encoder, lengths, collator.max_length)],
         )
 
     def evaluate(self, config: ClassificationConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
-        max_length = min(config.batch.max_length or 128, pipeline.model.config.context)
-        collator = ClassificationCollator(pipeline.tokenizer, max_length)
+        collator = ClassificationCollator(pipeline.tokenizer, pipeline.model.config.context)
         config = config.model_copy(update={"test": data})
         return self._score_test_data(config, collator, pipeline.labels, pipeline.model)["test"]
 
@@ -166,17 +183,64 @@ def _total_tokens(tokens: float, *, is_pretrained: bool) -> float:
     return max(EPOCHS * tokens, min(40 * tokens, TOTAL_TOKENS))
 
 
-def build_model(config: ClassificationConfig, tokenizer: TextTokenizer, num_classes: int) -> Any:
-    """A new or a pretrained encoder with a classification head."""
+def build_model(
+    config: ClassificationConfig, tokenizer: TextTokenizer, num_classes: int, max_length: int, store: TokenStore
+) -> Any:
+    """A new or a pretrained encoder with a classification head and, unless disabled, an n-gram classifier."""
     vocab_size, dropout = tokenizer.vocab_size, config.model.dropout or 0.0
     if config.init_from is not None:
         encoder = load_pretrained(config.init_from, Bert | Deberta | ModernBert, "classify", vocab_size=vocab_size)
         pooling = config.pooling or encoder.config.pooling
-        model = replace_head(encoder, head="classification", classes=num_classes, pooling=pooling, dropout=dropout)
+        has_ngrams = config.ngrams and isinstance(encoder, Bert)
+        ngrams = _new_ngrams(tokenizer, store, num_classes, encoder.config.vocab_size) if has_ngrams else None
+        head = {"head": "classification", "classes": num_classes, "pooling": pooling, "dropout": dropout}
+        model = replace_head(encoder, **head, **({"ngrams": ngrams.config} if ngrams is not None else {}))
         # The head is trained in full, even if the pretrained one has the same number of classes.
-        return apply_lora(model, config.lora, pretrained=encoder, trainable=["head.to_classes"])
-    sizes = {"context": config.batch.max_length or 128, "classes": num_classes, **config.model.model_dump()}
-    return Bert(BertConfig(vocab_size=vocab_size, head="classification", pooling=config.pooling or "mean", **sizes))
+        model = apply_lora(model, config.lora, pretrained=encoder, trainable=["head.to_classes"])
+    else:
+        ngrams = _new_ngrams(tokenizer, store, num_classes, vocab_size) if config.ngrams else None
+        sizes = {"context": max_length, "classes": num_classes, **config.model.model_dump()}
+        options = {"head": "classification", "pooling": config.pooling or "mean", "ngrams": ngrams and ngrams.config}
+        model = Bert(BertConfig(vocab_size=vocab_size, **options, **sizes))
+    if ngrams is not None:
+        model.ngrams = ngrams
+    return model
+
+
+def _new_ngrams(tokenizer: TextTokenizer, store: TokenStore, num_classes: int, vocab_size: int) -> NGramClassifier:
+    known = tokenizer.tokenizer.get_vocab_size()
+    vocabulary = [tokenizer.tokenizer.id_to_token(id) or "" if id < known else "" for id in range(vocab_size)]
+    return build_ngrams(vocabulary, known_bigrams(store, vocab_size, num_classes), num_classes)
+
+
+def select_max_length(lengths: torch.Tensor) -> int:
+    """A multiple of 32 tokens that nearly all texts fit into.
+
+    >>> select_max_length(torch.tensor([9, 12, 30])), select_max_length(torch.tensor([100] * 99 + [900]))
+    (32, 128)
+    """
+    length = torch.quantile(lengths[:: max(len(lengths) // 100_000, 1)].float(), LENGTH_QUANTILE).item()
+    return min(max(32 * math.ceil(length / 32), MIN_LENGTH), MAX_LENGTH)
+
+
+def select_batch_tokens(mean_length: float, config: ClassificationConfig) -> int:
+    """Tokens per batch: enough texts for a stable gradient, also if they are long."""
+    texts = TEXTS_PER_BATCH // 2 if config.init_from else TEXTS_PER_BATCH
+    return int(min(max(texts * mean_length, 1024), MAX_BATCH_TOKENS))
+
+
+def describe_lengths(collator: "ClassificationCollator", lengths: torch.Tensor, max_length: int) -> list[str]:
+    """How many texts, and tokens, exceed the maximum length; `lengths` are those that `collator` truncated."""
+    texts = int((lengths > max_length).sum()) if max_length < collator.max_length else collator.truncated_texts
+    tokens = int((lengths - max_length).clamp(min=0).sum()) + collator.truncated_tokens
+    message = f"Texts of up to {max_length} tokens."
+    if not tokens:
+        return [message]
+    share = tokens / (int(lengths.sum()) + collator.truncated_tokens)
+    return [
+        f"{message} {texts:,} of {len(lengths):,} are longer: their first and last tokens are used, and {tokens:,} "
+        f"tokens ({share:.1%}) in between are not. --batch.max-length changes the limit."
+    ]
 
 
 class ClassificationCollator:
@@ -186,6 +250,7 @@ class ClassificationCollator:
         self.tokenizer, self.max_length = tokenizer, max_length
         self.template = template_from_tokenizer(tokenizer)
         self.max_ids = max_length - self.template.num_special_pair
+        self.truncated_texts = self.truncated_tokens = 0
 
     def encode(self, examples: Sequence[LabeledText], names: Sequence[str]) -> list[Item]:
         """Ids of both texts, truncated, and the class index."""
@@ -194,7 +259,12 @@ class ClassificationCollator:
         second = self.tokenizer.encode([(example.pair or "")[:MAX_TEXT_CHARS] for example in examples])
         labels = [index.get(example.label, 0) for example in examples]
         rows = zip(first, second, labels, strict=True)
-        return [(*truncate_pair(one, other, self.max_ids), label) for one, other, label in rows]
+        items = [(*truncate_pair(one, other, self.max_ids), label) for one, other, label in rows]
+        for one, other, item in zip(first, second, items, strict=True):
+            dropped = len(one) + len(other) - len(item[0]) - len(item[1])
+            self.truncated_texts += dropped > 0
+            self.truncated_tokens += dropped
+        return items
 
     def rows(self, examples: Iterable[LabeledText], names: Sequence[str]) -> Iterator[tuple[Ids, Ids, Ids]]:
         """The same lazily, with the class index as a row of one id."""
@@ -242,14 +312,76 @@ def predict_logits(model: nn.Module, collator: ClassificationCollator, items: Se
     return torch.cat(outputs)[torch.tensor(order).argsort()]
 
 
-def evaluate_items(
-    collator: ClassificationCollator, items: Sequence[Item], names: Sequence[str], monitor: str, model: nn.Module
-) -> dict[str, float]:
-    """Validation scores. The first one, lower is better, selects the best checkpoint."""
-    logits, labels = predict_logits(model, collator, items), [label for *_, label in items]
-    loss = nn.functional.cross_entropy(logits, torch.tensor(labels)).item()
-    scores = {"loss": loss, **classification_scores(logits.argmax(-1).tolist(), labels, len(names))}
-    return {"error": 1 - scores["accuracy"], **scores} if monitor == "accuracy" else scores
+class ClassificationEvaluator:
+    """Validation scores; fits an n-gram classifier, if the model has one, and its mix with the attention.
+
+    The mix is fitted in every evaluation, on the examples of that evaluation: two numbers, which also calibrate the
+    probabilities. The n-gram classifier's part are the predictions that it made before it saw the validation data.
+    """
+
+    def __init__(
+        self, collator: ClassificationCollator, items: Sequence[Item], names: Sequence[str], monitor: str
+    ) -> None:
+        order = torch.randperm(len(items), generator=torch.Generator().manual_seed(0)).tolist()
+        self.collator, self.items, self.names, self.monitor = collator, [items[i] for i in order], names, monitor
+        self.labels = torch.tensor([label for *_, label in self.items])
+        self.ngram_log_probs: torch.Tensor | None = None
+
+    def __call__(self, model: nn.Module, share: float = 1.0) -> dict[str, float]:
+        """Scores on a share of the examples. The first one, lower is better, selects the best checkpoint."""
+        count = max(math.ceil(share * len(self.items)), 1)
+        logits, labels = self.predict(model, count), self.labels[:count]
+        loss = nn.functional.cross_entropy(logits, labels).item()
+        scores = {"loss": loss, **classification_scores(logits.argmax(-1).tolist(), labels.tolist(), len(self.names))}
+        return {"error": 1 - scores["accuracy"], **scores} if self.monitor == "accuracy" else scores
+
+    def predict(self, model: nn.Module, count: int) -> torch.Tensor:
+        """Logits of the first `count` examples."""
+        ngrams = getattr(model, "ngrams", None)
+        if ngrams is None or self.ngram_log_probs is None:
+            return predict_logits(model, self.collator, self.items[:count])
+        ngrams.enabled = False
+        try:
+            attention = predict_logits(model, self.collator, self.items[:count]).log_softmax(-1)
+        finally:
+            ngrams.enabled = True
+        own = self.ngram_log_probs[:count]
+        weights = fit_mix(attention, own, self.labels[:count])
+        ngrams.weights.copy_(torch.tensor(weights))
+        return weights[0] * attention + weights[1] * own
+
+    def fit_ngrams(self, batches: LengthBucketedBatches[Any, Any], model: nn.Module, seconds: float) -> None:
+        """Fit the model's n-gram classifier on the training data, within so many seconds."""
+        ngrams = getattr(model, "ngrams", None)
+        if ngrams is None:
+            return
+        device = ngrams.weight.device
+        train = (batches.collate([batches.items[i] for i in numbers]) for numbers in batches.epoch(0))
+        size = EVAL_BATCH_SIZE
+        valid = [self.collator(self.items[start : start + size]) for start in range(0, len(self.items), size)]
+        self.ngram_log_probs = fit_ngrams(ngrams.cpu(), train, valid, seconds=seconds)
+        ngrams.to(device)
+
+    def baselines(self, seconds: float) -> list[dict[str, Any]]:
+        """Scores of the most common class, and of logistic regression on n-grams."""
+        frequencies = torch.bincount(self.labels, minlength=len(self.names)) / max(len(self.labels), 1)
+        rows = [("most common class", frequencies.clamp(min=1e-9).log().expand(len(self.labels), -1))]
+        if self.ngram_log_probs is not None:
+            rows.append(("TF-IDF + logistic regression", self.ngram_log_probs))
+        return [
+            {
+                "model": name,
+                "loss": nn.functional.nll_loss(log_probs, self.labels).item(),
+                **classification_scores(log_probs.argmax(-1).tolist(), self.labels.tolist(), len(self.names)),
+            }
+            for name, log_probs in rows
+        ]
+
+
+def _entropy(labels: Sequence[int]) -> float:
+    """The loss of predicting the frequencies of the classes."""
+    shares = torch.bincount(torch.tensor(labels)).float() / max(len(labels), 1)
+    return float(-(shares * shares.clamp(min=1e-9).log()).sum())
 
 
 def sample_predictions(

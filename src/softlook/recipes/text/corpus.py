@@ -67,6 +67,8 @@ class Corpus(Generic[Example]):
     notes: tuple[str, ...] = ()
     columns: tuple[str | None, ...] = ()
     """Columns named by the user; detected ones follow from the data."""
+    test_count: int = 0
+    """Test examples."""
 
     @property
     def messages(self) -> tuple[str, ...]:

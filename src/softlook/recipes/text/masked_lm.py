@@ -1,5 +1,6 @@
 """Masked language models: BERT-style pretraining."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -37,7 +38,7 @@ from softlook.train.events import Callback
 from softlook.train.objectives import masked_lm
 from softlook.train.rng import make_generator
 
-EVAL_BATCH_SIZE, MAX_EVAL_EXAMPLES = 64, 1000
+EVAL_BATCH_SIZE, MAX_EVAL_EXAMPLES = 64, 2000
 STARTS_DOCUMENT = 1
 """Flag stored with the first sentence of a document."""
 FINE_TUNING_EPOCHS = 4
@@ -182,10 +183,10 @@ class MaskedLMEvaluator:
         self.batches = [collate(items[start : start + EVAL_BATCH_SIZE], make_generator(0, start)) for start in starts]
         self.device = device
 
-    def __call__(self, model: nn.Module) -> dict[str, float]:
+    def __call__(self, model: nn.Module, share: float = 1.0) -> dict[str, float]:
         total, count, correct = 0.0, 0, 0
         next_correct: list[bool] = []
-        for batch in self.batches:
+        for batch in self.batches[: math.ceil(share * len(self.batches))]:
             batch = to_device(batch, self.device)
             loss = masked_lm(model, batch)
             types = supported_token_types(model, batch.token_types)

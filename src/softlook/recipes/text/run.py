@@ -1,8 +1,10 @@
 """A training run from config to scores: load data, prepare, train, test; and the evaluation of a trained run."""
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,27 +27,35 @@ from softlook.recipes.config.schema import Files, ModelConfig
 from softlook.recipes.config.tabular_schema import TabularConfig
 from softlook.recipes.inference.pipeline import load_pipeline
 from softlook.recipes.loggers.async_logger import open_loggers, select_loggers
-from softlook.recipes.profiling.step_benchmark import MemoryEstimate, profile_text_step, size_in_memory
+from softlook.recipes.profiling.step_benchmark import (
+    MemoryEstimate,
+    measure_threads,
+    profile_text_step,
+    size_in_memory,
+)
+from softlook.recipes.profiling.threads import use_threads
 from softlook.recipes.run_dir.layout import (
     LABELS_FILE,
     SETTINGS_FILE,
     EvaluationCallback,
     RunWriter,
     fixed_values,
-    load_previous_run,
+    load_previous_values,
     load_run_config,
     load_scores,
     run_dir_path,
     write_settings,
 )
 from softlook.recipes.tasks import text_task
-from softlook.recipes.text.corpus import DISK_THRESHOLD, Corpus
+from softlook.recipes.text.corpus import DISK_THRESHOLD, Corpus, CorpusSplit, count_examples
 from softlook.recipes.text.pretrained import check_lora, export_adapters, load_auto
 from softlook.recipes.text.task import TextTask, TrainingPlan, TrainResult
 from softlook.tokens import TextTokenizer
 from softlook.train.checkpoint.run_dir import RunDir, write_json
 from softlook.train.distributed import is_rank_zero
 from softlook.train.distributed.world import World, process_group
+from softlook.train.rng import preserve_rng_states
+from softlook.train.schedule import RunClock
 from softlook.train.events import Callback, EventLog, Finished, read_scores
 from softlook.train.trainer import fit
 from softlook.weights import read_tokenizer
@@ -55,8 +65,14 @@ from softlook.weights.manifest import read_checksummed
 log = logging.getLogger("softlook.recipes")
 AnyTask = TextTask[Any, Any]
 AnyOverrides = ConfigOverrides[Any]
-PRETRAINED_FIELDS = ("tokenizer.type", "tokenizer.vocab_size", "model.dim", "model.depth", "model.heads", "pooling")
+PRETRAINED_FIELDS = ("tokenizer.type", "tokenizer.vocab_size", "tokenizer.lowercase", "model.dim", "model.depth", "model.heads", "pooling")
 """Fields that pretrained weights determine."""
+EVALUATION_SHARE, MIN_EVAL_FRACTION = 0.007, 0.02
+"""Share of a time limit that one of about ten evaluations may take; the least share of the validation data."""
+PREPARATION_SHARE, DEFAULT_SECONDS = 0.15, 600.0
+"""Share of a time limit for fitting what is not trained by gradient descent; the time without a limit."""
+FINAL_SECONDS = 1.5
+"""Seconds for reports and loggers after a run."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +85,23 @@ class PreparedRun:
     seconds_per_step: float | None = None
     """None if a run is resumed and nothing was measured."""
     memory: MemoryEstimate | None = None
+    threads: int | None = None
+    """CPU threads; None: torch's default."""
 
     def measurements(self) -> dict[str, Any]:
         """What was measured, as JSON types."""
-        return {"seconds_per_step": self.seconds_per_step, "memory": self.memory and self.memory.to_json()}
+        memory = self.memory and self.memory.to_json()
+        return {"seconds_per_step": self.seconds_per_step, "memory": memory, "threads": self.threads}
 
 
-def run_task(task: AnyTask, config: ConfigLike[Any], callbacks: Sequence[Callback] = ()) -> TrainResult:
-    """Train, or resume, a run. Rank zero prepares it; the other ranks load what it wrote."""
+def run_task(
+    task: AnyTask, config: ConfigLike[Any], callbacks: Sequence[Callback] = (), *, started_at: float | None = None
+) -> TrainResult:
+    """Train, or resume, a run. Rank zero prepares it; the other ranks load what it wrote.
+
+    `started_at`, a time of `time.monotonic`, is when `training.max_minutes` began; default: now.
+    """
+    clock = RunClock() if started_at is None else RunClock(started_at)
     overrides = as_overrides(config)
     corpus, folder = load_data(task, overrides), RunDir(run_dir_path(task.config.task, overrides))
     training = resolve_config(overrides, {}).config.training
@@ -88,7 +113,9 @@ def run_task(task: AnyTask, config: ConfigLike[Any], callbacks: Sequence[Callbac
     with group as world, folder.lock():
         run = start_run(task, overrides, corpus, folder) if world.is_rank_zero else None
         world.barrier()
-        return train_and_test(folder, run or join_run(task, overrides, corpus, folder), callbacks, world)
+        run = run or join_run(task, overrides, corpus, folder)
+        with use_threads(run.threads):
+            return train_and_test(folder, run, callbacks, world, clock)
 
 
 def dry_run(task: AnyTask, overrides: AnyOverrides) -> PreparedRun:
@@ -106,6 +133,8 @@ def load_data(task: AnyTask, overrides: AnyOverrides) -> Corpus[Any]:
     check_lora(overrides)
     corpus = task.load_corpus(overrides)
     train, valid = corpus.counts
+    if config.test:  # an error in the test data is raised before training, not after
+        corpus = replace(corpus, test_count=count_examples(CorpusSplit(task.read(overrides, config.test)))[0])
     for message in (*corpus.messages, f"{train:,} training examples, {valid:,} validation examples."):
         log.info(message[0].upper() + message[1:])
     return corpus
@@ -124,10 +153,10 @@ def prepare_run(
     The automatic values and the tokenizer of an existing run in `folder` are kept. With a `sample` of the corpus, the
     tokenizer and the batches are built from it alone: a quick estimate for a large corpus.
     """
-    previous = None if folder is None else load_previous_run(folder, overrides)
+    previous = None if folder is None else load_previous_values(folder, overrides)
     device, given = choose_device(overrides.get("training.device")), sample or corpus
     budget = measure_budget(device, overrides.get("training.max_minutes"), overrides.get("training.precision"))
-    fixed = {} if previous is None else previous.values
+    fixed = previous or {}
     auto = task.autosize(corpus.characters, overrides, budget)
     if overrides.get("init_from"):
         auto.values = {name: value for name, value in auto.values.items() if name not in PRETRAINED_FIELDS}
@@ -140,21 +169,53 @@ def prepare_run(
     else:
         tokenizer = task.build_tokenizer(given, resolved.config)
     plan = task.build_plan(given, resolved.config, tokenizer, device)
-    if previous is not None and not previous.needs_schedule:
-        return PreparedRun(resolved, tokenizer, plan)
+    if previous is not None:
+        threads = measure_threads(plan.model, plan.batches, plan.objective, device, resolved.config.training.precision)
+        return PreparedRun(_with_epochs(resolved, overrides, plan), tokenizer, plan, threads=threads)
     scale = corpus.characters / max(given.characters, 1) if sample else 1.0
     precision = resolved.config.training.precision
-    seconds, memory = profile_text_step(plan.model, plan.batches, plan.objective, device, precision)
-    tokens = scale * plan.total_tokens if plan.total_tokens else max_training_tokens(scale * plan.epoch_tokens, device)
-    schedule = plan_schedule(seconds, tokens, plan.batch_tokens, budget, overrides.values)
-    resolved = resolve_config(overrides, auto.values | schedule.values | fixed)
+    threads = measure_threads(plan.model, plan.batches, plan.objective, device, precision)
+    with use_threads(threads):
+        seconds, memory = profile_text_step(plan.model, plan.batches, plan.objective, device, precision)
+    epoch_tokens = scale * plan.epoch_tokens
+    tokens = scale * plan.total_tokens if plan.total_tokens else max_training_tokens(epoch_tokens, device)
+    schedule = plan_schedule(seconds, tokens, plan.batch_tokens, budget, overrides.values, epoch_tokens)
+    with use_threads(threads):
+        schedule.values["eval_fraction"] = select_eval_fraction(plan, schedule.values.get("training.max_minutes"), device)
+    resolved = resolve_config(overrides, auto.values | schedule.values)
     size = round(scale * size_in_memory([plan.batches])) + size_in_memory([plan.evaluate, plan.sample])
     memory = replace(memory, **{"data_on_disk" if corpus.characters > DISK_THRESHOLD else "data": size})
     memory = replace(memory, ema=memory.weights if resolved.config.training.ema_decay > 0 else 0)
-    if folder is not None and previous is None:
+    if folder is not None:
         messages = (*auto.messages, *schedule.messages, *plan.messages)
         log.info("\n".join((*messages, f"{describe_parameters(plan.model)}; memory: {memory}.", *resolved.lines())))
-    return PreparedRun(resolved, tokenizer, plan, seconds, memory)
+    return PreparedRun(resolved, tokenizer, plan, seconds, memory, threads)
+
+
+def _with_epochs(resolved: ResolvedConfig[Any], overrides: AnyOverrides, plan: TrainingPlan) -> ResolvedConfig[Any]:
+    """The config of a resumed run, with `epochs` as a number of steps if it was given."""
+    epochs, steps = overrides.values.get("epochs"), overrides.values.get("training.max_steps")
+    if epochs is None or steps is not None:
+        return resolved
+    steps = max(round(epochs * plan.epoch_tokens / plan.batch_tokens), 1)
+    training = resolved.config.training.model_copy(update={"max_steps": steps})
+    return replace(resolved, config=resolved.config.model_copy(update={"training": training}))
+
+
+def select_eval_fraction(plan: TrainingPlan, minutes: float | None, device: torch.device) -> float:
+    """Share of the validation data for evaluations during training: each takes at most 0.7 % of a time limit."""
+    if minutes is None:
+        return plan.eval_share
+    model, share = plan.model.to(device).eval(), 1 / 64
+    with torch.no_grad(), preserve_rng_states(device):
+        while True:
+            began = time.monotonic()
+            plan.evaluate(model, share)
+            plan.sample(model)
+            seconds, allowed = time.monotonic() - began, 60 * minutes * EVALUATION_SHARE
+            if share == 1 or seconds > allowed / 8:
+                return float(f"{min(1.0, max(share * allowed / seconds, MIN_EVAL_FRACTION)):.2g}")
+            share = min(8 * share, 1.0)
 
 
 def _min_parameters(model: ModelConfig) -> int:
@@ -193,14 +254,21 @@ def join_run(task: AnyTask, overrides: AnyOverrides, corpus: Corpus[Any], folder
     return PreparedRun(ResolvedConfig(config, settings["origins"]), tokenizer, plan)
 
 
-def train_and_test(folder: RunDir, run: PreparedRun, callbacks: Sequence[Callback], world: World) -> TrainResult:
+def train_and_test(
+    folder: RunDir, run: PreparedRun, callbacks: Sequence[Callback], world: World, clock: RunClock
+) -> TrainResult:
     """Train, then test the best model. The loggers are closed however the run ends."""
     config, plan = run.resolved.config, run.plan
+    clock.final_evaluations = (1 + plan.test_cost) / config.eval_fraction
+    clock.final_seconds = FINAL_SECONDS
+    seconds = PREPARATION_SHARE * (config.training.time_limit or DEFAULT_SECONDS)
+    plan.initialize(plan.model, seconds)
+    baselines = [] if config.no_baseline or not world.is_rank_zero else plan.baselines(seconds)
     names = select_loggers(config.loggers) if world.is_rank_zero else ()
     with open_loggers(names, folder.path, run.resolved.rows()) as loggers:
         writer = RunWriter(folder.path, run.resolved.rows())
         own = [EventLog(folder.events), writer, loggers, *callbacks] if world.is_rank_zero else []
-        evaluation = EvaluationCallback(plan.evaluate, plan.sample, own)
+        evaluation = EvaluationCallback(partial(plan.evaluate, share=config.eval_fraction), plan.sample, own)
         progress = fit(
             plan.model,
             plan.batches,
@@ -211,6 +279,7 @@ def train_and_test(folder: RunDir, run: PreparedRun, callbacks: Sequence[Callbac
             run_dir=folder.path,
             tokenizer=folder.tokenizer,
             callbacks=[evaluation],
+            clock=clock,
         )
         if not world.is_sharded:
             if world.is_rank_zero:
@@ -222,11 +291,31 @@ def train_and_test(folder: RunDir, run: PreparedRun, callbacks: Sequence[Callbac
             device = choose_device(config.training.device)
             model = load_auto(folder.path).to(device) if world.is_sharded else plan.model
             with torch.no_grad():
-                scores |= plan.test(model)
+                tested = plan.test(model)
+                is_partial = config.eval_fraction < 1 and "validation" not in tested
+                scores |= (plan.evaluate(model) if is_partial else {}) | tested
+            if baselines:
+                scores |= compare(scores, baselines)
             plan.finalize(folder.path, model)
             writer.finish(scores)
             loggers.scores = scores
         return TrainResult(folder.path, plan.model, run.tokenizer, progress, finished, scores, run.resolved)
+
+
+def compare(scores: Mapping[str, Any], baselines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The baselines beside the model, as scores of a report, with a warning if the model is no better."""
+    measured = scores.get("validation", scores)
+    names = [name for name in baselines[0] if name in measured]
+    rows = [{"model": "softlook", **{name: measured[name] for name in names}}]
+    rows += [{"model": row["model"], **{name: row[name] for name in names if name in row}} for row in baselines]
+    log.info("\n".join(["Scores on the validation data:", *format_table(rows)]))
+    better = [row["model"] for row in baselines if "loss" in row and row["loss"] <= measured["loss"]]
+    if better:
+        log.warning(
+            f"The model is no better than a baseline: {', '.join(better)}. Give it more time (--max-minutes), a lower "
+            "learning rate (--optim.lr) or more data; check the columns and labels with `softlook check`."
+        )
+    return {COMPARED: rows, ON: "validation data"}
 
 
 def evaluate(run: Path, data: Files, *, device: str = "auto") -> dict[str, Any]:

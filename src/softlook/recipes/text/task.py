@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, Protocol
 
 import torch
 from torch import nn
@@ -23,12 +23,17 @@ from softlook.train.batching.batches import Batches
 from softlook.train.checkpoint.train_state import Progress
 from softlook.train.events import Finished
 from softlook.train.train_step import Objective
-from softlook.train.trainer import EvaluateFn
 from softlook.weights.assets import load_text_tokenizer
 
 MAX_TOKENIZER_TEXTS = 500_000
 """Texts a tokenizer is trained on."""
 Sample = dict[str, str]
+
+
+class Evaluate(Protocol):
+    """Scores of a model on a share of the validation data; the first of them is minimized."""
+
+    def __call__(self, model: nn.Module, share: float = 1.0) -> dict[str, float]: ...
 
 
 @dataclass
@@ -38,7 +43,7 @@ class TrainingPlan:
     model: nn.Module
     batches: Batches
     objective: Objective
-    evaluate: EvaluateFn
+    evaluate: Evaluate
     sample: Callable[[nn.Module], list[Sample]]
     """Outputs of the model on a few validation examples."""
     epoch_tokens: float
@@ -47,6 +52,16 @@ class TrainingPlan:
     """Training tokens over all epochs; default: `max_training_tokens`."""
     test: Callable[[nn.Module], dict[str, Any]] = lambda model: {}
     """Scores of the trained model on test data."""
+    test_cost: float = 0.0
+    """The work of `test`, in multiples of `evaluate` on all validation data."""
+    eval_share: float = 1.0
+    """Share of the validation data to evaluate on during training, in a run without a time limit."""
+    initialize: Callable[[nn.Module, float], None] = lambda model, seconds: None
+    """Prepares a new model before its first step, within so many seconds."""
+    baselines: Callable[[float], list[dict[str, Any]]] = lambda seconds: []
+    """Scores of simple models on the validation data, one row each, within so many seconds."""
+    uninformed_loss: float | None = None
+    """The validation loss of a prediction that ignores the input."""
     finalize: Callable[[Path, nn.Module], None] = lambda folder, model: None
     """Writes additional files to the run directory at the end."""
     messages: list[str] = field(default_factory=list)
@@ -112,4 +127,5 @@ class TextTask(ABC, Generic[TextConfigT, Example]):
             return load_text_tokenizer(path)
         assert options.type is not None and options.vocab_size is not None
         texts = (text for example in islice(corpus.train, MAX_TOKENIZER_TEXTS) for text in example.texts.values())
-        return TextTokenizer(train_tokenizer(texts, model_type=options.type, vocab_size=options.vocab_size))
+        sizes = {"vocab_size": options.vocab_size, "lowercase": options.lowercase}
+        return TextTokenizer(train_tokenizer(texts, model_type=options.type, **sizes))

@@ -1,5 +1,6 @@
 """Translation: encoder-decoders trained on pairs of texts, with optional BPE dropout."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -104,6 +105,8 @@ class TranslationTask(TextTask[TranslationConfig, TextPair]):
             epoch_tokens=train.tokens,
             batch_tokens=config.batch.max_tokens or 2048,
             test=partial(self._score_test_data, config, tokenizer),
+            # Beam search takes longer than greedy search, but its batches are larger than those of few samples.
+            test_cost=2 * corpus.test_count / max(min(config.decode.eval_samples, len(valid)), 1),
         )
         if dropped := corpus.counts[0] - train.count:
             plan.messages.append(f"Skipping {dropped:,} pairs longer than {config.batch.max_length} tokens.")
@@ -155,12 +158,13 @@ class TranslationEvaluator:
         batches = [collate([items[i] for i in numbers]) for numbers in buckets.epoch(0)]
         self.loss = make_loss_evaluator(batches, translation(0.0), device)
 
-    def __call__(self, model: nn.Module) -> dict[str, float]:
-        scores = self.loss(model)
+    def __call__(self, model: nn.Module, share: float = 1.0) -> dict[str, float]:
+        scores = self.loss(model, share)
         if find_spec("sacrebleu") is None:
             return scores
-        hypotheses = translate_texts(model, self.tokenizer, [pair.source for pair in self.valid])
-        scores["bleu"] = corpus_bleu(hypotheses, [pair.target for pair in self.valid])
+        valid = self.valid[: math.ceil(share * len(self.valid))]
+        hypotheses = translate_texts(model, self.tokenizer, [pair.source for pair in valid])
+        scores["bleu"] = corpus_bleu(hypotheses, [pair.target for pair in valid])
         # The first score selects the best checkpoint: lower is better.
         return {"missing_bleu": 100 - scores["bleu"], **scores} if self.config.decode.monitor == "bleu" else scores
 

@@ -52,6 +52,17 @@ class Progress:
     """Per batch, so that one fits into memory."""
     loss_window: tuple[float, int] = (0.0, 0)
     """The summed loss since the last log line, and the number of its targets."""
+    phase_step: int = 0
+    """The step at which the current phase began: a run that gets more time after its end has several."""
+    phase_seconds: float = 0.0
+    is_phase_complete: bool = False
+    """Whether the phase reached its limit of steps or time."""
+    lr_scale: float = 1.0
+    """Multiple of the configured learning rate, which is lowered if a run does not learn."""
+
+    def start_phase(self) -> "Progress":
+        """The progress at the start of a phase: a warmup and a decay of the learning rate."""
+        return replace(self, phase_step=self.step, phase_seconds=self.seconds, is_phase_complete=False)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

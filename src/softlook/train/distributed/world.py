@@ -67,7 +67,8 @@ class World:
         """Wrap a model that is not sharded in DistributedDataParallel."""
         if not self.is_initialized or self.is_sharded:
             return model
-        return DistributedDataParallel(model, find_unused_parameters=True)
+        # Buffers are constants: they are the same on all ranks already.
+        return DistributedDataParallel(model, find_unused_parameters=True, broadcast_buffers=False)
 
     def no_sync(self, model: nn.Module, *, unless: bool) -> AbstractContextManager[object]:
         """Keep gradients local (gradient accumulation), `unless` this is the last micro-batch."""

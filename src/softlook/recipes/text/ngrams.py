@@ -1,0 +1,191 @@
+"""Fitting of an n-gram classifier: IDF weights, multinomial logistic regression, and the mix with another classifier."""
+
+import math
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from softlook.heads.ngrams import NGramClassifier, NGramFeatures, bigram_keys
+from softlook.train.batching.collate import ClassificationBatch
+from softlook.train.batching.token_store import TokenStore
+
+REGULARIZATION = (10.0, 30.0, 100.0)
+"""Inverse strengths of the L2 penalty that are compared on held-out data; scikit-learn's C."""
+MAX_NONZERO = 40_000_000
+"""Entries of the feature matrix; further texts are left out."""
+MAX_ITERATIONS, ITERATIONS_PER_CHECK, HISTORY = 100, 10, 6
+"""Of L-BFGS, for each strength of regularization; between two looks at the clock; and gradients that it keeps."""
+MAX_BIGRAMS, MAX_WEIGHTS = 500_000, 1 << 24
+"""Bigrams, and their weights for all classes."""
+MAX_TOKENS, CHUNK = 30_000_000, 4_000_000
+"""Tokens in which bigrams are counted, and that are counted at once."""
+
+
+def known_bigrams(store: TokenStore, vocab_size: int, classes: int) -> Int[Tensor, " N"]:
+    """The keys of the bigrams in the texts, in ascending order; the most frequent ones if there are many."""
+    limit = min(MAX_BIGRAMS, MAX_WEIGHTS // classes)
+    keys, counts = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+    for chunk in store.tensors()[0][:MAX_TOKENS].split(CHUNK):
+        new = torch.cat([keys, bigram_keys(chunk.long(), vocab_size)])
+        weights = torch.cat([counts, torch.ones(len(new) - len(keys), dtype=torch.int64)])
+        keys, place = torch.unique(new, return_inverse=True)
+        counts = torch.zeros(len(keys), dtype=torch.int64).index_add_(0, place, weights)
+        if len(keys) > 2 * limit:
+            keys, counts = _most_frequent(keys, counts, limit)
+    return _most_frequent(keys, counts, limit)[0]
+
+
+def _most_frequent(keys: Tensor, counts: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+    chosen = counts.argsort(descending=True, stable=True)[:limit].sort().values
+    return keys[chosen], counts[chosen]
+
+
+@torch.no_grad()
+def fit_ngrams(
+    classifier: NGramClassifier,
+    train: Iterable[ClassificationBatch],
+    valid: Sequence[ClassificationBatch],
+    *,
+    seconds: float = math.inf,
+) -> Float[Tensor, "N K"]:
+    """Fit IDF weights and logistic regression; the held-out data select the regularization.
+
+    Returns the log-probabilities of the held-out texts, then fits once more on all texts together: a tenth more of a
+    small data set is worth more than anything else.
+    """
+    began = time.monotonic()
+    matrix, labels = _count_matrix(classifier, train, deadline=began + seconds / 4)
+    documents = torch.bincount(matrix.column, minlength=classifier.num_features)
+    classifier.idf.copy_(torch.log((1 + len(labels)) / (1 + documents)) + 1)
+    held_out, held_out_labels = _count_matrix(classifier, valid)
+    solver = _Solver(classifier, [matrix], [labels])
+    best, strength, log_probs = math.inf, REGULARIZATION[0], torch.empty(0)
+    for candidate in REGULARIZATION:
+        solver.solve(candidate, began + seconds / 2)
+        predicted = classifier.logits(classifier.normalize(*held_out, len(held_out_labels)), len(held_out_labels))
+        loss = _error(predicted, held_out_labels)
+        if loss < best:
+            best, strength, log_probs = loss, candidate, predicted.log_softmax(-1)
+        if loss > best or time.monotonic() > began + seconds / 2:
+            break
+    _Solver(classifier, [matrix, held_out], [labels, held_out_labels]).solve(strength, began + seconds)
+    return log_probs
+
+
+def fit_mix(
+    logits: Float[Tensor, "B K"], own: Float[Tensor, "B K"], labels: Int[Tensor, " B"]
+) -> tuple[float, float]:
+    """Weights of two classifiers' log-probabilities with the lowest held-out loss; neither is negative.
+
+    >>> labels = torch.arange(100) % 2
+    >>> good, bad = 2.0 * F.one_hot(labels, 2), torch.zeros(100, 2)
+    >>> fit_mix(bad, good.log_softmax(-1), labels)[1] > 1
+    True
+    """
+    both = torch.stack([logits.float(), own.float()], -1)
+    log_weights = torch.full((2,), math.log(0.5), requires_grad=True)
+    optimizer = torch.optim.LBFGS([log_weights], max_iter=50, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        # A weak penalty keeps the weights of a perfect fit finite.
+        loss = F.cross_entropy(both @ log_weights.exp(), labels) + 1e-3 * log_weights.square().sum()
+        loss.backward()
+        return loss
+
+    with torch.enable_grad():
+        optimizer.step(closure)
+    first, second = log_weights.detach().exp().tolist()
+    return first, second
+
+
+def _count_matrix(
+    classifier: NGramClassifier, batches: Iterable[ClassificationBatch], deadline: float = math.inf
+) -> tuple[NGramFeatures, Tensor]:
+    """Term frequencies and labels of as many texts as memory and time allow."""
+    rows, columns, values, labels = [], [], [], []
+    count = entries = 0
+    for batch in batches:
+        mask = batch.padding_mask
+        frequency, column, row = classifier.count(batch.ids, mask)
+        rows.append((row + count).int())
+        columns.append(column.int())
+        values.append(1 + frequency.log())
+        labels.append(batch.labels)
+        count, entries = count + len(batch.ids), entries + len(row)
+        if entries > MAX_NONZERO or time.monotonic() > deadline:
+            break
+    return NGramFeatures(torch.cat(rows), torch.cat(columns), torch.cat(values)), torch.cat(labels)
+
+
+class _Solver:
+    """Multinomial logistic regression with an L2 penalty, by L-BFGS; each solution starts from the one before."""
+
+    def __init__(
+        self, classifier: NGramClassifier, matrices: Sequence[NGramFeatures], labels: Sequence[Tensor]
+    ) -> None:
+        self.classifier, self.labels = classifier, torch.cat(list(labels))
+        rows = [first + matrix.row for first, matrix in zip(_starts(labels), matrices, strict=True)]
+        columns, frequencies = (torch.cat([matrix[i] for matrix in matrices]) for i in (1, 2))
+        matrix = classifier.normalize(torch.cat(rows), columns, frequencies, len(self.labels))
+        self.used, column = torch.unique(matrix.column, return_inverse=True)
+        shape = (len(self.labels), len(self.used))
+        self.matrix = _to_csr(matrix.row, column, matrix.value, shape)
+        self.transposed = _to_csr(column, matrix.row, matrix.value, shape[::-1])
+        self.weight, self.bias = classifier.weight[self.used], classifier.bias.clone()
+
+    def solve(self, strength: float, deadline: float) -> None:
+        """Minimize the mean loss plus the penalty, and copy the solution into the classifier."""
+        penalty = 1 / (strength * len(self.labels))
+        target = F.one_hot(self.labels, self.weight.shape[1]).float()
+        parameters = [nn.Parameter(self.weight), nn.Parameter(self.bias)]
+        optimizer = torch.optim.LBFGS(
+            parameters,
+            max_iter=ITERATIONS_PER_CHECK,
+            history_size=HISTORY,
+            tolerance_grad=1e-6,
+            tolerance_change=1e-7,
+            line_search_fn="strong_wolfe",
+        )
+
+        def closure() -> Tensor:
+            weight, bias = (parameter.data for parameter in parameters)
+            logits = self.matrix @ weight + bias
+            loss = F.cross_entropy(logits, self.labels) + penalty / 2 * weight.square().sum()
+            error = (logits.softmax(-1) - target) / len(target)
+            parameters[0].grad = self.transposed @ error + penalty * weight
+            parameters[1].grad = error.sum(0)
+            return loss
+
+        for _ in range(MAX_ITERATIONS // ITERATIONS_PER_CHECK):
+            before = parameters[0].detach().clone()
+            optimizer.step(closure)
+            if time.monotonic() > deadline or torch.equal(before, parameters[0]):
+                break
+        self.weight, self.bias = (parameter.detach() for parameter in parameters)
+        self.classifier.weight[self.used] = self.weight
+        self.classifier.bias.copy_(self.bias)
+
+
+def _to_csr(row: Tensor, column: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
+    order = torch.argsort(row, stable=True)
+    starts = torch.zeros(shape[0] + 1, dtype=torch.int32)
+    starts[1:] = torch.bincount(row, minlength=shape[0]).cumsum(0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse")  # CSR tensors are in beta
+        return torch.sparse_csr_tensor(starts, column[order].int(), value[order], shape, check_invariants=False)
+
+
+def _starts(labels: Sequence[Tensor]) -> list[int]:
+    return [sum(map(len, labels[:number])) for number in range(len(labels))]
+
+
+def _error(logits: Tensor, labels: Tensor) -> float:
+    """The share of texts in the wrong class, and a little of the loss, which breaks ties."""
+    wrong = (logits.argmax(-1) != labels).float().mean().item()
+    return wrong + 0.1 * F.cross_entropy(logits, labels).item()
