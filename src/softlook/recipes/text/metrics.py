@@ -90,8 +90,8 @@ def _check_report_inputs(
     expected = (len(labels), len(names))
     if tuple(probabilities.shape) != expected or not labels or len(texts) not in (0, len(labels)):
         raise ShapeError(
-            f"expected one row of probabilities and, if given, one text for each of {len(labels)} labels, and one column "
-            f"for each of {len(names)} classes; got probabilities of shape {tuple(probabilities.shape)} and "
+            f"expected one row of probabilities and, if given, one text for each of {len(labels)} labels, and one "
+            f"column for each of {len(names)} classes; got probabilities of shape {tuple(probabilities.shape)} and "
             f"{len(texts)} texts"
         )
     if min(labels) < 0 or max(labels) >= len(names):
