@@ -10,7 +10,7 @@ from softlook.recipes.run_dir.report.charts import confusion_figure, reliability
 from softlook.recipes.run_dir.report.plots import (
     MAX_POINTS,
     SMALL,
-    Line,
+    PlotLine,
     downsample,
     line_plot,
     loss_figure,
@@ -58,7 +58,7 @@ def test_long_lines_are_downsampled() -> None:
 
 @pytest.mark.parametrize("value", [0.0, -3.0, 1e-9, 2.5, 1e12])
 def test_a_constant_line_is_a_valid_plot(value: float) -> None:
-    svg = line_plot("Constant", [Line("", [(0, value), (5, value)])], size=SMALL)
+    svg = line_plot("Constant", [PlotLine("", [(0, value), (5, value)])], size=SMALL)
     assert len(ET.fromstring(svg).findall(f".//{SVG}path")) > 1
 
 

@@ -62,7 +62,7 @@ def reliability_figure(bins: Sequence[Mapping[str, Any]]) -> str:
     width = height = DIAGRAM
 
     def x(value: float) -> float:
-        return LEFT + (width - LEFT - 12) * value
+        return LEFT + (width - LEFT - 22) * value
 
     def y(value: float) -> float:
         return TOP + (height - TOP - BOTTOM) * (1 - value)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from softlook.recipes.run_dir.report import sections
+from softlook.recipes.run_dir.report.attention import attention
 from softlook.recipes.run_dir.report.classification import classification
 from softlook.recipes.run_dir.report.data import ReportData, Settings
 from softlook.recipes.run_dir.report.formatting import escape_html
@@ -33,6 +34,7 @@ def render_report(run: ReportData, extra: str = "") -> str:
         classification(run),
         extra,
         sections.samples(run),
+        attention(run),
         sections.warnings(run),
         sections.settings(run),
         sections.environment(run),

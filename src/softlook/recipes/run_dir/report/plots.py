@@ -1,4 +1,4 @@
-"""Line plots over steps as SVG, readable on light and dark pages."""
+"""PlotLine plots over steps as SVG, readable on light and dark pages."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ FONT = "system-ui,-apple-system,'Segoe UI',Roboto,sans-serif"
 
 
 @dataclass(frozen=True)
-class Line:
+class PlotLine:
     """A line of a plot."""
 
     name: str
@@ -45,13 +45,13 @@ def loss_figure(
     >>> "step 100, validation: 2.5" in svg
     True
     """
-    lines = [Line("training", train), Line("validation", valid, "key", has_dots=True)]
+    lines = [PlotLine("training", train), PlotLine("validation", valid, "key", has_dots=True)]
     return line_plot(title, lines, best_step=best_step)
 
 
 def line_plot(
     title: str,
-    lines: Sequence[Line],
+    lines: Sequence[PlotLine],
     *,
     best_step: float | None = None,
     size: tuple[int, int] = (WIDTH, HEIGHT),
@@ -62,7 +62,7 @@ def line_plot(
     if not points:
         return ""
     values = [value for _, value in points]
-    frame = Frame(*size, max(step for step, _ in points), *limits(min(values), max(values)))
+    frame = PlotFrame(*size, max(step for step, _ in points), *limits(min(values), max(values)))
     summary = ", ".join(f"{line.name} from {line.finite[0][1]:.4g} to {line.finite[-1][1]:.4g}" for line in lines)
     parts = [
         svg_start(title, f"{title}: {summary}.", *size),
@@ -108,7 +108,7 @@ def text(x: float, y: float, content: str, color: str, attributes: str = "") -> 
 
 
 @dataclass(frozen=True)
-class Frame:
+class PlotFrame:
     """Coordinates of a plot."""
 
     width: float
@@ -164,7 +164,7 @@ def downsample(points: Sequence[Point]) -> list[Point]:
     return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]
 
 
-def _legend(lines: Sequence[Line], width: float) -> str:
+def _legend(lines: Sequence[PlotLine], width: float) -> str:
     """The name and the last value of each line, right-aligned."""
     parts = []
     for line in lines:
@@ -174,7 +174,7 @@ def _legend(lines: Sequence[Line], width: float) -> str:
     return f'<text {fill} x="{width - 16}" y="24" font-size="12" text-anchor="end">{"&#160;&#160; ".join(parts)}</text>'
 
 
-def _axes(frame: Frame) -> list[str]:
+def _axes(frame: PlotFrame) -> list[str]:
     parts, small = [], 'font-size="11" text-anchor="{}"'
     for value in ticks(frame.low, frame.high, 5 if frame.height > 200 else 4):
         y = frame.y(value)
@@ -188,7 +188,7 @@ def _axes(frame: Frame) -> list[str]:
     return parts
 
 
-def _best(frame: Frame, step: float) -> list[str]:
+def _best(frame: PlotFrame, step: float) -> list[str]:
     """A vertical line at the best step."""
     x = frame.x(step)
     path = f'd="M{x:.1f} {TOP - 4}V{frame.height - BOTTOM}" stroke-dasharray="3 4"'
@@ -197,7 +197,7 @@ def _best(frame: Frame, step: float) -> list[str]:
     return [f'<path class="sl-soft-line" {path} stroke="{LIGHT["soft"]}"/>', label]
 
 
-def _draw(frame: Frame, line: Line, best_step: float | None) -> list[str]:
+def _draw(frame: PlotFrame, line: PlotLine, best_step: float | None) -> list[str]:
     points = line.finite
     parts = [_path(frame, downsample(points), line.color)]
     has_dots = len(points) == 1 or (line.has_dots and len(points) <= MAX_DOTS)
@@ -208,7 +208,7 @@ def _draw(frame: Frame, line: Line, best_step: float | None) -> list[str]:
     return parts
 
 
-def _path(frame: Frame, points: Sequence[Point], color: str) -> str:
+def _path(frame: PlotFrame, points: Sequence[Point], color: str) -> str:
     if len(points) < 2:
         return ""
     path = "L".join(f"{frame.x(step):.1f} {frame.y(value):.1f}" for step, value in points)
@@ -216,7 +216,7 @@ def _path(frame: Frame, points: Sequence[Point], color: str) -> str:
     return f'<path class="sl-{color}-line" d="M{path}" fill="none" {stroke}/>'
 
 
-def _dot(frame: Frame, step: float, value: float, line: Line, *, is_best: bool) -> str:
+def _dot(frame: PlotFrame, step: float, value: float, line: PlotLine, *, is_best: bool) -> str:
     label = f"<title>step {step:,.0f}, {escape(line.name)}: {value:.4g}</title>"
     center = f'cx="{frame.x(step):.1f}" cy="{frame.y(value):.1f}"'
     fill = f'class="sl-{line.color}" fill="{LIGHT[line.color]}"'

@@ -24,7 +24,7 @@ from softlook.recipes.run_dir.report.formatting import (
     section,
     table,
 )
-from softlook.recipes.run_dir.report.plots import SMALL, Line, line_plot, loss_figure
+from softlook.recipes.run_dir.report.plots import SMALL, PlotLine, line_plot, loss_figure
 
 SPLITS = {"training": "data", "validation": "valid", "test": "test"}
 """The setting with the files of each split."""
@@ -162,14 +162,14 @@ def curves(run: ReportData) -> str:
     details = {"lr": "Learning rate", "grad_norm": "Gradient norm", "tokens_per_second": f"{unit} per second"}
     main, small = [loss_plot(run)], []
     if run.headline in lines:
-        line = Line("validation", lines[run.headline], "key", has_dots=True)
+        line = PlotLine("validation", lines[run.headline], "key", has_dots=True)
         main.append(line_plot(_capitalized(run.headline), [line], best_step=best_step))
     if others:
         two = zip(others, ("key", "query"), strict=False)
-        shown = [Line(format_score_name(name), lines[name], color, has_dots=True) for name, color in two]
+        shown = [PlotLine(format_score_name(name), lines[name], color, has_dots=True) for name, color in two]
         small.append(line_plot("Validation", shown, size=SMALL))
     small += [
-        line_plot(title, [Line("", [(event["step"], event[name]) for event in logged])], size=SMALL)
+        line_plot(title, [PlotLine("", [(event["step"], event[name]) for event in logged])], size=SMALL)
         for name, title in details.items()
     ]
     figures = grid(*map(_figure, main)), grid(*map(_figure, small[:3]), columns=3)

@@ -59,6 +59,9 @@ td.bar { min-width: 6rem; background: linear-gradient(to right, var(--tint) var(
   no-repeat content-box; vertical-align: middle; }
 .samples td { min-width: 8.5rem; white-space: pre-wrap; }
 .samples.long td { min-width: 19rem; font-size: .82rem; } .samples td.input { color: var(--soft); }
+.tokens { line-height: 2; margin: 0; overflow-wrap: anywhere; }
+.token { padding: .15rem .3rem; border-radius: .25rem;
+  background: color-mix(in srgb, var(--query) calc(.55 * var(--share)), transparent); }
 .origin { color: var(--soft); }
 details { margin-top: .75rem; } summary { cursor: pointer; color: var(--soft); font-size: .85rem; }
 details[open] > summary { margin-bottom: .5rem; }
