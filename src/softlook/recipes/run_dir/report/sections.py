@@ -28,7 +28,7 @@ from softlook.recipes.run_dir.report.plots import SMALL, PlotLine, line_plot, lo
 
 SPLITS = {"training": "data", "validation": "valid", "test": "test"}
 """The setting with the files of each split."""
-MAX_LABELS, MAX_WARNINGS = 20, 20
+MAX_LABELS, MAX_WARNINGS = 10, 20
 GIVEN = (ValueOrigin.ARGUMENT, ValueOrigin.FLAG, ValueOrigin.ENVIRONMENT, ValueOrigin.FILE)
 """Origins of settings that the user has set."""
 OUTPUTS = ("prediction", "completion", "neighbours")

@@ -71,10 +71,12 @@ MEDIA = """
   main { padding: 1.5rem 1rem 3rem; } h1 { font-size: 1.4rem; } .tiles { grid-template-columns: 1fr 1fr; }
   .tile .number { font-size: 1.3rem; } .card { padding: .8rem .9rem; } .figure .softlook text { font-size: 16px; }
   .of-3 .figure .softlook text { font-size: 13px; } td.name { white-space: normal; }
+  td.mono { overflow-wrap: anywhere; font-size: .75rem; } td.value { min-width: 5.5rem; }
 }
 @media print {
   :root { --page: #fff; } main { max-width: none; padding: 0; } body { font-size: 12px; }
-  .card, .tile, figure { break-inside: avoid; } .wide { overflow: visible; }
+  h2, h3, h4, .note { break-after: avoid; } .card.figure, .tile, svg, tr { break-inside: avoid; }
+  .wide { overflow: visible; } .bar, .token, tr > td { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   details::details-content { content-visibility: visible; block-size: auto; }
 }
 """.strip()
