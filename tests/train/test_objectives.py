@@ -119,3 +119,20 @@ def test_leaving_out_a_full_padding_mask_changes_no_bit() -> None:
 
 def test_mask_if_padded_keeps_a_mask_with_padding() -> None:
     assert mask_if_padded(BATCH.padding_mask) is BATCH.padding_mask and not BATCH.padding_mask.all()
+
+
+@pytest.mark.parametrize("rdrop_alpha", [0.0, 5.0])
+def test_the_reported_loss_has_neither_label_smoothing_nor_rdrop(rdrop_alpha: float) -> None:
+    make, _, batch = CASES["translation"]
+    network, plain = make(), translation(0.0)
+    loss = translation(0.3, rdrop_alpha)(network, batch)
+    assert loss.reported is not None and not loss.reported.requires_grad
+    torch.testing.assert_close(loss.reported, plain(network, batch).total.detach())
+    assert not torch.allclose(loss.reported, loss.total)
+
+
+def test_infinite_logits_without_a_label_do_not_change_the_reported_loss() -> None:
+    logits, labels = torch.randn(1, 3, 5), torch.tensor([[2, 4, IGNORE_INDEX]])
+    logits[0, 2] = torch.inf
+    reported = cross_entropy_sum(logits, labels, 0.1).reported
+    torch.testing.assert_close(reported, cross_entropy_sum(logits, labels).total)

@@ -1,5 +1,7 @@
 """One update: gradient accumulation is exact, non-finite steps are skipped, and out-of-memory errors split batches."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,22 @@ def test_a_batch_without_labels_changes_nothing() -> None:
     assert train_step.step([unlabeled], lr=0.0) == StepResult(loss=0.0, targets=0, grad_norm=0.0, applied=True)
     one, two = train_step.step([unlabeled, *uneven_batches()], lr=0.1), other.step(uneven_batches(), lr=0.1)
     assert (one.targets, one.loss) == (two.targets, pytest.approx(two.loss, rel=1e-12))
+
+
+def test_steps_report_the_plain_loss_and_train_on_the_smoothed_one() -> None:
+    smoothed = causal_lm(label_smoothing=0.3)
+    train_step, plain = make_train_step(smoothed), make_train_step()
+    other = make_train_step(lambda model, batch: replace(smoothed(model, batch), reported=None))
+    one, two = train_step.step(uneven_batches(), lr=0.1), other.step(uneven_batches(), lr=0.1)
+    assert one.loss == pytest.approx(plain.step(uneven_batches(), lr=0.1).loss, rel=1e-12)
+    assert two.loss != pytest.approx(one.loss, rel=1e-4)
+    assert (one.targets, one.grad_norm) == (two.targets, two.grad_norm)
+    assert_same(train_step.model, other.model)
+
+
+def test_a_skipped_step_reports_the_loss_that_was_not_finite() -> None:
+    step = make_train_step(lambda model, batch: Loss(causal_lm()(model, batch).total * torch.nan, 3, torch.ones(())))
+    assert math.isnan(step.step(uneven_batches()[:1], lr=0.1).loss)
 
 
 # --- non-finite steps ------------------------------------------------------------------------------------------------

@@ -42,7 +42,9 @@ def cross_entropy_objective(
         both = logits(model, map_tensors(batch, lambda tensor: torch.cat([tensor, tensor])))
         loss = cross_entropy_sum(both, torch.cat([batch.labels, batch.labels]), label_smoothing)
         (first, second), has_label = both.chunk(2), batch.labels != IGNORE_INDEX
-        return Loss(loss.total / 2 + rdrop_alpha / 2 * symmetric_kl(first, second, has_label), has_label.sum())
+        total = loss.total / 2 + rdrop_alpha / 2 * symmetric_kl(first, second, has_label)
+        reported = (loss.total if loss.reported is None else loss.reported).detach() / 2
+        return Loss(total, has_label.sum(), reported)
 
     return rdrop if rdrop_alpha else plain
 
@@ -107,10 +109,26 @@ def mask_if_padded(padding_mask: Tensor) -> Tensor | None:
 
 
 def cross_entropy_sum(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
-    """Cross entropy summed over the positions with a label."""
+    """Cross entropy summed over the positions with a label; without label smoothing in `Loss.reported`."""
     rows, targets = upcast(logits).flatten(0, -2), labels.flatten()
     total = F.cross_entropy(rows, targets, ignore_index=IGNORE_INDEX, label_smoothing=label_smoothing, reduction="sum")
-    return Loss(total, (labels != IGNORE_INDEX).sum())
+    reported = remove_smoothing(total.detach(), rows.detach(), targets, label_smoothing) if label_smoothing else None
+    return Loss(total, (labels != IGNORE_INDEX).sum(), reported)
+
+
+def remove_smoothing(total: Tensor, logits: Tensor, labels: Tensor, label_smoothing: float) -> Tensor:
+    """The plain cross entropy, from the label-smoothed one of the same logits.
+
+    Smoothing by s adds s times the difference of the label's logit and the mean logit: no second softmax is needed.
+
+    >>> logits, labels = torch.randn(5, 7), torch.tensor([3, 0, 6, IGNORE_INDEX, 2])
+    >>> smoothed = cross_entropy_sum(logits, labels, 0.2)
+    >>> torch.allclose(smoothed.reported, cross_entropy_sum(logits, labels).total)
+    True
+    """
+    has_label = labels != IGNORE_INDEX
+    label_logits = logits.gather(-1, labels.where(has_label, 0)[:, None])[:, 0]
+    return total - label_smoothing * (label_logits - logits.mean(-1)).where(has_label, 0).sum()
 
 
 def upcast(logits: Tensor) -> Tensor:

@@ -23,6 +23,8 @@ class Loss:
     total: Tensor
     count: int | Tensor
     """A tensor if counted on the device, which avoids a synchronization."""
+    reported: Tensor | None = None
+    """What is logged: the sum without label smoothing and R-Drop, to compare with held-out losses; default `total`."""
 
 
 Objective = Callable[[nn.Module, Any], Loss]
@@ -34,7 +36,7 @@ class StepResult:
     """Metrics of one training step."""
 
     loss: float
-    """Mean over all targets of all batches of the step."""
+    """Mean over all targets of all batches of the step, without label smoothing and R-Drop."""
     targets: int
     grad_norm: float
     """Before clipping."""
@@ -75,19 +77,21 @@ class TrainStep:
         """One optimizer step on `batches` at learning rate `lr`."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        total, targets, divisor = self._compute_gradients(batches)
+        sums, divisor = self._compute_gradients(batches)
+        total, targets, reported = sums
         self.scaler.unscale_(self.optimizer)
         scale = divisor * self.world.size / targets.clamp(min=1)
         grads = (p.grad for p in self.parameters if p.grad is not None)
         grad_norm = scale_and_clip_grads_(grads, scale, self.grad_clip)
-        loss_sum, count, norm = torch.stack([total, targets, grad_norm]).tolist()  # the step's only synchronization
+        values = torch.stack([total, targets, reported, grad_norm])
+        loss_sum, count, reported_sum, norm = values.tolist()  # the step's only synchronization
         applied = math.isfinite(loss_sum) and math.isfinite(norm)
         if applied:
             self.scaler.step(self.optimizer)
         self.scaler.update()
-        return StepResult(loss_sum / max(count, 1), int(count), norm, applied)
+        return StepResult((reported_sum if applied else loss_sum) / max(count, 1), int(count), norm, applied)
 
-    def _compute_gradients(self, batches: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor]:
+    def _compute_gradients(self, batches: Sequence[Any]) -> tuple[Tensor, Tensor]:
         """Backward through all batches, in micro-batches that fit into memory."""
         while True:
             self.optimizer.zero_grad(set_to_none=True)
@@ -100,13 +104,13 @@ class TrainStep:
             # Only here, outside the handler, are the tensors of the failed attempt freed.
             self._split_further(batches, reason)
 
-    def _backward(self, batches: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor]:
-        """The summed loss, the number of targets, and the divisor of the gradients.
+    def _backward(self, batches: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        """The sums over all batches (loss, number of targets, reported loss) and the divisor of the gradients.
 
         The divisor is the number of targets of the first micro-batch: it keeps gradients in the range of float16.
         """
         work = self._micro_batches(batches)
-        sums, divisor = torch.zeros(2, device=self.device, dtype=self.sum_dtype), None
+        sums, divisor = torch.zeros(3, device=self.device, dtype=self.sum_dtype), None
         for number, (micro_batch, weight) in enumerate(work, 1):
             with self.world.no_sync(self.model, unless=number == len(work)):
                 with self.autocast():
@@ -115,10 +119,10 @@ class TrainStep:
                 if divisor is None:
                     divisor = self.world.all_reduce_sum(count.clone()).clamp(min=1) / self.world.size
                 self.scaler.scale(loss.total * (weight / divisor).to(loss.total.dtype)).backward()
-            sums += weight * torch.stack([loss.total.detach().to(sums), count])
-        total, targets = self.world.all_reduce_sum(sums)
+            reported = loss.total if loss.reported is None else loss.reported
+            sums += weight * torch.stack([loss.total.detach().to(sums), count, reported.detach().to(sums)])
         assert divisor is not None
-        return total, targets, divisor
+        return self.world.all_reduce_sum(sums), divisor
 
     def _micro_batches(self, batches: Sequence[Any]) -> list[tuple[Any, float]]:
         """The micro-batches of this process with their weights.

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from softlook.recipes.tabular.run import train_table
-from softlook.recipes.tabular.scores import format_table, render_columns, summarize_importances
+from softlook.recipes.run_dir.report.formatting import format_table
+from softlook.recipes.tabular.scores import render_columns, summarize_importances
 from tests.recipes.small import tabular_config
 
 
@@ -40,8 +41,8 @@ def test_automatic_sizes_are_among_the_settings_and_the_command_is_no_list(tmp_p
     config = tabular_config(tmp_path, epochs=1)
     config = config.model_copy(update={"model": config.model.model_copy(update={"n_members": None})})
     html = (train_table(config).run_dir / "report.html").read_text(encoding="utf-8")
-    assert re.search(r"<td>model.n_members</td><td>\d</td><td>auto</td>", html)
-    assert not re.search(r"<td>command</td><td>\[", html)
+    assert re.search(r">model.n_members</td><td[^>]*>\d</td><td[^>]*>auto</td>", html)
+    assert not re.search(r"<pre>\[", html)
 
 
 def test_without_importances_the_columns_are_listed_in_table_order() -> None:
@@ -68,7 +69,14 @@ def test_the_summary_says_when_no_column_is_important() -> None:
 def test_wide_elements_scroll_and_do_not_widen_the_page(run_dir: Path) -> None:
     html = (run_dir / "report.html").read_text(encoding="utf-8")
     assert html.count("<table") == html.count('<div class="wide"><table')
-    assert '<div class="wide"><svg' in html
+    assert "svg.softlook { display: block; width: 100%" in html
+
+
+def test_the_rows_of_each_split_are_listed(run_dir: Path) -> None:
+    html = (run_dir / "report.html").read_text(encoding="utf-8")
+    splits = json.loads((run_dir / "data.json").read_text())["splits"]
+    assert splits["training"]["rows"] > splits["validation"]["rows"] == 48 and "test" not in splits
+    assert re.search(r">training</td><td[^>]*>[^<]*</td><td class=\"num\">\d+</td>", html)
 
 
 def test_small_errors_are_shown_in_significant_digits() -> None:

@@ -17,7 +17,7 @@ from softlook.base.errors import ConfigError
 from softlook.recipes.config.resolve import flatten
 from softlook.recipes.config.schema import NO_LOGGERS
 from softlook.recipes.loggers.backends import LOGGERS, Logger, LoggerFactory, RunInfo
-from softlook.recipes.run_dir.report import Settings
+from softlook.recipes.run_dir.report.data import Settings
 from softlook.train.events import Evaluated, Event, Finished, Sampled, Started, StepLogged
 from softlook.weights.atomic_folder import atomic_write_text
 from softlook.weights.schema import read_json

@@ -13,7 +13,8 @@ from torch import nn
 from softlook.base.errors import ConfigError
 from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig, ValueOrigin, unflatten
 from softlook.recipes.config.schema import MUTABLE_FIELDS, RunConfig
-from softlook.recipes.run_dir.report import Settings, write_report
+from softlook.recipes.run_dir.report import write_report
+from softlook.recipes.run_dir.report.data import Settings
 from softlook.recipes.tasks import TASKS
 from softlook.train.checkpoint.run_dir import CONFIG, EVENTS, METADATA, TOKENIZER, RunDir, write_json
 from softlook.train.config import MUTABLE_FIELDS as MUTABLE_TRAINING_FIELDS

@@ -18,7 +18,8 @@ from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, Resolve
 from softlook.recipes.config.tabular_schema import TabularConfig
 from softlook.recipes.loggers.async_logger import open_loggers, select_loggers
 from softlook.recipes.run_dir.layout import RunWriter, load_previous_values, load_scores, run_dir_path, write_settings
-from softlook.recipes.run_dir.report import IMPORTANCES, Settings, write_report
+from softlook.recipes.run_dir.report import write_data_summary, write_report
+from softlook.recipes.run_dir.report.data import IMPORTANCES, Settings
 from softlook.recipes.tabular.checkpointing import CheckpointedTraining, TrainingStopped, describe_training
 from softlook.recipes.tabular.data import TableData, load_table, locate_data_errors
 from softlook.recipes.tabular.dry_run import TableRunEstimate, estimate_run
@@ -157,6 +158,8 @@ class TableRun(CheckpointedTraining):
             write_settings(self.folder, "table", sized)
             for line in describe_training(trainer, estimator, config.training):
                 log.info(line)
+        sizes = {"training": trainer.n_rows, "validation": len(trainer.validation or ()), "test": len(self.test or ())}
+        write_data_summary(self.folder.path, {name: {"rows": size} for name, size in sizes.items() if size})
         loggers = open_loggers(select_loggers(config.loggers), self.folder.path, self.resolved.rows())
         self.loggers = self.stack.enter_context(loggers)
         self.callbacks[:0] = [EventLog(self.folder.events), self.writer, self.loggers]

@@ -8,14 +8,15 @@ from typing import Any
 import torch
 
 from softlook.recipes.config.tabular_schema import TabularConfig
-from softlook.recipes.run_dir.report import (
-    COMPARED,
-    IMPORTANCES,
-    ON,
+from softlook.recipes.run_dir.report.data import COMPARED, IMPORTANCES, ON
+from softlook.recipes.run_dir.report.formatting import (
     SMALL_ERROR,
+    card,
     escape_html,
     format_score,
     format_score_name,
+    format_table,
+    section,
 )
 from softlook.recipes.tabular.data import TableData
 from softlook.tabular.baselines import fit_baselines
@@ -75,25 +76,6 @@ def compute_scores(
     scores[IMPORTANCES] = importances_to_json(importances, metric)
     log.info(summarize_importances(scores[IMPORTANCES]))
     return {**scores, COMPARED: compared, ON: where} if len(compared) > 1 else scores
-
-
-def format_table(compared: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Models and their scores as lines of a table.
-
-    >>> format_table([{"model": "softlook", "accuracy": 0.875, "seconds": 61.2}])
-    ['  model     accuracy  seconds', '  softlook  0.8750    61']
-    """
-    names = list(compared[0])
-    rows = [[format_score_name(name) for name in names]]
-    rows += [[_format_cell(name, one.get(name)) for name in names] for one in compared]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-
-
-def _format_cell(name: str, value: Any) -> str:
-    return format_score(value, name) if isinstance(value, float) else str(value or "")
 
 
 def _baseline_scores(
@@ -159,10 +141,10 @@ def render_columns(lines: Sequence[str], names: Sequence[str], importances: Mapp
     `lines` are those of `TablePreprocessor.describe`: one for each column, then one for each one-hot group.
     """
     types = {name: line.removeprefix(f"{name}: ") for name, line in zip(names, lines, strict=False)}
-    groups = "".join(f'<p class="soft">{escape_html(line)}</p>' for line in lines[len(names) :])
+    groups = "".join(f'<p class="note">{escape_html(line)}</p>' for line in lines[len(names) :])
     if importances is None:
         rows = "".join(f"<tr>{_name_cell(name, types)}</tr>" for name in names)
-        return f'<h2>Columns</h2><div class="wide"><table>{rows}</table></div>{groups}'
+        return section("Columns", card(f'<div class="wide"><table>{rows}</table></div>{groups}'))
     largest = {kind: max(one[kind] or 0 for one in importances[COLUMNS]) for kind in ("attention", "permutation")}
     metric = escape_html(format_score_name(importances["metric"]))
     head = f"<tr><th>column</th><th>attention</th><th>increase of {metric}</th></tr>"
@@ -180,7 +162,8 @@ def render_columns(lines: Sequence[str], names: Sequence[str], importances: Mapp
         for one in importances[COLUMNS]
     )
     table = f'<div class="wide"><table>{head}{rows}</table></div>'
-    return f'<h2>Columns</h2><p class="soft">{_legend(importances, metric)}</p>{table}{groups}'
+    note = _legend(importances, format_score_name(importances["metric"]))
+    return section("Columns", card(f"{table}{groups}"), note=note)
 
 
 def _legend(importances: Mapping[str, Any], metric: str) -> str:

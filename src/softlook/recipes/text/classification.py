@@ -20,7 +20,7 @@ from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explici
 from softlook.recipes.config.schema import ClassificationConfig, Files
 from softlook.recipes.inference.pipeline import Pipeline
 from softlook.recipes.text.corpus import MAX_VALIDATION_EXAMPLES, Corpus, TokenCache, chunk_by_size
-from softlook.recipes.text.metrics import classification_scores, per_class_scores
+from softlook.recipes.text.metrics import classification_report, classification_scores
 from softlook.recipes.text.ngrams import fit_mix, fit_ngrams, known_bigrams
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained, replace_head
 from softlook.recipes.text.run import run_task
@@ -153,6 +153,7 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
             baselines=evaluator.baselines,
             uninformed_loss=_entropy([label for *_, label in items]),
             labels=names,
+            label_counts=dict(counts.most_common()),
             messages=[*_describe_balance(counts), *describe_lengths(encoder, lengths, collator.max_length)],
         )
 
@@ -170,10 +171,9 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
         examples = list(self.read(explicit_overrides(config), config.test))
         check_labels(examples, names)
         items = collator.encode(examples, names)
-        predicted = predict_logits(model, collator, items).argmax(-1).tolist()
-        labels = [label for *_, label in items]
-        scores = classification_scores(predicted, labels, len(names))
-        return {"test": {"examples": len(items), **scores, "classes": per_class_scores(predicted, labels, names)}}
+        probabilities = predict_logits(model, collator, items).softmax(-1)
+        texts = [" | ".join(example.texts.values()) for example in examples]
+        return {"test": classification_report(probabilities, [label for *_, label in items], names, texts)}
 
 
 def _total_tokens(tokens: float, *, is_pretrained: bool) -> float:

@@ -70,6 +70,14 @@ class Corpus(Generic[Example]):
     test_count: int = 0
     """Test examples."""
 
+    def summary(self) -> dict[str, dict[str, int]]:
+        """The sizes of the training, validation and test data."""
+        sizes = {
+            "training": {"examples": self.counts[0], "characters": self.characters},
+            "validation": {"examples": self.counts[1]},
+        }
+        return sizes | ({"test": {"examples": self.test_count}} if self.test_count else {})
+
     @property
     def messages(self) -> tuple[str, ...]:
         """What was detected, for people."""

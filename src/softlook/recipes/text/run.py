@@ -46,6 +46,9 @@ from softlook.recipes.run_dir.layout import (
     run_dir_path,
     write_settings,
 )
+from softlook.recipes.run_dir.report import write_data_summary
+from softlook.recipes.run_dir.report.data import COMPARED, ON
+from softlook.recipes.run_dir.report.formatting import format_table
 from softlook.recipes.tasks import text_task
 from softlook.recipes.text.corpus import DISK_THRESHOLD, Corpus, CorpusSplit, count_examples
 from softlook.recipes.text.pretrained import check_lora, export_adapters, load_auto
@@ -239,6 +242,7 @@ def start_run(task: AnyTask, overrides: AnyOverrides, corpus: Corpus[Any], folde
         atomic_write_text(folder.tokenizer, run.tokenizer.tokenizer.to_str(pretty=True))
     if run.plan.labels:
         write_json(folder.path / LABELS_FILE, {"labels": run.plan.labels})
+    write_data_summary(folder.path, corpus.summary(), run.plan.label_counts)
     write_settings(folder, task.config.task, run.resolved)  # last: it contains digests of the others
     log.info(f"{'Resuming' if is_resumed else 'Starting'} {folder.path}")
     return run

@@ -66,6 +66,8 @@ class TrainingPlan:
     """Writes additional files to the run directory at the end."""
     messages: list[str] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
+    label_counts: dict[str, int] = field(default_factory=dict)
+    """Training examples of each label."""
 
 
 @dataclass(frozen=True)
