@@ -208,12 +208,14 @@ def test_an_empty_prompt_generates_from_scratch_and_whole_file_reads_stdin_as_on
     assert [one["prompt"] for one in run(*args, "--whole-file", stdin="the\ncat\n").objects] == ["the\ncat"]
 
 
-def test_a_prompt_that_exceeds_the_context_is_an_error_with_its_location(
-    run: RunCommand, runs: dict[str, Path]
-) -> None:
-    completed = run("generate", runs["lm"], "--max-new-tokens", "120", stdin="the\n" + "the cat " * 9 + "\n")
-    assert completed.code == 65
-    assert "stdin:2: 120 new tokens after a prompt of" in completed.err and "help: --max-new-tokens" in completed.err
+def test_a_prompt_that_exceeds_the_context_is_shortened_or_an_error(run: RunCommand, runs: dict[str, Path]) -> None:
+    args, text = ("--json", "generate", runs["lm"], "--max-new-tokens", "300"), "the\n" + "the cat " * 90 + "\n"
+    completed = run(*args, stdin=text)
+    assert completed.code == 0 and "tokens does not fit into the context of" in completed.err
+    assert all(one["finish_reason"] == "eos" or one["tokens"] == 300 for one in completed.objects)
+    completed = run(*args, "--no-context-shift", stdin="the\n")
+    assert completed.code == 65 and "stdin:1: 300 new tokens after a prompt of 4" in completed.err
+    assert "help: --max-new-tokens" in completed.err
 
 
 # --- classify --------------------------------------------------------------------------------------------------------

@@ -259,12 +259,12 @@ def nan_model() -> Any:
         (
             lambda gpt: stream(gpt, [3] * 10, max_new_tokens=7),
             ConfigError,
-            "7 new tokens after a prompt of 10 .* set max_new_tokens=6",
+            "7 new tokens after a prompt of 10 .* set max_new_tokens=6, or pass a context_shift",
         ),
         (
             lambda gpt: stream(gpt, [3] * CONTEXT),
             ConfigError,
-            "1 new tokens after a prompt of 16 .* Shorten the prompt$",
+            "1 new tokens after a prompt of 16 .* Shorten the prompt or pass a context_shift$",
         ),
         (lambda gpt: stream(gpt, []), ConfigError, "the prompt must have at least one id"),
         (
@@ -282,7 +282,7 @@ def nan_model() -> Any:
         (
             lambda gpt: stream(TINY["ConvolutionalLM"].build(), [3]),
             ConfigError,
-            "has no maximum length: set max_new_tokens",
+            "there is no maximum length: set max_new_tokens",
         ),
         (lambda gpt: stream(gpt.train(), [3]), ConfigError, r"Call model.eval\(\) first"),
         (

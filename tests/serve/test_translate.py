@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,28 @@ def test_translations_equal_those_of_the_command_line(dates: TestClient, pipelin
             assert list(map(tuple, returned["words"])) == alignment.word_pairs()
             assert list(map(tuple, returned["tokens"])) == alignment.token_pairs()
             torch.testing.assert_close(torch.tensor(returned["weights"]), alignment.weights, rtol=0, atol=2e-4)
+
+
+def test_long_texts_are_split_as_on_the_command_line(pipeline: Pipeline) -> None:
+    loaded = load_model(Path(str(files("softlook.recipes.demo") / "date_reader")), "dates")
+    loaded.max_length = 30
+    registry = ModelRegistry([loaded], ServerLimits(max_batch_size=32))
+    text = ["jeudi 3 mars 2022. 25 décembre 1999.  Le 1er mai 1998", "3 mars 2022! 4 mars"]
+    try:
+        client = TestClient(create_app(registry), base_url="http://localhost", raise_server_exceptions=False)
+        for split in (False, True):
+            found = post_translate(client, text=text, alignments=True, n_best=2, split_sentences=split)
+            short = replace(pipeline, max_length=30)
+            expected = translate(short, text, n_best=2, with_alignment=True, split_sentences=split)
+            assert found[0]["text"] == "2022-03-03 1999-12-25  1998-05-01"
+            for one, other in zip(found, expected, strict=True):
+                assert [best["text"] for best in one["candidates"]] == [best.text for best in other.candidates]
+                for best, right in zip(one["candidates"], other.candidates, strict=True):
+                    assert best["logprob"] == pytest.approx(right.logprob, abs=1e-3)
+                    assert right.alignment is not None
+                    assert list(map(tuple, best["alignment"]["words"])) == right.alignment.word_pairs()
+    finally:
+        registry.close()
 
 
 def test_alignments_are_returned_on_request_only(dates: TestClient) -> None:

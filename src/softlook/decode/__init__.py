@@ -7,6 +7,7 @@ from softlook.decode.beam.hypotheses import Hypothesis as Hypothesis
 from softlook.decode.beam.hypotheses import gnmt_penalty as gnmt_penalty
 from softlook.decode.beam.hypotheses import power_penalty as power_penalty
 from softlook.decode.beam.search import beam_search as beam_search
+from softlook.decode.context_shift import ContextShift as ContextShift
 from softlook.decode.cpu import prepack_for_cpu as prepack_for_cpu
 from softlook.decode.cpu import quantize_dynamic_int8 as quantize_dynamic_int8
 from softlook.decode.cuda_graphs.session import CudaGraphSession as CudaGraphSession

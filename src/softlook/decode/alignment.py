@@ -91,6 +91,24 @@ def build_alignment(
     )
 
 
+def concat_alignments(
+    alignments: Sequence[Alignment], source_separators: Sequence[str], target_separators: Sequence[str]
+) -> Alignment:
+    """The alignment of a text that was translated in parts: no token is aligned to another part.
+
+    The separators are the whitespace before each part; it becomes part of the first token.
+
+    >>> parts = [Alignment(["a"], ["A"], torch.ones(1, 1)), Alignment(["b"], ["B"], torch.ones(1, 1))]
+    >>> concat_alignments(parts, ["", " "], ["", " "]).word_pairs()
+    [(0, 0), (1, 1)]
+    """
+    source, target = list[str](), list[str]()
+    for one, before_source, before_target in zip(alignments, source_separators, target_separators, strict=True):
+        source += [before_source + "".join(one.source[:1]), *one.source[1:]] if one.source else []
+        target += [before_target + "".join(one.target[:1]), *one.target[1:]] if one.target else []
+    return Alignment(source, target, torch.block_diag(*(one.weights for one in alignments)))
+
+
 def token_texts(tokenizer: TextTokenizer, ids: Sequence[int], after: Sequence[int] = ()) -> list[str]:
     """The text that each token adds; a token that completes a character adds all of it."""
     detokenizer = IncrementalDetokenizer(tokenizer, after)

@@ -1,11 +1,13 @@
 """Text generation: `stream` for one prompt, `generate` for a batch."""
 
 from collections.abc import Collection, Generator, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
+from softlook.decode.context_shift import ContextShift, DecodeSteps, shifted_steps
 from softlook.decode.cuda_graphs.async_runner import can_run_async, run_async
 from softlook.decode.cuda_graphs.session import CudaGraphSession, graph_unsupported_reason
 from softlook.decode.detokenizer import StopStrings
@@ -35,6 +37,7 @@ def stream(
     num_logprobs: int = 0,
     index: int = 0,
     draft: DraftFunction | None = None,
+    context_shift: ContextShift | None = None,
 ) -> Generator[GeneratedToken, None, FinishReason]:
     """Generate the continuation of a prompt token by token; the generator returns the finish reason.
 
@@ -45,6 +48,8 @@ def stream(
     - `index`: index of the sequence, which selects its random numbers for a sampler with a seed.
     - `draft`: proposes several tokens that are verified in one forward pass (speculative decoding); the output is the
       same as without.
+    - `context_shift`: generate beyond the model's context, after prompts of any length; default: raise an error if
+      prompt and new tokens do not fit into it.
 
     Closing or deleting the generator frees the KV cache.
 
@@ -55,12 +60,17 @@ def stream(
     >>> for token in stream(model, [3, 1, 4], sampler=sampler, max_new_tokens=5):
     ...     assert 0 <= token.id < 10 and token.logprob < 0
     """
-    session = _open_session(model, None if source is None else [source])
-    sequences = _start_sequences([prompt], session, max_new_tokens, stop_strings, [index])
+    session = _open_session(model, None if source is None else [source], context_shift)
+    context = session.max_length if context_shift is None else None
+    sequences = _start_sequences([prompt], context, max_new_tokens, stop_strings, [index])
     selector = TokenSelector(sampler, tuple(logits_processors), as_id_set(eos_ids), num_logprobs)
-    if draft is None:
-        return _yield_tokens(decode_steps(session, sequences, selector), sequences[0])
-    return _yield_tokens(speculative_steps(session, sequences[0], selector, draft), sequences[0])
+
+    def steps(session: DecodingSession, sequences: Sequence[SequenceState]) -> Iterator[list[GeneratedToken]]:
+        if draft is None:
+            return decode_steps(session, sequences, selector)
+        return speculative_steps(session, sequences[0], selector, draft)
+
+    return _yield_tokens(_steps_of_rounds(model, session, sequences, context_shift, steps), sequences[0])
 
 
 def generate(
@@ -74,6 +84,7 @@ def generate(
     max_new_tokens: int | None = None,
     stop_strings: StopStrings | None = None,
     num_logprobs: int = 0,
+    context_shift: ContextShift | None = None,
 ) -> list[GenerationOutput]:
     """Generate continuations of several prompts, of any lengths, in one batch.
 
@@ -91,11 +102,12 @@ def generate(
         raise ConfigError(f"expected one prompt per source, got {len(sources)} sources and {len(prompts)} prompts")
     if not prompts:
         return []
-    session = _open_session(model, sources)
-    sequences = _start_sequences(prompts, session, max_new_tokens, stop_strings, range(len(prompts)))
-    for _ in decode_steps(
-        session, sequences, TokenSelector(sampler, tuple(logits_processors), as_id_set(eos_ids), num_logprobs)
-    ):
+    session = _open_session(model, sources, context_shift)
+    context = session.max_length if context_shift is None else None
+    sequences = _start_sequences(prompts, context, max_new_tokens, stop_strings, range(len(prompts)))
+    selector = TokenSelector(sampler, tuple(logits_processors), as_id_set(eos_ids), num_logprobs)
+    steps = partial(decode_steps, selector=selector)
+    for _ in _steps_of_rounds(model, session, sequences, context_shift, steps):
         pass
     outputs = [_to_output(sequence) for sequence in sequences]
     errors = {sequence.index: sequence.error for sequence in sequences if sequence.error is not None}
@@ -104,13 +116,26 @@ def generate(
     return [output for output in outputs if output is not None]
 
 
+def _steps_of_rounds(
+    model: nn.Module | DecodingSession,
+    session: DecodingSession,
+    sequences: Sequence[SequenceState],
+    context_shift: ContextShift | None,
+    steps: DecodeSteps,
+) -> Iterator[list[GeneratedToken]]:
+    """The steps of one round or, with a context shift, of as many as necessary."""
+    if context_shift is None or not isinstance(model, nn.Module):
+        return steps(session, sequences)
+    return shifted_steps(session, partial(create_session, model), sequences, context_shift, steps)
+
+
 @torch.no_grad()
 def decode_steps(
     session: DecodingSession, sequences: Sequence[SequenceState], selector: TokenSelector
 ) -> Iterator[list[GeneratedToken]]:
-    """Decode until every sequence is finished; yield the tokens of each step, which are appended to the sequences."""
-    ids, lengths = pad_left([sequence.prompt for sequence in sequences], session.device)
-    new_tokens = max(sequence.max_new_tokens for sequence in sequences)
+    """Decode while any sequence is running; yield the tokens of each step, which are appended to the sequences."""
+    ids, lengths = pad_left([sequence.window for sequence in sequences], session.device)
+    new_tokens = max(sequence.remaining for sequence in sequences)
     if new_tokens >= MIN_TOKENS_TO_CAPTURE and graph_unsupported_reason(session) is None:
         session = CudaGraphSession(session, ids.shape[1] + new_tokens)  # pyright: ignore[reportArgumentType]  (supported)
     try:
@@ -166,8 +191,14 @@ def _to_output(sequence: SequenceState) -> GenerationOutput | None:
     return GenerationOutput(sequence.tokens, sequence.finish_reason, sequence.eos_token, text)
 
 
-def _open_session(model: nn.Module | DecodingSession, sources: Sequence[Ids] | None) -> DecodingSession:
+def _open_session(
+    model: nn.Module | DecodingSession, sources: Sequence[Ids] | None, context_shift: ContextShift | None
+) -> DecodingSession:
+    if context_shift is not None and sources is not None:
+        raise ConfigError("context_shift needs a decoder-only model, got a source for an encoder-decoder")
     if not isinstance(model, nn.Module):
+        if context_shift is not None and model.max_length is not None:
+            raise ConfigError("context_shift encodes tokens again and needs the model, got a decoding session")
         if sources is not None:
             raise ConfigError("a decoding session has its own source; pass the model to decode from this one")
         return model
@@ -182,14 +213,14 @@ def _open_session(model: nn.Module | DecodingSession, sources: Sequence[Ids] | N
 
 def _start_sequences(
     prompts: Sequence[Ids],
-    session: DecodingSession,
+    context: int | None,
     max_new_tokens: int | None,
     stop_strings: StopStrings | None,
     indices: Sequence[int],
 ) -> list[SequenceState]:
     sequences = []
     for prompt, index in zip(prompts, indices, strict=True):
-        limit = resolve_max_new_tokens(len(prompt), session.max_length, max_new_tokens)
+        limit = resolve_max_new_tokens(len(prompt), context, max_new_tokens)
         checker = None if stop_strings is None else stop_strings.checker(prompt)
         sequences.append(SequenceState(list(prompt), index, limit, checker))
     return sequences
@@ -205,11 +236,11 @@ def resolve_max_new_tokens(prompt_length: int, max_length: int | None, max_new_t
         raise ConfigError("the prompt must have at least one id. To generate from nothing, pass the BOS token")
     available = None if max_length is None else max_length - prompt_length
     if max_new_tokens is None and available is None:
-        raise ConfigError("this model has no maximum length: set max_new_tokens")
+        raise ConfigError("there is no maximum length: set max_new_tokens")
     if available is not None and available < max(max_new_tokens or 1, 1):
         raise ConfigError(
             f"{max_new_tokens or 1} new tokens after a prompt of {prompt_length} exceed the context of {max_length}. "
-            f"Shorten the prompt{f', or set max_new_tokens={available}' if available > 0 else ''}"
+            f"Shorten the prompt{f', set max_new_tokens={available},' if available > 0 else ''} or pass a context_shift"
         )
     if max_new_tokens is not None and max_new_tokens < 1:
         raise ConfigError(f"max_new_tokens must be >= 1, got {max_new_tokens}")

@@ -236,10 +236,24 @@ class SequenceState:
     finish_reason: FinishReason | None = None
     error: RowError | None = None
     """Why no token could be selected, if that ended the sequence."""
+    window: list[int] = field(default_factory=list)
+    """Ids that the model encodes before it continues: the prompt, or what a context shift keeps."""
+    pause_at: int | None = None
+    """Number of generated tokens at which the context is full."""
+
+    def __post_init__(self) -> None:
+        self.window = self.window or self.prompt
 
     @property
     def is_running(self) -> bool:
-        return self.finish_reason is None and self.error is None
+        """Whether a token can be appended: not after the end, nor while the context is full."""
+        return self.finish_reason is None and self.error is None and self.remaining > 0
+
+    @property
+    def remaining(self) -> int:
+        """New tokens up to the limit, or until the context is full."""
+        limit = self.max_new_tokens if self.pause_at is None else min(self.max_new_tokens, self.pause_at)
+        return limit - len(self.generated)
 
     def view(self) -> SequenceView:
         return SequenceView(self.prompt, tuple(self.generated), self.index)

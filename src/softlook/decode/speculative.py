@@ -29,12 +29,12 @@ def speculative_steps(
 ) -> Iterator[list[GeneratedToken]]:
     """Decode one sequence with a draft; yield its tokens, which are appended to the sequence."""
     session = require_rewindable(session)
-    unread = sequence.prompt
+    unread = sequence.window
     if len(unread) > LONG_PROMPT:
         session.step(_as_batch(unread[:-1], session.device))
         unread = unread[-1:]
-    while sequence.finish_reason is None:
-        max_draft = sequence.max_new_tokens - len(sequence.generated) - 1
+    while sequence.is_running:
+        max_draft = sequence.remaining - 1
         proposed = list(draft([*sequence.prompt, *sequence.generated]))[:max_draft]
         logits = session.all_logits(_as_batch([*unread, *proposed], session.device))[0, len(unread) - 1 :]
         accepted = 0
@@ -44,7 +44,7 @@ def speculative_steps(
             token, accepted = replace(token, from_draft=is_accepted), accepted + is_accepted
             sequence.append(token, selector.eos_ids)
             yield [token]
-            if sequence.finish_reason is not None:
+            if not sequence.is_running:
                 return
             if not is_accepted:
                 break

@@ -66,9 +66,7 @@ class NGramClassifier(nn.Module):
         self.register_buffer("character_ids", torch.zeros(config.character_entries, dtype=torch.int64))
         self.register_buffer("weights", torch.tensor([1.0, 0.0]))
 
-    def forward(
-        self, ids: Int[Tensor, "B T"], padding_mask: Bool[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B K"]:
+    def forward(self, ids: Int[Tensor, "B T"], padding_mask: Bool[Tensor, "B T"] | None = None) -> Float[Tensor, "B K"]:
         return self.logits(self.features(ids, padding_mask), len(ids))
 
     def logits(self, features: NGramFeatures, count: int) -> Float[Tensor, "B K"]:

@@ -23,8 +23,8 @@ from softlook.heads.classification import (
     SpanHead,
     TokenClassificationHead,
 )
-from softlook.heads.ngrams import NGramClassifier, NGramConfig
 from softlook.heads.lm import MaskedLMHead, PretrainingHead, PretrainingLogits
+from softlook.heads.ngrams import NGramClassifier, NGramConfig
 from softlook.heads.pooling import L2Normalize, Pooler, PoolName, build_pool
 from softlook.ops.bias import Bias
 from softlook.ops.dropout import Dropout

@@ -20,6 +20,7 @@ from softlook.tokens.template import SequenceTemplate, template_from_tokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
 from softlook.weights.assets import SpecialTokens, load_assets
 from softlook.weights.checkpoint import load_auto
+from softlook.weights.manifest import SETTINGS_FILE, read_checksummed
 from softlook.weights.sentence_transformers import SentenceConfig
 
 Capability = Literal["completions", "chat", "embeddings", "translate", "classify", "tables"]
@@ -59,6 +60,8 @@ class LoadedModel:
     sentence: SentenceConfig = SentenceConfig()
     """Pooling, prompts and normalization of a sentence encoder."""
     chat_template: ChatTemplate | None = None
+    max_length: int | None = None
+    """The maximum number of tokens in training, if known."""
     created: int = field(default_factory=lambda: int(time.time()))
     max_token_chars: int = field(init=False)
     """Characters of the longest token."""
@@ -193,8 +196,16 @@ def load_model(folder: Path, name: str | None = None) -> LoadedModel:
         generation_config=load_generation_config(folder, assets.hf_config),
         sentence=assets.sentence,
         chat_template=load_chat_template(folder) if getattr(model, "mode", None) == "decoder-only" else None,
+        max_length=read_training_length(folder),
         created=created,
     )
+
+
+def read_training_length(folder: Path) -> int | None:
+    """The maximum number of tokens in training, if the folder is a run directory."""
+    path = folder / SETTINGS_FILE
+    length = read_checksummed(path)["values"].get("batch.max_length") if path.is_file() else None
+    return length if isinstance(length, int) else None
 
 
 def to_device(loaded: LoadedModel, device: str = "auto") -> LoadedModel:

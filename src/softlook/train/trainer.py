@@ -38,7 +38,7 @@ from softlook.train.events import (
 from softlook.train.mixed_precision import choose_dtype
 from softlook.train.optimizer import build_optimizer
 from softlook.train.rng import derive_seed, preserve_rng_states
-from softlook.train.schedule import RunSchedule, RunClock
+from softlook.train.schedule import RunClock, RunSchedule
 from softlook.train.signals import GracefulStop, Interrupted
 from softlook.train.train_step import Objective, StepResult, TrainStep
 

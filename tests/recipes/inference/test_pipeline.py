@@ -60,10 +60,28 @@ def test_streamed_text_equals_generated_text(language_model: Pipeline) -> None:
         assert "e" not in generated.text
 
 
-def test_the_default_limit_of_new_tokens_is_the_context(language_model: Pipeline) -> None:
+def test_texts_beyond_the_context_do_not_depend_on_the_batch(
+    language_model: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    never_ends = replace(language_model, special_tokens=replace(language_model.special_tokens, eos=()))
+    context = language_model.model.config.context
+    prompts = ["the cat", "the cat sees fish 1 . " * context, "the moon " * 9, "my king " * context]
+    params = GenerationParams(seed=5, max_new_tokens=2 * context, context_shift=True)
+    batched = generate(never_ends, prompts, params)
+    assert [record.message for record in caplog.records] == [
+        f"2 prompts of up to {22 * context + 1:,} tokens do not fit into the context of {context}: "
+        f"the model reads the last {context // 2} tokens of each"
+    ]
+    for index, (prompt, generated) in enumerate(zip(prompts, batched, strict=True)):
+        assert len(generated.tokens) == 2 * context
+        assert "".join(stream(never_ends, prompt, params, index=index)) == generated.text
+
+
+def test_without_context_shift_the_default_limit_of_new_tokens_is_the_context(language_model: Pipeline) -> None:
     context = language_model.model.config.context
     prompt = "the cat sees fish 1 .\n" * 5
-    generated = generate(language_model, [prompt], GenerationParams(temperature=0))[0]
+    params = GenerationParams(temperature=0, context_shift=False)
+    generated = generate(language_model, [prompt], params)[0]
     length = len(language_model.tokenizer.encode([prompt])[0]) + 1
     assert generated.finish_reason == "eos" or len(generated.tokens) == context - length
     with pytest.raises(ConfigError, match="expected a temperature of at least 0, got -1"):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from softlook.recipes.tabular.run import train_table
 from softlook.recipes.run_dir.report.formatting import format_table
+from softlook.recipes.tabular.run import train_table
 from softlook.recipes.tabular.scores import render_columns, summarize_importances
 from tests.recipes.small import tabular_config
 

@@ -26,9 +26,7 @@ LOGPROB_DIGITS = 4
 class SamplingOptions:
     """How tokens are sampled."""
 
-    max_new_tokens: Annotated[
-        int | None, Parameter(help="maximum number of new tokens; default: 200, or less if the context is full")
-    ] = None
+    max_new_tokens: Annotated[int | None, Parameter(help="maximum number of new tokens; default: 200")] = None
     temperature: Annotated[float, Parameter(help="0 is greedy decoding; 1 samples from the model's distribution")] = 0.8
     top_p: Annotated[float | None, Parameter(help="nucleus sampling: the smallest set with this probability")] = None
     top_k: Annotated[int | None, Parameter(help="sample from the k most likely tokens")] = None
@@ -49,6 +47,9 @@ def generate(
     file: FileOption = (),
     whole_file: Annotated[bool, Parameter(help="read each file, or stdin, as one prompt instead of by lines")] = False,
     sampling: Annotated[SamplingOptions, FLATTEN] = DEFAULT_SAMPLING,
+    no_context_shift: Annotated[
+        bool, Parameter(help="stay within the model's context; default: when it is full, continue from its last half")
+    ] = False,
     num_samples: Annotated[int, Parameter(help="number of samples per prompt")] = 1,
     stop: Annotated[tuple[str, ...], Parameter(help="stop strings; \\n is a line break")] = (),
     json_schema: Annotated[Path | None, Parameter(help="file with a JSON schema that the output must follow")] = None,
@@ -62,7 +63,12 @@ def generate(
     from softlook.recipes.inference.pipeline import load_pipeline  # noqa: PLC0415
 
     stop_strings = tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in stop)
-    params = GenerationParams(**asdict(sampling), stop=stop_strings, json_schema=_load_schema(json_schema))
+    params = GenerationParams(
+        **asdict(sampling),
+        stop=stop_strings,
+        json_schema=_load_schema(json_schema),
+        context_shift=not no_context_shift,
+    )
     pipeline = load_pipeline(model, device=device, int8=int8).require("generate")
     is_unprompted = not prompts and not file and sys.stdin is not None and sys.stdin.isatty()
     batches = read_whole_files(prompts, file) if whole_file else read_texts(("",) if is_unprompted else prompts, file)

@@ -30,6 +30,9 @@ def translate(
     file: FileOption = (),
     num_beams: Annotated[int | None, Parameter(help="beam width; 1 is greedy decoding")] = None,
     length_penalty: Annotated[float | None, Parameter(help="above 0 favors longer translations")] = None,
+    split_sentences: Annotated[
+        bool, Parameter(help="translate sentence by sentence; default: only texts longer than those in training")
+    ] = False,
     n_best: Annotated[int, Parameter(help="candidates per text: line number, score, translation")] = 1,
     alignments: Annotated[bool, Parameter(help="add word alignments: source-target pairs, from 0")] = False,
     token_alignments: Annotated[bool, Parameter(help="align tokens instead of words")] = False,
@@ -52,7 +55,9 @@ def translate(
 
     pipeline = load_pipeline(model, device=device, int8=int8).require("translate")
     pipeline = with_languages(pipeline, source_language, target_language)
-    translator = Translator(pipeline, num_beams, length_penalty, n_best, alignments, token_alignments, reference)
+    translator = Translator(
+        pipeline, num_beams, length_penalty, n_best, alignments, token_alignments, reference, split_sentences
+    )
     translator.run(read_texts(texts, file))
 
 
@@ -67,6 +72,7 @@ class Translator:
     alignments: bool = False
     token_alignments: bool = False
     reference: Path | None = None
+    split_sentences: bool = False
 
     def run(self, batches: "Iterator[TextBatch]") -> None:
         """One line per text, then the scores if there is a reference."""
@@ -83,6 +89,7 @@ class Translator:
                     length_penalty=self.length_penalty,
                     n_best=self.n_best,
                     with_alignment=self.alignments or self.token_alignments,
+                    split_sentences=self.split_sentences,
                 )
                 for line, result in enumerate(results, count.count + 1):
                     truncated += [line] if result.candidates and result.candidates[0].finish_reason == "length" else []

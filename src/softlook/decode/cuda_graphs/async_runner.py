@@ -54,7 +54,7 @@ def _run_batch(
     session: CudaGraphSession, sequences: list[SequenceState], ids: Tensor, selector: TokenSelector
 ) -> Iterator[list[GeneratedToken]]:
     """Decode until all sequences are finished, or so few are left that a smaller batch pays off."""
-    left = max(sequence.max_new_tokens - len(sequence.generated) for sequence in sequences)
+    left = max(sequence.remaining for sequence in sequences)
     session.compact()
     session.reserve(left)
     assert session.state is not None

@@ -1,15 +1,17 @@
 """Text generation with a causal language model."""
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from secrets import randbelow
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from softlook import decode
 from softlook.base.errors import ConfigError
 from softlook.decode import (
+    ContextShift,
     FinishReason,
     GeneratedToken,
     GenerationOutput,
@@ -19,14 +21,17 @@ from softlook.decode import (
     Sampler,
     SequenceView,
     StopStrings,
+    TransformerXLSession,
     create_session,
     json_schema,
     repetition_penalty,
     stream_text,
 )
 from softlook.decode.alignment import token_texts
+from softlook.models import TransformerXL
 from softlook.recipes.inference.pipeline import Pipeline, TextInput, batch_by_length, to_inputs
 
+log = logging.getLogger("softlook.recipes")
 DEFAULT_MAX_NEW_TOKENS = 200
 MAX_BATCH_SIZE, MAX_BATCH_TOKENS = 64, 1 << 15
 """Limits of a batch of prompts and their outputs."""
@@ -37,7 +42,7 @@ class GenerationParams:
     """Sampling and stopping parameters."""
 
     max_new_tokens: int | None = None
-    """Default: 200, or what fits into the context."""
+    """Default: 200; without `context_shift`, at most what fits into the context."""
     temperature: float = 0.8
     """0 decodes greedily."""
     top_k: int | None = None
@@ -50,6 +55,9 @@ class GenerationParams:
     """Above 1, tokens that occurred before become less likely."""
     json_schema: Mapping[str, Any] | None = None
     """A JSON schema that the output conforms to."""
+    context_shift: bool = True
+    """Whether to generate beyond the context of the model (`decode.ContextShift`), and to read the end of a prompt that
+    does not fit into it; else both are errors."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +88,16 @@ def generate(
     generator = _TextGenerator(pipeline, params or GenerationParams())
     if num_samples < 1:
         raise ConfigError(f"expected num_samples of at least 1, got {num_samples}")
-    inputs = [item for item in to_inputs(prompts) for _ in range(num_samples)]
-    rows = [generator.encode(item) for item in inputs]
+    distinct = to_inputs(prompts)
+    inputs = [item for item in distinct for _ in range(num_samples)]
+    rows = [row for row in generator.encode(distinct) for _ in range(num_samples)]
     outputs: dict[int, GenerationOutput] = {}
-    limits = [generator.max_new_tokens(row) for row in rows]
-    sizes = [len(row) + limit for row, limit in zip(rows, limits, strict=True)]
     lengths = [len(row) for row in rows]
+    limits, sizes = [generator.max_new_tokens(row) for row in rows], [generator.cache_size(row) for row in rows]
     for batch in batch_by_length(lengths, limits, sizes, max_tokens=MAX_BATCH_TOKENS, max_size=MAX_BATCH_SIZE):
         options = generator.options(rows[batch[0]], [first_index * num_samples + number for number in batch])
         prompt_ids = [rows[number] for number in batch]
-        generated = decode.generate(pipeline.model, prompt_ids, stop_strings=generator.stop_strings, **options)
+        generated = decode.generate(generator.decoder(), prompt_ids, stop_strings=generator.stop_strings, **options)
         outputs |= zip(batch, generated, strict=True)
     return [generator.result(item, rows[number], outputs[number]) for number, item in enumerate(inputs)]
 
@@ -99,9 +107,26 @@ def stream(
 ) -> Iterator[str]:
     """Continue one prompt and yield text as it is generated: in total, what `generate` returns for this index."""
     generator = _TextGenerator(pipeline, params or GenerationParams())
-    row = generator.encode(*to_inputs([prompt]))
-    tokens = decode.stream(pipeline.model, row, **generator.options(row, [index]))
+    (row,) = generator.encode(to_inputs([prompt]))
+    tokens = decode.stream(generator.decoder(), row, **generator.options(row, [index]))
     return stream_text(tokens, generator.stop_strings, row)
+
+
+def long_prompts_warning(lengths: Sequence[int], context: int) -> str:
+    """Warning about prompts, given by their lengths in tokens, that fill the context.
+
+    >>> long_prompts_warning([300], 128)
+    'a prompt of 300 tokens does not fit into the context of 128: the model reads its last 64 tokens'
+    """
+    if len(lengths) == 1:
+        return (
+            f"a prompt of {lengths[0]:,} tokens does not fit into the context of {context:,}: "
+            f"the model reads its last {context // 2:,} tokens"
+        )
+    return (
+        f"{len(lengths):,} prompts of up to {max(lengths):,} tokens do not fit into the context of {context:,}: "
+        f"the model reads the last {context // 2:,} tokens of each"
+    )
 
 
 class _TextGenerator:
@@ -113,6 +138,10 @@ class _TextGenerator:
             params = replace(params, seed=randbelow(1 << 32))
         self.pipeline, self.params = pipeline.require("generate"), params
         self.context = create_session(pipeline.model).max_length
+        num_keep = len(pipeline.special_tokens.prefix)
+        if self.context is not None:
+            num_keep = max(min(num_keep, self.context // 2 - 1), 0)
+        self.shift = ContextShift(num_keep) if params.context_shift else None
         self.stop_strings = StopStrings(pipeline.tokenizer, params.stop)
         self.sampler: Sampler = Greedy()
         if params.temperature < 0:
@@ -138,28 +167,51 @@ class _TextGenerator:
             "logits_processors": self.logits_processors,
             "eos_ids": self.pipeline.special_tokens.eos,
             "max_new_tokens": self.max_new_tokens(row),
+            "context_shift": self.shift,
         }
 
-    def encode(self, item: TextInput) -> list[int]:
-        """The ids of a prompt; raise an error if the output does not fit into the context."""
+    def encode(self, inputs: Sequence[TextInput]) -> list[list[int]]:
+        """The ids of prompts; log a warning about those of which the model reads only the end."""
+        rows = [self._encode(item) for item in inputs]
+        if self.context is not None and self.shift is not None:
+            lengths = [len(row) for row in rows if len(row) >= self.context]
+            if lengths:
+                log.warning(long_prompts_warning(lengths, self.context))
+        return rows
+
+    def _encode(self, item: TextInput) -> list[int]:
         special = self.pipeline.special_tokens
         row = [*special.prefix, *self.pipeline.tokenizer.encode([item.text])[0]] or list(special.start)
         if not row:
             raise item.error(f"{self.pipeline.name} has no BOS token", "give a prompt")
         room, requested = None if self.context is None else self.context - len(row), self.params.max_new_tokens
-        if room is not None and room < (requested or 1):
+        if self.shift is None and room is not None and room < (requested or 1):
             message = (
                 f"{requested or 1:,} new tokens after a prompt of {len(row):,} exceed the context of {self.context:,}"
             )
-            raise item.error(message, f"--max-new-tokens {room}, or a shorter prompt" if room > 0 else "shorten it")
+            advice = f"--max-new-tokens {room}, a shorter prompt" if room > 0 else "a shorter prompt"
+            raise item.error(message, f"{advice}, or remove --no-context-shift")
         return row
 
     def max_new_tokens(self, row: Sequence[int]) -> int:
         """The limit for a prompt. It depends on this prompt only, not on others in the batch."""
         if self.params.max_new_tokens is not None:
             return self.params.max_new_tokens
-        room = DEFAULT_MAX_NEW_TOKENS if self.context is None else self.context - len(row)
-        return min(DEFAULT_MAX_NEW_TOKENS, room)
+        if self.context is None or self.shift is not None:
+            return DEFAULT_MAX_NEW_TOKENS
+        return min(DEFAULT_MAX_NEW_TOKENS, self.context - len(row))
+
+    def cache_size(self, row: Sequence[int]) -> int:
+        """Tokens in the KV cache for a prompt and its output."""
+        size = len(row) + self.max_new_tokens(row)
+        return size if self.context is None else min(size, self.context)
+
+    def decoder(self) -> nn.Module | TransformerXLSession:
+        """The model; a Transformer-XL with a memory as long as in training, if that is known."""
+        model, max_length = self.pipeline.model, self.pipeline.max_length
+        if isinstance(model, TransformerXL) and max_length is not None:
+            return TransformerXLSession(model, max_length)
+        return model
 
     def result(self, item: TextInput, row: Sequence[int], output: GenerationOutput) -> GeneratedText:
         return GeneratedText(

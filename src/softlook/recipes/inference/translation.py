@@ -1,14 +1,16 @@
 """Translation with an encoder-decoder: greedy decoding, beam search, alignments."""
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import nn
 
 from softlook.base.errors import ConfigError
-from softlook.decode import FinishReason, Hypothesis, SequenceView, beam_search, create_session, generate
+from softlook.decode import Hypothesis, SequenceView, beam_search, create_session, generate
 from softlook.decode.alignment import Alignment as Alignment
 from softlook.decode.alignment import build_alignment, cross_attention_maps
 from softlook.decode.generation_config import (
@@ -18,12 +20,14 @@ from softlook.decode.generation_config import (
     hypothesis_from_tokens,
 )
 from softlook.decode.logits_processors import as_id_set
-from softlook.decode.sessions import max_target_length
+from softlook.decode.sentences import join_translations
 from softlook.decode.token_tensors import pad_right
-from softlook.models import RNNSearch
+from softlook.decode.translation import ScoredTranslation as ScoredTranslation
+from softlook.decode.translation import max_source_length, merge_translations, split_source
 from softlook.recipes.inference.pipeline import Pipeline, TextInput, batch_by_length, to_inputs
 from softlook.tokens import TextTokenizer
 
+log = logging.getLogger("softlook.recipes")
 MIN_BATCH_TOKENS, MAX_BATCH_TOKENS = 8192, 262_144
 """Source tokens per batch, over all beams: on a CPU, and at most on a GPU."""
 BYTES_PER_TOKEN = 1 << 19
@@ -33,18 +37,6 @@ ALIGNMENT_BATCH_SIZE = 32
 DEFAULT_MAX_LENGTH = 8192
 """Maximum output length if neither the model nor its generation config limits it."""
 DEFAULT_GENERATION_CONFIG = GenerationConfig()
-
-
-@dataclass(frozen=True)
-class ScoredTranslation:
-    """One translation of a text."""
-
-    text: str
-    score: float
-    """Log-probability divided by the length penalty."""
-    logprob: float
-    alignment: Alignment | None = None
-    finish_reason: FinishReason = "eos"
 
 
 @dataclass(frozen=True)
@@ -67,8 +59,12 @@ def translate(
     length_penalty: float | None = None,
     n_best: int = 1,
     with_alignment: bool = False,
+    split_sentences: bool = False,
 ) -> list[TranslationResult]:
     """Translate texts, in their order; each result is independent of the others. All of them are kept in memory.
+
+    A text with more tokens than those in training, or than the model's context, is translated sentence by sentence;
+    `split_sentences` does so with every text, for models that were trained on single sentences.
 
     `num_beams` and `length_penalty` default to the model's generation config, whose other fields apply as in Hugging
     Face's `generate`; an unsupported one raises an error.
@@ -86,7 +82,8 @@ def translate(
         raise ConfigError(f"n_best {n_best} needs at least as many beams, got {num_beams}: --num-beams {n_best}")
     inputs = to_inputs(texts)
     nonempty = [number for number, item in enumerate(inputs) if item.text.strip()]
-    rows = _encode(pipeline.require("translate"), [inputs[number] for number in nonempty])
+    sources = _split(pipeline.require("translate"), [inputs[number] for number in nonempty], split_sentences)
+    rows = _encode(pipeline, [item._replace(text=part) for item, parts in sources for part in parts])
     hypotheses = search_translations(
         pipeline.model,
         rows,
@@ -96,16 +93,29 @@ def translate(
         length_penalty=config.length_penalty if length_penalty is None else length_penalty,
         config=config,
     )
-    found = _decode(pipeline, rows, [several[:n_best] for several in hypotheses], with_alignment)
-    by_number = dict(zip(nonempty, found, strict=True))
+    found = iter(_decode(pipeline, rows, [several[:n_best] for several in hypotheses], with_alignment))
+    merged = [merge_translations(parts, list(islice(found, len(parts)))) for _, parts in sources]
+    by_number = dict(zip(nonempty, merged, strict=True))
     return [TranslationResult(item.text, by_number.get(number, [])) for number, item in enumerate(inputs)]
 
 
 def translate_texts(
-    model: nn.Module, tokenizer: TextTokenizer, texts: Sequence[str], *, num_beams: int = 1, length_penalty: float = 1.0
+    model: nn.Module,
+    tokenizer: TextTokenizer,
+    texts: Sequence[str],
+    *,
+    num_beams: int = 1,
+    length_penalty: float = 1.0,
+    max_length: int | None = None,
 ) -> list[str]:
-    """The best translation of each text, by a model that softlook trained."""
-    rows = [[*ids, tokenizer.eos_id] for ids in tokenizer.encode(texts)]
+    """The best translation of each text, by a model that softlook trained.
+
+    A text with more tokens than `max_length`, or than the model's context, is translated sentence by sentence.
+    """
+    max_tokens = max_source_length(model, max_length) - 1
+    sources = [split_source(tokenizer, text, max_tokens) for text in texts]
+    stripped = [part.strip() if len(parts) > 1 else part for parts in sources for part in parts]
+    rows = [[*ids, tokenizer.eos_id] for ids in tokenizer.encode(stripped)]
     hypotheses = search_translations(
         model,
         rows,
@@ -114,7 +124,8 @@ def translate_texts(
         num_beams=num_beams,
         length_penalty=length_penalty,
     )
-    return [tokenizer.decode(several[0].ids) for several in hypotheses]
+    translations = iter([tokenizer.decode(several[0].ids) for several in hypotheses])
+    return [join_translations(parts, list(islice(translations, len(parts)))) for parts in sources]
 
 
 def search_translations(
@@ -181,18 +192,29 @@ def make_batches(lengths: Sequence[int], num_beams: int, max_tokens: int) -> Ite
     return batch_by_length(lengths, limits, sizes, max_tokens=max_tokens, max_size=MAX_BATCH_SIZE)
 
 
+def _split(pipeline: Pipeline, inputs: Sequence[TextInput], split_sentences: bool) -> list[tuple[TextInput, list[str]]]:
+    """Each text with the parts that are translated one by one; most texts are one part."""
+    special = pipeline.special_tokens
+    max_length = max_source_length(pipeline.model, pipeline.max_length)
+    max_tokens = max_length - len(special.prefix) - len(special.suffix)
+    sources = [
+        (item, split_source(pipeline.tokenizer, item.text.strip(), max_tokens, split_all_sentences=split_sentences))
+        for item in inputs
+    ]
+    counts = [len(parts) for _, parts in sources if len(parts) > 1]
+    if counts and not split_sentences:
+        subject = "1 text has" if len(counts) == 1 else f"{len(counts):,} texts have"
+        log.info(f"{subject} more than {max_length:,} tokens: translating {sum(counts):,} parts, by sentence.")
+    return sources
+
+
 def _encode(pipeline: Pipeline, inputs: Sequence[TextInput]) -> list[list[int]]:
     """Source ids with special tokens."""
     special = pipeline.special_tokens
     if not special.start or not special.eos:
         raise ConfigError(f"{pipeline.name} has no decoder start token or no EOS token")
     encoded = pipeline.tokenizer.encode([item.text.strip() for item in inputs])
-    rows = [[*special.prefix, *ids, *special.suffix] for ids in encoded]
-    context = None if isinstance(pipeline.model, RNNSearch) else max_target_length(pipeline.model)
-    for item, row in zip(inputs, rows, strict=True):
-        if context is not None and len(row) > context:
-            raise item.error(f"the text has {len(row):,} tokens; the model has a context of {context:,}", "split it")
-    return rows
+    return [[*special.prefix, *ids, *special.suffix] for ids in encoded]
 
 
 def _decode(

@@ -77,9 +77,7 @@ def fit_ngrams(
     return log_probs
 
 
-def fit_mix(
-    logits: Float[Tensor, "B K"], own: Float[Tensor, "B K"], labels: Int[Tensor, " B"]
-) -> tuple[float, float]:
+def fit_mix(logits: Float[Tensor, "B K"], own: Float[Tensor, "B K"], labels: Int[Tensor, " B"]) -> tuple[float, float]:
     """Weights of two classifiers' log-probabilities with the lowest held-out loss; neither is negative.
 
     >>> labels = torch.arange(100) % 2

@@ -57,9 +57,9 @@ from softlook.tokens import TextTokenizer
 from softlook.train.checkpoint.run_dir import RunDir, write_json
 from softlook.train.distributed import is_rank_zero
 from softlook.train.distributed.world import World, process_group
+from softlook.train.events import Callback, EventLog, Finished, read_scores
 from softlook.train.rng import preserve_rng_states
 from softlook.train.schedule import RunClock
-from softlook.train.events import Callback, EventLog, Finished, read_scores
 from softlook.train.trainer import fit
 from softlook.weights import read_tokenizer
 from softlook.weights.atomic_folder import atomic_write_text
@@ -68,7 +68,15 @@ from softlook.weights.manifest import read_checksummed
 log = logging.getLogger("softlook.recipes")
 AnyTask = TextTask[Any, Any]
 AnyOverrides = ConfigOverrides[Any]
-PRETRAINED_FIELDS = ("tokenizer.type", "tokenizer.vocab_size", "tokenizer.lowercase", "model.dim", "model.depth", "model.heads", "pooling")
+PRETRAINED_FIELDS = (
+    "tokenizer.type",
+    "tokenizer.vocab_size",
+    "tokenizer.lowercase",
+    "model.dim",
+    "model.depth",
+    "model.heads",
+    "pooling",
+)
 """Fields that pretrained weights determine."""
 EVALUATION_SHARE, MIN_EVAL_FRACTION = 0.007, 0.02
 """Share of a time limit that one of about ten evaluations may take; the least share of the validation data."""
@@ -184,7 +192,9 @@ def prepare_run(
     tokens = scale * plan.total_tokens if plan.total_tokens else max_training_tokens(epoch_tokens, device)
     schedule = plan_schedule(seconds, tokens, plan.batch_tokens, budget, overrides.values, epoch_tokens)
     with use_threads(threads):
-        schedule.values["eval_fraction"] = select_eval_fraction(plan, schedule.values.get("training.max_minutes"), device)
+        schedule.values["eval_fraction"] = select_eval_fraction(
+            plan, schedule.values.get("training.max_minutes"), device
+        )
     resolved = resolve_config(overrides, auto.values | schedule.values)
     size = round(scale * size_in_memory([plan.batches])) + size_in_memory([plan.evaluate, plan.sample])
     memory = replace(memory, **{"data_on_disk" if corpus.characters > DISK_THRESHOLD else "data": size})

@@ -244,6 +244,8 @@ class TranslationRequest(StrictModel):
     """Exponent of the length by which a log-probability is divided: above 0 favors longer translations."""
     alignments: bool = False
     """Return word alignments from the cross-attention."""
+    split_sentences: bool = False
+    """Translate sentence by sentence; default: only texts longer than those in training."""
 
 
 class ClassificationRequest(StrictModel):

@@ -1,17 +1,18 @@
 """POST /v1/translate."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import islice, repeat
 
 from fastapi import APIRouter, Request, Response
 
 from softlook.base.errors import DataError
 from softlook.decode import Hypothesis
-from softlook.decode.alignment import build_alignment
+from softlook.decode.alignment import Alignment, build_alignment
 from softlook.decode.generation_config import hypothesis_from_tokens
 from softlook.decode.sampling import GREEDY_TEMPERATURE, SamplingParams
+from softlook.decode.translation import ScoredTranslation, max_source_length, merge_translations, split_source
 from softlook.serve.engine.request import BeamParams, EngineRequest, ScheduledRequest, ServerLimits
 from softlook.serve.loaded_model import LoadedModel
 from softlook.serve.protocol import responses
@@ -41,14 +42,17 @@ async def translate(body: TranslationRequest, request: Request) -> Response:
     params = TranslationParams.resolve(body, deployment.loaded, limits)
     texts = [str(text).strip() for text in by_json_path("text", body.text).values()]
     filled = [index for index, text in enumerate(texts) if text]
-    requests = await _engine_requests({f"text[{index}]": texts[index] for index in filled}, params, limits)
+    sources = await params.split_sources([texts[index] for index in filled])
+    requests = await _engine_requests([part.strip() for parts in sources for part in parts], params, limits)
     finished = await context.submit(deployment, requests, request).wait() if requests else []
     hypotheses = [params.best(scheduled) for scheduled in finished]
-    candidates = [[await _candidate(one, deployment.loaded) for one in several] for several in hypotheses]
+    alignments: Iterator[Alignment | None] = repeat(None)
     if body.alignments and finished:
         targets = [(one.request, own.ids) for one, several in zip(finished, hypotheses, strict=True) for own in several]
-        await _add_alignments(list(chain.from_iterable(candidates)), targets, deployment, request)
-    by_index = dict(zip(filled, candidates, strict=True))
+        alignments = iter(await _alignments(targets, deployment, request))
+    found = iter([[await _translation(one, deployment.loaded, next(alignments)) for one in own] for own in hypotheses])
+    merged = [merge_translations(parts, list(islice(found, len(parts)))) for parts in sources]
+    by_index = dict(zip(filled, [[_candidate(one) for one in several] for several in merged], strict=True))
     data = [_item(index, by_index.get(index, [])) for index in range(len(texts))]
     num_generated = sum(len(one.logprobs) for several in hypotheses for one in several)  # of all returned candidates
     usage = count_usage(finished, num_generated, deployment.loaded, context.metrics)
@@ -82,6 +86,18 @@ class TranslationParams:
         seed = secrets.randbits(62) if body.seed is None else body.seed
         return TranslationParams(loaded, body, num_beams, length_penalty, seed)
 
+    async def split_sources(self, texts: Sequence[str]) -> list[list[str]]:
+        """The parts of each text that are translated one by one; most texts are one part."""
+        loaded, special = self.loaded, self.loaded.special_tokens
+        max_length = min(max_source_length(loaded.model, loaded.max_length), loaded.context)
+        max_tokens = max_length - len(special.prefix) - len(special.suffix)
+
+        def split() -> list[list[str]]:
+            options = {"split_all_sentences": self.body.split_sentences}
+            return [split_source(loaded.tokenizer, text, max_tokens, **options) for text in texts]
+
+        return await offload(split, sum(map(len, texts)))
+
     def engine_request(self, source: Sequence[int], limits: ServerLimits) -> EngineRequest:
         """The request for one source text, given with its special tokens."""
         loaded, config = self.loaded, self.loaded.generation_config
@@ -105,11 +121,12 @@ class TranslationParams:
 
 
 async def _engine_requests(
-    texts: Mapping[str, str], params: TranslationParams, limits: ServerLimits
+    texts: Sequence[str], params: TranslationParams, limits: ServerLimits
 ) -> list[EngineRequest]:
     special, body = params.loaded.special_tokens, params.body
     check_total_tokens(len(texts), body.max_tokens or 1, params.num_beams - 1, limits)
-    encoded = await tokenize_inputs(params.loaded, texts, len(special.prefix) + len(special.suffix))
+    by_path = {f"text[{index}]": text for index, text in enumerate(texts)}
+    encoded = await tokenize_inputs(params.loaded, by_path, len(special.prefix) + len(special.suffix))
     requests = [params.engine_request((*special.prefix, *ids, *special.suffix), limits) for ids in encoded]
     longest = max((request.max_new_tokens for request in requests), default=1)
     check_total_tokens(len(texts), longest, params.num_beams - 1, limits)
@@ -122,34 +139,45 @@ async def _engine_requests(
     return requests
 
 
-async def _add_alignments(
-    candidates: Sequence[responses.TranslationCandidate],
-    targets: Sequence[tuple[EngineRequest, Sequence[int]]],
-    deployment: Deployment[LoadedModel],
-    request: Request,
-) -> None:
-    """Align the candidates, given with their requests and token ids."""
+async def _alignments(
+    targets: Sequence[tuple[EngineRequest, Sequence[int]]], deployment: Deployment[LoadedModel], request: Request
+) -> list[Alignment]:
+    """The alignments of outputs, given as requests and token ids."""
     loaded = deployment.loaded
     requests = [EngineRequest((*own.prompt, *ids), own.source, attention_only=True) for own, ids in targets]
     maps = await get_context(request).submit(deployment, requests, request).tensors()
-    for candidate, (own, ids), weights in zip(candidates, targets, maps, strict=True):
-        source = own.source or ()
-        alignment = build_alignment(loaded.tokenizer, loaded.special_tokens, weights[: len(ids)], source, ids)
-        candidate.alignment = responses.TranslationAlignment(
-            source=alignment.source,
-            target=alignment.target,
-            words=alignment.word_pairs(),
-            tokens=alignment.token_pairs(),
-            weights=[[round(finite_logprob(one), WEIGHT_DIGITS) for one in row] for row in alignment.weights.tolist()],
+    return [
+        build_alignment(loaded.tokenizer, loaded.special_tokens, weights[: len(ids)], own.source or (), ids)
+        for (own, ids), weights in zip(targets, maps, strict=True)
+    ]
+
+
+async def _translation(hypothesis: Hypothesis, loaded: LoadedModel, alignment: Alignment | None) -> ScoredTranslation:
+    return ScoredTranslation(
+        await offload(lambda: loaded.tokenizer.decode(hypothesis.ids), len(hypothesis.ids)),
+        hypothesis.score,
+        hypothesis.logprob,
+        alignment,
+        "length" if hypothesis.eos_id is None else "eos",
+    )
+
+
+def _candidate(translation: ScoredTranslation) -> responses.TranslationCandidate:
+    alignment = None
+    if (own := translation.alignment) is not None:
+        alignment = responses.TranslationAlignment(
+            source=own.source,
+            target=own.target,
+            words=own.word_pairs(),
+            tokens=own.token_pairs(),
+            weights=[[round(finite_logprob(one), WEIGHT_DIGITS) for one in row] for row in own.weights.tolist()],
         )
-
-
-async def _candidate(hypothesis: Hypothesis, loaded: LoadedModel) -> responses.TranslationCandidate:
     return responses.TranslationCandidate(
-        text=await offload(lambda: loaded.tokenizer.decode(hypothesis.ids), len(hypothesis.ids)),
-        finish_reason="length" if hypothesis.eos_id is None else "stop",
-        score=finite_logprob(hypothesis.score),
-        logprob=finite_logprob(hypothesis.logprob),
+        text=translation.text,
+        finish_reason="length" if translation.finish_reason == "length" else "stop",
+        score=finite_logprob(translation.score),
+        logprob=finite_logprob(translation.logprob),
+        alignment=alignment,
     )
 
 
