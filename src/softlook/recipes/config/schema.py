@@ -214,7 +214,7 @@ class ClassificationConfig(TextConfig):
         default=None, description="pooling: the class token (cls) or the mean over tokens; default: mean"
     )
     monitor: Literal["accuracy", "loss"] = Field(
-        default="accuracy", description="validation metric that selects the best checkpoint"
+        default="loss", description="validation metric that selects the best checkpoint"
     )
     ngrams: bool = Field(default=True, description="add a linear classifier on n-grams to the attention")
     model: ModelConfig = ModelConfig()

@@ -1,4 +1,4 @@
-"""Fitting of an n-gram classifier: IDF weights, multinomial logistic regression, and the mix with another classifier."""
+"""Fitting of n-gram classifiers: IDF weights, logistic regression, and the mix with another classifier."""
 
 import math
 import time
@@ -134,7 +134,7 @@ class _Solver:
         self.used, column = torch.unique(matrix.column, return_inverse=True)
         shape = (len(self.labels), len(self.used))
         self.matrix = _to_csr(matrix.row, column, matrix.value, shape)
-        self.transposed = _to_csr(column, matrix.row, matrix.value, shape[::-1])
+        self.transposed = _to_csr(column, matrix.row, matrix.value, (shape[1], shape[0]))
         self.weight, self.bias = classifier.weight[self.used], classifier.bias.clone()
 
     def solve(self, strength: float, deadline: float) -> None:
