@@ -16,7 +16,7 @@ from softlook.models import Bert, BertConfig
 from softlook.recipes import MaskedLMConfig
 from softlook.recipes.inference.encoding import tokenize
 from softlook.recipes.inference.pipeline import Pipeline, TextInput
-from softlook.recipes.text.classification import ClassificationCollator
+from softlook.recipes.text.labeled_texts import ClassificationCollator
 from softlook.recipes.text.masked_lm import MaskedLMCollator
 from softlook.serve.loaded_model import LoadedModel
 from softlook.serve.protocol.preprocess import encode_request

@@ -37,6 +37,12 @@ class EMA:
         old, new = ([local_tensor(tensor) for tensor in tensors.values()] for tensors in (self.shadow, self.weights))
         torch._foreach_lerp_(old, new, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
 
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Start again from the current weights."""
+        for name, tensor in self.weights.items():
+            self.shadow[name].copy_(tensor)
+
     @contextmanager
     def swap_in(self) -> Iterator[None]:
         """Use the averaged weights inside, and the model's own afterwards."""

@@ -22,7 +22,7 @@ from softlook.train.checkpoint.train_state import Progress, TrainState, lora_fin
 from softlook.train.config import OptimizerConfig, TrainingConfig, fixed_settings
 from softlook.train.distributed.fsdp import shard_model
 from softlook.train.distributed.world import process_group
-from softlook.train.ema import EMA
+from softlook.train.ema import EMA, trainable_tensors
 from softlook.train.events import (
     BatchSplit,
     Callback,
@@ -41,10 +41,18 @@ from softlook.train.rng import derive_seed, preserve_rng_states
 from softlook.train.schedule import RunClock, RunSchedule
 from softlook.train.signals import GracefulStop, Interrupted
 from softlook.train.train_step import Objective, StepResult, TrainStep
+from softlook.weights.meta import unique_tensors
 
 log = logging.getLogger("softlook.train")
 EvaluateFn = Callable[[nn.Module], dict[str, float]]
 """Evaluation on held-out data: scores by name, the first of which is minimized."""
+
+
+MIN_SHARE, MAX_SHARE = 0.15, 0.6
+"""Of the time, between which a run that has learned nothing starts again."""
+RESTART_LR_SCALE, MIN_LR_SCALE = 0.25, 0.1
+LEARNED_SHARE = 0.995
+"""Loss of a run that has learned something, as a share of the loss without an input."""
 
 
 class StopRequest(IntEnum):
@@ -67,12 +75,16 @@ def fit(
     tokenizer: Path | None = None,
     callbacks: Sequence[Callback] = (),
     clock: RunClock | None = None,
+    uninformed_loss: float | None = None,
 ) -> Progress:
     """Train a model and leave it with its best weights, which are also in `run_dir`.
 
     The same call resumes from the newest checkpoint, bit for bit as if it had never stopped. With
     `training.max_minutes` the learning rate follows the clock, and so the result depends on the machine. A finished run
     that gets more steps or minutes trains on, with a new warmup and decay of the learning rate.
+
+    `uninformed_loss` is the held-out loss of a prediction that ignores the input: a run with a time limit whose loss
+    stays above starts again from its first weights, at a lower learning rate.
 
     >>> from softlook.train import Loss
     >>> def objective(model, batch):
@@ -112,6 +124,7 @@ def fit(
             evaluate=evaluate,
             tokenizer=tokenizer,
             callbacks=callbacks if world.is_rank_zero else (),
+            uninformed_loss=uninformed_loss,
         )
         return trainer.train()
 
@@ -130,6 +143,7 @@ class Trainer:
     evaluate: EvaluateFn | None = None
     tokenizer: Path | None = None
     callbacks: Sequence[Callback] = ()
+    uninformed_loss: float | None = None
 
     def train(self) -> Progress:
         """Train from the start, or from the newest checkpoint, to the end."""
@@ -152,6 +166,8 @@ class Trainer:
         self.source = prefetch(self.batches.iter_from(progress.cursor), count)
         self.window = MetricWindow(progress.loss_window)
         self.is_exhausted, self.best_weights = False, dict[str, Tensor]()
+        may_restart = self.uninformed_loss is not None and self.training.time_limit is not None and not progress.step
+        self.first_weights = clone(trainable_tensors(self.state.model)) if may_restart else {}
         self.train_step.micro_batches = progress.micro_batches
         self.state.model.train()
         count = sum(parameter.numel() for parameter in self.state.model.parameters())
@@ -240,7 +256,28 @@ class Trainer:
         progress = progress.record_evaluation(loss)
         self.emit(Evaluated(progress.step, scores, progress.best_step == progress.step))
         if self.checkpoints is None and progress.best_step == progress.step:
-            self.best_weights = {name: tensor.detach().clone() for name, tensor in state.inference_weights().items()}
+            self.best_weights = clone(state.inference_weights())
+        return self.maybe_restart(progress, scores)
+
+    def maybe_restart(self, progress: Progress, scores: dict[str, float]) -> Progress:
+        """Start again at a lower learning rate if the model has learned nothing and there is time for another try."""
+        state, loss = self.state, scores.get("attention_loss", scores.get("loss", 0.0))
+        learned = self.uninformed_loss is None or loss < LEARNED_SHARE * self.uninformed_loss
+        is_early = MIN_SHARE < self.schedule.share(progress) < MAX_SHARE
+        if not self.first_weights or progress.lr_scale <= MIN_LR_SCALE or not is_early:
+            return progress
+        if state.world.broadcast(learned, state.device):  # only rank zero has the scores
+            return progress
+        state.load_weights(unique_tensors(state.model) | self.first_weights)
+        state.optimizer.state.clear()
+        if state.ema is not None:
+            state.ema.reset()
+        progress = replace(progress, lr_scale=progress.lr_scale * RESTART_LR_SCALE).start_phase()
+        lr = progress.lr_scale * self.schedule.optim.lr
+        self.warn(
+            f"Step {progress.step:,}: the model has not learned anything yet. Its loss of {loss:.3f} is no better than "
+            f"{self.uninformed_loss:.3f}, that of ignoring the input. Starting again at a learning rate of {lr:.1g}."
+        )
         return progress
 
     def compute_scores(self, evaluate: EvaluateFn) -> dict[str, float]:
@@ -319,3 +356,8 @@ class Trainer:
         """Log a warning and emit it."""
         log.warning(message)
         self.emit(Warned(0, message))
+
+
+def clone(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of tensors."""
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}

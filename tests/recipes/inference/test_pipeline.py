@@ -26,7 +26,8 @@ from softlook.recipes.inference import (
 from softlook.recipes.inference.encoding import tokenize
 from softlook.recipes.inference.pipeline import TextInput
 from softlook.recipes.inference.translation import Alignment, compute_alignments
-from softlook.recipes.text.classification import ClassificationCollator, predict_logits
+from softlook.recipes.text.classification import predict_logits
+from softlook.recipes.text.labeled_texts import ClassificationCollator
 from softlook.tokens import TextTokenizer
 from softlook.weights.assets import SpecialTokens
 from tests.recipes.trained_runs import train_runs

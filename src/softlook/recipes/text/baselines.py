@@ -19,7 +19,7 @@ from softlook.data import TextPair
 from softlook.losses import IGNORE_INDEX
 from softlook.recipes.text.metrics import translation_scores
 from softlook.recipes.text.neighbor_model import NeighborModel
-from softlook.recipes.text.ngram import KneserNeyModel
+from softlook.recipes.text.ngram_lm import KneserNeyModel
 from softlook.recipes.text.translation_memory import TranslationMemory
 from softlook.train.batching.collate import MaskedLMBatch
 from softlook.train.batching.masking import DocumentStore

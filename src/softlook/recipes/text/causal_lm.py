@@ -29,6 +29,7 @@ from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosi
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import CausalLMConfig, Files
 from softlook.recipes.inference.pipeline import Pipeline
+from softlook.recipes.text.baselines import causal_lm_baselines
 from softlook.recipes.text.corpus import (
     Corpus,
     CorpusSplit,
@@ -59,6 +60,8 @@ SEGMENTS_PER_ROW = 4
 """Segments of a row, over which Transformer-XL carries its cache."""
 MAX_EVAL_TOKENS = {"cuda": 1_000_000}
 """Validation tokens in each evaluation; 32,768 on other devices."""
+MAX_UNIGRAM_TOKENS = 10_000_000
+"""Tokens in which the frequency of each token is counted."""
 Model = GPT | Llama | TransformerXL | ConvolutionalLM
 
 
@@ -94,10 +97,10 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
         auto, tokens = autosize(characters, overrides, budget, block_factor=12, max_dropout=0.2)
         cuda = budget.device.type == "cuda"
         large = cuda and tokens > LARGE_GPU_TOKENS
-        context = overrides.get("batch.max_length") or (512 if large else 256 if cuda else 128)
+        context = overrides.get("batch.max_length") or (512 if cuda else 256)
         auto.values |= {
             "batch.max_length": int(min(context, max(tokens // 20, 8))),
-            "batch.max_tokens": int(min(max(tokens / 40, 256), 32768 if large else 16384 if cuda else 1536)),
+            "batch.max_tokens": int(min(max(tokens / 40, 256), 32768 if large else 16384 if cuda else 2048)),
             "optim.lr": 2 * auto.values["optim.lr"],
             "optim.weight_decay": 0.1,
         }
@@ -120,7 +123,7 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
         objective = CausalLMObjective(context)
         eval_size = max(batch_size, 4096 // row_length)
         eval_stream = PackedStream(valid, context=row_length, batch_size=eval_size, seed=0)
-        evaluator = PerplexityEvaluator(eval_stream, objective, device)
+        evaluator, num_bytes = PerplexityEvaluator(eval_stream, objective, device), count_utf8_bytes(corpus.valid)
         return TrainingPlan(
             model=model,
             batches=LanguageModelBatches(stream),
@@ -129,7 +132,9 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
             sample=partial(sample_completions, valid, tokenizer, context),
             epoch_tokens=len(train.ids),
             batch_tokens=batch_size * row_length,
-            test=partial(evaluator.evaluate_all, count_utf8_bytes(corpus.valid)),
+            test=partial(evaluator.evaluate_all, num_bytes),
+            baselines=partial(baselines, train, valid, tokenizer.vocab_size, num_bytes),
+            uninformed_loss=unigram_loss(train.ids, valid.ids, tokenizer.vocab_size),
             eval_share=min(MAX_EVAL_TOKENS.get(device.type, 32_768) / max(len(valid.ids), 1), 1.0),
             total_tokens=None if config.init_from is None else FINE_TUNING_EPOCHS * float(len(train.ids)),
         )
@@ -141,6 +146,25 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
         stream = PackedStream(documents, context=row_length, batch_size=max(8192 // row_length, 1), seed=0)
         evaluator = PerplexityEvaluator(stream, CausalLMObjective(context), pipeline.device)
         return evaluator.evaluate_all(count_utf8_bytes(split), pipeline.model)["validation"]
+
+
+def baselines(
+    train: TokenizedDocuments, valid: TokenizedDocuments, vocab_size: int, num_bytes: int, seconds: float
+) -> list[dict[str, Any]]:
+    """Scores of an n-gram model."""
+    return causal_lm_baselines(train, valid, vocab_size=vocab_size, num_bytes=num_bytes, seconds=seconds)
+
+
+def unigram_loss(train: Tensor, valid: Tensor, vocab_size: int) -> float:
+    """The loss of predicting every token by its frequency alone.
+
+    >>> round(unigram_loss(torch.tensor([1, 1, 2]), torch.tensor([1, 2]), 3), 2)
+    0.90
+    """
+    some = (ids[:MAX_UNIGRAM_TOKENS].long() for ids in (train, valid))
+    counts, expected = (torch.bincount(ids, minlength=vocab_size).float() for ids in some)
+    frequency = (counts + 1) / (counts + 1).sum()
+    return float(-(expected * frequency.log()).sum() / expected.sum().clamp(min=1))
 
 
 def lm_vocab_size(characters: int) -> int:

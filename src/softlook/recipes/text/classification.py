@@ -1,9 +1,7 @@
 """Text classification: encoders with a classification head."""
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,7 +9,7 @@ import torch
 from torch import nn
 
 from softlook.base.errors import DataError
-from softlook.base.tensors import supported_token_types, truncate_pair
+from softlook.base.tensors import supported_token_types
 from softlook.data import LabeledText, read_labeled
 from softlook.heads.ngrams import NGramClassifier, build_ngrams
 from softlook.models import Bert, BertConfig, Deberta, ModernBert
@@ -19,23 +17,32 @@ from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosi
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import ClassificationConfig, Files
 from softlook.recipes.inference.pipeline import Pipeline
-from softlook.recipes.text.corpus import MAX_VALIDATION_EXAMPLES, Corpus, TokenCache, chunk_by_size
+from softlook.recipes.text.corpus import MAX_VALIDATION_EXAMPLES, Corpus, TokenCache
+from softlook.recipes.text.labeled_texts import (
+    MAX_LENGTH,
+    ClassificationCollator,
+    Item,
+    check_labels,
+    count_labels,
+    describe_balance,
+    describe_lengths,
+    drop_words,
+    label_order,
+    select_batch_tokens,
+    select_max_length,
+)
 from softlook.recipes.text.metrics import classification_report, classification_scores
-from softlook.recipes.text.ngrams import fit_mix, fit_ngrams, known_bigrams
+from softlook.recipes.text.ngram_classifier import fit_mix, fit_ngrams, known_bigrams
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained, replace_head
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
 from softlook.tokens import TextTokenizer
-from softlook.tokens.template import template_from_tokenizer
-from softlook.tokens.tokenizer import MAX_TEXT_CHARS
 from softlook.train.batching.batches import LengthBucketedBatches, SeededTransform
-from softlook.train.batching.collate import ClassificationBatch, Ids, collate_classification, to_device
-from softlook.train.batching.token_store import StoredExample, TokenStore
+from softlook.train.batching.collate import to_device
+from softlook.train.batching.token_store import TokenStore
 from softlook.train.events import Callback
 from softlook.train.objectives import classification
 
-IMBALANCE_RATIO = 4
-"""Ratio of the largest to the smallest class from which a warning is logged."""
 FINE_TUNING_EPOCHS, FINE_TUNING_TOKENS = 4, 2e6
 """Epochs from pretrained weights; up to ten epochs while the total stays below so many tokens."""
 EPOCHS, TOTAL_TOKENS = 3, 2e6
@@ -59,15 +66,7 @@ SIZE_FIELDS = (
     "optim.lr",
     "optim.weight_decay",
 )
-MIN_LENGTH, MAX_LENGTH, LENGTH_QUANTILE = 32, 512, 0.98
-"""Automatic maximum length in tokens, so that this share of the texts is complete."""
-TEXTS_PER_BATCH, MAX_BATCH_TOKENS = 32, 16_384
-"""Texts of mean length in a batch, at least, and its tokens at most."""
-MAX_CLASSES = 100_000
-"""Number of distinct labels above which a column is rejected."""
 EVAL_BATCH_SIZE = 64
-Item = tuple[Ids, Ids, int]
-"""Ids of both texts, and the class index."""
 
 
 def train_classification(config: ConfigLike[ClassificationConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
@@ -116,7 +115,7 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
         counts, valid = count_labels(corpus.train), list(corpus.valid)
         # An automatic split may hold out the only example of a class; given validation data may have no new classes.
         held_out = {example.label for example in valid} if corpus.train.split is not None else set()
-        names = sorted(counts.keys() | held_out, key=_label_order)
+        names = sorted(counts.keys() | held_out, key=label_order)
         if len(names) < 2:
             raise DataError(f"all examples have the label {names[0]!r:.40}", help="name the label column: --label")
         check_labels(valid, names)
@@ -154,7 +153,7 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
             uninformed_loss=_entropy([label for *_, label in items]),
             labels=names,
             label_counts=dict(counts.most_common()),
-            messages=[*_describe_balance(counts), *describe_lengths(encoder, lengths, collator.max_length)],
+            messages=[*describe_balance(counts), *describe_lengths(encoder, lengths, collator.max_length)],
         )
 
     def evaluate(self, config: ClassificationConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
@@ -213,92 +212,6 @@ def _new_ngrams(tokenizer: TextTokenizer, store: TokenStore, num_classes: int, v
     return build_ngrams(vocabulary, known_bigrams(store, vocab_size, num_classes), num_classes)
 
 
-def select_max_length(lengths: torch.Tensor) -> int:
-    """A multiple of 32 tokens that nearly all texts fit into.
-
-    >>> select_max_length(torch.tensor([9, 12, 30])), select_max_length(torch.tensor([100] * 99 + [900]))
-    (32, 128)
-    """
-    length = torch.quantile(lengths[:: max(len(lengths) // 100_000, 1)].float(), LENGTH_QUANTILE).item()
-    return min(max(32 * math.ceil(length / 32), MIN_LENGTH), MAX_LENGTH)
-
-
-def select_batch_tokens(mean_length: float, config: ClassificationConfig) -> int:
-    """Tokens per batch: enough texts for a stable gradient, also if they are long."""
-    texts = TEXTS_PER_BATCH // 2 if config.init_from else TEXTS_PER_BATCH
-    return int(min(max(texts * mean_length, 1024), MAX_BATCH_TOKENS))
-
-
-def describe_lengths(collator: "ClassificationCollator", lengths: torch.Tensor, max_length: int) -> list[str]:
-    """How many texts, and tokens, exceed the maximum length; `lengths` are those that `collator` truncated."""
-    texts = int((lengths > max_length).sum()) if max_length < collator.max_length else collator.truncated_texts
-    tokens = int((lengths - max_length).clamp(min=0).sum()) + collator.truncated_tokens
-    message = f"Texts of up to {max_length} tokens."
-    if not tokens:
-        return [message]
-    share = tokens / (int(lengths.sum()) + collator.truncated_tokens)
-    return [
-        f"{message} {texts:,} of {len(lengths):,} are longer: their first and last tokens are used, and {tokens:,} "
-        f"tokens ({share:.1%}) in between are not. --batch.max-length changes the limit."
-    ]
-
-
-class ClassificationCollator:
-    """Encodes labeled texts with special tokens, at most `max_length` tokens each, and collates them."""
-
-    def __init__(self, tokenizer: TextTokenizer, max_length: int) -> None:
-        self.tokenizer, self.max_length = tokenizer, max_length
-        self.template = template_from_tokenizer(tokenizer)
-        self.max_ids = max_length - self.template.num_special_pair
-        self.truncated_texts = self.truncated_tokens = 0
-
-    def encode(self, examples: Sequence[LabeledText], names: Sequence[str]) -> list[Item]:
-        """Ids of both texts, truncated, and the class index."""
-        index = {name: number for number, name in enumerate(names)}
-        first = self.tokenizer.encode([example.text[:MAX_TEXT_CHARS] for example in examples])
-        second = self.tokenizer.encode([(example.pair or "")[:MAX_TEXT_CHARS] for example in examples])
-        labels = [index.get(example.label, 0) for example in examples]
-        rows = zip(first, second, labels, strict=True)
-        items = [(*truncate_pair(one, other, self.max_ids), label) for one, other, label in rows]
-        for one, other, item in zip(first, second, items, strict=True):
-            dropped = len(one) + len(other) - len(item[0]) - len(item[1])
-            self.truncated_texts += dropped > 0
-            self.truncated_tokens += dropped
-        return items
-
-    def rows(self, examples: Iterable[LabeledText], names: Sequence[str]) -> Iterator[tuple[Ids, Ids, Ids]]:
-        """The same lazily, with the class index as a row of one id."""
-        for chunk in chunk_by_size(examples, lambda example: len(example.text) + len(example.pair or "")):
-            for first, second, label in self.encode(chunk, names):
-                yield first, second, [label]
-
-    def length(self, item: Item) -> int:
-        """Tokens of an item, special tokens included."""
-        special = self.template.num_special_pair if item[1] else self.template.num_special_single
-        return len(item[0]) + len(item[1]) + special
-
-    def lengths(self, store: TokenStore) -> torch.Tensor:
-        """Tokens of each stored item, special tokens included."""
-        first, second = store.lengths(0), store.lengths(1)
-        special = torch.where(second > 0, self.template.num_special_pair, self.template.num_special_single)
-        return first + second + special
-
-    def collate_stored(self, items: Sequence[StoredExample]) -> ClassificationBatch:
-        """A batch of items from a token store."""
-        return self([(first, second, label) for first, second, (label,) in items])
-
-    def __call__(self, items: Sequence[Item]) -> ClassificationBatch:
-        join, pad_id = self.template.apply, self.tokenizer.pad_id
-        return collate_classification(items, join=join, max_length=self.max_ids, pad_id=pad_id)
-
-
-def drop_words(p: float, batch: ClassificationBatch, generator: torch.Generator) -> ClassificationBatch:
-    """Word dropout: hide tokens from attention with probability `p`, except the class token."""
-    keep = torch.rand(batch.padding_mask.shape, generator=generator) >= p
-    keep[:, 0] = True
-    return replace(batch, padding_mask=batch.padding_mask & keep)
-
-
 @torch.no_grad()
 def predict_logits(model: nn.Module, collator: ClassificationCollator, items: Sequence[Item]) -> torch.Tensor:
     """Class logits of each item, in their order."""
@@ -326,6 +239,7 @@ class ClassificationEvaluator:
         self.collator, self.items, self.names, self.monitor = collator, [items[i] for i in order], names, monitor
         self.labels = torch.tensor([label for *_, label in self.items])
         self.ngram_log_probs: torch.Tensor | None = None
+        self.attention_loss = math.inf
 
     def __call__(self, model: nn.Module, share: float = 1.0) -> dict[str, float]:
         """Scores on a share of the examples. The first one, lower is better, selects the best checkpoint."""
@@ -333,6 +247,7 @@ class ClassificationEvaluator:
         logits, labels = self.predict(model, count), self.labels[:count]
         loss = nn.functional.cross_entropy(logits, labels).item()
         scores = {"loss": loss, **classification_scores(logits.argmax(-1).tolist(), labels.tolist(), len(self.names))}
+        scores |= {"attention_loss": self.attention_loss} if self.ngram_log_probs is not None else {}
         return {"error": 1 - scores["accuracy"], **scores} if self.monitor == "accuracy" else scores
 
     def predict(self, model: nn.Module, count: int) -> torch.Tensor:
@@ -345,6 +260,7 @@ class ClassificationEvaluator:
             attention = predict_logits(model, self.collator, self.items[:count]).log_softmax(-1)
         finally:
             ngrams.enabled = True
+        self.attention_loss = nn.functional.nll_loss(attention, self.labels[:count]).item()
         own = self.ngram_log_probs[:count]
         weights = fit_mix(attention, own, self.labels[:count])
         ngrams.weights.copy_(torch.tensor(weights))
@@ -398,39 +314,3 @@ def sample_predictions(
         }
         for example, row in zip(shown, probabilities, strict=True)
     ]
-
-
-def count_labels(examples: Iterable[LabeledText]) -> Counter[str]:
-    """The number of examples of each class."""
-    counts: Counter[str] = Counter()
-    for example in examples:
-        counts[example.label] += 1
-        if len(counts) > MAX_CLASSES:
-            message = f"there are more than {MAX_CLASSES:,} classes, the last of them {example.label!r:.40}"
-            raise DataError(message, help="is this the label column? Name it: --label")
-    return counts
-
-
-def check_labels(examples: Sequence[LabeledText], names: Sequence[str]) -> None:
-    """Raise an error at the first example whose class is not in the training data."""
-    known = set(names)
-    for example in examples:
-        if example.label not in known:
-            message = f"the class {example.label!r:.40} is not in the training data: {', '.join(names):.80}"
-            raise example.origin.error(message) if example.origin else DataError(message)
-
-
-def _label_order(label: str) -> tuple[int, float, str]:
-    """Numbers by value, then strings alphabetically."""
-    try:
-        return 0, float(label), label
-    except ValueError:
-        return 1, 0.0, label
-
-
-def _describe_balance(counts: Counter[str]) -> list[str]:
-    (largest, most), (smallest, least) = counts.most_common()[0], counts.most_common()[-1]
-    message = f"{len(counts)} classes, the largest {largest!r:.40} ({most / counts.total():.0%})."
-    if most <= IMBALANCE_RATIO * least:
-        return [message]
-    return [message, f"Imbalanced: {smallest!r:.40} has only {least:,} examples; prefer f1 and mcc to accuracy."]

@@ -17,6 +17,7 @@ from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosi
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import Files, MaskedLMConfig
 from softlook.recipes.inference.pipeline import Pipeline
+from softlook.recipes.text.baselines import masked_lm_baselines
 from softlook.recipes.text.corpus import Corpus, CorpusSplit, TokenCache, chunk_by_size, contiguous_texts
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained, replace_head
 from softlook.recipes.text.run import run_task
@@ -87,11 +88,13 @@ class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
         # Tokens are masked when a batch is made, by a generator that depends on its position only.
         buckets = LengthBucketedBatches(examples, lengths, list, max_tokens=max_tokens, seed=seed)
         tokens = float(train.sentences.lengths().sum())
+        evaluator = MaskedLMEvaluator(collator.examples(valid or train), device)
         return TrainingPlan(
             model=build_model(config, tokenizer),
             batches=SeededTransform(buckets, collate, seed=seed),
             objective=masked_lm,
-            evaluate=MaskedLMEvaluator(collator.examples(valid or train), device),
+            evaluate=evaluator,
+            baselines=partial(baselines, train, evaluator.batches, tokenizer),
             sample=partial(sample_predictions, valid or train, tokenizer, device),
             epoch_tokens=tokens,
             batch_tokens=max_tokens,
@@ -104,6 +107,14 @@ class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
         documents = DocumentStore(store_in_memory(encoded, vocab_size=tokenizer.vocab_size, rows=2))
         examples = MaskedLMCollator(tokenizer, config).examples(documents)
         return MaskedLMEvaluator(examples, pipeline.device)(pipeline.model)
+
+
+def baselines(
+    train: DocumentStore, batches: Sequence[MaskedLMBatch], tokenizer: TextTokenizer, seconds: float
+) -> list[dict[str, Any]]:
+    """Scores of models that see no token, or the neighbours of the masked one."""
+    ids = {"vocab_size": tokenizer.vocab_size, "special_ids": tokenizer.special_ids, "mask_id": tokenizer.mask_id}
+    return masked_lm_baselines(train, batches, **ids, seconds=seconds)
 
 
 def build_model(config: MaskedLMConfig, tokenizer: TextTokenizer) -> nn.Module:

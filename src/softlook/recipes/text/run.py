@@ -82,6 +82,8 @@ EVALUATION_SHARE, MIN_EVAL_FRACTION = 0.007, 0.02
 """Share of a time limit that one of about ten evaluations may take; the least share of the validation data."""
 PREPARATION_SHARE, DEFAULT_SECONDS = 0.15, 600.0
 """Share of a time limit for fitting what is not trained by gradient descent; the time without a limit."""
+HIGHER_IS_BETTER = ("bleu", "accuracy")
+"""Scores by which a model is compared with baselines; others by the loss."""
 FINAL_SECONDS = 1.5
 """Seconds for reports and loggers after a run."""
 
@@ -294,6 +296,7 @@ def train_and_test(
             tokenizer=folder.tokenizer,
             callbacks=[evaluation],
             clock=clock,
+            uninformed_loss=plan.uninformed_loss,
         )
         if not world.is_sharded:
             if world.is_rank_zero:
@@ -323,11 +326,15 @@ def compare(scores: Mapping[str, Any], baselines: Sequence[Mapping[str, Any]]) -
     rows = [{"model": "softlook", **{name: measured[name] for name in names}}]
     rows += [{"model": row["model"], **{name: row[name] for name in names if name in row}} for row in baselines]
     log.info("\n".join(["Scores on the validation data:", *format_table(rows)]))
-    better = [row["model"] for row in baselines if "loss" in row and row["loss"] <= measured["loss"]]
+    metric = next((name for name in HIGHER_IS_BETTER if name in names), None)
+    if metric is None:
+        better = [row["model"] for row in baselines if row["loss"] <= measured["loss"]]
+    else:
+        better = [row["model"] for row in baselines if row[metric] >= measured[metric]]
     if better:
         log.warning(
-            f"The model is no better than a baseline: {', '.join(better)}. Give it more time (--max-minutes), a lower "
-            "learning rate (--optim.lr) or more data; check the columns and labels with `softlook check`."
+            f"The model is no better than a baseline: {', '.join(better)}. Give it more time (--training.max-minutes), "
+            "more data, or a lower learning rate (--optim.lr); check columns and labels with `softlook check`."
         )
     return {COMPARED: rows, ON: "validation data"}
 

@@ -18,6 +18,7 @@ from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explici
 from softlook.recipes.config.schema import Files, TranslationConfig
 from softlook.recipes.inference.pipeline import Pipeline
 from softlook.recipes.inference.translation import translate_texts
+from softlook.recipes.text.baselines import translation_baselines
 from softlook.recipes.text.corpus import DISK_THRESHOLD, MAX_VALIDATION_EXAMPLES, Corpus, TokenCache, chunk_by_size
 from softlook.recipes.text.metrics import corpus_bleu, translation_scores
 from softlook.recipes.text.pretrained import apply_lora, load_pretrained
@@ -105,6 +106,7 @@ class TranslationTask(TextTask[TranslationConfig, TextPair]):
             epoch_tokens=train.tokens,
             batch_tokens=config.batch.max_tokens or 2048,
             test=partial(self._score_test_data, config, tokenizer),
+            baselines=partial(baselines, corpus, valid[: config.decode.eval_samples]),
             # Beam search takes longer than greedy search, but its batches are larger than those of few samples.
             test_cost=2 * corpus.test_count / max(min(config.decode.eval_samples, len(valid)), 1),
         )
@@ -126,6 +128,11 @@ class TranslationTask(TextTask[TranslationConfig, TextPair]):
             model, tokenizer, sources, num_beams=decode.num_beams, length_penalty=decode.length_penalty
         )
         return {"test": {"examples": len(sources), **translation_scores(hypotheses, references)}}
+
+
+def baselines(corpus: Corpus[TextPair], valid: Sequence[TextPair], seconds: float) -> list[dict[str, Any]]:
+    """Scores of copying the source, of the most frequent target, and of the target of the most similar source."""
+    return translation_baselines(corpus.train, *split_sides(valid), seconds=seconds) if valid else []
 
 
 def build_model(config: TranslationConfig, tokenizer: TextTokenizer) -> nn.Module:
