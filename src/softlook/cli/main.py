@@ -58,6 +58,11 @@ EMBED_EXAMPLES = """
   softlook embed all-MiniLM-L6-v2 --file corpus.txt --to embeddings.parquet
   softlook embed runs/word2vec-corpus king queen      word vectors
 """
+INSPECT_EXAMPLES = """
+  softlook inspect bert-base-uncased "The animal was tired."
+  softlook inspect dates "jeudi 3 mars 2022" --head all      cross-attention
+  softlook inspect runs/lm-poems "Once upon" --layer all --html attention.html
+"""
 PREDICT_EXAMPLES = """
   softlook predict runs/table-adult --data new.csv > predictions.csv
   softlook predict runs/table-adult --data new.parquet --out predictions.parquet --probabilities
@@ -79,6 +84,7 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("translate", "translate:translate", "Translate texts.", TRANSLATE_EXAMPLES),
     ("classify", "classify:classify", "Classify texts.", CLASSIFY_EXAMPLES),
     ("embed", "embed:embed", "Compute embeddings of texts or words.", EMBED_EXAMPLES),
+    ("inspect", "inspect:inspect", "Show the attention of a model for a text.", INSPECT_EXAMPLES),
     ("predict", "predict:predict", "Predict the target of table rows.", PREDICT_EXAMPLES),
     ("demo", "demo:demo", "Train a Transformer to translate dates, and plot its attention.", ""),
     ("info", "info:info", "Print versions, devices and free disk space.", ""),

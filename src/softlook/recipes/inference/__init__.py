@@ -1,4 +1,4 @@
-"""Inference with text models, behind `softlook generate`, `translate`, `classify` and `embed`."""
+"""Inference with text models, behind `softlook generate`, `translate`, `classify`, `embed`, `inspect` and others."""
 
 from softlook.decode.alignment import Alignment as Alignment
 from softlook.decode.alignment import format_pharaoh as format_pharaoh
@@ -9,6 +9,9 @@ from softlook.recipes.inference.generation import GeneratedText as GeneratedText
 from softlook.recipes.inference.generation import GenerationParams as GenerationParams
 from softlook.recipes.inference.generation import generate as generate
 from softlook.recipes.inference.generation import stream as stream
+from softlook.recipes.inference.inspection import HeadSummary as HeadSummary
+from softlook.recipes.inference.inspection import LayerAttention as LayerAttention
+from softlook.recipes.inference.inspection import inspect_attention as inspect_attention
 from softlook.recipes.inference.pipeline import Pipeline as Pipeline
 from softlook.recipes.inference.pipeline import TextInput as TextInput
 from softlook.recipes.inference.pipeline import load_pipeline as load_pipeline
