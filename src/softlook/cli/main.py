@@ -58,6 +58,10 @@ EMBED_EXAMPLES = """
   softlook embed all-MiniLM-L6-v2 --file corpus.txt --to embeddings.parquet
   softlook embed runs/word2vec-corpus king queen      word vectors
 """
+FILL_EXAMPLES = """
+  softlook fill bert-base-uncased "The capital of France is [MASK]."
+  softlook fill runs/mlm-corpus --file masked.txt --top-k 1 > predictions.tsv
+"""
 INSPECT_EXAMPLES = """
   softlook inspect bert-base-uncased "The animal was tired."
   softlook inspect dates "jeudi 3 mars 2022" --head all      cross-attention
@@ -84,6 +88,7 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("translate", "translate:translate", "Translate texts.", TRANSLATE_EXAMPLES),
     ("classify", "classify:classify", "Classify texts.", CLASSIFY_EXAMPLES),
     ("embed", "embed:embed", "Compute embeddings of texts or words.", EMBED_EXAMPLES),
+    ("fill", "fill:fill", "Predict masked tokens.", FILL_EXAMPLES),
     ("inspect", "inspect:inspect", "Show the attention of a model for a text.", INSPECT_EXAMPLES),
     ("predict", "predict:predict", "Predict the target of table rows.", PREDICT_EXAMPLES),
     ("demo", "demo:demo", "Train a Transformer to translate dates, and plot its attention.", ""),

@@ -5,6 +5,9 @@ from softlook.decode.alignment import format_pharaoh as format_pharaoh
 from softlook.recipes.inference.encoding import ClassPrediction as ClassPrediction
 from softlook.recipes.inference.encoding import classify as classify
 from softlook.recipes.inference.encoding import embed as embed
+from softlook.recipes.inference.fill import FilledText as FilledText
+from softlook.recipes.inference.fill import MaskPrediction as MaskPrediction
+from softlook.recipes.inference.fill import fill_masks as fill_masks
 from softlook.recipes.inference.generation import GeneratedText as GeneratedText
 from softlook.recipes.inference.generation import GenerationParams as GenerationParams
 from softlook.recipes.inference.generation import generate as generate
