@@ -58,6 +58,12 @@ EMBED_EXAMPLES = """
   softlook embed all-MiniLM-L6-v2 --file corpus.txt --to embeddings.parquet
   softlook embed runs/word2vec-corpus king queen      word vectors
 """
+SEARCH_EXAMPLES = """
+  softlook search all-MiniLM-L6-v2 --index corpus.txt "how do I return an item?"
+  softlook search all-MiniLM-L6-v2 --index faq.csv --text question --save faq.safetensors
+  softlook search all-MiniLM-L6-v2 --index faq.safetensors < queries.txt
+  softlook search runs/word2vec-corpus king           nearest words
+"""
 FILL_EXAMPLES = """
   softlook fill bert-base-uncased "The capital of France is [MASK]."
   softlook fill runs/mlm-corpus --file masked.txt --top-k 1 > predictions.tsv
@@ -88,6 +94,7 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("translate", "translate:translate", "Translate texts.", TRANSLATE_EXAMPLES),
     ("classify", "classify:classify", "Classify texts.", CLASSIFY_EXAMPLES),
     ("embed", "embed:embed", "Compute embeddings of texts or words.", EMBED_EXAMPLES),
+    ("search", "search:search", "Find the most similar texts or words.", SEARCH_EXAMPLES),
     ("fill", "fill:fill", "Predict masked tokens.", FILL_EXAMPLES),
     ("inspect", "inspect:inspect", "Show the attention of a model for a text.", INSPECT_EXAMPLES),
     ("predict", "predict:predict", "Predict the target of table rows.", PREDICT_EXAMPLES),

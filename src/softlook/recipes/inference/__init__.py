@@ -18,6 +18,10 @@ from softlook.recipes.inference.inspection import inspect_attention as inspect_a
 from softlook.recipes.inference.pipeline import Pipeline as Pipeline
 from softlook.recipes.inference.pipeline import TextInput as TextInput
 from softlook.recipes.inference.pipeline import load_pipeline as load_pipeline
+from softlook.recipes.inference.retrieval import SearchHit as SearchHit
+from softlook.recipes.inference.retrieval import SearchIndex as SearchIndex
+from softlook.recipes.inference.retrieval import build_index as build_index
+from softlook.recipes.inference.retrieval import search as search
 from softlook.recipes.inference.translation import ScoredTranslation as ScoredTranslation
 from softlook.recipes.inference.translation import TranslationResult as TranslationResult
 from softlook.recipes.inference.translation import translate as translate
