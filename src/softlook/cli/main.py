@@ -44,6 +44,16 @@ GENERATE_EXAMPLES = """
   softlook generate runs/lm-poems --num-samples 3 --temperature 1 --seed 7
   softlook --json generate gpt2 --file prompts.txt > answers.jsonl
 """
+CHAT_HELP = """Chat with a language model.
+
+Each line is a message. /reset starts a new conversation, /exit or Ctrl-D
+leaves, Ctrl-C stops an answer.
+"""
+CHAT_EXAMPLES = """
+  softlook chat Qwen2.5-0.5B-Instruct
+  softlook chat Qwen2.5-0.5B-Instruct --system "Be brief." --temperature 0
+  softlook --json chat Qwen2.5-0.5B-Instruct < messages.txt > answers.jsonl
+"""
 TRANSLATE_EXAMPLES = """
   softlook translate dates "jeudi 3 mars 2022"       the included model
   softlook translate runs/translate-pairs --file a.txt b.txt.gz > translations.txt
@@ -91,6 +101,7 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("eval", "evaluate:evaluate", "Evaluate a run on other data.", ""),
     ("runs", "runs:runs", "List runs, newest first.", ""),
     ("generate", "generate:generate", "Continue prompts with a language model.", GENERATE_EXAMPLES),
+    ("chat", "chat:chat", CHAT_HELP, CHAT_EXAMPLES),
     ("translate", "translate:translate", "Translate texts.", TRANSLATE_EXAMPLES),
     ("classify", "classify:classify", "Classify texts.", CLASSIFY_EXAMPLES),
     ("embed", "embed:embed", "Compute embeddings of texts or words.", EMBED_EXAMPLES),

@@ -2,6 +2,8 @@
 
 from softlook.decode.alignment import Alignment as Alignment
 from softlook.decode.alignment import format_pharaoh as format_pharaoh
+from softlook.recipes.inference.chat import Chat as Chat
+from softlook.recipes.inference.chat import load_chat as load_chat
 from softlook.recipes.inference.encoding import ClassPrediction as ClassPrediction
 from softlook.recipes.inference.encoding import classify as classify
 from softlook.recipes.inference.encoding import embed as embed

@@ -77,7 +77,7 @@ def generate(
 
     With a seed, each output has its own random numbers, by its index; `first_index` is that of the first prompt.
     """
-    generator = _TextGenerator(pipeline, params or GenerationParams())
+    generator = TextGenerator(pipeline, params or GenerationParams())
     if num_samples < 1:
         raise ConfigError(f"expected num_samples of at least 1, got {num_samples}")
     inputs = [item for item in to_inputs(prompts) for _ in range(num_samples)]
@@ -98,13 +98,13 @@ def stream(
     pipeline: Pipeline, prompt: str | TextInput, params: GenerationParams | None = None, *, index: int = 0
 ) -> Iterator[str]:
     """Continue one prompt and yield text as it is generated: in total, what `generate` returns for this index."""
-    generator = _TextGenerator(pipeline, params or GenerationParams())
+    generator = TextGenerator(pipeline, params or GenerationParams())
     row = generator.encode(*to_inputs([prompt]))
     tokens = decode.stream(pipeline.model, row, **generator.options(row, [index]))
     return stream_text(tokens, generator.stop_strings, row)
 
 
-class _TextGenerator:
+class TextGenerator:
     """A pipeline and parameters in the form that `softlook.decode` expects."""
 
     def __init__(self, pipeline: Pipeline, params: GenerationParams) -> None:

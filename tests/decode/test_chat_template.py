@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from softlook.base.errors import DataError, WeightsError
-from softlook.serve.protocol import chat_template as template_module
-from softlook.serve.protocol.chat_template import MAX_OUTPUT_CHARS, ChatTemplate, load_chat_template
-from softlook.serve.protocol.chat_template_worker import MAX_OUTPUT_CHARS as WORKER_MAX_CHARS
+from softlook.decode import chat_template as template_module
+from softlook.decode.chat_template import MAX_OUTPUT_CHARS, ChatTemplate, load_chat_template
+from softlook.decode.chat_template_worker import MAX_OUTPUT_CHARS as WORKER_MAX_CHARS
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -173,7 +173,7 @@ def test_the_template_process_has_no_access_to_secrets(monkeypatch: pytest.Monke
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_template_process_ends_with_its_parent(number: signal.Signals) -> None:
-    code = "from softlook.serve.protocol.chat_template import ChatTemplate\nt = ChatTemplate('a')\n"
+    code = "from softlook.decode.chat_template import ChatTemplate\nt = ChatTemplate('a')\n"
     code += "print(t.worker._process.pid, flush=True)\nimport time\ntime.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
