@@ -92,7 +92,7 @@ class Terminal:
         os.write(self.handle, keys.encode())
 
     def wait_for(self, text: str, seconds: float = 60) -> str:
-        """Read until a text appears; return what came before it."""
+        """Read until a text appears; return the output before it."""
         end = time.monotonic() + seconds
         while text not in self.output:
             assert time.monotonic() < end, f"expected {text!r}, got {self.output!r}"

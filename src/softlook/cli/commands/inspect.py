@@ -92,8 +92,8 @@ def _of_types(layers: Sequence["LayerAttention"], types: Sequence[str], name: st
     if missing is not None:
         known = "only self-attention" if "self" in found else f"no {missing} attention"
         raise ConfigError(f"--attention {missing}: {name} has {known}")
-    wanted = types or (("cross",) if "cross" in found else tuple(found))
-    return [layer for layer in layers if layer.type in wanted]
+    selected = types or (("cross",) if "cross" in found else tuple(found))
+    return [layer for layer in layers if layer.type in selected]
 
 
 def _choose_layers(layers: Sequence["LayerAttention"], numbers: Layers) -> list["LayerAttention"]:

@@ -16,7 +16,7 @@ from softlook.weights.assets import read_generation_config
 SAMPLING_FIELDS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
-class ChatMessage(TypedDict):
+class ConversationMessage(TypedDict):
     """A message of a conversation, in OpenAI's format."""
 
     role: Literal["system", "user", "assistant"]
@@ -36,7 +36,7 @@ class Chat:
     params: GenerationParams = field(default_factory=GenerationParams)
     system: str | None = None
     """The system message, which is never dropped."""
-    messages: list[ChatMessage] = field(default_factory=list)
+    messages: list[ConversationMessage] = field(default_factory=list)
     """Without the system message."""
     num_dropped: int = 0
     """Number of messages dropped so far."""
@@ -97,10 +97,12 @@ class Chat:
         self.messages = messages
         return row
 
-    def _encode(self, messages: Sequence[ChatMessage]) -> list[int]:
+    def _encode(self, messages: Sequence[ConversationMessage]) -> list[int]:
         tokenizer, special = self.pipeline.tokenizer, self.pipeline.special_tokens
         if self.template is not None:
-            system: list[ChatMessage] = [] if self.system is None else [{"role": "system", "content": self.system}]
+            system: list[ConversationMessage] = (
+                [] if self.system is None else [{"role": "system", "content": self.system}]
+            )
             row = tokenizer.encode([self.template.render([*system, *messages])], parse_special=True)[0]
             if not row:
                 raise DataError("the model's chat template renders this conversation as an empty text")
@@ -141,7 +143,7 @@ def _with_eos_of(pipeline: Pipeline, template: ChatTemplate | None) -> Pipeline:
     return replace(pipeline, special_tokens=replace(special, eos=(*special.eos, id)))
 
 
-def _next_turn(messages: Sequence[ChatMessage]) -> int:
+def _next_turn(messages: Sequence[ConversationMessage]) -> int:
     """The index of the second user message.
 
     >>> _next_turn([{"role": role, "content": ""} for role in ("user", "assistant", "user")])

@@ -147,7 +147,7 @@ def _forward(pipeline: Pipeline, rows: Sequence[TemplatedInput]) -> list[Float[T
 
 
 def _fill(tokenizer: TextTokenizer, masked: _MaskedText, logits: Float[Tensor, "M V"], top_k: int) -> FilledText:
-    places = [index for index, id in enumerate(masked.ids) if id == tokenizer.mask_id]
+    positions = [index for index, id in enumerate(masked.ids) if id == tokenizer.mask_id]
     probabilities = logits.softmax(-1)[:, : tokenizer.vocab_size]
     best = probabilities.topk(min(top_k, probabilities.shape[1]))
     text = filled = masked.item.text
@@ -155,9 +155,11 @@ def _fill(tokenizer: TextTokenizer, masked: _MaskedText, logits: Float[Tensor, "
     replacements: list[tuple[tuple[int, int], str, bool]] = []
     known = list(masked.ids)
     """With the best predictions for the masks so far: the space of a token depends on the one before it."""
-    for place, span, values, ids in zip(places, masked.spans, best.values.tolist(), best.indices.tolist(), strict=True):
-        before = known[:place]
-        known[place] = ids[0]
+    for position, span, values, ids in zip(
+        positions, masked.spans, best.values.tolist(), best.indices.tolist(), strict=True
+    ):
+        before = known[:position]
+        known[position] = ids[0]
         added, keeps_space = [_added_text(tokenizer, before, id) for id in ids], tokenizer.decode(before).endswith(" ")
         texts = [_replace(text, span, piece, keeps_space=keeps_space) for piece in added]
         pieces = zip(added, ids, values, texts, strict=True)
