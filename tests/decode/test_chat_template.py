@@ -230,6 +230,25 @@ def test_the_template_is_loaded_from_the_model_folder(tmp_path: Path) -> None:
     assert named is not None and named.render(HELLO) == "yes"
 
 
+def test_an_interrupted_rendering_does_not_answer_the_next_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = ChatTemplate("{{ messages[0].content }}")
+    process = template.worker._process
+    assert process is not None and process.stdout is not None
+
+    class Interrupted:
+        """A pipe whose reader is interrupted before it reads."""
+
+        def readline(self, limit: int) -> bytes:
+            raise KeyboardInterrupt
+
+        close = process.stdout.close
+
+    monkeypatch.setattr(process, "stdout", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        template.render([{"role": "user", "content": "first"}])
+    assert template.render([{"role": "user", "content": "second"}]) == "second"
+
+
 @pytest.mark.parametrize("source", ["{% for %}", "{{ a", "a" * 300_000])
 def test_an_invalid_template_is_rejected_at_startup(source: str) -> None:
     with pytest.raises(WeightsError, match="chat template"):

@@ -131,6 +131,9 @@ class TemplateProcess:
             line = process.stdout.readline(MAX_LINE_BYTES)
         except OSError:  # the process has ended
             line = b""
+        except BaseException:  # Ctrl-C: the reply would be read by the next call
+            self._stop()
+            raise
         finally:
             timer.cancel()
         reply = json.loads(line) if line.endswith(b"\n") else {"violation": _violation(process)}

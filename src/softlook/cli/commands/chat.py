@@ -95,38 +95,34 @@ class ChatLoop:
                 is_first = False
 
     def _answer(self, text: str) -> None:
-        before = self.chat.num_dropped
+        """Print an answer; Ctrl-C on a terminal ends the answer, not the conversation."""
         try:
+            before = self.chat.num_dropped
             pieces = self.chat.answer(text)
+            count = self.chat.num_dropped - before
+            if count:
+                log.warning(f"The conversation exceeds the context: the {count} oldest messages were dropped.")
+            if self.output.json:
+                self.output.write_object({"user": text, "assistant": "".join(pieces), "dropped": count})
+                self.output.flush()
+            else:
+                self._print(pieces)
         except DataError as error:
             if not self.is_interactive:
                 raise
             log.warning(str(error))
-            return
-        if self.chat.num_dropped > before:
-            count = self.chat.num_dropped - before
-            log.warning(f"The conversation exceeds the context: the {count} oldest messages were dropped.")
-        if self.output.json:
-            content = {"user": text, "assistant": "".join(pieces), "dropped": self.chat.num_dropped - before}
-            self.output.write_object(content)
-            self.output.flush()
-        else:
-            self._print(pieces)
-
-    def _print(self, pieces: Iterator[str]) -> None:
-        """Print an answer; Ctrl-C on a terminal ends the answer, not the conversation."""
-        last = ""
-        try:
-            for piece in pieces:
-                self.output.write_text(piece)
-                last = piece
         except KeyboardInterrupt:
             if not self.is_interactive:
                 raise
-            last = ""
-        finally:
-            if not last.endswith("\n"):
-                self.output.write_text("\n")
+            self.output.write_text("\n")
+
+    def _print(self, pieces: Iterator[str]) -> None:
+        last = ""
+        for piece in pieces:
+            self.output.write_text(piece)
+            last = piece
+        if not last.endswith("\n"):
+            self.output.write_text("\n")
 
     def _typed(self) -> Iterator[str]:
         """Lines typed in the terminal, until Ctrl-D."""
