@@ -28,7 +28,8 @@ def write_model(folder: Path, context: int, template: str = TEMPLATE) -> Path:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.5 * torch.randn_like(parameter))  # so that answers depend on the conversation
-        model.token_embedding.weight[tokenizer.token_to_id("</s>")] = -20 * model.final_norm.bias  # answers never end
+        bias = model.get_parameter("final_norm.bias")
+        model.token_embedding.weight[tokenizer.token_to_id("</s>")] = -20 * bias  # answers never end by themselves
     save(model, folder)
     (folder / "tokenizer.json").write_text(tokenizer.to_str())
     if template:

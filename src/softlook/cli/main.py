@@ -70,8 +70,8 @@ EMBED_EXAMPLES = """
 """
 SEARCH_EXAMPLES = """
   softlook search all-MiniLM-L6-v2 --index corpus.txt "how do I return an item?"
-  softlook search all-MiniLM-L6-v2 --index faq.csv --text question --save faq.safetensors
-  softlook search all-MiniLM-L6-v2 --index faq.safetensors < queries.txt
+  softlook search all-MiniLM-L6-v2 --index corpus.csv --save corpus.safetensors
+  softlook search all-MiniLM-L6-v2 --index corpus.safetensors < queries.txt
   softlook search runs/word2vec-corpus king           nearest words
 """
 FILL_EXAMPLES = """
