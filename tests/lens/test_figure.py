@@ -131,3 +131,37 @@ def test_invalid_maps_raise_an_error_with_a_solution() -> None:
         attention_figure(torch.tensor([[-1.0, torch.inf]]), queries=["a"], keys=["a", "b"])
     with pytest.raises(ValueError, match="at least one map, got none"):
         heads_figure({}, queries=["a"], keys=["a"])
+
+
+def boxes(svg: str) -> list[tuple[float, float, float, float]]:
+    """Left, top, right and bottom of each cell."""
+    found = [square.find(f"{SVG}rect") for square in squares(svg)]
+    numbers = [[float(box.attrib[name]) for name in ("x", "y", "width", "height")] for box in found if box is not None]
+    return [(x, y, x + width, y + height) for x, y, width, height in numbers]
+
+
+@pytest.mark.parametrize("tokens", [3, 13, 30])
+def test_maps_that_do_not_fit_side_by_side_continue_in_the_next_row(tokens: int) -> None:
+    labels = numbered("token", tokens)
+    maps = {f"head {number}": random_map(tokens, tokens) for number in range(12)}
+    svg = heads_figure(maps, queries=labels, keys=labels)
+    width = float(ElementTree.fromstring(svg).attrib["width"])
+    cells = boxes(svg)
+    assert width <= 1200 and max(right for _, _, right, _ in cells) <= width
+    assert len(set(cells)) == len(cells) == 12 * tokens**2  # none is drawn over another
+    firsts = [cells[number * tokens**2] for number in range(12)]
+    assert len({top for _, top, _, _ in firsts}) > 1 and firsts[0][0] == min(left for left, *_ in firsts)
+
+
+def test_each_row_of_maps_repeats_the_query_labels() -> None:
+    maps = {f"head {number}": torch.eye(2) for number in range(3)}
+    one, three = (
+        heads_figure(maps, queries=["q0", "q1"], keys=["k0", "k1"], max_width=width).count(">q0</text>")
+        for width in (5000, 100)
+    )
+    assert (one, three) == (1, 3)
+
+
+def test_a_single_map_is_not_wrapped_however_wide() -> None:
+    svg = attention_figure(random_map(2, 128), queries=["a", "b"], keys=numbered("k", 128))
+    assert len({top for _, top, _, _ in boxes(svg)}) == 2

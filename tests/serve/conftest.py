@@ -15,7 +15,6 @@ INDEPENDENT = {
     "test_recovery.py",
     "test_loaded_model.py",
     "test_kv_cache.py",
-    "test_chat_template.py",
 }
 """Files that do not need them."""
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from softlook.decode import stream
+from softlook.decode.chat_template import ChatTemplate
 from softlook.models import (
     GPT,
     T5,
@@ -23,7 +24,6 @@ from softlook.models import (
 )
 from softlook.serve.engine.request import EngineRequest
 from softlook.serve.loaded_model import LoadedModel
-from softlook.serve.protocol.chat_template import ChatTemplate
 from softlook.tokens import TextTokenizer, train_tokenizer
 from softlook.weights.assets import SpecialTokens
 

@@ -44,6 +44,16 @@ GENERATE_EXAMPLES = """
   softlook generate runs/lm-poems --num-samples 3 --temperature 1 --seed 7
   softlook --json generate gpt2 --file prompts.txt > answers.jsonl
 """
+CHAT_HELP = """Chat with a language model.
+
+Each line is a message. /reset starts a new conversation, /exit or Ctrl-D
+leaves, Ctrl-C stops an answer.
+"""
+CHAT_EXAMPLES = """
+  softlook chat Qwen2.5-0.5B-Instruct
+  softlook chat Qwen2.5-0.5B-Instruct --system "Be brief." --temperature 0
+  softlook --json chat Qwen2.5-0.5B-Instruct < messages.txt > answers.jsonl
+"""
 TRANSLATE_EXAMPLES = """
   softlook translate dates "jeudi 3 mars 2022"       the included model
   softlook translate runs/translate-pairs --file a.txt b.txt.gz > translations.txt
@@ -57,6 +67,21 @@ EMBED_EXAMPLES = """
   softlook embed all-MiniLM-L6-v2 "A sentence." "Another one."
   softlook embed all-MiniLM-L6-v2 --file corpus.txt --to embeddings.parquet
   softlook embed runs/word2vec-corpus king queen      word vectors
+"""
+SEARCH_EXAMPLES = """
+  softlook search all-MiniLM-L6-v2 --index corpus.txt "how do I return an item?"
+  softlook search all-MiniLM-L6-v2 --index corpus.csv --save corpus.safetensors
+  softlook search all-MiniLM-L6-v2 --index corpus.safetensors < queries.txt
+  softlook search runs/word2vec-corpus king           nearest words
+"""
+FILL_EXAMPLES = """
+  softlook fill bert-base-uncased "The capital of France is [MASK]."
+  softlook fill runs/mlm-corpus --file masked.txt --top-k 1 > predictions.tsv
+"""
+INSPECT_EXAMPLES = """
+  softlook inspect bert-base-uncased "The animal was tired."
+  softlook inspect dates "jeudi 3 mars 2022" --head all      cross-attention
+  softlook inspect runs/lm-poems "Once upon" --layer all --html attention.html
 """
 PREDICT_EXAMPLES = """
   softlook predict runs/table-adult --data new.csv > predictions.csv
@@ -76,9 +101,13 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("eval", "evaluate:evaluate", "Evaluate a run on other data.", ""),
     ("runs", "runs:runs", "List runs, newest first.", ""),
     ("generate", "generate:generate", "Continue prompts with a language model.", GENERATE_EXAMPLES),
+    ("chat", "chat:chat", CHAT_HELP, CHAT_EXAMPLES),
     ("translate", "translate:translate", "Translate texts.", TRANSLATE_EXAMPLES),
     ("classify", "classify:classify", "Classify texts.", CLASSIFY_EXAMPLES),
     ("embed", "embed:embed", "Compute embeddings of texts or words.", EMBED_EXAMPLES),
+    ("search", "search:search", "Find the most similar texts or words.", SEARCH_EXAMPLES),
+    ("fill", "fill:fill", "Predict masked tokens.", FILL_EXAMPLES),
+    ("inspect", "inspect:inspect", "Show the attention of a model for a text.", INSPECT_EXAMPLES),
     ("predict", "predict:predict", "Predict the target of table rows.", PREDICT_EXAMPLES),
     ("demo", "demo:demo", "Train a Transformer to translate dates, and plot its attention.", ""),
     ("info", "info:info", "Print versions, devices and free disk space.", ""),

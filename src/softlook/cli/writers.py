@@ -125,8 +125,7 @@ class JsonlEmbeddings(FileWriter):
 
 def _float32_bytes(vectors: "Tensor") -> bytes:
     """Little-endian float32: the memory layout on all machines torch supports."""
-    numbers = vectors.float().contiguous()
-    return bytes(numbers.untyped_storage())[numbers.storage_offset() * 4 :][: numbers.numel() * 4]
+    return vectors.detach().float().numpy().tobytes()
 
 
 @contextmanager

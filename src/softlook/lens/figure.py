@@ -12,7 +12,7 @@ from torch import Tensor
 
 from softlook.base.errors import ShapeError
 from softlook.lens.color import LIGHT, NAN_COLOR, STEPS, colormap, style, text_color
-from softlook.lens.layout import MAX_NUMBERED, FigureLayout, shorten_label, visible_label
+from softlook.lens.layout import MAX_NUMBERED, MAX_WIDTH, FigureLayout, shorten_label, visible_label
 
 MAX_SIDE = 128
 """Cells per side that a browser draws without delay."""
@@ -37,9 +37,16 @@ def attention_figure(
 
 
 def heads_figure(
-    maps: Mapping[str, Float[Tensor, "T S"]], *, queries: Sequence[str], keys: Sequence[str], title: str = ""
+    maps: Mapping[str, Float[Tensor, "T S"]],
+    *,
+    queries: Sequence[str],
+    keys: Sequence[str],
+    title: str = "",
+    max_width: float = MAX_WIDTH,
 ) -> str:
     """Draw several maps of the same queries and keys side by side on one scale: heads, temperatures, masks.
+
+    Maps beyond `max_width`, in pixels, continue in the next row.
 
     >>> import torch
     >>> heads = {"head 0": torch.eye(2), "head 1": torch.full((2, 2), 0.5)}
@@ -55,6 +62,7 @@ def heads_figure(
         tuple(map(visible_label, keys)),
         tuple(map(visible_label, maps)),
         visible_label(title),
+        max_width,
     )
     name = escape(layout.title or "Attention map")
     cells = [_cells(layout, number, rows, max_weight) for number, rows in enumerate(maps_of_rows)]
@@ -75,7 +83,7 @@ def _cells(layout: FigureLayout, number: int, rows: Rows, max_weight: float) -> 
     cells = []
     for row, (query, weights) in enumerate(zip(layout.queries, rows, strict=True)):
         for column, (key, weight) in enumerate(zip(layout.keys, weights, strict=True)):
-            x, y = layout.x(number) + column * layout.side, layout.top + row * layout.side
+            x, y = layout.x(number) + column * layout.side, layout.y(number) + row * layout.side
             text = f"<title>{escape(query)} attends to {escape(key)}: {weight:.3f}</title>"
             cells.append(f'<g class="sl-square">{text}{_cell(layout, x, y, weight, max_weight)}</g>\n')
     return "".join(cells)
@@ -106,21 +114,28 @@ def _colors(weight: float, max_weight: float) -> tuple[str, str, str]:
 def _labels(layout: FigureLayout) -> str:
     """Title, map names, row and column labels."""
     lines = [_text(28, 40, layout.title, "ink", 'font-size="18" font-weight="600"')]
-    lines.append(_text(layout.left - 12, layout.top - 10, "query ↓", "query", 'font-size="12" text-anchor="end"'))
-    for row, query in enumerate(layout.queries):
-        y = layout.top + (row + 0.5) * layout.side + 0.36 * layout.size
-        lines.append(
-            _text(layout.left - 12, y, shorten_label(query), "query", f'font-size="{layout.size}" text-anchor="end"')
-        )
     for number, name in enumerate(layout.names):
-        x, y = layout.x(number), layout.head + 26 * any(layout.names)
-        lines.append(_text(x, layout.head + 10, name, "ink", 'font-size="14" font-weight="600"'))
-        lines.append(_text(x, y + 8, "key →", "key", 'font-size="12"'))
+        x, top = layout.x(number), layout.y(number)
+        name_y = top - layout.label_height
+        if number % layout.columns == 0:
+            lines += _query_labels(layout, top)
+        lines.append(_text(x, name_y + 10, name, "ink", 'font-size="14" font-weight="600"'))
+        lines.append(_text(x, name_y + 26 * any(layout.names) + 8, "key →", "key", 'font-size="12"'))
         for column, key in enumerate(layout.keys):
-            middle, base = x + (column + 0.5) * layout.side, layout.top - 10
+            middle, base = x + (column + 0.5) * layout.side, top - 10
             anchor = f'transform="rotate(-45 {middle:g} {base:g})"' if layout.slant else 'text-anchor="middle"'
             lines.append(_text(middle, base, shorten_label(key), "key", f'font-size="{layout.size}" {anchor}'))
     return "\n".join(filter(None, lines))
+
+
+def _query_labels(layout: FigureLayout, top: float) -> list[str]:
+    """Labels at the left of a row of maps."""
+    x, lines = layout.left - 12, []
+    lines.append(_text(x, top - 10, "query ↓", "query", 'font-size="12" text-anchor="end"'))
+    for row, query in enumerate(layout.queries):
+        y = top + (row + 0.5) * layout.side + 0.36 * layout.size
+        lines.append(_text(x, y, shorten_label(query), "query", f'font-size="{layout.size}" text-anchor="end"'))
+    return lines
 
 
 def _legend(layout: FigureLayout, max_weight: float) -> str:

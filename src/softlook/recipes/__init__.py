@@ -47,3 +47,7 @@ def __getattr__(name: str) -> Any:
     if name not in MODULES:
         raise AttributeError(f"module 'softlook.recipes' has no attribute {name!r}")
     return getattr(import_module(f"softlook.recipes.{MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *MODULES})

@@ -33,3 +33,7 @@ def __getattr__(name: str) -> Any:
     if name not in LAZY:
         raise AttributeError(f"module 'softlook.serve' has no attribute {name!r}")
     return getattr(import_module(LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LAZY})

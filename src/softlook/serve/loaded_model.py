@@ -11,10 +11,10 @@ from torch import Tensor
 
 from softlook.base.device import choose_device
 from softlook.base.errors import ConfigError, DataError
+from softlook.decode.chat_template import ChatTemplate, load_chat_template
 from softlook.decode.generation_config import GenerationConfig, load_generation_config
 from softlook.decode.sessions import max_target_length
 from softlook.models import TextEncoder
-from softlook.serve.protocol.chat_template import ChatTemplate, load_chat_template
 from softlook.tokens import TextTokenizer
 from softlook.tokens.template import SequenceTemplate, template_from_tokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS

@@ -29,3 +29,7 @@ def __getattr__(name: str) -> Any:
     if name not in MODULES:
         raise AttributeError(f"module 'softlook.train' has no attribute {name!r}")
     return getattr(import_module(f"softlook.train.{MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *MODULES})

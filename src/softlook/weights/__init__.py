@@ -37,3 +37,7 @@ def __getattr__(name: str) -> Any:
     if name not in LAZY_IMPORTS:
         raise AttributeError(f"module 'softlook.weights' has no attribute {name!r}")
     return getattr(import_module(LAZY_IMPORTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LAZY_IMPORTS})

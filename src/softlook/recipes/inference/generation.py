@@ -85,7 +85,7 @@ def generate(
 
     With a seed, each output has its own random numbers, by its index; `first_index` is that of the first prompt.
     """
-    generator = _TextGenerator(pipeline, params or GenerationParams())
+    generator = TextGenerator(pipeline, params or GenerationParams())
     if num_samples < 1:
         raise ConfigError(f"expected num_samples of at least 1, got {num_samples}")
     distinct = to_inputs(prompts)
@@ -106,7 +106,7 @@ def stream(
     pipeline: Pipeline, prompt: str | TextInput, params: GenerationParams | None = None, *, index: int = 0
 ) -> Iterator[str]:
     """Continue one prompt and yield text as it is generated: in total, what `generate` returns for this index."""
-    generator = _TextGenerator(pipeline, params or GenerationParams())
+    generator = TextGenerator(pipeline, params or GenerationParams())
     (row,) = generator.encode(to_inputs([prompt]))
     tokens = decode.stream(generator.decoder(), row, **generator.options(row, [index]))
     return stream_text(tokens, generator.stop_strings, row)
@@ -129,7 +129,7 @@ def long_prompts_warning(lengths: Sequence[int], context: int) -> str:
     )
 
 
-class _TextGenerator:
+class TextGenerator:
     """A pipeline and parameters in the form that `softlook.decode` expects."""
 
     def __init__(self, pipeline: Pipeline, params: GenerationParams) -> None:

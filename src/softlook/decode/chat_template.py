@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock, Timer
 from typing import Any
@@ -57,6 +58,10 @@ class ChatTemplate:
             raise WeightsError(
                 f"the chat template has {len(source):,} characters, the maximum is {MAX_TEMPLATE_CHARS:,}"
             )
+        if find_spec("jinja2") is None:
+            raise ImportError("chat templates require jinja2: pip install jinja2")
+        self.eos = eos
+        """Text of the token that ends an answer, if known."""
         names = {"bos_token": bos, "eos_token": eos}
         self.worker = TemplateProcess({"source": source, "names": names}, cpu_seconds)
         self.executor = ThreadPoolExecutor(1, "softlook-template")
@@ -108,7 +113,7 @@ class TemplateProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={name: os.environ[name] for name in INHERITED_ENV if name in os.environ},
-            start_new_session=True,  # Ctrl-C goes to the server, which ends its processes itself
+            start_new_session=True,  # Ctrl-C goes to the parent, which ends its processes itself
         )
         self._finalizer = finalize(self, _kill, self._process)  # at the latest when this process ends
         return self._call(self.template)
@@ -126,6 +131,9 @@ class TemplateProcess:
             line = process.stdout.readline(MAX_LINE_BYTES)
         except OSError:  # the process has ended
             line = b""
+        except BaseException:  # Ctrl-C: the reply would be read by the next call
+            self._stop()
+            raise
         finally:
             timer.cancel()
         reply = json.loads(line) if line.endswith(b"\n") else {"violation": _violation(process)}

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from softlook.base.errors import DataError, WeightsError
-from softlook.serve.protocol import chat_template as template_module
-from softlook.serve.protocol.chat_template import MAX_OUTPUT_CHARS, ChatTemplate, load_chat_template
-from softlook.serve.protocol.chat_template_worker import MAX_OUTPUT_CHARS as WORKER_MAX_CHARS
+from softlook.decode import chat_template as template_module
+from softlook.decode.chat_template import MAX_OUTPUT_CHARS, ChatTemplate, load_chat_template
+from softlook.decode.chat_template_worker import MAX_OUTPUT_CHARS as WORKER_MAX_CHARS
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -173,7 +173,7 @@ def test_the_template_process_has_no_access_to_secrets(monkeypatch: pytest.Monke
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_template_process_ends_with_its_parent(number: signal.Signals) -> None:
-    code = "from softlook.serve.protocol.chat_template import ChatTemplate\nt = ChatTemplate('a')\n"
+    code = "from softlook.decode.chat_template import ChatTemplate\nt = ChatTemplate('a')\n"
     code += "print(t.worker._process.pid, flush=True)\nimport time\ntime.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -228,6 +228,25 @@ def test_the_template_is_loaded_from_the_model_folder(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": several}))
     named = load_chat_template(tmp_path)
     assert named is not None and named.render(HELLO) == "yes"
+
+
+def test_an_interrupted_rendering_does_not_answer_the_next_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = ChatTemplate("{{ messages[0].content }}")
+    process = template.worker._process
+    assert process is not None and process.stdout is not None
+
+    class Interrupted:
+        """A pipe whose reader is interrupted before it reads."""
+
+        def readline(self, limit: int) -> bytes:
+            raise KeyboardInterrupt
+
+        close = process.stdout.close
+
+    monkeypatch.setattr(process, "stdout", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        template.render([{"role": "user", "content": "first"}])
+    assert template.render([{"role": "user", "content": "second"}]) == "second"
 
 
 @pytest.mark.parametrize("source", ["{% for %}", "{{ a", "a" * 300_000])
