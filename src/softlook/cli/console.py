@@ -27,6 +27,7 @@ from softlook.base.errors import (
     escape_control,
     is_out_of_memory,
 )
+from softlook.cli.usage import explain
 
 COUNTER_DELAY = 1.0
 """Seconds after which the counter is shown."""
@@ -83,12 +84,9 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def error_message(error: BaseException) -> str:
-    """The message of an error. Of a config that fails validation, the first invalid field."""
-    errors = getattr(error.__cause__, "errors", None)
-    if isinstance(error, CycloptsError) and errors is not None:
-        first = errors()[0]
-        flag = ".".join(map(str, first["loc"])).replace("_", "-")
-        return f"--{flag}: {first['msg'][0].lower()}{first['msg'][1:]}; got {first['input']!r:.80}"
+    """The message of an error."""
+    if isinstance(error, CycloptsError) and (explanation := explain(error)):
+        return explanation
     if is_out_of_memory(error):
         return f"out of memory: {str(error) or 'an allocation failed'}. Choose a smaller model or a smaller batch."
     return str(error) or type(error).__name__

@@ -47,14 +47,18 @@ MAX_LISTED_LABELS = 10
 class TableOptions:
     """Options for tables."""
 
-    target: Annotated[tuple[str, ...], Parameter(help="target column of a table")] = ()
+    target: Annotated[
+        tuple[str, ...], Parameter(help="target column of a table; checks the data for `train table`")
+    ] = ()
     problem: Annotated[
         Literal["classification", "regression"] | None, Parameter(help="type of the target; default: detected")
     ] = None
     ignore: Annotated[tuple[str, ...], Parameter(help="columns of a table to ignore")] = ()
-    column_types: Annotated[tuple[str, ...], Parameter(help="column types: zip=category note=text")] = ()
+    column_types: Annotated[
+        tuple[str, ...], Parameter(help="column types of a table: zip=category note=text; default: detected")
+    ] = ()
     ordinal_categories: Annotated[
-        tuple[str, ...], Parameter(help="categories of a column in their order: size=S,M,L")
+        tuple[str, ...], Parameter(help="categories of columns in their order: size=S,M,L")
     ] = ()
 
     def given(self) -> dict[str, Any]:
@@ -66,12 +70,14 @@ NO_TABLE_OPTIONS = TableOptions()
 
 
 def check(
-    *data: Path,
-    task: Annotated[TaskName | None, Parameter(help="task the data are for; default: guessed")] = None,
+    *data: Annotated[Path, Parameter(help="files or folders")],
+    task: Annotated[
+        TaskName | None, Parameter(help="task to check the data for; default: guessed from the data")
+    ] = None,
     valid: Annotated[tuple[Path, ...], Parameter(help="validation files; overlaps with the data are reported")] = (),
     test: Annotated[tuple[Path, ...], Parameter(help="test files; overlaps with the data are reported")] = (),
     max_bad_rows: Annotated[
-        int | None, Parameter(help="unreadable rows to skip before raising an error; default: 1000")
+        int | None, Parameter(help="unreadable rows to skip before it is an error; default: 1000")
     ] = None,
     estimate: Annotated[
         bool, Parameter(help="estimate model size, training time and memory", negative="--no-estimate")
@@ -90,8 +96,8 @@ def check(
         flag = next(iter(table.given())).replace("_", "-")
         raise ConfigError(f"--{flag} is for tables, not for --task {task}")
     is_guessed, bad_rows = task is None, DEFAULT_MAX_BAD_ROWS if max_bad_rows is None else max_bad_rows
-    task = task or _guess_task(data)
-    hint = "" if _is_text(data[0]) else ", --target COLUMN checks it as a table"
+    task = task or guess_task(data)
+    hint = "" if is_text(data[0]) else ", --target COLUMN checks it as a table"
     log.info(f"Checking data for `softlook train {task}`; --task selects another task{hint}.")
     others = {name: _read(task, files, bad_rows) for name, files in (("valid", valid), ("test", test)) if files}
     sampler = StrideSampler(_read(task, data, bad_rows), SAMPLE_CHARS)  # pyright: ignore[reportArgumentType]
@@ -102,11 +108,11 @@ def check(
     return CommandResult(data[0], details, "\n".join((*_report_lines(report), *lines, *table_hint)))
 
 
-def _guess_task(data: tuple[Path, ...]) -> TaskName:
+def guess_task(data: tuple[Path, ...]) -> TaskName:
     """Tables with a column of few values: classify; two columns or two files: translate; otherwise lm."""
     if not data:
         raise DataError("no data given", help="name a file or a folder: softlook check corpus.txt")
-    if _is_text(data[0]):
+    if is_text(data[0]):
         return "translate" if len(data) == 2 else "lm"
     for task in ("classify", "translate"):
         try:
@@ -129,7 +135,8 @@ def _table_hint(data: tuple[Path, ...], report: DataReport) -> list[str]:
     ]
 
 
-def _is_text(path: Path) -> bool:
+def is_text(path: Path) -> bool:
+    """Whether a file is plain text, or a folder, which may hold anything."""
     return path.is_dir() or format_of(path) == "text"
 
 

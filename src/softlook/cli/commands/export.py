@@ -13,10 +13,8 @@ from softlook.cli.console import CommandResult
 from softlook.cli.options import describe_model, output_folder
 
 log = logging.getLogger("softlook.cli")
-CheckpointArg = Annotated[Path, Parameter(help="checkpoint folder")]
-ToArg = Annotated[
-    Path | None, Parameter(help="new folder; default: CHECKPOINT-FORMAT in the working directory. Not overwritten.")
-]
+CheckpointArg = Annotated[Path, Parameter(help="run directory or checkpoint")]
+ToArg = Annotated[Path | None, Parameter(help="new folder; default: CHECKPOINT-FORMAT in the working directory")]
 
 
 def hf(checkpoint: CheckpointArg, /, to: ToArg = None) -> CommandResult:

@@ -18,11 +18,11 @@ def import_weights(source: Path, /, to: Path | None = None, *, sha256: str | Non
     Parameters
     ----------
     source
-        Hugging Face folder, as save_pretrained writes it, or a GGUF file.
+        Hugging Face folder, as save_pretrained writes it, or a GGUF file
     to
-        New checkpoint folder; default: SOURCE-softlook in the working directory. Existing folders are not overwritten.
+        new checkpoint folder; default: SOURCE-softlook in the working directory
     sha256
-        Expected SHA-256 digest of a GGUF file, which has no checksum of its own.
+        expected SHA-256 digest of a GGUF file, which has no checksum of its own
     """
     target, is_gguf = output_folder(to, source, "-softlook"), source.suffix == ".gguf"
     if sha256 is not None and not is_gguf:

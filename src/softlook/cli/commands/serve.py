@@ -20,11 +20,13 @@ def serve(
         str, Parameter(help="runs, checkpoints, saved estimators or Hugging Face folders; NAME=FOLDER sets the name")
     ],
     host: Annotated[str, Parameter(help="address to listen on; other than localhost requires a token")] = "127.0.0.1",
-    port: Annotated[int, Parameter(help="0 selects a free port")] = 8000,
+    port: Annotated[int, Parameter(help="port to listen on; 0 selects a free one")] = 8000,
     token: Annotated[
         str | None, Parameter(help="bearer token required on every route", env_var="SOFTLOOK_TOKEN", show_env_var=True)
     ] = None,
-    token_file: Annotated[Path | None, Parameter(help="file with the token, which keeps it out of `ps`")] = None,
+    token_file: Annotated[
+        Path | None, Parameter(help="file that holds the token, which a list of processes then does not show")
+    ] = None,
     allowed_hosts: Annotated[
         tuple[str, ...], Parameter(help="host names the server answers to, besides localhost", negative=())
     ] = (),

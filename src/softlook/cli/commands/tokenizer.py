@@ -16,7 +16,7 @@ log = logging.getLogger("softlook.cli")
 
 
 def train(
-    *data: Path,
+    *data: Annotated[Path, Parameter(help="text files or folders")],
     to: Annotated[Path, Parameter(help="new file; an existing one is not overwritten")] = Path("tokenizer.json"),
     model_type: Annotated[TokenizerModel, Parameter(help="BPE, characters, bytes or words")] = "bpe",
     vocab_size: Annotated[int, Parameter(help="maximum number of tokens")] = 8000,
@@ -36,6 +36,7 @@ def train(
 
 def show(
     tokenizer: Annotated[Path, Parameter(help="tokenizer.json, or a run directory")],
+    /,
     *text: Annotated[str, Parameter(help="text to tokenize")],
 ) -> CommandResult:
     """Print the tokens and ids of a text."""

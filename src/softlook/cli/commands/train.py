@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from softlook.cli.config_app import config_command
 from softlook.cli.console import CommandResult, ConsoleHandler, Terminated, active_console
-from softlook.cli.options import FLATTEN, STYLE, ConfigOption, DataArgs, add_files, quote
+from softlook.cli.options import FLATTEN, ConfigOption, DataArgs, add_files, quote
 from softlook.recipes.config.resolve import ConfigOverrides, load_overrides
 from softlook.recipes.config.schema import RunConfig
 from softlook.recipes.tasks import TASKS
@@ -74,14 +75,7 @@ def _command(task: str, config_class: type[RunConfig], options_class: type[Train
 app = App(name="train", help="Train a model.", help_prologue=EXAMPLES, help_epilogue=EPILOGUE)
 for _task, _config in TASKS.items():
     _options = TrainOptions if _task == "table" else DistributedOptions
-    app.command(
-        _command(_task, _config, _options),
-        name=_task,
-        help=_config.__doc__,
-        help_prologue="",
-        help_epilogue="",
-        default_parameter=STYLE,
-    )
+    app.command(config_command(_task, _command(_task, _config, _options), help=_config.__doc__, help_prologue=""))
 
 
 def train(task: str, config: RunConfig, files: tuple[Path, ...], options: TrainOptions) -> CommandResult:

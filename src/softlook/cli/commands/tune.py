@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
+from softlook.cli.config_app import config_command
 from softlook.cli.console import CommandResult, OutputStream
 from softlook.cli.options import FLATTEN, ConfigOption, DataArgs, add_files, quote
 from softlook.recipes.config.resolve import load_overrides
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("softlook.cli")
 DEFAULTS = TuneConfig()
+EXAMPLES = """
+  softlook tune --data adult.csv --target income --trials 20 --max-minutes 10
+  softlook tune --data adult.csv --target income --estimator ft --model.depth 3
+  softlook train table --config runs/tune-adult/best.toml
+"""
 STATE_SUFFIXES = {"complete": "", "pruned": ", pruned", "failed": ", failed"}
 
 
@@ -39,6 +45,9 @@ def tune(
     log.info(f"Next:\n  softlook train table --config {quote(result.best)}")
     details: dict[str, Any] = {"trials": len(result.trials), "params": result.params}
     return CommandResult(result.best, details)
+
+
+app = config_command("tune", tune, help="Search for the best hyperparameters for a table.", help_prologue=EXAMPLES)
 
 
 def _trial_reporter(output: OutputStream, num_trials: int) -> "Callable[[TrialResult], None]":
