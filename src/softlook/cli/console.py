@@ -99,8 +99,10 @@ class CommandResult:
     path: Path
     details: dict[str, Any]
     """Further fields of the JSON object."""
-    text: str = ""
-    """Printed instead of the path."""
+    text: str | None = None
+    """Printed instead of the path, unless it is empty."""
+    hint: str = ""
+    """What to do next: printed to stderr after the result."""
 
 
 class ConsoleHandler(logging.Handler):
@@ -118,7 +120,7 @@ class ConsoleHandler(logging.Handler):
         logger = logging.getLogger("softlook")
         level, propagate = logger.level, logger.propagate
         logger.addHandler(self)
-        logger.setLevel(logging.INFO)
+        logger.setLevel(logging.DEBUG)  # what is being done now is a message of this level
         logger.propagate = False
         try:
             with warnings.catch_warnings():
@@ -139,8 +141,10 @@ class ConsoleHandler(logging.Handler):
             return
         if self.json:
             self._print_stdout(json.dumps({"path": str(result.path), **result.details}))
-        else:
+        elif result.text != "":
             self._print_stdout(result.text or _printable(result.path))
+        if result.hint and self.level <= logging.INFO:
+            self._print(result.hint)
 
     def print_error(self, error: BaseException, exit_code: ExitCode) -> int:
         """Print an error; return its exit code."""

@@ -125,6 +125,8 @@ class Examples(Generic[Example]):
     """Bad rows to skip before it is an error."""
     read_stats: ReadStats = field(default_factory=ReadStats)
     """Of the last pass."""
+    is_plain_text: bool = False
+    """Whether the files are running text, in which blank lines separate documents."""
 
     def __iter__(self) -> Iterator[Example]:
         self.read_stats = stats = ReadStats(self.max_bad_rows)

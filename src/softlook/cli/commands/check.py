@@ -2,7 +2,7 @@
 
 import logging
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from softlook.base.errors import ConfigError, DataError, TrainingError, escape_control, excerpt_with_caret
 from softlook.cli.console import CommandResult
-from softlook.cli.options import FLATTEN
+from softlook.cli.options import FLATTEN, next_steps
 from softlook.data import (
     DataReport,
     Examples,
@@ -87,6 +87,8 @@ def check(
     """Report counts, lengths, duplicates, leaks, unusual characters, class imbalance and useless columns, and estimate
     the cost of training.
     """
+    from softlook.cli.activity import activity  # noqa: PLC0415  (imports torch)
+
     if task == "table" or (task is None and table.given()):
         if max_bad_rows is not None:
             raise ConfigError("--max-bad-rows is for texts; all rows of a table must be readable")
@@ -99,13 +101,40 @@ def check(
     task = task or guess_task(data)
     hint = "" if is_text(data[0]) else ", --target COLUMN checks it as a table"
     log.info(f"Checking data for `softlook train {task}`; --task selects another task{hint}.")
+    with activity("reading the data"):
+        return _check_text(task, data, valid, test, bad_rows, estimate=estimate, is_guessed=is_guessed)
+
+
+def _check_text(
+    task: TaskName,
+    data: tuple[Path, ...],
+    valid: tuple[Path, ...],
+    test: tuple[Path, ...],
+    bad_rows: int,
+    *,
+    estimate: bool,
+    is_guessed: bool,
+) -> CommandResult:
     others = {name: _read(task, files, bad_rows) for name, files in (("valid", valid), ("test", test)) if files}
     sampler = StrideSampler(_read(task, data, bad_rows), SAMPLE_CHARS)  # pyright: ignore[reportArgumentType]
     report = check_data(sampler.iterate(), others)
     cost, lines = _estimate_text(task, data, valid, report, sampler) if estimate else (None, [])
     details = {"task": task, **report.to_json(), "estimate": cost}
     table_hint = _table_hint(data, report) if is_guessed and task == "classify" else []
-    return CommandResult(data[0], details, "\n".join((*_report_lines(report), *lines, *table_hint)))
+    files = [flag for name, paths in (("data", data), ("valid", valid), ("test", test)) for flag in _flags(name, paths)]
+    command = f"softlook train {task} {' '.join(files)}"
+    text = "\n".join((*_report_lines(report), *lines, *table_hint))
+    return CommandResult(data[0], details, text, "" if lines else next_steps((command, "train a model")))
+
+
+def _flags(name: str, values: Iterable[object]) -> list[str]:
+    """An option with its values, as typed.
+
+    >>> _flags("data", ["a.csv", "b c.csv"]), _flags("test", [])
+    (['--data', 'a.csv', "'b c.csv'"], [])
+    """
+    words = [shlex.quote(str(value)) for value in values]
+    return [f"--{name.replace('_', '-')}", *words] if words else []
 
 
 def guess_task(data: tuple[Path, ...]) -> TaskName:
@@ -141,19 +170,24 @@ def is_text(path: Path) -> bool:
 
 
 def _check_table(values: dict[str, Any], *, estimate: bool) -> CommandResult:
+    from softlook.cli.activity import activity  # noqa: PLC0415  (imports torch)
     from softlook.recipes.tabular.checks import check_table, estimate_table  # noqa: PLC0415  (imports torch)
     from softlook.recipes.tabular.data import locate_data_errors  # noqa: PLC0415
 
     if "data" not in values:
         raise DataError("no data given", help="name a file: softlook check people.csv --target income")
     config = TabularConfig.model_validate(values)
-    with locate_data_errors(config):
-        report, data = check_table(config)
     cost, lines = None, list[str]()
-    if estimate and data is not None:
-        cost, lines = _estimate(partial(estimate_table, values, data))
+    with activity("reading the table"), locate_data_errors(config):
+        report, data = check_table(config)
+        if estimate and data is not None:
+            cost, lines = _estimate(partial(estimate_table, values, data))
     details = {"task": "table", **report.to_json(), "estimate": cost}
-    return CommandResult(values["data"][0], details, "\n".join((*map(escape_control, report.lines()), *lines)))
+    text = "\n".join((*map(escape_control, report.lines()), *lines))
+    given = ((name, [one] if isinstance(one, str) else one) for name, one in values.items())
+    command = " ".join(("softlook train table", *(flag for name, one in given for flag in _flags(name, one))))
+    hint = "" if lines else next_steps((command, "train a model"))  # an estimate names the command
+    return CommandResult(values["data"][0], details, text, hint)
 
 
 def _estimate_text(

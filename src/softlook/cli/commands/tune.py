@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from softlook.cli.config_app import config_command
 from softlook.cli.console import CommandResult, OutputStream
-from softlook.cli.options import FLATTEN, ConfigOption, DataArgs, add_files, quote
+from softlook.cli.options import FLATTEN, ConfigOption, DataArgs, add_files, next_steps, quote
 from softlook.recipes.config.resolve import load_overrides
 from softlook.recipes.config.tabular_schema import TuneConfig
 
@@ -31,18 +31,20 @@ def tune(
     config: ConfigOption = None,
 ) -> CommandResult:
     """Search for the best hyperparameters for a table."""
+    from softlook.cli.activity import activity  # noqa: PLC0415  (imports torch)
     from softlook.recipes.tabular.tune import tune as run_search  # noqa: PLC0415  (imports torch)
 
     overrides = load_overrides(add_files(search, files), config=config, environ=os.environ)
     try:
-        result = run_search(overrides, _trial_reporter(OutputStream(), overrides.get("trials")))
+        with activity("reading the table"):
+            result = run_search(overrides, _trial_reporter(OutputStream(), overrides.get("trials")))
     except KeyboardInterrupt:
         log.info("All finished trials are saved. The same command continues with the others.")
         raise
     best = next((trial for trial in result.trials if trial.is_best), None)
     if best is not None:
         log.info(f"The best of {len(result.trials)} trials is {best.number + 1}: validation loss {best.loss:.4f}.")
-    log.info(f"Next:\n  softlook train table --config {quote(result.best)}")
+    log.info(next_steps((f"softlook train table --config {quote(result.best)}", "train with the best settings")))
     details: dict[str, Any] = {"trials": len(result.trials), "params": result.params}
     return CommandResult(result.best, details)
 

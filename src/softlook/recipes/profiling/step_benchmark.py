@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from softlook.base.activity import report_activity
 from softlook.base.tensors import map_tensors
 from softlook.train.batching.batches import Batches, DataCursor
 from softlook.train.config import OptimizerConfig
@@ -83,6 +84,7 @@ def profile_text_step(
     model: nn.Module, batches: Batches, objective: Objective, device: torch.device, precision: Any
 ) -> tuple[float, MemoryEstimate]:
     """Profile training steps of a text model."""
+    report_activity("measuring a few training steps")
     dtype = choose_dtype(precision, device)
 
     def make_step(model: nn.Module) -> tuple[Optimizer, Step]:

@@ -129,17 +129,37 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
             sample=partial(sample_completions, valid, tokenizer, context),
             epoch_tokens=len(train.ids),
             batch_tokens=batch_size * row_length,
-            test=partial(evaluator.evaluate_all, count_utf8_bytes(corpus.valid)),
+            test=partial(self._score_held_out, evaluator, count_utf8_bytes(corpus.valid), config, tokenizer),
             total_tokens=None if config.init_from is None else FINE_TUNING_EPOCHS * float(len(train.ids)),
         )
 
     def evaluate(self, config: CausalLMConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
+        return self._score(config, data, pipeline.tokenizer, pipeline.model, pipeline.device)
+
+    def _score(
+        self, config: CausalLMConfig, data: Files, tokenizer: TextTokenizer, model: nn.Module, device: torch.device
+    ) -> dict[str, Any]:
         split = CorpusSplit(self.read(explicit_overrides(config), data))
-        context, row_length = context_and_row_length(pipeline.model, config)
-        documents = tokenize_split(split, pipeline.tokenizer)
+        context, row_length = context_and_row_length(model, config)
+        documents = tokenize_split(split, tokenizer)
         stream = PackedStream(documents, context=row_length, batch_size=max(8192 // row_length, 1), seed=0)
-        evaluator = PerplexityEvaluator(stream, CausalLMObjective(context), pipeline.device)
-        return evaluator.evaluate_all(count_utf8_bytes(split), pipeline.model)["validation"]
+        return PerplexityEvaluator(stream, CausalLMObjective(context), device).evaluate_all(
+            count_utf8_bytes(split), model
+        )
+
+    def _score_held_out(
+        self,
+        validation: "PerplexityEvaluator",
+        num_bytes: int,
+        config: CausalLMConfig,
+        tokenizer: TextTokenizer,
+        model: nn.Module,
+    ) -> dict[str, Any]:
+        """Scores on all of the validation text and on the test data, if there are some."""
+        scores = {"validation": validation.evaluate_all(num_bytes, model)}
+        if config.test:
+            scores["test"] = self._score(config, config.test, tokenizer, model, validation.device)
+        return scores
 
 
 def lm_vocab_size(characters: int) -> int:
@@ -278,7 +298,7 @@ class PerplexityEvaluator:
         if isinstance(model, TransformerXL):
             uncached = CausalLMObjective(self.objective.segment_length, use_cache=False)
             scores["loss_without_cache"], _ = self._loss(model, uncached)
-        return {"validation": scores}
+        return scores
 
     def _loss(
         self, model: nn.Module, objective: CausalLMObjective, max_batches: int | None = None
