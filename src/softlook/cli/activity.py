@@ -11,7 +11,6 @@ from rich.text import Text
 
 from softlook.base.activity import LOGGER_NAME
 from softlook.cli.console import active_console
-from softlook.recipes.config.autosize import format_duration
 
 LINE_INTERVAL = 10.0
 """Seconds without a message after which a line is printed."""
@@ -51,7 +50,7 @@ class Activity(logging.Handler):
         if now - self.printed_at < interval:
             return None
         self.printed_at = now
-        return f"Still {self.name_now}, for {format_duration(now - self.started_at)} ..."
+        return f"Still {self.name_now}, for {now - self.started_at:,.0f} s ..."
 
     @contextmanager
     def installed(self, console: Console | None = None, interval: float = LINE_INTERVAL) -> Iterator["Activity"]:

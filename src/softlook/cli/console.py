@@ -89,6 +89,8 @@ def error_message(error: BaseException) -> str:
         return explanation
     if is_out_of_memory(error):
         return f"out of memory: {str(error) or 'an allocation failed'}. Choose a smaller model or a smaller batch."
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
     return str(error) or type(error).__name__
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from softlook.base.errors import ConfigError, DataError, TrainingError, escape_control, excerpt_with_caret
+from softlook.cli.activity import activity
 from softlook.cli.console import CommandResult
 from softlook.cli.options import FLATTEN, next_steps
 from softlook.data import (
@@ -25,7 +26,7 @@ from softlook.data import (
     read_pairs,
     read_sentences,
 )
-from softlook.data.files import format_of
+from softlook.data.files import find_files, format_of
 from softlook.data.split import StrideSampler
 from softlook.recipes.config.tabular_schema import TabularConfig
 
@@ -87,8 +88,6 @@ def check(
     """Report counts, lengths, duplicates, leaks, unusual characters, class imbalance and useless columns, and estimate
     the cost of training.
     """
-    from softlook.cli.activity import activity  # noqa: PLC0415  (imports torch)
-
     if task == "table" or (task is None and table.given()):
         if max_bad_rows is not None:
             raise ConfigError("--max-bad-rows is for texts; all rows of a table must be readable")
@@ -141,6 +140,7 @@ def guess_task(data: tuple[Path, ...]) -> TaskName:
     """Tables with a column of few values: classify; two columns or two files: translate; otherwise lm."""
     if not data:
         raise DataError("no data given", help="name a file or a folder: softlook check corpus.txt")
+    find_files(list(data))  # raises if one of them does not exist
     if is_text(data[0]):
         return "translate" if len(data) == 2 else "lm"
     for task in ("classify", "translate"):
@@ -170,7 +170,6 @@ def is_text(path: Path) -> bool:
 
 
 def _check_table(values: dict[str, Any], *, estimate: bool) -> CommandResult:
-    from softlook.cli.activity import activity  # noqa: PLC0415  (imports torch)
     from softlook.recipes.tabular.checks import check_table, estimate_table  # noqa: PLC0415  (imports torch)
     from softlook.recipes.tabular.data import locate_data_errors  # noqa: PLC0415
 

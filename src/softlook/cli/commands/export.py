@@ -56,9 +56,12 @@ def _export(
     checkpoint: Path, target: Path, get_writer: Callable[[], Callable[..., Any]], loader: str, file: str = ""
 ) -> CommandResult:
     """Export a checkpoint. `loader` is the function that loads the result, with the class left open."""
+    from softlook.recipes.inference.pipeline import find_folder  # noqa: PLC0415  (imports torch)
+
     write = get_writer()  # first: it may lack a package, and a large model takes long to load
-    model = softlook.weights.load(checkpoint)
-    path = checkpoint / "tokenizer.json"
+    folder = find_folder(checkpoint)
+    model = softlook.weights.load(folder)
+    path = folder / "tokenizer.json"
     tokenizer = path if path.is_file() else None
     write(model, target, tokenizer=tokenizer)
     package = loader.split(".")[0]

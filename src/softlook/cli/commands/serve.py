@@ -63,7 +63,8 @@ def serve(
 
 
 def _load(folder: Path, name: str, device: str) -> "LoadedModel | LoadedTable":
-    from softlook.serve.loaded_model import load_model, to_device  # noqa: PLC0415  (extras, and imports torch)
+    from softlook.recipes.inference.pipeline import find_folder  # noqa: PLC0415  (extras, and imports torch)
+    from softlook.serve.loaded_model import load_model, to_device  # noqa: PLC0415
 
     if _is_table(folder):
         from softlook.recipes.tabular.serving import load_table_for_serving  # noqa: PLC0415  (extras)
@@ -72,7 +73,7 @@ def _load(folder: Path, name: str, device: str) -> "LoadedModel | LoadedTable":
         table = loaded_table.table
         log.info("%s: %s, predicts %s", name, table.model_name, ", ".join(table.target))
         return loaded_table
-    loaded = to_device(load_model(folder, name), device)
+    loaded = to_device(load_model(find_folder(folder), name), device)
     log.info("%s: %s, for %s", name, type(loaded.model).__name__, ", ".join(loaded.capabilities))
     return loaded
 

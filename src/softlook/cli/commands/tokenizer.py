@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from softlook.base.errors import escape_control
+from softlook.cli.activity import activity
 from softlook.cli.console import CommandResult
 from softlook.cli.options import next_steps, quote
 from softlook.data import read_documents
@@ -24,7 +25,6 @@ def train(
     vocab_size: Annotated[int, Parameter(help="maximum number of tokens")] = 8000,
 ) -> CommandResult:
     """Train a tokenizer on text files."""
-    from softlook.cli.activity import activity  # noqa: PLC0415  (imports torch)
     from softlook.weights.atomic_folder import check_not_exists, disk_errors  # noqa: PLC0415  (imports torch)
 
     check_not_exists(to)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
+from softlook.cli.activity import activity
 from softlook.cli.config_app import config_command
 from softlook.cli.console import CommandResult, OutputStream
 from softlook.cli.options import FLATTEN, ConfigOption, DataArgs, add_files, next_steps, quote
@@ -31,7 +32,6 @@ def tune(
     config: ConfigOption = None,
 ) -> CommandResult:
     """Search for the best hyperparameters for a table."""
-    from softlook.cli.activity import activity  # noqa: PLC0415  (imports torch)
     from softlook.recipes.tabular.tune import tune as run_search  # noqa: PLC0415  (imports torch)
 
     overrides = load_overrides(add_files(search, files), config=config, environ=os.environ)
