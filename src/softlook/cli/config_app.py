@@ -1,4 +1,4 @@
-"""Commands whose flags are the fields of a config: short names of flags, defaults and advanced options in the help."""
+"""Commands whose flags are the fields of a config: short names, defaults and advanced options."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
