@@ -8,7 +8,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from softlook.cli.console import wrap_lines
 from softlook.cli.progress import BAR_WIDTH, ProgressReporter
-from softlook.train.events import Evaluated, Event, Finished, Started, StepLogged
+from softlook.train.events import Evaluated, Event, Finished, Sampled, Started, StepLogged
 
 LONG_LINE = "error: there is no such column. Columns: " + ", ".join(f"column_{number}" for number in range(40))
 
@@ -80,4 +80,10 @@ def test_the_progress_bar_is_reset_when_a_run_has_finished() -> None:
     for event in (*events_with_a_time_limit(), Finished(40, "the time limit was reached", 60.0, True, None, None)):
         reporter(event)
     (task,) = bar.tasks
-    assert task.total is None and task.fields["status"] == ""
+    assert task.total is None and task.fields["status"] == "computing the final scores"
+
+
+def test_samples_are_aligned_and_each_takes_one_line() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    ProgressReporter(console)(Sampled(6, [{"text": "one\ntwo", "prediction": "good"}]))
+    assert console.file.getvalue() == "    text        one two\n    prediction  good\n"  # pyright: ignore[reportAttributeAccessIssue]

@@ -50,15 +50,17 @@ def test_a_hugging_face_folder_is_imported(cwd: Path, run: Any) -> None:
     model = from_hugging_face(hugging_face_with_tokenizer(cwd / "gpt2"))
     code, out, err = run("import", "gpt2", "--to", "mine")
     assert (code, out) == (0, "mine\n")
-    assert err == "gpt2: GPT-2 (causal_lm), loaded as GPT\nGPT with 6,896 parameters in float32\n"
+    assert err.startswith("gpt2: GPT-2 (causal_lm), loaded as GPT\nGPT with 6,896 parameters in float32\nNext:\n")
+    assert '  softlook generate mine "..."  ' in err
     torch.testing.assert_close(load("mine")(IDS), model(IDS), rtol=0, atol=0)
     assert read_tokenizer("mine").encode("ab").ids == [2]
 
 
 def test_a_checkpoint_is_exported_to_hugging_face(cwd: Path, run: Any) -> None:
     checkpoint(cwd / "mine")
-    code, out, _ = run("export", "hf", "mine")
+    code, out, err = run("export", "hf", "mine")
     assert (code, out) == (0, "mine-hf\n")
+    assert 'AutoModelForCausalLM.from_pretrained("mine-hf")' in err
     torch.testing.assert_close(from_hugging_face("mine-hf")(IDS), load("mine")(IDS), rtol=0, atol=0)
     assert read_tokenizer("mine-hf").get_vocab_size() == 3
 
@@ -135,9 +137,9 @@ def test_importing_without_a_tokenizer_is_reported(cwd: Path, run: Any) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (("imprt", "gpt2"), 2, r'error: Unknown command "imprt". Did you mean "import"?'),
-        (("import", "gpt2", "--tto", "x"), 2, "error: Unknown option: --tto. Did you mean --to?"),
-        (("import",), 2, 'error: Command "import" parameter'),
+        (("imprt", "gpt2"), 2, r'error: unknown command "imprt". Did you mean "import"?'),
+        (("import", "gpt2", "--tto", "x"), 2, "error: unknown option --tto. Did you mean --to?"),
+        (("import",), 2, "error: softlook import expects SOURCE. "),
         (("export", "hf", "gpt2"), 65, "is a Hugging Face folder, not a softlook checkpoint. Use "),
         (("import", "mine"), 65, "mine is a softlook checkpoint. Use weights.load."),
         (("import", "model.pt"), 65, "model.pt is not a folder. It looks like a pickle"),
@@ -183,6 +185,7 @@ def test_an_internal_error_is_reported_and_debug_prints_the_traceback(
     def broken(path: Path) -> None:
         raise ZeroDivisionError("oh no")
 
+    checkpoint(cwd / "mine")
     monkeypatch.setattr("softlook.weights.load", broken)
     code, _, err = run("export", "hf", "mine")
     assert code == 70
@@ -207,6 +210,7 @@ def test_an_interrupt_ends_the_command(cwd: Path, run: Any, monkeypatch: pytest.
     def interrupted(path: Path) -> None:
         raise KeyboardInterrupt
 
+    checkpoint(cwd / "mine")
     monkeypatch.setattr("softlook.weights.load", interrupted)
     assert run("export", "hf", "mine") == (130, "", "interrupted\n")
 

@@ -66,6 +66,37 @@ def test_every_task_needs_only_a_file(task: str, folder: Path) -> None:
         assert json.loads(evaluated.stdout)["scores"]
 
 
+def test_training_reports_the_rows_it_skips_and_its_test_scores(folder: Path) -> None:
+    with (folder / "reviews.csv").open("a") as file:
+        file.write(",good\n")
+    args = ("train", "classify", "reviews.csv", "--test", "reviews.csv", *SMALL, "--steps", "3", "--device", "cpu")
+    completed = softlook(folder, *args)
+    assert completed.returncode == 0, completed.stderr
+    assert "1 of 61 rows was skipped: 1 empty\n" in completed.stderr
+    assert "\nValidation scores: error " in completed.stderr
+    assert "\nTest scores: examples 60, accuracy " in completed.stderr
+    listed = softlook(folder, "runs")
+    header, row = listed.stdout.splitlines()
+    assert header.split() == ["run", "task", "step", "best", "validation", "state"]
+    assert header.index("state") == row.index("max_steps reached")
+    assert f"softlook classify {Path('runs/classify-reviews')}" in listed.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        (("check", "reviews.csv", "--no-estimate"), "softlook train classify --data reviews.csv"),
+        (("check", "reviews.csv", "--target", "verdict", "--no-estimate"), "--data reviews.csv --target verdict"),
+        (("tokenizer", "train", "words.txt"), "softlook train lm --data words.txt --tokenizer.file tokenizer.json"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, tuple) else "",
+)
+def test_a_command_says_what_to_do_next(args: tuple[str, ...], hint: str, folder: Path) -> None:
+    completed = softlook(folder, *args)
+    assert completed.returncode == 0, completed.stderr
+    assert hint in completed.stderr.partition("Next:\n")[2]
+
+
 def test_the_same_command_resumes_and_a_changed_one_is_rejected(folder: Path) -> None:
     args = ("train", "lm", "words.txt", *QUICK)
     assert softlook(folder, *args).returncode == 0

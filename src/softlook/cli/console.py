@@ -27,6 +27,7 @@ from softlook.base.errors import (
     escape_control,
     is_out_of_memory,
 )
+from softlook.cli.usage import explain
 
 COUNTER_DELAY = 1.0
 """Seconds after which the counter is shown."""
@@ -83,14 +84,13 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def error_message(error: BaseException) -> str:
-    """The message of an error. Of a config that fails validation, the first invalid field."""
-    errors = getattr(error.__cause__, "errors", None)
-    if isinstance(error, CycloptsError) and errors is not None:
-        first = errors()[0]
-        flag = ".".join(map(str, first["loc"])).replace("_", "-")
-        return f"--{flag}: {first['msg'][0].lower()}{first['msg'][1:]}; got {first['input']!r:.80}"
+    """The message of an error."""
+    if isinstance(error, CycloptsError) and (explanation := explain(error)):
+        return explanation
     if is_out_of_memory(error):
         return f"out of memory: {str(error) or 'an allocation failed'}. Choose a smaller model or a smaller batch."
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror[0].lower()}{error.strerror[1:]}"
     return str(error) or type(error).__name__
 
 
@@ -101,8 +101,10 @@ class CommandResult:
     path: Path
     details: dict[str, Any]
     """Further fields of the JSON object."""
-    text: str = ""
-    """Printed instead of the path."""
+    text: str | None = None
+    """Printed instead of the path, unless it is empty."""
+    hint: str = ""
+    """What to do next: printed to stderr after the result."""
 
 
 class ConsoleHandler(logging.Handler):
@@ -120,7 +122,7 @@ class ConsoleHandler(logging.Handler):
         logger = logging.getLogger("softlook")
         level, propagate = logger.level, logger.propagate
         logger.addHandler(self)
-        logger.setLevel(logging.INFO)
+        logger.setLevel(logging.DEBUG)  # what is being done now is a message of this level
         logger.propagate = False
         try:
             with warnings.catch_warnings():
@@ -141,8 +143,10 @@ class ConsoleHandler(logging.Handler):
             return
         if self.json:
             self._print_stdout(json.dumps({"path": str(result.path), **result.details}))
-        else:
+        elif result.text != "":
             self._print_stdout(result.text or _printable(result.path))
+        if result.hint and self.level <= logging.INFO:
+            self._print(result.hint)
 
     def print_error(self, error: BaseException, exit_code: ExitCode) -> int:
         """Print an error; return its exit code."""

@@ -3,13 +3,17 @@
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Group, Parameter
 
 from softlook.base.version import VERSION
-from softlook.cli.console import BROKEN_PIPE, ConsoleHandler, exit_code
-from softlook.cli.options import STYLE
+from softlook.cli.config_app import HELP_ALL, showing_all_options
+from softlook.cli.console import BROKEN_PIPE, CommandResult, ConsoleHandler, exit_code
+from softlook.cli.help_format import HelpFormatter
+from softlook.cli.options import OPTIONS, STYLE
+from softlook.cli.usage import expand_help, introduction
 
 COMMANDS = "softlook.cli.commands"
 PROLOGUE = """
@@ -56,12 +60,12 @@ CHAT_EXAMPLES = """
 """
 TRANSLATE_EXAMPLES = """
   softlook translate dates "jeudi 3 mars 2022"       the included model
-  softlook translate runs/translate-pairs --file a.txt b.txt.gz > translations.txt
-  cat a.txt | softlook translate runs/translate-pairs --reference references.txt
+  softlook translate runs/translate-pairs --file a.txt b.txt.gz > out.txt
+  cat a.txt | softlook translate runs/translate-pairs --reference correct.txt
 """
 CLASSIFY_EXAMPLES = """
   softlook classify runs/classify-reviews "What a film."
-  softlook classify runs/classify-reviews --file new.csv --text review > classes.tsv
+  softlook classify runs/classify-reviews --file new.csv --text review > out.tsv
 """
 EMBED_EXAMPLES = """
   softlook embed all-MiniLM-L6-v2 "A sentence." "Another one."
@@ -85,21 +89,36 @@ INSPECT_EXAMPLES = """
 """
 PREDICT_EXAMPLES = """
   softlook predict runs/table-adult --data new.csv > predictions.csv
-  softlook predict runs/table-adult --data new.parquet --out predictions.parquet --probabilities
+  softlook predict runs/table-adult --data new.csv --out out.csv --probabilities
   cat new.csv | softlook predict runs/table-adult - --keep id
 """
-TUNE_EXAMPLES = """
-  softlook tune --data adult.csv --target income --trials 20 --max-minutes 10
-  softlook tune --data adult.csv --target income --estimator ft --model.depth 3
-  softlook train table --config runs/tune-adult/best.toml
+SERVE_EXAMPLES = """
+  softlook serve runs/lm-poems
+  softlook serve poems=runs/lm-poems reviews=runs/classify-reviews --port 8080
+"""
+CHECK_EXAMPLES = """
+  softlook check reviews.csv
+  softlook check people.csv --target income          as a table
+  softlook check train.en train.de --task translate  lines that correspond
+"""
+RUNS_EXAMPLES = """
+  softlook runs
+  softlook runs experiments                          another folder
+"""
+DEMO_EXAMPLES = """
+  softlook demo                                      a few minutes on a CPU
+  softlook demo "25 décembre 1999" --pretrained      without training
+"""
+TOKENIZER_EXAMPLES = """
+  softlook tokenizer train corpus.txt --vocab-size 4000
+  softlook tokenizer show tokenizer.json "Once upon a time"
 """
 SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
-    ("serve", "serve:serve", "Serve models over HTTP.", ""),
+    ("serve", "serve:serve", "Serve models over HTTP.", SERVE_EXAMPLES),
     ("import", "import_weights:import_weights", IMPORT_HELP, IMPORT_EXAMPLES),
-    ("tune", "tune:tune", "Search for the best hyperparameters for a table.", TUNE_EXAMPLES),
-    ("check", "check:check", "Check data before training, and estimate its cost.", ""),
+    ("check", "check:check", "Check data, and estimate the cost of training on it.", CHECK_EXAMPLES),
     ("eval", "evaluate:evaluate", "Evaluate a run on other data.", ""),
-    ("runs", "runs:runs", "List runs, newest first.", ""),
+    ("runs", "runs:runs", "List runs, newest first.", RUNS_EXAMPLES),
     ("generate", "generate:generate", "Continue prompts with a language model.", GENERATE_EXAMPLES),
     ("chat", "chat:chat", CHAT_HELP, CHAT_EXAMPLES),
     ("translate", "translate:translate", "Translate texts.", TRANSLATE_EXAMPLES),
@@ -109,13 +128,11 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("fill", "fill:fill", "Predict masked tokens.", FILL_EXAMPLES),
     ("inspect", "inspect:inspect", "Show the attention of a model for a text.", INSPECT_EXAMPLES),
     ("predict", "predict:predict", "Predict the target of table rows.", PREDICT_EXAMPLES),
-    ("demo", "demo:demo", "Train a Transformer to translate dates, and plot its attention.", ""),
+    ("demo", "demo:demo", "Train a Transformer to translate dates, and plot its attention.", DEMO_EXAMPLES),
     ("info", "info:info", "Print versions, devices and free disk space.", ""),
     ("doctor", "info:doctor", "Check that everything a run needs works.", ""),
 )
 """Name, module and function, help, examples."""
-SHOWING_DEFAULTS = ("serve", "import")
-"""Commands whose help shows the defaults of flags."""
 COMMON_OPTIONS = Group("Common options", sort_key=9)
 CommonFlag = Parameter(group=COMMON_OPTIONS, negative="", show_default=False)
 
@@ -126,6 +143,8 @@ app = App(
     help_prologue=PROLOGUE,
     help_epilogue=EPILOGUE,
     help_format="plaintext",
+    help_formatter=HelpFormatter(),
+    group_parameters=OPTIONS,
     result_action="return_value",
     print_error=False,
     exit_on_error=False,
@@ -133,17 +152,19 @@ app = App(
 )
 """Commands are registered by import path, and imported only when they run: `--help` does not import torch."""
 app.command(f"{COMMANDS}.train:app", name="train", help="Train a model.")
+app.command(f"{COMMANDS}.tune:app", name="tune", help="Search for the best hyperparameters for a table.")
 for _name, _path, _help, _examples in SIMPLE_COMMANDS:
     _texts = {"help": _help, "help_prologue": _examples, "help_epilogue": ""}
-    _style = None if _name in SHOWING_DEFAULTS else STYLE
-    app.command(f"{COMMANDS}.{_path}", name=_name, default_parameter=_style, **_texts)
+    app.command(f"{COMMANDS}.{_path}", name=_name, default_parameter=STYLE, **_texts)
 export = App(
     name="export", help="Write a checkpoint for other programs.", help_prologue=EXPORT_EXAMPLES, help_epilogue=""
 )
 for _name, _program in EXPORTS.items():
-    export.command(f"{COMMANDS}.export:{_name}", help=f"Write a checkpoint for {_program}.")
+    export.command(f"{COMMANDS}.export:{_name}", help=f"Write a checkpoint for {_program}.", default_parameter=STYLE)
 app.command(export)
-tokenizer = App(name="tokenizer", help="Train or inspect a tokenizer.", help_prologue="", help_epilogue="")
+tokenizer = App(
+    name="tokenizer", help="Train or inspect a tokenizer.", help_prologue=TOKENIZER_EXAMPLES, help_epilogue=""
+)
 tokenizer.command(f"{COMMANDS}.tokenizer:train", help="Train a tokenizer on text files.", default_parameter=STYLE)
 tokenizer.command(f"{COMMANDS}.tokenizer:show", help="Print the tokens of a text.", default_parameter=STYLE)
 app.command(tokenizer)
@@ -161,16 +182,19 @@ def launch(
     Parameters
     ----------
     json
-        Print the result, or the error, as one JSON object; answers as one object each.
+        print results and errors as JSON, one object per line
     quiet
-        Print only warnings and errors.
+        print only warnings and errors
     debug
-        Print the traceback of an error.
+        print the traceback of an error
     """
     handler = ConsoleHandler(json=json, quiet=quiet, debug=debug)
+    if (text := introduction(arguments)) is not None:
+        handler.print_result(CommandResult(Path(), {"usage": text}, text))
+        return 0
     try:
         with handler.installed():
-            handler.print_result(app(_expand_hyphen(arguments)))
+            handler.print_result(app(_expand_hyphen(expand_help(arguments))))
     except SystemExit:
         raise
     except BaseException as error:  # some libraries panic with a BaseException
@@ -189,7 +213,11 @@ def _expand_hyphen(arguments: Sequence[str]) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `softlook` and of `python -m softlook`."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if HELP_ALL in arguments:
+        arguments = ["--help" if one == HELP_ALL else one for one in arguments]
+        with showing_all_options():
+            return main(arguments)
     try:
         code = app.meta(arguments, result_action="return_value", print_error=False, exit_on_error=False)
     except SystemExit:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from softlook.base.errors import DiskError
 
@@ -15,15 +15,34 @@ if TYPE_CHECKING:
 ModelArg = Annotated[str, Parameter(help="run directory, checkpoint or Hugging Face folder")]
 TextArgs = Annotated[str, Parameter(help="texts, each in quotes; default: the lines of stdin")]
 FileOption = Annotated[tuple[Path, ...], Parameter(help="files to read texts from, also .gz and .zst")]
-TextOption = Annotated[str | None, Parameter(help="text column of a .csv, .tsv, .jsonl or .parquet file")]
+TextOption = Annotated[
+    str | None, Parameter(help="text column of a .csv, .tsv, .jsonl or .parquet file; default: detected")
+]
 DeviceOption = Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps or auto")]
 Int8Option = Annotated[bool, Parameter(help="dynamic int8 quantization: faster on a CPU, less exact")]
 ConfigOption = Annotated[Path | None, Parameter(help="TOML file with settings")]
 DataArgs = Annotated[Path, Parameter(show=False)]
 FLATTEN = Parameter(name="*")
 """Shows the fields of a dataclass or config as flags of the command."""
-STYLE = Parameter(consume_multiple=True, negative=(), show_default=False)
 Config = TypeVar("Config", bound="BaseModel")
+
+
+def format_default(default: Any) -> str:
+    """The default of an option, as its help shows it.
+
+    >>> [format_default(value) for value in (None, (), False, 0.5, Path("runs"), ("a", "b"))]
+    ['none', 'none', 'off', '0.5', 'runs', 'a b']
+    """
+    if default is None or default == ():
+        return "none"
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+
+
+OPTIONS = Group("Options", sort_key=7)
+STYLE = Parameter(consume_multiple=True, negative=(), show_default=format_default)
+"""How the options of every command are parsed and described."""
 
 
 def add_files(config: Config, files: tuple[Path, ...]) -> Config:
@@ -32,6 +51,18 @@ def add_files(config: Config, files: tuple[Path, ...]) -> Config:
         return config
     values = config.model_dump(exclude_unset=True)
     return type(config).model_validate({**values, "data": files + values.get("data", ())})
+
+
+def next_steps(*commands: tuple[str, str]) -> str:
+    """What to do next: commands, or files, and what each is for.
+
+    >>> print(next_steps(("softlook runs", "list runs"), ("softlook serve runs/a", "serve it")))
+    Next:
+      softlook runs          list runs
+      softlook serve runs/a  serve it
+    """
+    width = max(len(command) for command, _ in commands)
+    return "\n".join(("Next:", *(f"  {command:{width}}  {purpose}".rstrip() for command, purpose in commands)))
 
 
 def quote(path: Path) -> str:

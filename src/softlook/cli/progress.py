@@ -1,4 +1,4 @@
-"""Training progress: a bar on a terminal, a line every few seconds elsewhere."""
+"""Training progress: a bar on a terminal, a line every ten seconds elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -8,29 +8,36 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
+from softlook.cli.activity import LINE_INTERVAL, Activity
 from softlook.cli.console import active_console, wrap_lines
 from softlook.recipes.config.autosize import format_duration
 from softlook.recipes.run_dir.report import format_score, format_score_name
 from softlook.train.events import BatchSplit, Evaluated, Event, Finished, Sampled, Started, StepLogged, StepSkipped
 
-LINE_INTERVAL = 5.0
-"""Seconds between two lines if there is no terminal."""
 EVALUATION_INTERVAL = 1.0
 """Seconds between two lines about evaluations, for runs without a fixed number of steps."""
 MAX_SAMPLE_CHARS = 160
 BAR_WIDTH = 24
+SETTING_UP, TRAINING, FINISHING = "setting up", "training", "computing the final scores"
 
 
 @contextmanager
 def progress(unit: str = "tokens") -> Iterator["ProgressReporter"]:
     """A callback that reports progress; `unit` is what the speed counts."""
     console = active_console()
-    if console is None or not console.is_terminal:
-        yield ProgressReporter(console or Console(stderr=True, quiet=True), unit, quiet=console is None)
+    if console is None:
+        yield ProgressReporter(Console(stderr=True, quiet=True), unit, quiet=True)
+        return
+    if not console.is_terminal:
+        reporter = ProgressReporter(console, unit)
+        with reporter.activity.installed(console):
+            yield reporter
         return
     columns = (BarColumn(BAR_WIDTH), TextColumn("{task.fields[status]}"))
     with Progress(*columns, console=console, transient=True) as bar:
-        yield ProgressReporter(console, unit, bar=bar)
+        reporter = ProgressReporter(console, unit, bar=bar)
+        with reporter.activity.installed():
+            yield reporter
 
 
 class ProgressReporter:
@@ -40,13 +47,15 @@ class ProgressReporter:
         self, console: Console, unit: str = "tokens", *, quiet: bool = False, bar: Progress | None = None
     ) -> None:
         self.console, self.unit, self.quiet, self.bar = console, unit, quiet, bar
-        self.task = None if bar is None else bar.add_task("", total=None, status="")
+        self.activity = Activity(SETTING_UP, self._show_activity)
+        self.task = None if bar is None else bar.add_task("", total=None, status=SETTING_UP)
         self.steps, self.time_limit, self.validation = 0, None, ""
         self.first_step, self.start_time = 0, 0.0
         self.last_line_time = self.last_evaluation_time = 0.0
 
     def __call__(self, event: Event) -> None:
         if not self.quiet:
+            self.activity.start(FINISHING if isinstance(event, Finished) else TRAINING)
             self._report(event)
 
     def _report(self, event: Event) -> None:
@@ -63,7 +72,8 @@ class ProgressReporter:
                 self._print(f"step {event.step:,}: validation {self.validation}{best}")
         elif isinstance(event, Sampled):
             for sample in event.samples:
-                self._print("\n".join(f"    {name:8} {_shorten(text)}" for name, text in sample.items()), "dim")
+                width = max(map(len, sample), default=0)
+                self._print("\n".join(f"    {name:{width}}  {_shorten(text)}" for name, text in sample.items()), "dim")
         elif isinstance(event, StepSkipped):
             self._print(f"step {event.step:,} had non-finite gradients (loss {event.loss}) and was skipped")
         elif isinstance(event, BatchSplit):
@@ -102,11 +112,19 @@ class ProgressReporter:
         """What follows training takes an unknown time."""
         if self.bar is not None and self.task is not None:
             self.bar.remove_task(self.task)
-            self.task = self.bar.add_task("", total=None, status="")
+            self.task = self.bar.add_task("", total=None, status=self.activity.name_now)
+
+    def _show_activity(self, name: str) -> None:
+        """Show what is being done, unless that is training, whose status says more."""
+        if self.bar is not None and self.task is not None and name != TRAINING:
+            self.bar.update(self.task, status=name)
 
     def _print(self, text: str, style: str = "") -> None:
+        self.activity.note_output()
         self.console.print(Text(wrap_lines(text, self.console), style=style))
 
 
 def _shorten(text: str) -> str:
+    """A text in one line."""
+    text = " ".join(text.splitlines())
     return text if len(text) <= MAX_SAMPLE_CHARS else text[: MAX_SAMPLE_CHARS - 1] + "…"

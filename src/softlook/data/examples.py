@@ -125,6 +125,8 @@ class Examples(Generic[Example]):
     """Bad rows to skip before it is an error."""
     read_stats: ReadStats = field(default_factory=ReadStats)
     """Of the last pass."""
+    is_plain_text: bool = False
+    """Whether the files are running text, in which blank lines separate documents."""
 
     def __iter__(self) -> Iterator[Example]:
         self.read_stats = stats = ReadStats(self.max_bad_rows)
@@ -135,6 +137,8 @@ class Examples(Generic[Example]):
 
 def _no_examples_error(files: tuple[Path, ...], stats: ReadStats) -> DataError:
     skipped = [f"{stats.empty:,} empty"] * bool(stats.empty) + [f"{stats.bad:,} bad"] * bool(stats.bad)
-    why = f"skipped: {' and '.join(skipped)}" if skipped else "it has no rows"
+    is_empty = bool(files) and not files[0].stat().st_size
+    why = f"skipped: {' and '.join(skipped)}" if skipped else "it is empty" if is_empty else "it has no rows"
+    why += f"; the first bad one: {stats.first_errors[0].splitlines()[0]}" if stats.first_errors else ""
     others = f", nor in the {len(files) - 1:,} others" if len(files) > 1 else ""
     return DataError(f"there are no examples in this file{others}", file=next(iter(files), None), why=why)

@@ -182,7 +182,9 @@ class _LineReader:
             what, why, help = "a lone UTF-16 surrogate", "its other half is missing: the file is damaged", ""
         else:
             what = f"the byte 0x{code - 0xDC00:02x} is not UTF-8{where}"
-            why, help = SUPPORTED_ENCODINGS, iconv_command(self.path)
+            is_binary = any(character < "\t" for character in text)
+            why = "the line also has control characters: this is probably no text file"
+            why, help = (why, "") if is_binary else (SUPPORTED_ENCODINGS, iconv_command(self.path))
         excerpt, column = text if self.column == 1 else "", index + self.column
         return DataError(what, file=self.path, line=self.number, column=column, excerpt=excerpt, why=why, help=help)
 

@@ -104,7 +104,7 @@ def read_sentences(
     inputs = _text_inputs(paths, text, max_line_chars)
     notes = _notes(inputs, "plain text, each line an example")
     reader = partial(_iterate_sentences, inputs, max_line_chars)
-    return Examples(tuple(file.path for file in inputs), reader, notes, max_bad_rows)
+    return Examples(tuple(file.path for file in inputs), reader, notes, max_bad_rows, is_plain_text=_is_plain(inputs))
 
 
 def read_documents(
@@ -125,7 +125,7 @@ def read_documents(
     inputs = _text_inputs(paths, text, max_line_chars)
     notes = _notes(inputs, "plain text, each file a document")
     reader = partial(_iterate_documents, inputs, max_line_chars, chunk_chars)
-    return Examples(tuple(file.path for file in inputs), reader, notes, max_bad_rows)
+    return Examples(tuple(file.path for file in inputs), reader, notes, max_bad_rows, is_plain_text=_is_plain(inputs))
 
 
 def _text_inputs(paths: PathOrPaths, text: str | None, max_line_chars: int) -> tuple[InputFile, ...]:
@@ -138,6 +138,10 @@ def _text_inputs(paths: PathOrPaths, text: str | None, max_line_chars: int) -> t
         else:
             inputs.extend(_resolve_columns([path], [layout], partial(infer_text_column, text=text)))
     return tuple(inputs)
+
+
+def _is_plain(inputs: tuple[InputFile, ...]) -> bool:
+    return all(file.layout.format == "text" for file in inputs)
 
 
 def _resolve_columns(

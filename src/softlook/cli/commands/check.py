@@ -2,7 +2,7 @@
 
 import logging
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from softlook.base.errors import ConfigError, DataError, TrainingError, escape_control, excerpt_with_caret
+from softlook.cli.activity import activity
 from softlook.cli.console import CommandResult
-from softlook.cli.options import FLATTEN
+from softlook.cli.options import FLATTEN, next_steps
 from softlook.data import (
     DataReport,
     Examples,
@@ -25,7 +26,7 @@ from softlook.data import (
     read_pairs,
     read_sentences,
 )
-from softlook.data.files import format_of
+from softlook.data.files import find_files, format_of
 from softlook.data.split import StrideSampler
 from softlook.recipes.config.tabular_schema import TabularConfig
 
@@ -47,14 +48,18 @@ MAX_LISTED_LABELS = 10
 class TableOptions:
     """Options for tables."""
 
-    target: Annotated[tuple[str, ...], Parameter(help="target column of a table")] = ()
+    target: Annotated[
+        tuple[str, ...], Parameter(help="target column of a table; checks the data for `train table`")
+    ] = ()
     problem: Annotated[
         Literal["classification", "regression"] | None, Parameter(help="type of the target; default: detected")
     ] = None
     ignore: Annotated[tuple[str, ...], Parameter(help="columns of a table to ignore")] = ()
-    column_types: Annotated[tuple[str, ...], Parameter(help="column types: zip=category note=text")] = ()
+    column_types: Annotated[
+        tuple[str, ...], Parameter(help="column types of a table: zip=category note=text; default: detected")
+    ] = ()
     ordinal_categories: Annotated[
-        tuple[str, ...], Parameter(help="categories of a column in their order: size=S,M,L")
+        tuple[str, ...], Parameter(help="categories of columns in their order: size=S,M,L")
     ] = ()
 
     def given(self) -> dict[str, Any]:
@@ -66,12 +71,14 @@ NO_TABLE_OPTIONS = TableOptions()
 
 
 def check(
-    *data: Path,
-    task: Annotated[TaskName | None, Parameter(help="task the data are for; default: guessed")] = None,
+    *data: Annotated[Path, Parameter(help="files or folders")],
+    task: Annotated[
+        TaskName | None, Parameter(help="task to check the data for; default: guessed from the data")
+    ] = None,
     valid: Annotated[tuple[Path, ...], Parameter(help="validation files; overlaps with the data are reported")] = (),
     test: Annotated[tuple[Path, ...], Parameter(help="test files; overlaps with the data are reported")] = (),
     max_bad_rows: Annotated[
-        int | None, Parameter(help="unreadable rows to skip before raising an error; default: 1000")
+        int | None, Parameter(help="unreadable rows to skip before it is an error; default: 1000")
     ] = None,
     estimate: Annotated[
         bool, Parameter(help="estimate model size, training time and memory", negative="--no-estimate")
@@ -90,23 +97,51 @@ def check(
         flag = next(iter(table.given())).replace("_", "-")
         raise ConfigError(f"--{flag} is for tables, not for --task {task}")
     is_guessed, bad_rows = task is None, DEFAULT_MAX_BAD_ROWS if max_bad_rows is None else max_bad_rows
-    task = task or _guess_task(data)
-    hint = "" if _is_text(data[0]) else ", --target COLUMN checks it as a table"
+    task = task or guess_task(data)
+    hint = "" if is_text(data[0]) else ", --target COLUMN checks it as a table"
     log.info(f"Checking data for `softlook train {task}`; --task selects another task{hint}.")
+    with activity("reading the data"):
+        return _check_text(task, data, valid, test, bad_rows, estimate=estimate, is_guessed=is_guessed)
+
+
+def _check_text(
+    task: TaskName,
+    data: tuple[Path, ...],
+    valid: tuple[Path, ...],
+    test: tuple[Path, ...],
+    bad_rows: int,
+    *,
+    estimate: bool,
+    is_guessed: bool,
+) -> CommandResult:
     others = {name: _read(task, files, bad_rows) for name, files in (("valid", valid), ("test", test)) if files}
     sampler = StrideSampler(_read(task, data, bad_rows), SAMPLE_CHARS)  # pyright: ignore[reportArgumentType]
     report = check_data(sampler.iterate(), others)
     cost, lines = _estimate_text(task, data, valid, report, sampler) if estimate else (None, [])
     details = {"task": task, **report.to_json(), "estimate": cost}
     table_hint = _table_hint(data, report) if is_guessed and task == "classify" else []
-    return CommandResult(data[0], details, "\n".join((*_report_lines(report), *lines, *table_hint)))
+    files = [flag for name, paths in (("data", data), ("valid", valid), ("test", test)) for flag in _flags(name, paths)]
+    command = f"softlook train {task} {' '.join(files)}"
+    text = "\n".join((*_report_lines(report), *lines, *table_hint))
+    return CommandResult(data[0], details, text, "" if lines else next_steps((command, "train a model")))
 
 
-def _guess_task(data: tuple[Path, ...]) -> TaskName:
+def _flags(name: str, values: Iterable[object]) -> list[str]:
+    """An option with its values, as typed.
+
+    >>> _flags("data", ["a.csv", "b c.csv"]), _flags("test", [])
+    (['--data', 'a.csv', "'b c.csv'"], [])
+    """
+    words = [shlex.quote(str(value)) for value in values]
+    return [f"--{name.replace('_', '-')}", *words] if words else []
+
+
+def guess_task(data: tuple[Path, ...]) -> TaskName:
     """Tables with a column of few values: classify; two columns or two files: translate; otherwise lm."""
     if not data:
         raise DataError("no data given", help="name a file or a folder: softlook check corpus.txt")
-    if _is_text(data[0]):
+    find_files(list(data))  # raises if one of them does not exist
+    if is_text(data[0]):
         return "translate" if len(data) == 2 else "lm"
     for task in ("classify", "translate"):
         try:
@@ -129,7 +164,8 @@ def _table_hint(data: tuple[Path, ...], report: DataReport) -> list[str]:
     ]
 
 
-def _is_text(path: Path) -> bool:
+def is_text(path: Path) -> bool:
+    """Whether a file is plain text, or a folder, which may hold anything."""
     return path.is_dir() or format_of(path) == "text"
 
 
@@ -140,13 +176,17 @@ def _check_table(values: dict[str, Any], *, estimate: bool) -> CommandResult:
     if "data" not in values:
         raise DataError("no data given", help="name a file: softlook check people.csv --target income")
     config = TabularConfig.model_validate(values)
-    with locate_data_errors(config):
-        report, data = check_table(config)
     cost, lines = None, list[str]()
-    if estimate and data is not None:
-        cost, lines = _estimate(partial(estimate_table, values, data))
+    with activity("reading the table"), locate_data_errors(config):
+        report, data = check_table(config)
+        if estimate and data is not None:
+            cost, lines = _estimate(partial(estimate_table, values, data))
     details = {"task": "table", **report.to_json(), "estimate": cost}
-    return CommandResult(values["data"][0], details, "\n".join((*map(escape_control, report.lines()), *lines)))
+    text = "\n".join((*map(escape_control, report.lines()), *lines))
+    given = ((name, [one] if isinstance(one, str) else one) for name, one in values.items())
+    command = " ".join(("softlook train table", *(flag for name, one in given for flag in _flags(name, one))))
+    hint = "" if lines else next_steps((command, "train a model"))  # an estimate names the command
+    return CommandResult(values["data"][0], details, text, hint)
 
 
 def _estimate_text(

@@ -48,13 +48,13 @@ def demo(
     Parameters
     ----------
     text
-        A date of your own to translate at the end.
+        a date of your own to translate at the end; default: jeudi 3 mars 2022
     to
-        Folder for the data, the run and the figure. The same command resumes a stopped run.
+        folder for the data, the run and the figure
     pretrained
-        Do not train: use the model that comes with softlook.
+        do not train: use the model that comes with softlook
     steps
-        Training steps.
+        training steps
     """
     log.info(f"A Transformer that translates dates in {len(LANGUAGES)} languages: {EXAMPLE_DATE!r} is 2022-03-03.")
     if pretrained:

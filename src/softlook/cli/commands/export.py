@@ -10,28 +10,34 @@ from cyclopts import Parameter
 
 import softlook
 from softlook.cli.console import CommandResult
-from softlook.cli.options import describe_model, output_folder
+from softlook.cli.options import describe_model, next_steps, output_folder
 
+CLASSES = {
+    "transformers": {"decoder-only": "AutoModelForCausalLM", "encoder-decoder": "AutoModelForSeq2SeqLM"},
+    "ctranslate2": {"decoder-only": "Generator", "encoder-decoder": "Translator"},
+}
+"""Classes that load a model, by package and by the model's mode."""
 log = logging.getLogger("softlook.cli")
-CheckpointArg = Annotated[Path, Parameter(help="checkpoint folder")]
-ToArg = Annotated[
-    Path | None, Parameter(help="new folder; default: CHECKPOINT-FORMAT in the working directory. Not overwritten.")
-]
+CheckpointArg = Annotated[Path, Parameter(help="run directory or checkpoint")]
+ToArg = Annotated[Path | None, Parameter(help="new folder; default: CHECKPOINT-FORMAT in the working directory")]
 
 
 def hf(checkpoint: CheckpointArg, /, to: ToArg = None) -> CommandResult:
     """Export to a Hugging Face folder, for `from_pretrained`."""
-    return _export(checkpoint, output_folder(to, checkpoint, "-hf"), lambda: partial(_write_hf, checkpoint))
+    target = output_folder(to, checkpoint, "-hf")
+    return _export(checkpoint, target, lambda: partial(_write_hf, checkpoint), "transformers.{}.from_pretrained")
 
 
 def onnx(checkpoint: CheckpointArg, /, to: ToArg = None) -> CommandResult:
     """Export to model.onnx, for any batch size and length."""
-    return _export(checkpoint, output_folder(to, checkpoint, "-onnx"), lambda: softlook.weights.to_onnx)
+    target = output_folder(to, checkpoint, "-onnx")
+    return _export(checkpoint, target, lambda: softlook.weights.to_onnx, "onnxruntime.InferenceSession", "model.onnx")
 
 
 def ctranslate2(checkpoint: CheckpointArg, /, to: ToArg = None) -> CommandResult:
     """Export a GPT or a translation model to CTranslate2."""
-    return _export(checkpoint, output_folder(to, checkpoint, "-ctranslate2"), lambda: softlook.weights.to_ctranslate2)
+    target = output_folder(to, checkpoint, "-ctranslate2")
+    return _export(checkpoint, target, lambda: softlook.weights.to_ctranslate2, "ctranslate2.{}")
 
 
 def _write_hf(checkpoint: Path, model: Any, target: Path, tokenizer: Path | None) -> None:
@@ -46,10 +52,19 @@ def _write_hf(checkpoint: Path, model: Any, target: Path, tokenizer: Path | None
     )
 
 
-def _export(checkpoint: Path, target: Path, get_writer: Callable[[], Callable[..., Any]]) -> CommandResult:
+def _export(
+    checkpoint: Path, target: Path, get_writer: Callable[[], Callable[..., Any]], loader: str, file: str = ""
+) -> CommandResult:
+    """Export a checkpoint. `loader` is the function that loads the result, with the class left open."""
+    from softlook.recipes.inference.pipeline import find_folder  # noqa: PLC0415  (imports torch)
+
     write = get_writer()  # first: it may lack a package, and a large model takes long to load
-    model = softlook.weights.load(checkpoint)
-    path = checkpoint / "tokenizer.json"
+    folder = find_folder(checkpoint)
+    model = softlook.weights.load(folder)
+    path = folder / "tokenizer.json"
     tokenizer = path if path.is_file() else None
     write(model, target, tokenizer=tokenizer)
-    return CommandResult(target, {"tokenizer": tokenizer is not None} | describe_model(model, log))
+    package = loader.split(".")[0]
+    class_name = CLASSES.get(package, {}).get(getattr(model, "mode", ""), "AutoModel")
+    hint = next_steps((f'{loader.format(class_name)}("{target / file}")', "load it in Python"))
+    return CommandResult(target, {"tokenizer": tokenizer is not None} | describe_model(model, log), hint=hint)

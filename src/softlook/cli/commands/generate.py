@@ -34,7 +34,7 @@ class SamplingOptions:
         float | None, Parameter(help="sample from tokens with at least this fraction of the maximum probability")
     ] = None
     repetition_penalty: Annotated[float, Parameter(help="above 1 discourages repetition")] = 1.0
-    seed: Annotated[int | None, Parameter(help="random seed, for reproducible samples")] = None
+    seed: Annotated[int | None, Parameter(help="random seed, for reproducible samples; default: a random one")] = None
 
 
 DEFAULT_SAMPLING = SamplingOptions()

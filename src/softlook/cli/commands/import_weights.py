@@ -3,12 +3,15 @@
 import logging
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import softlook
-from softlook.base.errors import WeightsError
+from softlook.base.errors import ConfigError, WeightsError
 from softlook.cli.console import CommandResult
-from softlook.cli.options import describe_model, output_folder
+from softlook.cli.options import describe_model, next_steps, output_folder, quote
 
+TRAIN_TASKS = {"generate": "lm", "translate": "translate", "classify": "classify", "embed": "classify"}
+"""The task that trains a model further, by what it is used for."""
 log = logging.getLogger("softlook.cli")
 
 
@@ -18,11 +21,11 @@ def import_weights(source: Path, /, to: Path | None = None, *, sha256: str | Non
     Parameters
     ----------
     source
-        Hugging Face folder, as save_pretrained writes it, or a GGUF file.
+        Hugging Face folder, as save_pretrained writes it, or a GGUF file
     to
-        New checkpoint folder; default: SOURCE-softlook in the working directory. Existing folders are not overwritten.
+        new checkpoint folder; default: SOURCE-softlook in the working directory
     sha256
-        Expected SHA-256 digest of a GGUF file, which has no checksum of its own.
+        expected SHA-256 digest of a GGUF file, which has no checksum of its own
     """
     target, is_gguf = output_folder(to, source, "-softlook"), source.suffix == ".gguf"
     if sha256 is not None and not is_gguf:
@@ -39,7 +42,8 @@ def _from_folder(source: Path, target: Path) -> CommandResult:
     assets = softlook.weights.assets_to_keep(source, imported.model)
     softlook.weights.save(imported.model, target, tokenizer=tokenizer, extra_files=assets)
     details = {"architecture": imported.architecture, "head": imported.head, "tokenizer": tokenizer is not None}
-    return CommandResult(target, details | describe_model(imported.model, log))
+    hint = _next_steps(imported.model, target, has_tokenizer=tokenizer is not None)
+    return CommandResult(target, details | describe_model(imported.model, log), hint=hint)
 
 
 def _from_gguf(source: Path, target: Path, expected: str | None) -> CommandResult:
@@ -49,7 +53,27 @@ def _from_gguf(source: Path, target: Path, expected: str | None) -> CommandResul
         tokenizer = _save_tokenizer(source, Path(folder) / "tokenizer.json")
         softlook.weights.save(model, target, tokenizer=tokenizer)
     details = {"architecture": type(model).__name__, "head": model.config.head, "tokenizer": tokenizer is not None}
-    return CommandResult(target, details | {"sha256": digest} | describe_model(model, log))
+    hint = _next_steps(model, target, has_tokenizer=tokenizer is not None)
+    return CommandResult(target, details | {"sha256": digest} | describe_model(model, log), hint=hint)
+
+
+def _next_steps(model: Any, folder: Path, *, has_tokenizer: bool) -> str:
+    """Commands that use the imported model."""
+    from softlook.recipes.inference.pipeline import inference_task  # noqa: PLC0415  (imports torch)
+
+    in_python = (f'softlook.weights.load("{folder}")', "load it in Python")
+    try:
+        task = inference_task(model, str(folder))
+    except ConfigError:
+        task = None
+    if task is None or not has_tokenizer:
+        return next_steps(in_python)
+    name = quote(folder)
+    return next_steps(
+        (f'softlook {task} {name} "..."', "use the model"),
+        (f"softlook train {TRAIN_TASKS[task]} --data FILE --init-from {name}", "fine-tune it"),
+        in_python,
+    )
 
 
 def _verify(source: Path, expected: str | None) -> str:

@@ -30,11 +30,11 @@ STDIN_PATH = "/dev/stdin"
 
 
 def predict(
-    run: Annotated[str, Parameter(help="run of `softlook train table`, or a folder written by an estimator's save")],
+    run: Annotated[str, Parameter(help="run directory of `softlook train table`, or a folder that an estimator saved")],
     /,
     *files: DataArgs,
     data: Annotated[
-        tuple[Path, ...], Parameter(help="tables: .csv, .tsv, .jsonl, .parquet, also .gz and .zst; - is stdin")
+        tuple[Path, ...], Parameter(help="tables: .csv, .tsv, .jsonl, .parquet, also .gz and .zst; default: stdin")
     ] = (),
     out: Annotated[
         Path | None,

@@ -3,13 +3,19 @@
 import logging
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from softlook.base.errors import escape_control
 from softlook.cli.console import CommandResult
+from softlook.cli.options import next_steps, quote
+from softlook.recipes.tasks import TASKS
 
+if TYPE_CHECKING:
+    from softlook.recipes.run_dir.layout import RunSummary
+
+HEADER = ("run", "task", "step", "best validation", "state")
 log = logging.getLogger("softlook.cli")
 
 
@@ -19,8 +25,8 @@ def runs(folder: Annotated[Path, Parameter(help="folder of run directories")] = 
 
     summaries = list_runs(folder) if folder.is_dir() else []
     if not summaries:
-        log.info(f"There are no runs in {folder}. See `softlook train --help`.")
-    rows = [
+        log.info(f"There are no runs in {folder}. `softlook train` starts one.")
+    rows = [HEADER] * bool(summaries) + [
         (
             str(run.path),
             run.task,
@@ -31,7 +37,20 @@ def runs(folder: Annotated[Path, Parameter(help="folder of run directories")] = 
         for run in summaries
     ]
     listed = [{**asdict(run), "path": str(run.path)} for run in summaries]
-    return CommandResult(folder, {"runs": listed}, "\n".join(_align(rows)))
+    return CommandResult(folder, {"runs": listed}, "\n".join(_align(rows)), _hint(summaries))
+
+
+def _hint(summaries: list["RunSummary"]) -> str:
+    """Commands for the newest run that has a model."""
+    newest = next((run for run in summaries if run.task in TASKS), None)
+    if newest is None:
+        return ""
+    name, command = quote(newest.path), TASKS[newest.task].inference_command
+    argument = "--data FILE" if newest.task == "table" else '"..."'
+    return next_steps(
+        (f"softlook {command} {name} {argument}", "use the newest model"),
+        (f"softlook eval {name} --data FILE", "evaluate it on other data"),
+    )
 
 
 def _align(rows: list[tuple[str, ...]]) -> list[str]:

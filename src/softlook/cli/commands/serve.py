@@ -20,11 +20,13 @@ def serve(
         str, Parameter(help="runs, checkpoints, saved estimators or Hugging Face folders; NAME=FOLDER sets the name")
     ],
     host: Annotated[str, Parameter(help="address to listen on; other than localhost requires a token")] = "127.0.0.1",
-    port: Annotated[int, Parameter(help="0 selects a free port")] = 8000,
+    port: Annotated[int, Parameter(help="port to listen on; 0 selects a free one")] = 8000,
     token: Annotated[
         str | None, Parameter(help="bearer token required on every route", env_var="SOFTLOOK_TOKEN", show_env_var=True)
     ] = None,
-    token_file: Annotated[Path | None, Parameter(help="file with the token, which keeps it out of `ps`")] = None,
+    token_file: Annotated[
+        Path | None, Parameter(help="file that holds the token, which a list of processes then does not show")
+    ] = None,
     allowed_hosts: Annotated[
         tuple[str, ...], Parameter(help="host names the server answers to, besides localhost", negative=())
     ] = (),
@@ -61,7 +63,8 @@ def serve(
 
 
 def _load(folder: Path, name: str, device: str) -> "LoadedModel | LoadedTable":
-    from softlook.serve.loaded_model import load_model, to_device  # noqa: PLC0415  (extras, and imports torch)
+    from softlook.recipes.inference.pipeline import find_folder  # noqa: PLC0415  (extras, and imports torch)
+    from softlook.serve.loaded_model import load_model, to_device  # noqa: PLC0415
 
     if _is_table(folder):
         from softlook.recipes.tabular.serving import load_table_for_serving  # noqa: PLC0415  (extras)
@@ -70,7 +73,7 @@ def _load(folder: Path, name: str, device: str) -> "LoadedModel | LoadedTable":
         table = loaded_table.table
         log.info("%s: %s, predicts %s", name, table.model_name, ", ".join(table.target))
         return loaded_table
-    loaded = to_device(load_model(folder, name), device)
+    loaded = to_device(load_model(find_folder(folder), name), device)
     log.info("%s: %s, for %s", name, type(loaded.model).__name__, ", ".join(loaded.capabilities))
     return loaded
 

@@ -2,15 +2,16 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from softlook.cli.config_app import config_command
 from softlook.cli.console import CommandResult, ConsoleHandler, Terminated, active_console
-from softlook.cli.options import FLATTEN, STYLE, ConfigOption, DataArgs, add_files, quote
+from softlook.cli.options import FLATTEN, ConfigOption, DataArgs, add_files, next_steps, quote
 from softlook.recipes.config.resolve import ConfigOverrides, load_overrides
 from softlook.recipes.config.schema import RunConfig
 from softlook.recipes.tasks import TASKS
@@ -74,14 +75,7 @@ def _command(task: str, config_class: type[RunConfig], options_class: type[Train
 app = App(name="train", help="Train a model.", help_prologue=EXAMPLES, help_epilogue=EPILOGUE)
 for _task, _config in TASKS.items():
     _options = TrainOptions if _task == "table" else DistributedOptions
-    app.command(
-        _command(_task, _config, _options),
-        name=_task,
-        help=_config.__doc__,
-        help_prologue="",
-        help_epilogue="",
-        default_parameter=STYLE,
-    )
+    app.command(config_command(_task, _command(_task, _config, _options), help=_config.__doc__, help_prologue=""))
 
 
 def train(task: str, config: RunConfig, files: tuple[Path, ...], options: TrainOptions) -> CommandResult:
@@ -94,7 +88,9 @@ def train(task: str, config: RunConfig, files: tuple[Path, ...], options: TrainO
     if not outcome.complete:
         log.info(f"Everything up to step {outcome.step:,} is saved. The same command resumes from there.")
         raise KeyboardInterrupt if outcome.signal in (None, "SIGINT") else Terminated
-    log.info("\n".join(_next_steps(task, outcome.run_dir, overrides.values.get("arch"))))
+    if task != "table":  # tables print theirs, compared with those of other models
+        log.info("\n".join(_score_lines(outcome.scores)))
+    log.info(_next_steps(task, outcome.run_dir, overrides.values.get("arch")))
     return CommandResult(outcome.run_dir, {"steps": outcome.step, "scores": outcome.scores})
 
 
@@ -137,7 +133,23 @@ def print_dry_run(task: str, overrides: ConfigOverrides[Any]) -> CommandResult:
     return CommandResult(Path(), details, "\n".join(rows))
 
 
-def _next_steps(task: str, run_dir: Path, arch: str | None) -> list[str]:
+def _score_lines(scores: Mapping[str, Any]) -> list[str]:
+    """Scores on validation and test data, for people."""
+    from softlook.recipes.run_dir.report import format_score, format_score_name  # noqa: PLC0415  (imports torch)
+
+    groups = {"validation": {**scores, **scores.get("validation", {})}, "test": scores.get("test", {})}
+    lines: list[str] = []
+    for group, values in groups.items():
+        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        cells = [
+            f"{format_score_name(name)} {format_score(value, name) if isinstance(value, float) else f'{value:,}'}"
+            for name, value in numbers.items()
+        ]
+        lines += [f"{group.capitalize()} scores: {', '.join(cells)}"] if cells else []
+    return lines
+
+
+def _next_steps(task: str, run_dir: Path, arch: str | None) -> str:
     """Commands that use the trained model."""
     name = quote(run_dir)
     argument = "--data FILE" if task == "table" else '"..."'
@@ -149,5 +161,4 @@ def _next_steps(task: str, run_dir: Path, arch: str | None) -> list[str]:
         rows.append((f"softlook eval {name} --data FILE", "evaluate it on other data"))
     if task in ("mlm", "lm") and arch in (None, "gpt", "llama"):
         rows.append((f"softlook export hf {name}", "export it to Hugging Face"))
-    width = max(len(command) for command, _ in rows)
-    return ["Next:", *(f"  {command:{width}}  {purpose}" for command, purpose in rows)]
+    return next_steps(*rows)

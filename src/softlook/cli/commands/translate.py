@@ -28,8 +28,12 @@ def translate(
     /,
     *texts: TextArgs,
     file: FileOption = (),
-    num_beams: Annotated[int | None, Parameter(help="beam width; 1 is greedy decoding")] = None,
-    length_penalty: Annotated[float | None, Parameter(help="above 0 favors longer translations")] = None,
+    num_beams: Annotated[
+        int | None, Parameter(help="beam width; 1 is greedy decoding; default: the model's own")
+    ] = None,
+    length_penalty: Annotated[
+        float | None, Parameter(help="above 0 favors longer translations; default: the model's own")
+    ] = None,
     split_sentences: Annotated[
         bool, Parameter(help="translate sentence by sentence; default: only texts longer than those in training")
     ] = False,
@@ -40,10 +44,10 @@ def translate(
         Path | None, Parameter(help="file of reference translations: print BLEU and chrF (sacreBLEU)")
     ] = None,
     source_language: Annotated[
-        str | None, Parameter(help="source language token of a multilingual model, such as en_XX or eng_Latn")
+        str | None, Parameter(help="source language of a multilingual model: en_XX, eng_Latn; default: the model's own")
     ] = None,
     target_language: Annotated[
-        str | None, Parameter(help="target language token of a multilingual model, such as fr_XX or fra_Latn")
+        str | None, Parameter(help="target language of a multilingual model: fr_XX, fra_Latn; default: the model's own")
     ] = None,
     device: DeviceOption = "auto",
     int8: Int8Option = False,

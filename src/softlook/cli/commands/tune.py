@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
+from softlook.cli.activity import activity
+from softlook.cli.config_app import config_command
 from softlook.cli.console import CommandResult, OutputStream
-from softlook.cli.options import FLATTEN, ConfigOption, DataArgs, add_files, quote
+from softlook.cli.options import FLATTEN, ConfigOption, DataArgs, add_files, next_steps, quote
 from softlook.recipes.config.resolve import load_overrides
 from softlook.recipes.config.tabular_schema import TuneConfig
 
@@ -16,6 +18,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("softlook.cli")
 DEFAULTS = TuneConfig()
+EXAMPLES = """
+  softlook tune --data adult.csv --target income --trials 20 --max-minutes 10
+  softlook tune --data adult.csv --target income --estimator ft --model.depth 3
+  softlook train table --config runs/tune-adult/best.toml
+"""
 STATE_SUFFIXES = {"complete": "", "pruned": ", pruned", "failed": ", failed"}
 
 
@@ -29,16 +36,20 @@ def tune(
 
     overrides = load_overrides(add_files(search, files), config=config, environ=os.environ)
     try:
-        result = run_search(overrides, _trial_reporter(OutputStream(), overrides.get("trials")))
+        with activity("reading the table"):
+            result = run_search(overrides, _trial_reporter(OutputStream(), overrides.get("trials")))
     except KeyboardInterrupt:
         log.info("All finished trials are saved. The same command continues with the others.")
         raise
     best = next((trial for trial in result.trials if trial.is_best), None)
     if best is not None:
         log.info(f"The best of {len(result.trials)} trials is {best.number + 1}: validation loss {best.loss:.4f}.")
-    log.info(f"Next:\n  softlook train table --config {quote(result.best)}")
+    log.info(next_steps((f"softlook train table --config {quote(result.best)}", "train with the best settings")))
     details: dict[str, Any] = {"trials": len(result.trials), "params": result.params}
     return CommandResult(result.best, details)
+
+
+app = config_command("tune", tune, help="Search for the best hyperparameters for a table.", help_prologue=EXAMPLES)
 
 
 def _trial_reporter(output: OutputStream, num_trials: int) -> "Callable[[TrialResult], None]":

@@ -114,7 +114,7 @@ def load_pipeline(run: str | Path, *, device: str = "auto", int8: bool = False) 
     >>> load_pipeline("dates", device="cpu").task
     'translate'
     """
-    folder, name, target = _find_folder(run), str(run), choose_device(device)
+    folder, name, target = find_folder(run), str(run), choose_device(device)
     if int8 and target.type != "cpu":
         raise ConfigError(f"int8 needs a CPU, got device {target}. Add --device cpu, or remove --int8")
     model = load_auto(folder)
@@ -166,7 +166,8 @@ def replace_head(model: Any, **changes: Any) -> Any:
     return new
 
 
-def _find_folder(run: str | Path) -> Path:
+def find_folder(run: str | Path) -> Path:
+    """The folder of a run, a checkpoint or a Hugging Face model; raises if it is none of them."""
     folder = Path(run)
     if str(run) == DATES and not folder.exists():
         return Path(str(files("softlook.recipes.demo") / "date_reader"))

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from softlook.base.activity import report_activity
 from softlook.base.tensors import map_tensors
 from softlook.recipes.profiling.threads import choose_threads
 from softlook.train.batching.batches import Batches, DataCursor
@@ -85,6 +86,7 @@ def profile_text_step(
     model: nn.Module, batches: Batches, objective: Objective, device: torch.device, precision: Any
 ) -> tuple[float, MemoryEstimate]:
     """Profile training steps of a text model."""
+    report_activity("measuring a few training steps")
     make_step = partial(_text_step, objective, choose_dtype(precision, device))
     return profile_step(model, make_step, (batch for _, batch in batches.iter_from(DataCursor())), device)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from softlook.base.activity import report_activity
 from softlook.base.errors import ConfigError
 from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig, ValueOrigin, unflatten
 from softlook.recipes.config.schema import MUTABLE_FIELDS, RunConfig
@@ -165,6 +166,7 @@ class EvaluationCallback:
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Validation scores; the samples are kept for the next event."""
+        report_activity("evaluating on the validation data")
         scores = self.evaluate_fn(model)
         self.samples = self.sample(model)
         return scores

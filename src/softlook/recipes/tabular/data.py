@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from softlook.base.activity import report_activity
 from softlook.base.errors import ConfigError, DataError
 from softlook.data.files import find_files
 from softlook.data.split import data_digest
@@ -58,6 +59,7 @@ def load_table(config: TabularConfig) -> TableData:
 
 def scan_table(config: TabularConfig) -> "TableScan":
     """Check the column names of the training files, and read them once."""
+    report_activity("reading the table")
     files = find_files(config.data)
     schema = read_schema(files)
     check_column_names(config, schema.names)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from softlook.base.activity import report_activity
 from softlook.recipes.config.tabular_schema import TabularConfig
 from softlook.recipes.run_dir.report.data import COMPARED, IMPORTANCES, ON
 from softlook.recipes.run_dir.report.formatting import (
@@ -51,6 +52,7 @@ def compute_scores(
     `previous` are the scores of an earlier start of the run; `seconds` is the training time.
     """
     scores: dict[str, Any] = {}
+    report_activity("evaluating the model")
     if trainer.validation is not None:
         scores |= evaluate_rows(estimator, trainer.validation)
     if test is not None:
@@ -71,6 +73,7 @@ def compute_scores(
         limit = max(MIN_BASELINE_SECONDS, seconds)
         compared += before or _baseline_scores(estimator, trainer, rows, config, limit)
     log.info("\n".join([f"Scores on {where}:", *format_table(compared)]))
+    report_activity("estimating the importance of the columns")
     metric = "log_loss" if data.target.problem == "classification" else "rmse"
     importances = estimate_importances(estimator, rows, seed=config.training.seed)
     scores[IMPORTANCES] = importances_to_json(importances, metric)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from softlook.base.activity import report_activity
 from softlook.recipes.config.resolve import ConfigLike, as_overrides, resolve_config, unflatten
 from softlook.recipes.config.schema import FILE_FIELDS
 from softlook.recipes.config.tabular_schema import TuneConfig
@@ -67,6 +68,7 @@ def tune(config: ConfigLike[TuneConfig], callback: Callable[[TrialResult], None]
         log.info(f"{'Resuming' if resumes else 'Starting'} {folder.path}")
         base = {**overrides.values, "problem": data.target.problem}
         options = {"trials": config.trials, "max_minutes": config.max_minutes}
+        report_activity("training the trials")
         for result in search.run(*data.train, eval_set=data.valid, **options):
             _write_results(search, folder.path, base)
             if callback is not None:

@@ -132,7 +132,8 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
             sample=partial(sample_completions, valid, tokenizer, context),
             epoch_tokens=len(train.ids),
             batch_tokens=batch_size * row_length,
-            test=partial(evaluator.evaluate_all, num_bytes),
+            test=partial(self._score_held_out, evaluator, num_bytes, config, tokenizer),
+            test_cost=corpus.test_count / max(corpus.counts[1], 1),
             baselines=partial(baselines, train, valid, tokenizer.vocab_size, num_bytes),
             uninformed_loss=unigram_loss(train.ids, valid.ids, tokenizer.vocab_size),
             eval_share=min(MAX_EVAL_TOKENS.get(device.type, 32_768) / max(len(valid.ids), 1), 1.0),
@@ -140,12 +141,32 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
         )
 
     def evaluate(self, config: CausalLMConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
+        return self._score(config, data, pipeline.tokenizer, pipeline.model, pipeline.device)
+
+    def _score(
+        self, config: CausalLMConfig, data: Files, tokenizer: TextTokenizer, model: nn.Module, device: torch.device
+    ) -> dict[str, Any]:
         split = CorpusSplit(self.read(explicit_overrides(config), data))
-        context, row_length = context_and_row_length(pipeline.model, config)
-        documents = tokenize_split(split, pipeline.tokenizer)
+        context, row_length = context_and_row_length(model, config)
+        documents = tokenize_split(split, tokenizer)
         stream = PackedStream(documents, context=row_length, batch_size=max(8192 // row_length, 1), seed=0)
-        evaluator = PerplexityEvaluator(stream, CausalLMObjective(context), pipeline.device)
-        return evaluator.evaluate_all(count_utf8_bytes(split), pipeline.model)["validation"]
+        return PerplexityEvaluator(stream, CausalLMObjective(context), device).evaluate_all(
+            count_utf8_bytes(split), model
+        )
+
+    def _score_held_out(
+        self,
+        validation: "PerplexityEvaluator",
+        num_bytes: int,
+        config: CausalLMConfig,
+        tokenizer: TextTokenizer,
+        model: nn.Module,
+    ) -> dict[str, Any]:
+        """Scores on all of the validation text and on the test data, if there are some."""
+        scores = {"validation": validation.evaluate_all(num_bytes, model)}
+        if config.test:
+            scores["test"] = self._score(config, config.test, tokenizer, model, validation.device)
+        return scores
 
 
 def baselines(
@@ -303,7 +324,7 @@ class PerplexityEvaluator:
         if isinstance(model, TransformerXL):
             uncached = CausalLMObjective(self.objective.segment_length, use_cache=False)
             scores["loss_without_cache"], _ = self._loss(model, uncached)
-        return {"validation": scores}
+        return scores
 
     def _loss(
         self, model: nn.Module, objective: CausalLMObjective, max_batches: int | None = None

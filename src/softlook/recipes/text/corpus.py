@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
+from softlook.base.activity import report_activity
 from softlook.base.errors import DataError, DiskError, TrainingError
 from softlook.data import Examples, TextExample, data_digest, make_split
 from softlook.data.examples import Example
@@ -101,16 +102,17 @@ def read_corpus(
         split = make_validation_split(examples)
         train, held_out = CorpusSplit(examples, split), CorpusSplit(examples, split, is_held_out=True)
         count, characters = count_examples(train)
-        digest = data_digest(examples.files)
-        return Corpus(train, held_out, (count, split.held_out), characters, digest, columns=columns)
-    train, used, notes = CorpusSplit(examples), CorpusSplit(read(valid)), ()
+        digest, notes = data_digest(examples.files), describe_skipped(examples)
+        return Corpus(train, held_out, (count, split.held_out), characters, digest, notes=notes, columns=columns)
+    train, used = CorpusSplit(examples), CorpusSplit(read(valid))
     (count, characters), (valid_count, valid_characters) = count_examples(train), count_examples(used)
+    notes = (*describe_skipped(examples), *describe_skipped(used.examples, "validation rows"))
     digest = data_digest([*examples.files, *used.examples.files])
     if max_valid is not None and valid_count > max_valid:
         sampled, given = make_split(used.examples, fraction=1.0, max_held_out=max_valid), valid_count
         used = CorpusSplit(used.examples, sampled, is_held_out=True)
         valid_count, valid_characters = count_examples(used)
-        notes = (f"Evaluating on {valid_count:,} of the {given:,} validation examples, sampled by content.",)
+        notes += (f"Evaluating on {valid_count:,} of the {given:,} validation examples, sampled by content.",)
     return Corpus(train, used, (count, valid_count), characters, digest, valid_characters, notes, columns)
 
 
@@ -121,6 +123,26 @@ def count_examples(split: CorpusSplit[Example]) -> tuple[int, int]:
         count += 1
         characters += sum(map(len, cast(dict[str, str], example.texts).values()))
     return count, characters
+
+
+def describe_skipped(examples: Examples[Any], unit: str = "rows") -> tuple[str, ...]:
+    """How many rows the last pass skipped, and why; nothing if it skipped none.
+
+    Plain text has no rows, and its blank lines separate documents: only lines that cannot be read are counted.
+
+    >>> from softlook.data import read_labeled
+    >>> _ = Path("reviews.csv").write_text("text,label\\nfine,good\\ndull,bad\\n,bad\\nnice,good\\n")
+    >>> examples = read_labeled("reviews.csv")
+    >>> len(list(examples)), describe_skipped(examples)
+    (3, ('1 of 4 rows was skipped: 1 empty',))
+    """
+    stats = examples.read_stats
+    empty, total = stats.empty, stats.read + stats.empty + stats.bad
+    if examples.is_plain_text:
+        return (f"lines skipped because they cannot be read: {stats.bad:,}",) if stats.bad else ()
+    reasons = [f"{empty:,} empty"] * bool(empty) + [f"{stats.bad:,} unreadable"] * bool(stats.bad)
+    verb = "was" if empty + stats.bad == 1 else "were"
+    return (f"{empty + stats.bad:,} of {total:,} {unit} {verb} skipped: {', '.join(reasons)}",) if reasons else ()
 
 
 def make_validation_split(examples: Examples[Example]) -> Split:
@@ -181,6 +203,7 @@ class TokenCache:
         `format` is part of the cache key: it names everything besides text and tokenizer that the ids depend on.
         `num_ids` is the number of different ids, if larger than the vocabulary.
         """
+        report_activity("tokenizing the data")
         vocab_size = max(self.tokenizer.vocab_size, num_ids)
         if (self.corpus.valid_characters if is_validation else self.corpus.characters) <= DISK_THRESHOLD:
             return store_in_memory(examples, vocab_size=vocab_size, rows=rows)

@@ -94,19 +94,29 @@ class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
             batches=SeededTransform(buckets, collate, seed=seed),
             objective=masked_lm,
             evaluate=evaluator,
+            test_cost=corpus.test_count / max(corpus.counts[1], 1),
             baselines=partial(baselines, train, evaluator.batches, tokenizer),
             sample=partial(sample_predictions, valid or train, tokenizer, device),
             epoch_tokens=tokens,
             batch_tokens=max_tokens,
             total_tokens=None if config.init_from is None else FINE_TUNING_EPOCHS * tokens,
+            test=partial(self._score_test_data, config, tokenizer, device),
         )
 
     def evaluate(self, config: MaskedLMConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
-        split, tokenizer = CorpusSplit(self.read(explicit_overrides(config), data)), pipeline.tokenizer
+        config = config.model_copy(update={"test": data})
+        return self._score_test_data(config, pipeline.tokenizer, pipeline.device, pipeline.model)["test"]
+
+    def _score_test_data(
+        self, config: MaskedLMConfig, tokenizer: TextTokenizer, device: torch.device, model: nn.Module
+    ) -> dict[str, Any]:
+        if not config.test:
+            return {}
+        split = CorpusSplit(self.read(explicit_overrides(config), config.test))
         encoded = encode_sentences(split, tokenizer, config.batch.max_length or 128)
         documents = DocumentStore(store_in_memory(encoded, vocab_size=tokenizer.vocab_size, rows=2))
         examples = MaskedLMCollator(tokenizer, config).examples(documents)
-        return MaskedLMEvaluator(examples, pipeline.device)(pipeline.model)
+        return {"test": MaskedLMEvaluator(examples, device)(model)}
 
 
 def baselines(

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, Protocol
 import torch
 from torch import nn
 
+from softlook.base.activity import report_activity
 from softlook.data import Examples
 from softlook.data.examples import Example
 from softlook.recipes.config.autosize import AutoSettings, ComputeBudget
@@ -103,6 +104,7 @@ class TextTask(ABC, Generic[TextConfigT, Example]):
 
     def load_corpus(self, overrides: ConfigOverrides[TextConfigT]) -> Corpus[Example]:
         """Read the training and validation data."""
+        report_activity("reading the data")
         columns = tuple(overrides.get(field) for field in self.columns.values())
         read, data, valid = partial(self.read, overrides), overrides.get("data"), overrides.get("valid")
         return read_corpus(read, data, valid, max_valid=self.max_valid, columns=columns)
@@ -128,6 +130,7 @@ class TextTask(ABC, Generic[TextConfigT, Example]):
         if path:
             return load_text_tokenizer(path)
         assert options.type is not None and options.vocab_size is not None
+        report_activity("training the tokenizer")
         texts = (text for example in islice(corpus.train, MAX_TOKENIZER_TEXTS) for text in example.texts.values())
         sizes = {"vocab_size": options.vocab_size, "lowercase": options.lowercase}
         return TextTokenizer(train_tokenizer(texts, model_type=options.type, **sizes))

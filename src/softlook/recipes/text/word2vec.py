@@ -84,6 +84,8 @@ class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
     def build_plan(
         self, corpus: Corpus[TextExample], config: Word2VecConfig, tokenizer: TextTokenizer, device: torch.device
     ) -> TrainingPlan:
+        if config.test:
+            raise ConfigError("word vectors have no score on test data. Remove --test.")
         max_length = config.batch.max_length or 512
         encode = partial(encode_lines, tokenizer=tokenizer, max_length=max_length)
         cache = TokenCache(corpus, tokenizer, config.run_dir)
