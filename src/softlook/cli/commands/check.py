@@ -25,6 +25,7 @@ from softlook.data import (
     read_pairs,
     read_sentences,
 )
+from softlook.data.class_folders import find_class_folders
 from softlook.data.files import format_of
 from softlook.data.split import StrideSampler
 from softlook.recipes.config.tabular_schema import TabularConfig
@@ -106,6 +107,8 @@ def _guess_task(data: tuple[Path, ...]) -> TaskName:
     """Tables with a column of few values: classify; two columns or two files: translate; otherwise lm."""
     if not data:
         raise DataError("no data given", help="name a file or a folder: softlook check corpus.txt")
+    if find_class_folders(data):
+        return "classify"
     if _is_text(data[0]):
         return "translate" if len(data) == 2 else "lm"
     for task in ("classify", "translate"):
