@@ -99,7 +99,7 @@ def test_empty_and_bad_rows_are_reported(tmp_path: Path) -> None:
     examples.max_bad_rows = 5
     report = data.check_data(examples)
     assert (report.empty, report.bad_rows) == (1, 1)
-    assert "1 of 201 rows are skipped: they are without a text" in findings_text(
+    assert "1 of 202 rows are without a source and are skipped" in findings_text(
         report
     ) and "a.tsv:202: expected 2 cells as in the first row, got 3" in findings_text(report)
 

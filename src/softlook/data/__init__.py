@@ -17,3 +17,4 @@ from softlook.data.split import Split as Split
 from softlook.data.split import data_digest as data_digest
 from softlook.data.split import file_digests as file_digests
 from softlook.data.split import make_split as make_split
+from softlook.data.split import make_validation_split as make_validation_split

@@ -93,7 +93,7 @@ def _size_findings(stats: DataStats, read: ReadStats) -> Iterator[Finding]:
     for reason, count in read.skipped.items():
         if reason != UNREADABLE and count:
             total = read.read + read.skipped.total()
-            yield Finding("note", f"{format_fraction(count, total)} rows are skipped: they are {reason}")
+            yield Finding("note", f"{format_fraction(count, total)} rows are {reason} and are skipped")
 
 
 def _duplicate_findings(stats: DataStats, read: ReadStats, leaks: Mapping[str, tuple[int, str]]) -> Iterator[Finding]:
