@@ -53,6 +53,10 @@ CLASSIFY_EXAMPLES = """
   softlook classify runs/classify-reviews "What a film."
   softlook classify runs/classify-reviews --file new.csv --text review > classes.tsv
 """
+TAG_EXAMPLES = """
+  softlook tag runs/tag-conll "Ada Lovelace lived in London."
+  softlook --json tag runs/tag-conll --file articles.txt > entities.jsonl
+"""
 EMBED_EXAMPLES = """
   softlook embed all-MiniLM-L6-v2 "A sentence." "Another one."
   softlook embed all-MiniLM-L6-v2 --file corpus.txt --to embeddings.parquet
@@ -78,6 +82,7 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("generate", "generate:generate", "Continue prompts with a language model.", GENERATE_EXAMPLES),
     ("translate", "translate:translate", "Translate texts.", TRANSLATE_EXAMPLES),
     ("classify", "classify:classify", "Classify texts.", CLASSIFY_EXAMPLES),
+    ("tag", "tag:tag", "Find the entities of texts.", TAG_EXAMPLES),
     ("embed", "embed:embed", "Compute embeddings of texts or words.", EMBED_EXAMPLES),
     ("predict", "predict:predict", "Predict the target of table rows.", PREDICT_EXAMPLES),
     ("demo", "demo:demo", "Train a Transformer to translate dates, and plot its attention.", ""),

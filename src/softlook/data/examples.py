@@ -65,8 +65,26 @@ class LabeledText(NamedTuple):
         return self.text if self.pair is None else f"{self.text}\n{self.pair}"
 
 
+class TaggedText(NamedTuple):
+    """The tokens of a sentence with one tag each, such as B-PER."""
+
+    tokens: tuple[str, ...]
+    tags: tuple[str, ...]
+    origin: Origin | None = None
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The tokens as one text, by its name."""
+        return {"text": " ".join(self.tokens)}
+
+    @property
+    def key(self) -> str:
+        """What decides the side of a split: equal sentences are always on the same side."""
+        return " ".join(self.tokens)
+
+
 UNREADABLE = "unreadable"
-Example = TypeVar("Example", TextPair, TextExample, LabeledText)
+Example = TypeVar("Example", TextPair, TextExample, LabeledText, TaggedText)
 
 
 class ReadStats:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic
 
-from softlook.data.examples import Example, Examples, LabeledText, ReadStats, TextExample, TextPair
+from softlook.data.examples import Example, Examples, LabeledText, ReadStats, TaggedText, TextExample, TextPair
 from softlook.data.streams import file_errors
 
 VALIDATION_FRACTION, MIN_HELD_OUT, MAX_HELD_OUT = 0.02, 1, 2000
@@ -165,7 +165,7 @@ class _Strata:
         """Characters per example."""
         return self.characters / max(self.count, 1)
 
-    def add(self, example: TextPair | TextExample | LabeledText) -> None:
+    def add(self, example: TextPair | TextExample | LabeledText | TaggedText) -> None:
         self.count += 1
         self.characters += sum(map(len, example.texts.values()))
         self.is_plain_text = isinstance(example, TextExample)

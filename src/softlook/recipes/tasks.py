@@ -10,6 +10,7 @@ from softlook.recipes.config.schema import (
     ClassificationConfig,
     MaskedLMConfig,
     RunConfig,
+    TaggingConfig,
     TranslationConfig,
     Word2VecConfig,
 )
@@ -27,6 +28,7 @@ REGISTRY: dict[type[RunConfig], str] = {
     CausalLMConfig: "softlook.recipes.text.causal_lm:CausalLMTask",
     MaskedLMConfig: "softlook.recipes.text.masked_lm:MaskedLMTask",
     ClassificationConfig: "softlook.recipes.text.classification:ClassificationTask",
+    TaggingConfig: "softlook.recipes.text.tagging:TaggingTask",
     Word2VecConfig: "softlook.recipes.text.word2vec:Word2VecTask",
     TabularConfig: "softlook.recipes.tabular.run",
 }

@@ -21,6 +21,7 @@ EXAMPLES = """
   softlook train lm --data corpus.txt
   softlook train mlm --data corpus.txt --next-sentence
   softlook train classify --data reviews.csv --text review --label stars
+  softlook train tag --data train.conll             token and tag on each line
   softlook train word2vec --data corpus.txt
   softlook train table --data adult.csv --target income
 """
@@ -147,7 +148,7 @@ def _next_steps(task: str, run_dir: Path, arch: str | None) -> list[str]:
     ]
     if task != "word2vec":
         rows.append((f"softlook eval {name} --data FILE", "evaluate it on other data"))
-    if task in ("mlm", "lm") and arch in (None, "gpt", "llama"):
+    if task in ("mlm", "lm", "tag") and arch in (None, "gpt", "llama"):
         rows.append((f"softlook export hf {name}", "export it to Hugging Face"))
     width = max(len(command) for command, _ in rows)
     return ["Next:", *(f"  {command:{width}}  {purpose}" for command, purpose in rows)]

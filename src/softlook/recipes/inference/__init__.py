@@ -1,4 +1,4 @@
-"""Inference with text models, behind `softlook generate`, `translate`, `classify` and `embed`."""
+"""Inference with text models, behind `softlook generate`, `translate`, `classify`, `tag` and `embed`."""
 
 from softlook.decode.alignment import Alignment as Alignment
 from softlook.decode.alignment import format_pharaoh as format_pharaoh
@@ -12,6 +12,9 @@ from softlook.recipes.inference.generation import stream as stream
 from softlook.recipes.inference.pipeline import Pipeline as Pipeline
 from softlook.recipes.inference.pipeline import TextInput as TextInput
 from softlook.recipes.inference.pipeline import load_pipeline as load_pipeline
+from softlook.recipes.inference.tagging import Entity as Entity
+from softlook.recipes.inference.tagging import TextEntities as TextEntities
+from softlook.recipes.inference.tagging import tag as tag
 from softlook.recipes.inference.translation import ScoredTranslation as ScoredTranslation
 from softlook.recipes.inference.translation import TranslationResult as TranslationResult
 from softlook.recipes.inference.translation import translate as translate
