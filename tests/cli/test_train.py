@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.recipes.small import digits, reviews, sentences
+from tests.recipes.small import digits, entities, reviews, sentences
 
 SMALL = ("--model.dim", "16", "--model.depth", "1", "--model.heads", "2")
 QUICK = (*SMALL, "--training.max-steps", "3", "--training.device", "cpu")
@@ -37,6 +37,7 @@ def folder(tmp_path: Path) -> Path:
     digits(tmp_path / "digits.tsv", 60)
     sentences(tmp_path / "words.txt", 12)
     reviews(tmp_path / "reviews.csv", 60)
+    entities(tmp_path / "people.conll", 60)
     return tmp_path
 
 
@@ -45,6 +46,7 @@ TASKS = {
     "lm": ("words.txt",),
     "mlm": ("words.txt", "--next-sentence"),
     "classify": ("reviews.csv", "--text", "review", "--label", "verdict"),
+    "tag": ("people.conll",),
     "word2vec": ("words.txt",),
 }
 

@@ -60,7 +60,7 @@ def reviews(path: Path, count: int = 200) -> Path:
     return path
 
 
-SYLLABLES = "an bel cor da el fa go hi jo ka lu mi no or pe ra si tu ve wo".split()
+SYLLABLES = ("an", "bel", "cor", "da", "el", "fa", "hi", "jo", "ka", "lu", "mi", "no", "pe", "ra", "si", "tu", "ve")
 PATTERNS = (
     "{PER} lives in {LOC} .",
     "On {DATE} , {PER} flew from {LOC} to {LOC} .",

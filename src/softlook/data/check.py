@@ -6,12 +6,12 @@ from typing import Any
 
 from softlook.base.errors import escape_control
 from softlook.data.data_report import MAX_TRACKED, QUALITY_ISSUES, DataReport, DataStats, Finding, quantile
-from softlook.data.examples import UNREADABLE, Examples, LabeledText, ReadStats, TextExample, TextPair
+from softlook.data.examples import UNREADABLE, Examples, LabeledText, ReadStats, TaggedText, TextExample, TextPair
 from softlook.data.files import format_of
 from softlook.data.split import content_digest
 from softlook.data.streams import detect_encoding
 
-AnyExamples = Examples[TextPair] | Examples[TextExample] | Examples[LabeledText]
+AnyExamples = Examples[TextPair] | Examples[TextExample] | Examples[LabeledText] | Examples[TaggedText]
 SEVERITIES = ("error", "warning", "note")
 MIN_EXAMPLES = 100
 """Examples below which a model learns little."""
@@ -45,7 +45,7 @@ def check_data(examples: AnyExamples, held_out: Mapping[str, AnyExamples] | None
         bad_rows=examples.read_stats.bad,
         duplicates=stats.duplicates,
         texts={name: stats.text_stats(name) for name in stats.characters},
-        labels=dict(stats.labels.most_common()),
+        labels=dict((stats.labels or stats.entities).most_common()),
         leaks={name: count for name, (count, _) in leaks.items()},
         findings=tuple(collect_findings(stats, examples.read_stats, files, leaks)),
     )

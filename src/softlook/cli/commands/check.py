@@ -17,6 +17,7 @@ from softlook.data import (
     DataReport,
     Examples,
     LabeledText,
+    TaggedText,
     TextExample,
     TextPair,
     check_data,
@@ -24,6 +25,7 @@ from softlook.data import (
     read_labeled,
     read_pairs,
     read_sentences,
+    read_tagged,
 )
 from softlook.data.class_folders import find_class_folders
 from softlook.data.files import format_of
@@ -34,8 +36,9 @@ if TYPE_CHECKING:
     from softlook.recipes.profiling.estimate import Estimate
 
 log = logging.getLogger("softlook.cli")
-TaskName = Literal["translate", "lm", "mlm", "classify", "word2vec", "table"]
-AnyExamples = Examples[TextPair] | Examples[TextExample] | Examples[LabeledText]
+TaskName = Literal["translate", "lm", "mlm", "classify", "tag", "word2vec", "table"]
+AnyExamples = Examples[TextPair] | Examples[TextExample] | Examples[LabeledText] | Examples[TaggedText]
+TAGGED_SUFFIXES = (".conll", ".bio", ".iob", ".iob2")
 CATEGORY_WORDS = 3
 """Median number of words up to which texts may be the categories of a table."""
 SAMPLE_CHARS = 2_000_000
@@ -109,6 +112,8 @@ def _guess_task(data: tuple[Path, ...]) -> TaskName:
         raise DataError("no data given", help="name a file or a folder: softlook check corpus.txt")
     if find_class_folders(data):
         return "classify"
+    if data[0].suffix.lower() in TAGGED_SUFFIXES:
+        return "tag"
     if _is_text(data[0]):
         return "translate" if len(data) == 2 else "lm"
     for task in ("classify", "translate"):
@@ -176,7 +181,7 @@ def _estimate(estimate: Callable[[], "Estimate"]) -> tuple[dict[str, Any] | None
 
 
 def _read(task: str, files: tuple[Path, ...], max_bad_rows: int) -> AnyExamples:
-    readers = {"translate": read_pairs, "classify": read_labeled, "lm": read_documents}
+    readers = {"translate": read_pairs, "classify": read_labeled, "tag": read_tagged, "lm": read_documents}
     return readers.get(task, read_sentences)(files, max_bad_rows=max_bad_rows)
 
 
