@@ -249,29 +249,6 @@ def test_an_empty_text_has_no_class_but_keeps_its_line(run: RunCommand, runs: di
     assert [bool(line) for line in completed.lines] == [False, True, False]
 
 
-# --- tag -------------------------------------------------------------------------------------------------------------
-
-
-def test_entities_are_lines_of_text_label_probability_and_offsets(run: RunCommand, runs: dict[str, Path]) -> None:
-    texts = "Mira Kalu lives in Velu.", "On 3 May 2021, it rained in Velu."
-    objects = run("--json", "tag", runs["tag"], *texts).objects
-    assert [one["text"] for one in objects] == list(texts)
-    completed = run("tag", runs["tag"], *texts)
-    assert completed.out.count("\n\n") + completed.out.startswith("\n") >= 1, "a blank line separates texts"
-    cells = [line.split("\t") for line in completed.lines if line]
-    entities = [(one["text"], entity) for one in objects for entity in one["entities"]]
-    assert [row[:2] for row in cells] == [[entity["text"], entity["label"]] for _, entity in entities]
-    for (text, entity), (*_, start, end) in zip(entities, cells, strict=True):
-        assert text[int(start) : int(end)] == entity["text"] == text[entity["start"] : entity["end"]]
-
-
-def test_each_line_of_stdin_is_tagged(run: RunCommand, runs: dict[str, Path], tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_text("Mira Kalu lives in Velu.\n\nIt rained.\n")
-    piped = run("--json", "tag", runs["tag"], stdin=(tmp_path / "texts.txt").read_text())
-    assert len(piped.objects) == 3 and piped.objects[1] == {"text": "", "entities": []}
-    assert run("--json", "tag", runs["tag"], "--file", "texts.txt").out == piped.out
-
-
 # --- embed -----------------------------------------------------------------------------------------------------------
 
 

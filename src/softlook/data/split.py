@@ -101,6 +101,7 @@ def make_validation_split(examples: Iterable[Example]) -> Split:
     on. Of plain text, in which every token is a prediction, at most a tenth is held out. The split depends on the
     content of the examples, not on their order, the file or a seed.
 
+    >>> from collections import Counter
     >>> from softlook.data.examples import LabeledText
     >>> texts = [LabeledText(str(number), None, "rare" if number % 10 == 0 else "common") for number in range(8000)]
     >>> split = make_validation_split(texts)
@@ -128,10 +129,10 @@ def validation_size(count: int, mean_length: float = 0.0, *, is_plain_text: bool
     [0, 1, 2, 200, 500, 3000, 5000]
     """
     share = VALIDATION_SHARE if is_plain_text else SMALL_DATA_SHARE
-    wanted = min(max(MIN_VALIDATION, int(VALIDATION_SHARE * count)), int(share * count), MAX_VALIDATION)
+    size = min(max(MIN_VALIDATION, int(VALIDATION_SHARE * count)), int(share * count), MAX_VALIDATION)
     if mean_length:
-        wanted = min(wanted, int(MAX_VALIDATION_CHARS / mean_length))
-    return max(wanted, 1) if count > 1 else 0
+        size = min(size, int(MAX_VALIDATION_CHARS / mean_length))
+    return max(size, 1) if count > 1 else 0
 
 
 def allocate(count: int, sizes: dict[str, int]) -> dict[str, int]:

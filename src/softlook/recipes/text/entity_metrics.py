@@ -43,11 +43,11 @@ def per_label_scores(predicted: Tags, labels: Tags) -> dict[str, dict[str, Any]]
 def _count(predicted: Tags, labels: Tags) -> tuple[Counter[str], Counter[str], Counter[str]]:
     """Correct, predicted and expected entities of each label."""
     correct, found, expected = Counter[str](), Counter[str](), Counter[str]()
-    for one, other in zip(predicted, labels, strict=True):
-        ours, theirs = set(find_entities(one)), set(find_entities(other))
-        correct.update(entity.label for entity in ours & theirs)
-        found.update(entity.label for entity in ours)
-        expected.update(entity.label for entity in theirs)
+    for row, label_row in zip(predicted, labels, strict=True):
+        entities, label_entities = set(find_entities(row)), set(find_entities(label_row))
+        correct.update(entity.label for entity in entities & label_entities)
+        found.update(entity.label for entity in entities)
+        expected.update(entity.label for entity in label_entities)
     return correct, found, expected
 
 
