@@ -94,7 +94,7 @@ def test_a_run_of_one_minute_with_automatic_settings_learns_entities(tmp_path: P
     data, test = entities(tmp_path / "names.conll", 3000), entities(tmp_path / "test.conll", 300, seed=5)
     training = TrainingConfig(max_minutes=1, device="cpu")
     config = TaggingConfig(data=(data,), test=(test,), run_dir=tmp_path / "run", training=training)
-    assert train_tagging(config).scores["f1"] > 0.9
+    assert train_tagging(config).scores["f1"] > 0.85
 
 
 def test_a_tagger_starts_from_a_pretrained_encoder_with_and_without_lora(tmp_path: Path) -> None:

@@ -40,7 +40,13 @@ MAX_TAGS = 10_000
 """Number of different tags above which the last column is not one of tags."""
 SMALL_DATA_CHARACTERS = 20_000_000
 """Characters of text below which a large model overfits."""
-SMALL_DATA_VALUES: dict[str, Any] = {"model.dim": 128, "model.depth": 2, "model.heads": 4, "optim.lr": 1e-3}
+SMALL_DATA_VALUES: dict[str, Any] = {
+    "model.dim": 128,
+    "model.depth": 2,
+    "model.heads": 4,
+    "model.dropout": 0.1,
+    "optim.lr": 1e-3,
+}
 
 
 def train_tagging(config: ConfigLike[TaggingConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
