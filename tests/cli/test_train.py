@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.recipes.small import digits, reviews, sentences
+from tests.recipes.small import digits, entities, reviews, sentences
 
 SMALL = ("--model.dim", "16", "--model.depth", "1", "--model.heads", "2")
 QUICK = (*SMALL, "--training.max-steps", "3", "--training.device", "cpu")
@@ -37,6 +37,7 @@ def folder(tmp_path: Path) -> Path:
     digits(tmp_path / "digits.tsv", 60)
     sentences(tmp_path / "words.txt", 12)
     reviews(tmp_path / "reviews.csv", 60)
+    entities(tmp_path / "people.conll", 60)
     return tmp_path
 
 
@@ -45,6 +46,7 @@ TASKS = {
     "lm": ("words.txt",),
     "mlm": ("words.txt", "--next-sentence"),
     "classify": ("reviews.csv", "--text", "review", "--label", "verdict"),
+    "tag": ("people.conll",),
     "word2vec": ("words.txt",),
 }
 
@@ -72,7 +74,7 @@ def test_training_reports_the_rows_it_skips_and_its_test_scores(folder: Path) ->
     args = ("train", "classify", "reviews.csv", "--test", "reviews.csv", *SMALL, "--steps", "3", "--device", "cpu")
     completed = softlook(folder, *args)
     assert completed.returncode == 0, completed.stderr
-    assert "1 of 61 rows was skipped: 1 empty\n" in completed.stderr
+    assert "Training data: skipped 1 of 61 rows: 1 without a text\n" in completed.stderr
     assert "\nValidation scores: error " in completed.stderr
     assert "\nTest scores: examples 60, accuracy " in completed.stderr
     listed = softlook(folder, "runs")

@@ -46,7 +46,7 @@ def _bytes(content: bytes | str) -> bytes:
 
 
 def _task(name: str) -> str:
-    return {"txt": "sentences", "tsv": "pairs", "csv": "labeled", "jsonl": "labeled"}.get(
+    return {"txt": "sentences", "tsv": "pairs", "csv": "labeled", "jsonl": "labeled", "json": "labeled"}.get(
         name.split(".")[1], "sentences"
     )
 
@@ -136,7 +136,7 @@ TEXT = [
     bad("an image", "a.txt", b"\x89PNG\r\n\x1a\n" + UNEVEN, "", "an image", None),
     bad("a PDF", "a.txt", b"%PDF-1.7\n" + UNEVEN, "", "pdftotext", None),
     bad("a zip archive", "a.txt", b"PK\x03\x04" + UNEVEN, "", "zip", None),
-    bad("an old office document", "a.csv", b"\xd0\xcf\x11\xe0" + UNEVEN, "", "save it as CSV", None),
+    bad("an old or encrypted office document", "a.csv", b"\xd0\xcf\x11\xe0" + UNEVEN, "", "save it as .xlsx", None),
     bad("a database", "a.txt", b"SQLite format 3\x00" + UNEVEN, "", "a database", None),
     bad("an executable", "a.txt", b"\x7fELF" + UNEVEN, "", "a program", None),
     bad("random bytes", "a.txt", UNEVEN, ":1:", "is not UTF-8", None),

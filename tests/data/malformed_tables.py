@@ -153,9 +153,8 @@ JSONL = [
     bad("plain text", "a.jsonl", ROW + "bad\n", ":2:1", "invalid JSON", 1),
     bad("a raw tab", "a.jsonl", ROW + '{"text": "a\tb", "label": 1}\n', ":2:12", "control character", 1),
     bad("a comment", "a.jsonl", "// words\n" + ROW, ":1:1", "invalid JSON", 1),
-    bad("one list", "a.json", '[{"text": "good", "label": 1}]\n', ":1:1", "jq -c", None, "labeled"),
-    bad("one list over lines", "a.json", '[\n{"text": "good", "label": 1}\n]\n', ":1:1", "jq -c", 1, "labeled"),
-    bad("one object over lines", "a.json", '{\n  "text": "good"\n}\n', ":1:1", "several lines", None, "labeled"),
+    bad("one list", "a.jsonl", '[{"text": "good", "label": 1}]\n', ":1:1", "name it .json", None),
+    bad("one list over lines", "a.jsonl", '[\n{"text": "good", "label": 1}\n]\n', ":1:1", "name it .json", 1),
     bad("a list on a line", "a.jsonl", ROW + '["bad", 0]\n', ":2:1", "got a list", 1),
     bad("a text on a line", "a.jsonl", ROW + '"bad"\n', ":2:1", "got a string", 1),
     bad("a number on a line", "a.jsonl", ROW + "7\n", ":2:1", "got a number", 1),
@@ -192,4 +191,35 @@ JSONL = [
     bad("no texts", "a.jsonl", '{"a": 1, "label": 2}\n', "", "a column of text", None),
 ]
 
-TABLES: list[MalformedFile] = [*CSV, *TSV, *JSONL]
+OBJECT = ROW.strip()
+JSON = [
+    bad("an empty file", "a.json", "", "", "empty", None),
+    bad("an empty list", "a.json", "[]", "", "empty", None),
+    fine("one list", "a.json", f"[{OBJECT}, {OBJECT}]\n", RESULT * 2),
+    fine("one list over lines", "a.json", f"\n[\n{OBJECT},\n{OBJECT}\n]\n", RESULT * 2),
+    fine("indented objects", "a.json", '[\n  {\n    "text": "good",\n    "label": 1\n  }\n]', RESULT),
+    fine("a list under data", "a.json", f'{{"version": [1], "data": [{OBJECT}], "more": 1}}', RESULT),
+    fine("a list under data over lines", "a.json", f'{{\n"info": {{}},\n"data": [\n{OBJECT}\n]\n}}', RESULT),
+    fine("JSON Lines", "a.json", ROW * 2, RESULT * 2),
+    fine("one line of JSON Lines", "a.json", ROW, RESULT),
+    fine("Windows line ends", "a.json", f"[\r\n{OBJECT}\r\n]\r\n", RESULT),
+    fine("a byte order mark", "a.json", f"\ufeff[{OBJECT}]", RESULT),
+    fine("UTF-16", "a.json", f"[{OBJECT}]".encode("utf-16"), RESULT),
+    fine("NaN", "a.json", f'[{OBJECT}, {{"text": "bad", "label": NaN}}]', RESULT),
+    bad("by column", "a.json", '{"text": {"0": "a"}, "label": {"0": 1}}', "", "orient", None),
+    bad("by column over lines", "a.json", '{\n"text": {"0": "a"},\n"label": {"0": 1}\n}', "", "orient", None),
+    bad("one object over lines", "a.json", '{\n  "text": "good"\n}\n', "", "got the keys: 'text'", None),
+    bad("numbers in the list", "a.json", f"[{OBJECT},\n7]", ":2", "got a number", 1),
+    bad("a list in the list", "a.json", f"[{OBJECT},\n[7]]", ":2", "got a list", 1),
+    bad("a key twice", "a.json", f'[{OBJECT},\n{{"text": "a", "text": "b", "label": 1}}]', ":2", "duplicate key", 1),
+    bad("an escaped NUL", "a.json", f'[{OBJECT},\n{{"text": "a\\u0000", "label": 1}}]', ":2", "NUL", 1),
+    bad("a list for a text", "a.json", f'[{OBJECT},\n{{"text": ["a"], "label": 1}}]', ":2", "got a list", 1),
+    bad("a missing comma", "a.json", f"[{OBJECT}\n{OBJECT}]", ":2:1", "expected a comma", None),
+    bad("truncated after an object", "a.json", f"[{OBJECT},\n", ":1:", "ends too early", None),
+    bad("truncated in an object", "a.json", f'[{OBJECT},\n{{"text": "ba', ":2:10", "unterminated", None),
+    bad("a bad byte", "a.json", f'[{OBJECT},\n{{"text": "ö"}}]'.encode("latin-1"), ":2:11", "0xf6", None),
+    bad("nested a hundred thousand deep", "a.json", "[" * 100_000, ":1:2", "too deeply", None),
+    bad("a text", "a.json", '"good"', ":1:1", "got a string", None),
+]
+
+TABLES: list[MalformedFile] = [*CSV, *TSV, *JSONL, *JSON]

@@ -90,8 +90,8 @@ def test_an_empty_table_raises(path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("a\0b", "row 2: 'text' has a NUL character"),
-        ("x" * 60, "row 2: expected at most 50 characters in 'text', got 60"),
+        ("a\0b", ":2: 'text' has a NUL character"),
+        ("x" * 60, ":2: expected at most 50 characters in 'text', got 60"),
     ],
 )
 def test_an_invalid_text_costs_one_row(value: str, message: str, path: Path) -> None:

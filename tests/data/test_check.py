@@ -99,7 +99,7 @@ def test_empty_and_bad_rows_are_reported(tmp_path: Path) -> None:
     examples.max_bad_rows = 5
     report = data.check_data(examples)
     assert (report.empty, report.bad_rows) == (1, 1)
-    assert "1 of 201 examples have an empty text" in findings_text(
+    assert "1 of 202 rows are without a source and are skipped" in findings_text(
         report
     ) and "a.tsv:202: expected 2 cells as in the first row, got 3" in findings_text(report)
 
@@ -156,3 +156,9 @@ def test_duplicate_tracking_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     for module in (check, data_report):
         monkeypatch.setattr(module, "MAX_TRACKED", 50)
     assert "among the first 50 examples only" in findings_text(data.check_data(pairs(tmp_path)))
+
+
+def test_entities_are_counted_and_one_label_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("".join(f"Ada{n} B-PER\nLee I-PER\nsings O\n\n" for n in range(120)))
+    report = data.check_data(data.read_tagged(tmp_path / "a.conll"))
+    assert report.labels == {"PER": 120} and report.findings == ()

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softlook.base.errors import DataError
+from softlook.data.json_records import parse_json_object
 from softlook.data.lines import Line
-from softlook.data.records import parse_json_object
 
 PATH = Path("a.jsonl")
 VALID_TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)))

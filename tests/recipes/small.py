@@ -9,6 +9,7 @@ from softlook.recipes.config.schema import (
     ClassificationConfig,
     MaskedLMConfig,
     ModelConfig,
+    TaggingConfig,
     TranslationConfig,
     TranslationModelConfig,
     Word2VecConfig,
@@ -59,6 +60,42 @@ def reviews(path: Path, count: int = 200) -> Path:
     return path
 
 
+SYLLABLES = ("an", "bel", "cor", "da", "el", "fa", "hi", "jo", "ka", "lu", "mi", "no", "pe", "ra", "si", "tu", "ve")
+PATTERNS = (
+    "{PER} lives in {LOC} .",
+    "On {DATE} , {PER} flew from {LOC} to {LOC} .",
+    "The mayor of {LOC} met {PER} and {PER} .",
+    "It rained in {LOC} on {DATE} .",
+    "Nothing happened , said {PER} .",
+    "The train was late again .",
+)
+MONTHS = ("January", "May", "July", "October")
+
+
+def entities(path: Path, count: int = 300, seed: int = 4) -> Path:
+    """Sentences with invented names, cities and dates, in the format of CoNLL."""
+    rng = random.Random(seed)
+
+    def name() -> str:
+        return "".join(rng.choices(SYLLABLES, k=rng.randint(2, 3))).capitalize()
+
+    def entity(label: str) -> list[str]:
+        if label == "DATE":
+            return [str(rng.randint(1, 28)), rng.choice(MONTHS), str(rng.randint(1990, 2030))]
+        return [name(), name()] if label == "PER" or rng.random() < 0.3 else [name()]
+
+    lines: list[str] = ["-DOCSTART- O", ""]
+    for _ in range(count):
+        for part in rng.choice(PATTERNS).split():
+            label = part.strip("{}")
+            words = entity(label) if part.startswith("{") else [part]
+            tags = [f"{'I' if index else 'B'}-{label}" for index in range(len(words))] if part != label else ["O"]
+            lines += [f"{word}\t{tag}" for word, tag in zip(words, tags, strict=True)]
+        lines.append("")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
 def training_config(steps: int, **more: Any) -> TrainingConfig:
     return TrainingConfig(
         max_steps=steps, device="cpu", log_every=1, **{"evaluate_every": steps, "save_every": steps, **more}
@@ -87,6 +124,12 @@ def masked_lm_config(folder: Path, steps: int = 4, **more: Any) -> MaskedLMConfi
 def classification_config(folder: Path, steps: int = 4, **more: Any) -> ClassificationConfig:
     return ClassificationConfig(
         **_with_defaults(folder, steps, {"data": (reviews(folder / "reviews.csv"),), "model": TINY, **more})
+    )
+
+
+def tagging_config(folder: Path, steps: int = 4, **more: Any) -> TaggingConfig:
+    return TaggingConfig(
+        **_with_defaults(folder, steps, {"data": (entities(folder / "train.conll"),), "model": TINY, **more})
     )
 
 

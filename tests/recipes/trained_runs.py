@@ -6,6 +6,7 @@ from softlook.recipes import (
     train_causal_lm,
     train_classification,
     train_masked_lm,
+    train_tagging,
     train_translation,
     train_word2vec,
 )
@@ -13,6 +14,7 @@ from tests.recipes.small import (
     causal_lm_config,
     classification_config,
     masked_lm_config,
+    tagging_config,
     translation_config,
     word2vec_config,
 )
@@ -22,6 +24,7 @@ TASKS = {
     "lm": (train_causal_lm, causal_lm_config),
     "classify": (train_classification, classification_config),
     "mlm": (train_masked_lm, masked_lm_config),
+    "tag": (train_tagging, tagging_config),
     "word2vec": (train_word2vec, word2vec_config),
 }
 

@@ -112,7 +112,7 @@ class ConsoleHandler(logging.Handler):
 
     def __init__(self, *, json: bool = False, quiet: bool = False, debug: bool = False) -> None:
         super().__init__(logging.WARNING if quiet else logging.INFO)
-        self.json, self.debug = json, debug
+        self.json, self.debug, self.started_at = json, debug, time.monotonic()
         # rich handles NO_COLOR, dumb terminals and redirection.
         self.console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 

@@ -67,6 +67,10 @@ CLASSIFY_EXAMPLES = """
   softlook classify runs/classify-reviews "What a film."
   softlook classify runs/classify-reviews --file new.csv --text review > out.tsv
 """
+TAG_EXAMPLES = """
+  softlook tag runs/tag-conll "Ada Lovelace lived in London."
+  softlook --json tag runs/tag-conll --file articles.txt > entities.jsonl
+"""
 EMBED_EXAMPLES = """
   softlook embed all-MiniLM-L6-v2 "A sentence." "Another one."
   softlook embed all-MiniLM-L6-v2 --file corpus.txt --to embeddings.parquet
@@ -123,6 +127,7 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("chat", "chat:chat", CHAT_HELP, CHAT_EXAMPLES),
     ("translate", "translate:translate", "Translate texts.", TRANSLATE_EXAMPLES),
     ("classify", "classify:classify", "Classify texts.", CLASSIFY_EXAMPLES),
+    ("tag", "tag:tag", "Find the entities of texts.", TAG_EXAMPLES),
     ("embed", "embed:embed", "Compute embeddings of texts or words.", EMBED_EXAMPLES),
     ("search", "search:search", "Find the most similar texts or words.", SEARCH_EXAMPLES),
     ("fill", "fill:fill", "Predict masked tokens.", FILL_EXAMPLES),

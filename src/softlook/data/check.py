@@ -6,15 +6,16 @@ from typing import Any
 
 from softlook.base.errors import escape_control
 from softlook.data.data_report import MAX_TRACKED, QUALITY_ISSUES, DataReport, DataStats, Finding, quantile
-from softlook.data.examples import Examples, LabeledText, ReadStats, TextExample, TextPair
+from softlook.data.examples import UNREADABLE, Examples, LabeledText, ReadStats, TaggedText, TextExample, TextPair
 from softlook.data.files import format_of
 from softlook.data.split import content_digest
 from softlook.data.streams import detect_encoding
 
-AnyExamples = Examples[TextPair] | Examples[TextExample] | Examples[LabeledText]
+AnyExamples = Examples[TextPair] | Examples[TextExample] | Examples[LabeledText] | Examples[TaggedText]
 SEVERITIES = ("error", "warning", "note")
 MIN_EXAMPLES = 100
 """Examples below which a model learns little."""
+MAX_LISTED_FILES = 5
 MAX_LENGTH_RATIO = 3
 """A translation this many times longer or shorter than usual is likely wrong."""
 
@@ -44,7 +45,7 @@ def check_data(examples: AnyExamples, held_out: Mapping[str, AnyExamples] | None
         bad_rows=examples.read_stats.bad,
         duplicates=stats.duplicates,
         texts={name: stats.text_stats(name) for name in stats.characters},
-        labels=dict(stats.labels.most_common()),
+        labels=dict((stats.labels or stats.entities).most_common()),
         leaks={name: count for name, (count, _) in leaks.items()},
         findings=tuple(collect_findings(stats, examples.read_stats, files, leaks)),
     )
@@ -53,7 +54,7 @@ def check_data(examples: AnyExamples, held_out: Mapping[str, AnyExamples] | None
 def describe_file(path: Path) -> dict[str, Any]:
     """Path, size, format and encoding of a file, without reading all of it."""
     format = format_of(path)
-    encoding = {} if format == "parquet" else {"encoding": detect_encoding(path)}
+    encoding = {} if format in ("parquet", "excel") else {"encoding": detect_encoding(path)}
     return {"path": str(path), "bytes": path.stat().st_size, "format": format, **encoding}
 
 
@@ -89,9 +90,10 @@ def _size_findings(stats: DataStats, read: ReadStats) -> Iterator[Finding]:
     if read.bad:
         first = read.first_errors[0].split("\n")[0]
         yield Finding("warning", f"{read.bad:,} bad rows were skipped, the first: {first}", "fix or remove them")
-    if read.empty:
-        total = read.read + read.empty
-        yield Finding("note", f"{format_fraction(read.empty, total)} examples have an empty text and are skipped")
+    for reason, count in read.skipped.items():
+        if reason != UNREADABLE and count:
+            total = read.read + read.skipped.total()
+            yield Finding("note", f"{format_fraction(count, total)} rows are {reason} and are skipped")
 
 
 def _duplicate_findings(stats: DataStats, read: ReadStats, leaks: Mapping[str, tuple[int, str]]) -> Iterator[Finding]:
@@ -177,11 +179,11 @@ def _length_findings(stats: DataStats) -> Iterator[Finding]:
 
 
 def _encoding_findings(files: list[dict[str, Any]]) -> Iterator[Finding]:
-    for file in files:
-        if file.get("encoding", "UTF-8") != "UTF-8":
-            yield Finding(
-                "note", f"{escape_control(file['path'])} is encoded in {file['encoding']}, which is supported"
-            )
+    others = [file for file in files if file.get("encoding", "UTF-8") != "UTF-8"]
+    for file in others[:MAX_LISTED_FILES]:
+        yield Finding("note", f"{escape_control(file['path'])} is encoded in {file['encoding']}, which is supported")
+    if len(others) > MAX_LISTED_FILES:
+        yield Finding("note", f"{len(others) - MAX_LISTED_FILES:,} more files are not plain UTF-8, which is supported")
 
 
 def format_fraction(count: int, total: int) -> str:

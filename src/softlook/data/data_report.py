@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from softlook.data.examples import LabeledText, TextExample, TextPair
+from softlook.data.examples import LabeledText, TaggedText, TextExample, TextPair
 from softlook.data.records import Origin
 from softlook.data.split import content_digest, exact_digest
+from softlook.data.tags import find_entities
 
+AnyExample = TextPair | TextExample | LabeledText | TaggedText
 MAX_TRACKED = 20_000_000
 """Examples checked for duplicates: more would exceed the memory of a laptop."""
 
@@ -65,6 +67,7 @@ class DataReport:
     duplicates: int
     texts: dict[str, TextStats]
     labels: dict[str, int] = field(default_factory=dict)
+    """Number of examples with each label, or of entities."""
     leaks: dict[str, int] = field(default_factory=dict)
     """For each held-out set, how many of its inputs are also in the training data."""
     findings: tuple[Finding, ...] = ()
@@ -83,6 +86,7 @@ class DataStats:
         self.scripts: dict[str, Counter[str]] = {}
         self.quality_issues: dict[str, Counter[str]] = {}
         self.labels: Counter[str] = Counter()
+        self.entities: Counter[str] = Counter()
         self.length_ratios: Counter[int] = Counter()
         self.duplicates = self.copies = self.conflicting_labels = 0
         self.first_seen: dict[str, Origin | None] = {}
@@ -91,7 +95,7 @@ class DataStats:
         """The digest of each input, and the hash of its label."""
         self.longest = 0
 
-    def add(self, example: TextPair | TextExample | LabeledText) -> None:
+    def add(self, example: AnyExample) -> None:
         """Add one example."""
         label, origin = example.label if isinstance(example, LabeledText) else "", example.origin
         for name, text in example.texts.items():
@@ -99,6 +103,8 @@ class DataStats:
         self._add_digests(example, label, origin)
         if isinstance(example, LabeledText):
             self.labels[label] += 1
+        if isinstance(example, TaggedText):
+            self.entities.update(span.label for span in find_entities(example.tags))
         if isinstance(example, TextPair):
             self._add_length_ratio(example, origin)
 
@@ -113,7 +119,7 @@ class DataStats:
             self.quality_issues.setdefault(name, Counter())[issue] += 1
             self.first_seen.setdefault(f"{name} {issue}", origin)
 
-    def _add_digests(self, example: TextPair | TextExample | LabeledText, label: str, origin: Origin | None) -> None:
+    def _add_digests(self, example: AnyExample, label: str, origin: Origin | None) -> None:
         digest = exact_digest("\0".join((*example.texts.values(), label)))
         if digest in self.seen:
             self.duplicates += 1

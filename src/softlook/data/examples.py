@@ -1,5 +1,6 @@
 """Training examples, iterated from files, with read statistics."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,31 +65,76 @@ class LabeledText(NamedTuple):
         return self.text if self.pair is None else f"{self.text}\n{self.pair}"
 
 
-Example = TypeVar("Example", TextPair, TextExample, LabeledText)
+class TaggedText(NamedTuple):
+    """The tokens of a sentence with one tag each, such as B-PER."""
+
+    tokens: tuple[str, ...]
+    tags: tuple[str, ...]
+    origin: Origin | None = None
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The tokens as one text, by its name."""
+        return {"text": " ".join(self.tokens)}
+
+    @property
+    def key(self) -> str:
+        """What decides the side of a split: equal sentences are always on the same side."""
+        return " ".join(self.tokens)
+
+
+UNREADABLE = "unreadable"
+Example = TypeVar("Example", TextPair, TextExample, LabeledText, TaggedText)
 
 
 class ReadStats:
-    """Counts of examples read, empty and bad. Raises when there are too many bad ones.
+    """Counts of examples read and of rows skipped, by reason. Raises when there are too many bad rows.
 
     >>> stats = ReadStats(max_bad_rows=1)
-    >>> stats.count_example("a text"), stats.count_example("a text", " ")
+    >>> stats.count_example(text="a text"), stats.count_example(text="a text", label=" ")
     (True, False)
     >>> stats.skip_bad_row(DataError("not a text"))
-    >>> stats.read, stats.empty, stats.bad
-    (1, 1, 1)
+    >>> stats.read, stats.empty, stats.bad, str(stats)
+    (1, 1, 1, 'skipped 2 of 3 rows: 1 without a label, 1 unreadable')
     """
 
     def __init__(self, max_bad_rows: int = 0) -> None:
         self.max_bad_rows = max_bad_rows
-        self.read = self.empty = self.bad = 0
+        self.read = self.blank_lines = 0
+        self.skipped: Counter[str] = Counter()
+        """Rows skipped, by reason: "without a text", "without a label", "unreadable"."""
         self.first_errors: list[str] = []
 
-    def count_example(self, *texts: str) -> bool:
-        """Count an example as read, or as empty if one of its texts is blank. False if it is to be skipped."""
-        for text in texts:
+    @property
+    def bad(self) -> int:
+        """Unreadable rows."""
+        return self.skipped[UNREADABLE]
+
+    @property
+    def empty(self) -> int:
+        """Blank lines of plain text, and rows in which a text or a label is missing."""
+        return self.blank_lines + self.skipped.total() - self.bad
+
+    def __str__(self) -> str:
+        """What was skipped and why; empty if nothing was."""
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.skipped.most_common() if count)
+        total = self.skipped.total()
+        return f"skipped {total:,} of {self.read + total:,} rows: {reasons}" if reasons else ""
+
+    def count_example(self, **texts: str) -> bool:
+        """Count an example as read, or as skipped if one of its texts is blank. False if it is to be skipped."""
+        for name, text in texts.items():
             if not text or text.isspace():
-                self.empty += 1
+                self.skipped[f"without a {name.replace('_', ' ')}"] += 1
                 return False
+        self.read += 1
+        return True
+
+    def count_line(self, text: str) -> bool:
+        """Count a line or a chunk of plain text, where a blank one only separates others. False if it is blank."""
+        if not text or text.isspace():
+            self.blank_lines += 1
+            return False
         self.read += 1
         return True
 
@@ -100,7 +146,7 @@ class ReadStats:
             skip = "skip such rows: --max-bad-rows 100"
             error.help = f"{error.help}; or {skip}" if error.help else skip
             raise error
-        self.bad += 1
+        self.skipped[UNREADABLE] += 1
         if len(self.first_errors) < 5:
             self.first_errors.append(str(error))
 
@@ -112,8 +158,8 @@ class Examples(Generic[Example]):
     >>> from softlook.data.readers import read_sentences
     >>> _ = Path("a.txt").write_text("one\\n\\ntwo\\n")
     >>> examples = read_sentences("a.txt")
-    >>> [example.text for example in examples], examples.read_stats.empty
-    (['one', 'two'], 1)
+    >>> [example.text for example in examples], examples.read_stats.empty, examples.skipped
+    (['one', 'two'], 1, Counter())
     """
 
     files: tuple[Path, ...]
@@ -124,13 +170,14 @@ class Examples(Generic[Example]):
     max_bad_rows: int = 0
     """Bad rows to skip before it is an error."""
     read_stats: ReadStats = field(default_factory=ReadStats)
-    """Of the last pass."""
-    is_plain_text: bool = False
-    """Whether the files are running text, in which blank lines separate documents."""
+    """Of the last pass, which may have stopped early."""
+    skipped: Counter[str] = field(default_factory=Counter)
+    """Rows skipped in the last complete pass, by reason."""
 
     def __iter__(self) -> Iterator[Example]:
         self.read_stats = stats = ReadStats(self.max_bad_rows)
         yield from self.reader(stats)
+        self.skipped = stats.skipped
         if not stats.read:
             raise _no_examples_error(self.files, stats)
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from softlook.base.errors import DataError
 
-Format = Literal["text", "tsv", "csv", "jsonl", "parquet"]
+Format = Literal["text", "tsv", "csv", "jsonl", "json", "excel", "parquet"]
 PathOrPaths = str | Path | Sequence[str | Path]
 
 FORMATS: dict[str, Format] = {
@@ -21,7 +21,8 @@ FORMATS: dict[str, Format] = {
     ".csv": "csv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
-    ".json": "jsonl",
+    ".json": "json",
+    ".xlsx": "excel",
     ".parquet": "parquet",
     ".pq": "parquet",
 }
@@ -129,7 +130,7 @@ def _names_in(folder: Path) -> list[str]:
 def _files_in(folder: Path) -> list[Path]:
     found: list[Path] = []
     others = 0
-    for path in _walk(folder):
+    for path in files_below(folder):
         if Path(uncompressed_name(path)).suffix.lower() in FORMATS:
             found.append(path)
         else:
@@ -145,7 +146,7 @@ def _files_in(folder: Path) -> list[Path]:
     )
 
 
-def _walk(top: Path) -> Iterator[Path]:
+def files_below(top: Path) -> Iterator[Path]:
     """Every file below, each once, following links; names that start with a dot are skipped."""
     seen: set[tuple[int, int]] = set()
     stack = [top]

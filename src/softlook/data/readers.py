@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from softlook.base.errors import DataError
+from softlook.data.class_folders import ClassFolders, find_class_folders, read_whole_text
 from softlook.data.columns import (
     ColumnRoles,
     TableSample,
@@ -79,13 +80,16 @@ def read_labeled(
     max_bad_rows: int = 0,
     max_line_chars: int = MAX_LINE_CHARS,
 ) -> Examples[LabeledText]:
-    r"""Labeled texts, from tables.
+    r"""Labeled texts, from tables, or from folders: one folder of text files per class.
 
     >>> _ = Path("a.csv").write_text("review,stars\nfine,4\npoor,1\n")
     >>> examples = read_labeled("a.csv")
     >>> [(example.text, example.label) for example in examples], *examples.notes
     ([('fine', '4'), ('poor', '1')], "text is 'review' and label is 'stars', by name")
     """
+    classes = find_class_folders(paths)
+    if classes:
+        return _read_class_folders(classes, max_bad_rows, max_line_chars)
     files = find_files(paths)
     layouts = [sniff_layout(path, is_table=True, header=header, max_line_chars=max_line_chars) for path in files]
     inputs = _resolve_columns(files, layouts, partial(infer_labeled_columns, text=text, pair=pair, label=label))
@@ -104,7 +108,7 @@ def read_sentences(
     inputs = _text_inputs(paths, text, max_line_chars)
     notes = _notes(inputs, "plain text, each line an example")
     reader = partial(_iterate_sentences, inputs, max_line_chars)
-    return Examples(tuple(file.path for file in inputs), reader, notes, max_bad_rows, is_plain_text=_is_plain(inputs))
+    return Examples(tuple(file.path for file in inputs), reader, notes, max_bad_rows)
 
 
 def read_documents(
@@ -125,7 +129,7 @@ def read_documents(
     inputs = _text_inputs(paths, text, max_line_chars)
     notes = _notes(inputs, "plain text, each file a document")
     reader = partial(_iterate_documents, inputs, max_line_chars, chunk_chars)
-    return Examples(tuple(file.path for file in inputs), reader, notes, max_bad_rows, is_plain_text=_is_plain(inputs))
+    return Examples(tuple(file.path for file in inputs), reader, notes, max_bad_rows)
 
 
 def _text_inputs(paths: PathOrPaths, text: str | None, max_line_chars: int) -> tuple[InputFile, ...]:
@@ -138,10 +142,6 @@ def _text_inputs(paths: PathOrPaths, text: str | None, max_line_chars: int) -> t
         else:
             inputs.extend(_resolve_columns([path], [layout], partial(infer_text_column, text=text)))
     return tuple(inputs)
-
-
-def _is_plain(inputs: tuple[InputFile, ...]) -> bool:
-    return all(file.layout.format == "text" for file in inputs)
 
 
 def _resolve_columns(
@@ -161,12 +161,13 @@ def _resolve_columns(
 
 def _notes(inputs: tuple[InputFile, ...], plain: str = "") -> tuple[str, ...]:
     notes = (plain if file.layout.format == "text" else str(file.columns) for file in inputs)
-    return tuple(dict.fromkeys(notes))
+    layouts = (file.layout.note for file in inputs if file.layout.note)
+    return tuple(dict.fromkeys((*layouts, *notes)))
 
 
 def _iterate_pairs(rows: Callable[[ReadStats], Iterable[TextRow]], stats: ReadStats) -> Iterator[TextPair]:
     for (source, target), origin in rows(stats):
-        if stats.count_example(source, target):
+        if stats.count_example(source=source, target=target):
             yield TextPair(source.strip(), target.strip(), origin)
 
 
@@ -175,10 +176,28 @@ def _parallel_rows(pairs: list[tuple[Path, Path]], max_line_chars: int, stats: R
         yield from read_parallel(source, target, max_line_chars, stats)
 
 
+def _read_class_folders(classes: ClassFolders, max_bad_rows: int, max_line_chars: int) -> Examples[LabeledText]:
+    files = tuple(path for paths in classes.files.values() for path in paths)
+    reader = partial(_iterate_class_folders, classes, max_line_chars)
+    return Examples(files, reader, classes.notes(), max_bad_rows)
+
+
+def _iterate_class_folders(classes: ClassFolders, max_chars: int, stats: ReadStats) -> Iterator[LabeledText]:
+    for label, paths in classes.files.items():
+        for path in paths:
+            try:
+                text = read_whole_text(path, max_chars=max_chars).strip()
+            except DataError as error:
+                stats.skip_bad_row(error)
+                continue
+            if stats.count_example(text=text):
+                yield LabeledText(text, None, label, Origin(path, 1))
+
+
 def _iterate_labeled(inputs: tuple[InputFile, ...], max_line_chars: int, stats: ReadStats) -> Iterator[LabeledText]:
     for values, origin in _table_rows(inputs, ("text", "label", "text pair"), max_line_chars, stats):
-        if stats.count_example(*values):
-            text, label, *pair = (value.strip() for value in values)
+        text, label, *pair = (value.strip() for value in values)
+        if stats.count_example(text=text, label=label, **({"text_pair": pair[0]} if pair else {})):
             yield LabeledText(text, pair[0] if pair else None, label, origin)
 
 
@@ -187,7 +206,7 @@ def _iterate_sentences(inputs: tuple[InputFile, ...], max_line_chars: int, stats
     for file in inputs:
         is_table = file.layout.format != "text"
         for (text,), origin in _table_rows((file,), ("text",), max_line_chars, stats):
-            if stats.count_example(text):
+            if stats.count_example(text=text) if is_table else stats.count_line(text):
                 yield TextExample(text.strip(), document, origin)
                 document += is_table
             else:
@@ -202,12 +221,12 @@ def _iterate_documents(
     for file in inputs:
         if file.layout.format == "text":
             for text, line in _iterate_chunks(file.path, chunk_chars, stats):
-                if stats.count_example(text):
+                if stats.count_line(text):
                     yield TextExample(text, document, Origin(file.path, line))
             document += 1
         else:
             for (text,), origin in _table_rows((file,), ("text",), max_line_chars, stats):
-                if stats.count_example(text):
+                if stats.count_example(text=text):
                     yield TextExample(text, document, origin)
                     document += 1
 

@@ -12,9 +12,10 @@ from softlook.base.errors import DataError
 from softlook.data.columns import KNOWN, NUMBER, is_language
 from softlook.data.delimited import DelimitedRow, delimited_rows, guess_delimiter
 from softlook.data.files import Format, compression_of, format_of
+from softlook.data.json_records import is_json_document
 from softlook.data.lines import MAX_LINE_CHARS, Line, read_lines
 from softlook.data.records import Layout, Record, read_records
-from softlook.data.streams import file_errors, load_arrow
+from softlook.data.streams import file_errors, load_arrow, load_excel
 
 SNIFF_RECORDS, SNIFF_CHARS = 200, 1 << 22
 """Records, or characters, read to detect a layout."""
@@ -33,13 +34,16 @@ def sniff_layout(
 
     >>> _ = Path("a.csv").write_text("review,stars\nfine,4\npoor,1\n")
     >>> sniff_layout(Path("a.csv"))
-    Layout(format='csv', columns=('review', 'stars'), delimiter=',', has_header=True, unsupported=())
+    Layout(format='csv', columns=('review', 'stars'), delimiter=',', has_header=True, unsupported=(), note='')
     """
     format = format_of(path)
     if format == "parquet":
         return _sniff_parquet(path)
-    if format == "jsonl":
-        return _sniff_jsonl(path, max_line_chars)
+    if format == "excel":
+        return _sniff_excel(path, header)
+    if format in ("json", "jsonl"):
+        is_document = format == "json" and is_json_document(path)  # .json may also be JSON Lines
+        return _sniff_json(path, "json" if is_document else "jsonl", max_line_chars)
     if format == "text" and not (is_table and _has_tabs(path, max_line_chars)):
         return Layout("text", ("text",))
     return _sniff_delimited(path, "csv" if format == "csv" else "tsv", header, max_line_chars)
@@ -80,15 +84,15 @@ def _has_tabs(path: Path, max_chars: int) -> bool:
     return bool(texts) and all("\t" in text for text in texts)
 
 
-def _sniff_jsonl(path: Path, max_chars: int) -> Layout:
-    records = read_records(path, Layout("jsonl", ()), max_line_chars=max_chars)
+def _sniff_json(path: Path, format: Format, max_chars: int) -> Layout:
+    records = read_records(path, Layout(format, ()), max_line_chars=max_chars)
     sample = take_sample(records, record_size, SNIFF_RECORDS)
     values = (item for record in sample for item in record.values.items())
     names = dict.fromkeys(name for name, value in values if not isinstance(value, dict))
     error = next((record.error for record in sample if record.error), None)
     if not names and (error or not sample):
         raise error or _empty_file_error(path)
-    return Layout("jsonl", tuple(names))
+    return Layout(format, tuple(names))
 
 
 def _sniff_delimited(path: Path, format: Format, header: bool | None, max_chars: int) -> Layout:
@@ -111,6 +115,20 @@ def _sniff_parquet(path: Path) -> Layout:
     with file_errors(path):
         columns, unsupported = load_arrow(path).parquet_columns(path)
     return Layout("parquet", columns, unsupported=unsupported)
+
+
+def _sniff_excel(path: Path, header: bool | None) -> Layout:
+    excel = load_excel(path)
+    with file_errors(path):
+        rows = list(islice(excel.excel_rows(path), SNIFF_RECORDS))
+        note = excel.describe_sheet(path)
+    if not rows:
+        raise _empty_file_error(path)
+    width = max(len(cells) for _, cells in rows)
+    texts = [["" if cell is None else str(cell) for cell in cells] for _, cells in rows]
+    is_header = has_header(texts) if header is None else header
+    first = DelimitedRow(rows[0][0], texts[0] + [""] * (width - len(texts[0])))
+    return Layout("excel", column_names(path, first, is_header=is_header), has_header=is_header, note=note)
 
 
 def has_header(rows: list[list[str]]) -> bool:

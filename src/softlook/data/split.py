@@ -1,16 +1,27 @@
-"""Digests of examples and files, the train/validation split by them, and stride sampling."""
+"""Digests of examples and files, the stratified train/validation split by them, and stride sampling."""
 
 import hashlib
 from bisect import insort
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic
 
-from softlook.data.examples import Example, Examples, ReadStats
+from softlook.data.examples import Example, Examples, LabeledText, ReadStats, TaggedText, TextExample, TextPair
 from softlook.data.streams import file_errors
 
 VALIDATION_FRACTION, MIN_HELD_OUT, MAX_HELD_OUT = 0.02, 1, 2000
+SPLIT_VERSION = 2
+"""The rule of `make_validation_split`. A run that resumes must not see another split: change it with the rule."""
+MIN_VALIDATION, VALIDATION_SHARE, MAX_VALIDATION = 500, 0.1, 5000
+"""Examples held out for validation: a tenth of them, at least 500 and at most 5,000."""
+SMALL_DATA_SHARE = 0.2
+"""The largest share held out, where 500 examples would be more."""
+MAX_VALIDATION_CHARS = 5_000_000
+"""Characters of the held-out texts, about: examples may be long documents."""
+MAX_TRACKED_DIGESTS = 1 << 19
+"""Different examples of which the class is remembered; of more, a sample by content."""
 DIGEST_RANGE = 1 << 64
 
 
@@ -55,15 +66,19 @@ def data_digest(files: Iterable[Path]) -> str:
 
 @dataclass(frozen=True)
 class Split:
-    """Holds out examples whose content digest is below a threshold: equal examples are always on the same side."""
+    """Holds out examples by the digest of their content: equal examples are always on the same side."""
 
-    threshold: int
-    held_out: int
-    """Number of different examples held out."""
+    digests: frozenset[int]
+    """Content digests of the examples held out."""
+
+    @property
+    def held_out(self) -> int:
+        """Number of different examples held out."""
+        return len(self.digests)
 
     def holds_out(self, example: Example) -> bool:
         """Whether an example is held out."""
-        return content_digest(example.key) < self.threshold
+        return content_digest(example.key) in self.digests
 
     def train(self, examples: Iterable[Example]) -> Iterator[Example]:
         """The training examples."""
@@ -74,9 +89,98 @@ class Split:
         seen: set[int] = set()
         for example in examples:
             digest = content_digest(example.key)
-            if digest < self.threshold and digest not in seen:
+            if digest in self.digests and digest not in seen:
                 seen.add(digest)
                 yield example
+
+
+def make_validation_split(examples: Iterable[Example]) -> Split:
+    """Hold out a tenth of the different examples: at least 500, but at most a fifth of small data, and at most 5,000.
+
+    Labeled texts are stratified: every class keeps its share, rounded up or down, and at least one example to train
+    on. Of plain text, in which every token is a prediction, at most a tenth is held out. The split depends on the
+    content of the examples, not on their order, the file or a seed.
+
+    >>> from collections import Counter
+    >>> from softlook.data.examples import LabeledText
+    >>> texts = [LabeledText(str(number), None, "rare" if number % 10 == 0 else "common") for number in range(8000)]
+    >>> split = make_validation_split(texts)
+    >>> Counter(example.label for example in split.validation(texts))
+    Counter({'common': 720, 'rare': 80})
+    """
+    strata = _Strata()
+    for example in examples:
+        strata.add(example)
+    count = validation_size(len(strata.labels), strata.mean_length, is_plain_text=strata.is_plain_text)
+    by_class: dict[str, list[int]] = defaultdict(list)
+    for digest in sorted(strata.labels):
+        by_class[strata.labels[digest]].append(digest)
+    sizes = {label: len(digests) for label, digests in by_class.items()}
+    quotas = allocate(count, sizes)
+    held_out = [digest for label, digests in by_class.items() for digest in digests[: quotas[label]]]
+    # Where every class has one example, one of them is held out: training needs a validation set.
+    return Split(frozenset(held_out or sorted(strata.labels)[:count]))
+
+
+def validation_size(count: int, mean_length: float = 0.0, *, is_plain_text: bool = False) -> int:
+    """The number of examples to hold out of `count` different ones.
+
+    >>> [validation_size(count) for count in (1, 2, 10, 1000, 5000, 30_000, 1_000_000)]
+    [0, 1, 2, 200, 500, 3000, 5000]
+    """
+    share = VALIDATION_SHARE if is_plain_text else SMALL_DATA_SHARE
+    size = min(max(MIN_VALIDATION, int(VALIDATION_SHARE * count)), int(share * count), MAX_VALIDATION)
+    if mean_length:
+        size = min(size, int(MAX_VALIDATION_CHARS / mean_length))
+    return max(size, 1) if count > 1 else 0
+
+
+def allocate(count: int, sizes: dict[str, int]) -> dict[str, int]:
+    """How many examples of each class to hold out: its share, rounded, so that the sum is `count` if possible.
+
+    Fractions are rounded by the largest remainder (Hamilton's method). One example of each class is never held out.
+
+    >>> allocate(5, {"a": 30, "b": 19, "c": 1})
+    {'a': 3, 'b': 2, 'c': 0}
+    """
+    total = sum(sizes.values())
+    quotas = {label: min(count * size // total, size - 1) for label, size in sizes.items()}
+    growing = [label for label, size in sizes.items() if quotas[label] < size - 1]
+    growing.sort(key=lambda label: (-(count * sizes[label] % total), label))
+    for label in growing[: count - sum(quotas.values())]:
+        quotas[label] += 1
+    return quotas
+
+
+class _Strata:
+    """The class of each different example, by its digest; of very many examples, those with low digests only."""
+
+    def __init__(self) -> None:
+        self.labels: dict[int, str] = {}
+        self.threshold = DIGEST_RANGE
+        self.count = self.characters = 0
+        self.is_plain_text = False
+
+    @property
+    def mean_length(self) -> float:
+        """Characters per example."""
+        return self.characters / max(self.count, 1)
+
+    def add(self, example: TextPair | TextExample | LabeledText | TaggedText) -> None:
+        self.count += 1
+        self.characters += sum(map(len, example.texts.values()))
+        self.is_plain_text = isinstance(example, TextExample)
+        digest = content_digest(example.key)
+        if digest >= self.threshold:
+            return
+        label = example.label if isinstance(example, LabeledText) else ""
+        known = self.labels.get(digest)
+        # A text with several labels belongs to the first in alphabetical order, whichever the file has first.
+        if known is None or label < known:
+            self.labels[digest] = label
+        if len(self.labels) > MAX_TRACKED_DIGESTS:
+            self.threshold //= 2
+            self.labels = {digest: label for digest, label in self.labels.items() if digest < self.threshold}
 
 
 def make_split(
@@ -86,7 +190,8 @@ def make_split(
     min_held_out: int = MIN_HELD_OUT,
     max_held_out: int = MAX_HELD_OUT,
 ) -> Split:
-    """Hold out about a fraction of the different examples, within limits. At least one is left to train on.
+    """Hold out about a fraction of the different examples, within limits and whatever their class. At least one is
+    left to train on.
 
     The split depends on the content of the examples, not on their order or a seed; adding data moves few examples.
 
@@ -98,12 +203,12 @@ def make_split(
     """
     lowest = _lowest((content_digest(example.key) for example in examples), max_held_out + 1)
     if len(lowest) < 2:
-        return Split(0, 0)
+        return Split(frozenset())
     threshold = int(fraction * DIGEST_RANGE)
     if min_held_out:
         threshold = max(threshold, lowest[min(min_held_out, len(lowest) - 1) - 1] + 1)
     threshold = min(threshold, lowest[-1])  # the maximum that may be held out, or all but one
-    return Split(threshold, sum(digest < threshold for digest in lowest))
+    return Split(frozenset(digest for digest in lowest if digest < threshold))
 
 
 def _lowest(digests: Iterable[int], count: int) -> list[int]:

@@ -26,8 +26,8 @@ MAGIC_BYTES = (
     (COMPRESSION_MAGIC["gzip"], "gzip", "add .gz to its name"),
     (COMPRESSION_MAGIC["zstd"], "zstd", "add .zst to its name"),
     (b"PAR1\x15", "parquet", "add .parquet to its name"),
-    (b"PK\x03\x04", "a zip archive, or an office document", "unzip it, or save the document as CSV"),
-    (b"\xd0\xcf\x11\xe0", "an old office document", "save it as CSV"),
+    (b"PK\x03\x04", "a zip archive, or an office document", "unzip it; a spreadsheet needs the suffix .xlsx"),
+    (b"\xd0\xcf\x11\xe0", "an old or encrypted office document", "save it as .xlsx without a password, or as CSV"),
     (b"\xfd7zXZ\x00", "an xz archive", "decompress it: unxz"),
     (b"7z\xbc\xaf\x27\x1c", "a 7-zip archive", "decompress it first"),
     (b"%PDF-", "a PDF", "extract its text first: pdftotext"),
@@ -108,6 +108,16 @@ def load_arrow(path: Path):
     except ModuleNotFoundError:
         raise DataError("reading this file needs pyarrow", file=path, help="pip install pyarrow") from None
     return arrow
+
+
+def load_excel(path: Path):
+    """The module that uses openpyxl, imported on demand."""
+    try:
+        from softlook.data import excel  # noqa: PLC0415  (an optional dependency)
+    except ModuleNotFoundError:
+        help = "pip install 'softlook[excel]', or save it as CSV"
+        raise DataError("reading Excel needs openpyxl", file=path, help=help) from None
+    return excel
 
 
 @contextmanager

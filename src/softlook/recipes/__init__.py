@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from softlook.recipes.config.schema import CausalLMConfig as CausalLMConfig
     from softlook.recipes.config.schema import ClassificationConfig as ClassificationConfig
     from softlook.recipes.config.schema import MaskedLMConfig as MaskedLMConfig
+    from softlook.recipes.config.schema import TaggingConfig as TaggingConfig
     from softlook.recipes.config.schema import TranslationConfig as TranslationConfig
     from softlook.recipes.config.schema import Word2VecConfig as Word2VecConfig
     from softlook.recipes.config.tabular_schema import TabularConfig as TabularConfig
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from softlook.recipes.text.classification import train_classification as train_classification
     from softlook.recipes.text.masked_lm import train_masked_lm as train_masked_lm
     from softlook.recipes.text.run import evaluate as evaluate
+    from softlook.recipes.text.tagging import train_tagging as train_tagging
     from softlook.recipes.text.task import TrainResult as TrainResult
     from softlook.recipes.text.translation import train_translation as train_translation
     from softlook.recipes.text.word2vec import train_word2vec as train_word2vec
@@ -28,6 +30,7 @@ MODULES = {
     "ClassificationConfig": "config.schema",
     "MaskedLMConfig": "config.schema",
     "TabularConfig": "config.tabular_schema",
+    "TaggingConfig": "config.schema",
     "TrainResult": "text.task",
     "TranslationConfig": "config.schema",
     "Word2VecConfig": "config.schema",
@@ -37,6 +40,7 @@ MODULES = {
     "train_classification": "text.classification",
     "train_masked_lm": "text.masked_lm",
     "train_table": "tabular.run",
+    "train_tagging": "text.tagging",
     "train_translation": "text.translation",
     "train_word2vec": "text.word2vec",
 }

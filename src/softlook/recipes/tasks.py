@@ -10,6 +10,7 @@ from softlook.recipes.config.schema import (
     ClassificationConfig,
     MaskedLMConfig,
     RunConfig,
+    TaggingConfig,
     TranslationConfig,
     Word2VecConfig,
 )
@@ -27,6 +28,7 @@ REGISTRY: dict[type[RunConfig], str] = {
     CausalLMConfig: "softlook.recipes.text.causal_lm:CausalLMTask",
     MaskedLMConfig: "softlook.recipes.text.masked_lm:MaskedLMTask",
     ClassificationConfig: "softlook.recipes.text.classification:ClassificationTask",
+    TaggingConfig: "softlook.recipes.text.tagging:TaggingTask",
     Word2VecConfig: "softlook.recipes.text.word2vec:Word2VecTask",
     TabularConfig: "softlook.recipes.tabular.run",
 }
@@ -35,12 +37,20 @@ TASKS: dict[str, type[RunConfig]] = {config.task: config for config in REGISTRY}
 
 
 def train(
-    task: str, overrides: ConfigOverrides[Any], callbacks: "Sequence[Callback]" = ()
+    task: str,
+    overrides: ConfigOverrides[Any],
+    callbacks: "Sequence[Callback]" = (),
+    *,
+    started_at: float | None = None,
 ) -> "TrainResult | TableTrainResult":
-    """Train a task's model, or resume its run."""
+    """Train a task's model, or resume its run.
+
+    `started_at`, a time of `time.monotonic`, is when the time limit of a text run began; default: now.
+    """
     if TASKS[task] is TabularConfig:
         return _tabular().train_table(overrides, callbacks)
-    return import_module("softlook.recipes.text.run").run_task(text_task(task), overrides, callbacks)
+    run_task = import_module("softlook.recipes.text.run").run_task
+    return run_task(text_task(task), overrides, callbacks, started_at=started_at)
 
 
 def dry_run(task: str, overrides: ConfigOverrides[Any]) -> "PreparedRun | TableRunEstimate":

@@ -122,7 +122,7 @@ def special_tokens_around(tokenizer: TextTokenizer, eos: Collection[int]) -> tup
 def read_labels(folder: Path, hf_config: dict[str, Any], model: nn.Module) -> list[str]:
     """Class names: from labels.json, from id2label, or defaults."""
     config: Any = getattr(model, "config", None)
-    if getattr(config, "head", None) != "classification":
+    if getattr(config, "head", None) not in ("classification", "token_classification"):
         return []
     count, id2label = config.classes, hf_config.get("id2label")
     prefix = "LABEL_" if hf_config else ""  # Hugging Face's default labels, or softlook's

@@ -38,6 +38,7 @@ def write_all_formats(folder: Path) -> list[Path]:
     feather.write_feather(whole, str(folder / "h.arrow"), chunksize=50)
     with pa.ipc.new_stream(str(folder / "i.arrow"), whole.schema) as stream:
         stream.write_table(whole, max_chunksize=40)
+    frame.to_excel(folder / "j.xlsx", index=False)
     return sorted(folder.iterdir())
 
 

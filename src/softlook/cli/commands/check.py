@@ -18,6 +18,7 @@ from softlook.data import (
     DataReport,
     Examples,
     LabeledText,
+    TaggedText,
     TextExample,
     TextPair,
     check_data,
@@ -25,7 +26,9 @@ from softlook.data import (
     read_labeled,
     read_pairs,
     read_sentences,
+    read_tagged,
 )
+from softlook.data.class_folders import find_class_folders
 from softlook.data.files import find_files, format_of
 from softlook.data.split import StrideSampler
 from softlook.recipes.config.tabular_schema import TabularConfig
@@ -34,8 +37,9 @@ if TYPE_CHECKING:
     from softlook.recipes.profiling.estimate import Estimate
 
 log = logging.getLogger("softlook.cli")
-TaskName = Literal["translate", "lm", "mlm", "classify", "word2vec", "table"]
-AnyExamples = Examples[TextPair] | Examples[TextExample] | Examples[LabeledText]
+TaskName = Literal["translate", "lm", "mlm", "classify", "tag", "word2vec", "table"]
+AnyExamples = Examples[TextPair] | Examples[TextExample] | Examples[LabeledText] | Examples[TaggedText]
+TAGGED_SUFFIXES = (".conll", ".bio", ".iob", ".iob2")
 CATEGORY_WORDS = 3
 """Median number of words up to which texts may be the categories of a table."""
 SAMPLE_CHARS = 2_000_000
@@ -141,6 +145,10 @@ def guess_task(data: tuple[Path, ...]) -> TaskName:
     if not data:
         raise DataError("no data given", help="name a file or a folder: softlook check corpus.txt")
     find_files(list(data))  # raises if one of them does not exist
+    if find_class_folders(data):
+        return "classify"
+    if data[0].suffix.lower() in TAGGED_SUFFIXES:
+        return "tag"
     if is_text(data[0]):
         return "translate" if len(data) == 2 else "lm"
     for task in ("classify", "translate"):
@@ -213,7 +221,7 @@ def _estimate(estimate: Callable[[], "Estimate"]) -> tuple[dict[str, Any] | None
 
 
 def _read(task: str, files: tuple[Path, ...], max_bad_rows: int) -> AnyExamples:
-    readers = {"translate": read_pairs, "classify": read_labeled, "lm": read_documents}
+    readers = {"translate": read_pairs, "classify": read_labeled, "tag": read_tagged, "lm": read_documents}
     return readers.get(task, read_sentences)(files, max_bad_rows=max_bad_rows)
 
 

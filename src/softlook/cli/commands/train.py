@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from softlook.cli.config_app import config_command
-from softlook.cli.console import CommandResult, ConsoleHandler, Terminated, active_console
+from softlook.cli.console import CommandResult, ConsoleHandler, Terminated, active_console, active_handler
 from softlook.cli.options import FLATTEN, ConfigOption, DataArgs, add_files, next_steps, quote
 from softlook.recipes.config.resolve import ConfigOverrides, load_overrides
 from softlook.recipes.config.schema import RunConfig
@@ -22,6 +22,7 @@ EXAMPLES = """
   softlook train lm --data corpus.txt
   softlook train mlm --data corpus.txt --next-sentence
   softlook train classify --data reviews.csv --text review --label stars
+  softlook train tag --data train.conll             token and tag on each line
   softlook train word2vec --data corpus.txt
   softlook train table --data adult.csv --target income
 """
@@ -99,8 +100,10 @@ def train_single(task: str, overrides: ConfigOverrides[Any]) -> TrainOutcome:
     from softlook.cli.progress import progress  # noqa: PLC0415  (imports torch)
     from softlook.recipes.tasks import train as train_task  # noqa: PLC0415
 
+    handler = active_handler()
+    started_at = None if handler is None else handler.started_at
     with progress(TASKS[task].unit) as reporter:
-        result = train_task(task, overrides, [reporter])
+        result = train_task(task, overrides, [reporter], started_at=started_at)
     finished = result.finished
     return TrainOutcome(result.run_dir, finished.step, finished.complete, finished.signal, result.scores)
 
@@ -159,6 +162,6 @@ def _next_steps(task: str, run_dir: Path, arch: str | None) -> str:
     ]
     if task != "word2vec":
         rows.append((f"softlook eval {name} --data FILE", "evaluate it on other data"))
-    if task in ("mlm", "lm") and arch in (None, "gpt", "llama"):
+    if task in ("mlm", "lm", "tag") and arch in (None, "gpt", "llama"):
         rows.append((f"softlook export hf {name}", "export it to Hugging Face"))
     return next_steps(*rows)

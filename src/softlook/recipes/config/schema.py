@@ -90,6 +90,15 @@ class ClassificationRegConfig(BaseConfig):
     )
 
 
+class TaggingRegConfig(BaseConfig):
+    """Regularization of taggers."""
+
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1, description="label smoothing")
+    word_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="probability of replacing a token by the mask token in training"
+    )
+
+
 class DecodeConfig(BaseConfig):
     """Decoding in evaluation."""
 
@@ -220,6 +229,21 @@ class ClassificationConfig(TextConfig):
     model: ModelConfig = ModelConfig()
     batch: BatchConfig = BatchConfig()
     reg: ClassificationRegConfig = ClassificationRegConfig()
+
+
+class TaggingConfig(TextConfig):
+    """Train a token tagger, such as named entity recognition."""
+
+    task: ClassVar[str] = "tag"
+    unit: ClassVar[str] = "words"
+    inference_command: ClassVar[str] = "tag"
+
+    monitor: Literal["f1", "loss"] = Field(
+        default="f1", description="validation metric that selects the best checkpoint"
+    )
+    model: ModelConfig = ModelConfig()
+    batch: BatchConfig = BatchConfig()
+    reg: TaggingRegConfig = TaggingRegConfig()
 
 
 class Word2VecConfig(TextConfig):

@@ -24,6 +24,9 @@ from softlook.recipes.inference.retrieval import SearchHit as SearchHit
 from softlook.recipes.inference.retrieval import SearchIndex as SearchIndex
 from softlook.recipes.inference.retrieval import build_index as build_index
 from softlook.recipes.inference.retrieval import search as search
+from softlook.recipes.inference.tagging import Entity as Entity
+from softlook.recipes.inference.tagging import TextEntities as TextEntities
+from softlook.recipes.inference.tagging import tag as tag
 from softlook.recipes.inference.translation import ScoredTranslation as ScoredTranslation
 from softlook.recipes.inference.translation import TranslationResult as TranslationResult
 from softlook.recipes.inference.translation import translate as translate

@@ -22,7 +22,9 @@ from softlook.weights.manifest import BEST_FILE, SETTINGS_FILE, read_checksummed
 from softlook.weights.meta import unique_tensors
 from softlook.weights.sentence_transformers import SentenceConfig
 
-InferenceTask = Literal["generate", "translate", "classify", "embed"]
+InferenceTask = Literal["generate", "translate", "classify", "tag", "embed"]
+ENCODER_TASKS: dict[str, InferenceTask] = {"classification": "classify", "token_classification": "tag"}
+"""The task of an encoder with this head; with any other it embeds."""
 TABULAR_MODELS = (FTTransformer, TableTransformer, TabTransformer)
 DATES = "dates"
 """The name of the date model that is part of the package."""
@@ -83,7 +85,7 @@ class Pipeline:
     tokenizer: TextTokenizer
     special_tokens: SpecialTokens
     labels: list[str]
-    """Class names of a classifier."""
+    """Class names of a classifier, or tags of a tagger."""
     device: torch.device
     is_run: bool = False
     """Whether it was loaded from a run directory."""
@@ -147,7 +149,7 @@ def inference_task(model: nn.Module, name: str) -> InferenceTask:
     if mode == "decoder-only" and head in ("", "causal_lm"):
         return "generate"
     if isinstance(model, TextEncoder):
-        return "classify" if head == "classification" else "embed"
+        return ENCODER_TASKS.get(head, "embed")
     if isinstance(model, SkipGram):
         return "embed"
     if isinstance(model, TABULAR_MODELS):

@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar, cast
 
 from softlook.base.activity import report_activity
 from softlook.base.errors import DataError, DiskError, TrainingError
-from softlook.data import Examples, TextExample, data_digest, make_split
+from softlook.data import Examples, TextExample, data_digest, make_split, make_validation_split
 from softlook.data.examples import Example
-from softlook.data.split import Split, content_digest
+from softlook.data.split import Split
 from softlook.recipes.config.schema import Files
 from softlook.recipes.run_dir.layout import RUNS
 from softlook.tokens import TextTokenizer
@@ -22,8 +22,6 @@ from softlook.train.batching.packed_stream import TokenizedDocuments
 from softlook.train.batching.token_store import TokenStore, store_in_memory, write_store
 
 log = logging.getLogger("softlook.recipes")
-MAX_HELD_OUT, MIN_HELD_OUT = 2000, 100
-"""Examples of an automatic validation split: at most; and at least, unless that is more than a tenth of the data."""
 MAX_VALIDATION_EXAMPLES = 20_000
 """Examples of given validation data that are used, in tasks that keep all of them in memory."""
 MAX_CHUNK_CHARACTERS = 1 << 19
@@ -102,11 +100,11 @@ def read_corpus(
         split = make_validation_split(examples)
         train, held_out = CorpusSplit(examples, split), CorpusSplit(examples, split, is_held_out=True)
         count, characters = count_examples(train)
-        digest, notes = data_digest(examples.files), describe_skipped(examples)
+        digest, notes = data_digest(examples.files), _skipped("training data", examples)
         return Corpus(train, held_out, (count, split.held_out), characters, digest, notes=notes, columns=columns)
     train, used = CorpusSplit(examples), CorpusSplit(read(valid))
     (count, characters), (valid_count, valid_characters) = count_examples(train), count_examples(used)
-    notes = (*describe_skipped(examples), *describe_skipped(used.examples, "validation rows"))
+    notes = (*_skipped("training data", examples), *_skipped("validation data", used.examples))
     digest = data_digest([*examples.files, *used.examples.files])
     if max_valid is not None and valid_count > max_valid:
         sampled, given = make_split(used.examples, fraction=1.0, max_held_out=max_valid), valid_count
@@ -125,34 +123,9 @@ def count_examples(split: CorpusSplit[Example]) -> tuple[int, int]:
     return count, characters
 
 
-def describe_skipped(examples: Examples[Any], unit: str = "rows") -> tuple[str, ...]:
-    """How many rows the last pass skipped, and why; nothing if it skipped none.
-
-    Plain text has no rows, and its blank lines separate documents: only lines that cannot be read are counted.
-
-    >>> from softlook.data import read_labeled
-    >>> _ = Path("reviews.csv").write_text("text,label\\nfine,good\\ndull,bad\\n,bad\\nnice,good\\n")
-    >>> examples = read_labeled("reviews.csv")
-    >>> len(list(examples)), describe_skipped(examples)
-    (3, ('1 of 4 rows was skipped: 1 empty',))
-    """
-    stats = examples.read_stats
-    empty, total = stats.empty, stats.read + stats.empty + stats.bad
-    if examples.is_plain_text:
-        return (f"lines skipped because they cannot be read: {stats.bad:,}",) if stats.bad else ()
-    reasons = [f"{empty:,} empty"] * bool(empty) + [f"{stats.bad:,} unreadable"] * bool(stats.bad)
-    verb = "was" if empty + stats.bad == 1 else "were"
-    return (f"{empty + stats.bad:,} of {total:,} {unit} {verb} skipped: {', '.join(reasons)}",) if reasons else ()
-
-
-def make_validation_split(examples: Examples[Example]) -> Split:
-    """Hold out 2 % of the distinct examples; 10 % of small data."""
-    distinct: set[int] = set()
-    for example in examples:
-        distinct.add(content_digest(example.key))
-        if len(distinct) >= 10 * MIN_HELD_OUT:
-            break
-    return make_split(examples, min_held_out=max(len(distinct) // 10, 1), max_held_out=MAX_HELD_OUT)
+def _skipped(name: str, examples: Examples[Any]) -> tuple[str, ...]:
+    """How many rows the last pass skipped, and why; nothing if it skipped none."""
+    return (f"{name}: {examples.read_stats}",) if str(examples.read_stats) else ()
 
 
 def contiguous_texts(split: CorpusSplit[TextExample]) -> Iterator[tuple[list[TextExample], bool, bool]]:

@@ -14,6 +14,7 @@ from torch import nn
 
 from softlook.base.device import check_trainable, choose_device
 from softlook.blocks.lora import merge_lora
+from softlook.data.split import SPLIT_VERSION
 from softlook.recipes.config.autosize import max_training_tokens, measure_budget, plan_schedule
 from softlook.recipes.config.resolve import (
     ConfigLike,
@@ -249,7 +250,10 @@ def describe_parameters(model: nn.Module) -> str:
 def start_run(task: AnyTask, overrides: AnyOverrides, corpus: Corpus[Any], folder: RunDir) -> PreparedRun:
     """Prepare a run and write its tokenizer, labels and settings to the run directory."""
     run = prepare_run(task, overrides, corpus, folder)
-    is_resumed = folder.open({"task": task.config.task, **unflatten(fixed_values(run.resolved))}, corpus.digest)
+    # A run of an earlier version has another validation split: it must not resume with this one.
+    split = {} if corpus.train.split is None else {"validation_split": SPLIT_VERSION}
+    settings = {"task": task.config.task, **split, **unflatten(fixed_values(run.resolved))}
+    is_resumed = folder.open(settings, corpus.digest)
     if not folder.tokenizer.exists():
         atomic_write_text(folder.tokenizer, run.tokenizer.tokenizer.to_str(pretty=True))
     if run.plan.labels:

@@ -19,6 +19,7 @@ from softlook.tabular.io.arrow import pc, to_arrow, to_strings
 from softlook.tabular.io.column import CellError
 from softlook.tabular.io.files import ARROW, PARQUET, read_table
 from softlook.tabular.io.frames import to_frame
+from softlook.tabular.io.objects import holds_objects
 from softlook.tabular.io.text_files import file_extension, read_rows
 
 ARRAY_ATTRIBUTES = ("__array__", "__array_interface__", "shape", "columns", "collect")
@@ -219,6 +220,11 @@ def _is_text(file: Path) -> bool:
     return file_extension(file) not in (*PARQUET, *ARROW)
 
 
+def _has_lines(file: Path) -> bool:
+    """Whether each row is a line, or a few lines, of a text file."""
+    return _is_text(file) and not holds_objects(file)
+
+
 def _is_frame(X: Any) -> bool:
     return isinstance(X, pa.RecordBatch) or nw.dependencies.is_into_dataframe(X)
 
@@ -255,7 +261,7 @@ def locate_in_files(X: Any) -> AbstractContextManager[None]:
 
 def _locate(error: CellError, files: Sequence[Path]) -> DataError:
     for path in files:
-        is_binary = not _is_text(path)
+        is_binary = not _has_lines(path)
         with suppress(csv.Error, ValueError):  # other errors in the file do not matter here
             for number, cell in _cells(path, error.name):
                 if _equals(cell, error.cell):
@@ -266,7 +272,7 @@ def _locate(error: CellError, files: Sequence[Path]) -> DataError:
 
 def _cells(path: Path, name: str) -> Iterator[tuple[int, Any]]:
     """A column's cells, each with its line in a text file, or with its row."""
-    if _is_text(path):
+    if _has_lines(path):
         return ((line, row.get(name)) for line, row in read_rows(path))
     return zip(count(1), (cell for chunk in read_table(path) for cell in chunk.column(name).to_pylist()), strict=False)
 

@@ -1,8 +1,8 @@
-"""Table files in chunks: CSV, TSV, JSON Lines, Parquet, Arrow.
+"""Table files in chunks: CSV, TSV, JSON Lines, Parquet, Arrow; Excel and JSON lists as a whole.
 
-Only one chunk of a file is in memory. The schema is inferred from the first chunk and holds for all files: numbers are
-float64, dates are microseconds, and an empty column is text. In files whose delimiter is not a comma, a comma may be
-the decimal point.
+Of the others only one chunk is in memory. The schema is inferred from the first chunk and holds for all files: numbers
+are float64, dates are microseconds, and an empty column is text. In files whose delimiter is not a comma, a comma may
+be the decimal point.
 """
 
 import re
@@ -23,6 +23,7 @@ from softlook.data.streams import BLOCK, check_growth, file_errors, iconv_comman
 from softlook.tabular.formatting import join_names
 from softlook.tabular.io.arrow import pc, to_strings
 from softlook.tabular.io.frames import check_unique_names
+from softlook.tabular.io.objects import holds_objects, read_objects
 from softlook.tabular.io.text_files import JSON, detect_delimiter, file_extension, line_of_record
 
 CHUNK_BYTES = 8 << 20
@@ -48,7 +49,7 @@ def read_table(
     chunk_bytes: int = CHUNK_BYTES,
     keep_spelling: bool = False,
 ) -> Iterator[pa.Table]:
-    """Read one or more files of one table in chunks: CSV, TSV or JSON Lines (also .gz or .zst), Parquet or Arrow.
+    """Read one or more files of one table in chunks: CSV, TSV or JSON (also .gz or .zst), Excel, Parquet or Arrow.
 
     `string_columns` are read as text whatever they look like, for example codes with leading zeros. All files must have
     the same columns. Numbers in string columns get a decimal point, unless `keep_spelling` is set.
@@ -73,6 +74,9 @@ def _read_chunks(
         return _read_binary(path, string_columns, _read_parquet(path))
     if extension in ARROW:
         return _read_binary(path, string_columns, _read_arrow(path))
+    if holds_objects(path):
+        table = read_objects(path, string_columns)
+        return iter([table.cast(_stable_schema(table.schema, string_columns))])
     if extension in JSON:
         return _read_json(path, schema, string_columns, chunk_bytes)
     return _read_csv(path, schema, string_columns, chunk_bytes, keep_spelling)

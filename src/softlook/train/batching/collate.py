@@ -63,6 +63,16 @@ class ClassificationBatch:
     labels: Int[Tensor, " B"]
 
 
+@dataclass(frozen=True)
+class TokenClassificationBatch:
+    """Texts with a label at some of their tokens, such as the first token of each word."""
+
+    ids: Int[Tensor, "B T"]
+    padding_mask: Bool[Tensor, "B T"]
+    token_types: Int[Tensor, "B T"]
+    labels: Int[Tensor, "B T"]
+
+
 def pad_sequences(rows: Sequence[Ids], pad_id: int = 0, *, pad_to_multiple_of: int = 1) -> Int[Tensor, "B T"]:
     """Pad sequences on the right to the longest of them, rounded up to a multiple.
 
@@ -125,6 +135,23 @@ def collate_classification(
     rows, token_types = [ids for ids, _ in joined], [types for _, types in joined]
     labels = torch.tensor([label for *_, label in examples])
     return ClassificationBatch(pad_sequences(rows, pad_id), make_padding_mask(rows), pad_sequences(token_types), labels)
+
+
+def collate_token_classification(
+    examples: Sequence[tuple[Ids, Ids, Ids]], *, pad_id: int = 0
+) -> TokenClassificationBatch:
+    """Batch of (ids with special tokens, token types, labels); IGNORE_INDEX where a token has no label.
+
+    >>> collate_token_classification([([3, 5, 4], [0, 0, 0], [IGNORE_INDEX, 1, IGNORE_INDEX])]).labels
+    tensor([[-100,    1, -100]])
+    """
+    rows, token_types, labels = ([example[number] for example in examples] for number in range(3))
+    return TokenClassificationBatch(
+        pad_sequences(rows, pad_id),
+        make_padding_mask(rows),
+        pad_sequences(token_types),
+        pad_sequences(labels, IGNORE_INDEX),
+    )
 
 
 @runtime_checkable
