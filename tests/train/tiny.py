@@ -38,6 +38,10 @@ def rows(examples: Sequence[Ids]) -> PackedBatch:
     return PackedBatch(ids, expected, torch.where(expected == IGNORE_INDEX, -1, 0), positions)
 
 
+FIT_OPTIONS = ("evaluate", "optim", "tokenizer", "clock", "uninformed_loss")
+"""Options of `fit` besides those of TrainingConfig."""
+
+
 def batches(seed: int = 0, max_tokens: int = 24) -> LengthBucketedBatches[list[int], PackedBatch]:
     return LengthBucketedBatches(sentences(), len, rows, max_tokens=max_tokens, seed=seed)
 
@@ -69,7 +73,7 @@ def run_training(
             signal.raise_signal(signal.SIGINT)
 
     trained = settings.pop("model", None) or model()
-    parts = {name: settings.pop(name) for name in ("evaluate", "optim", "tokenizer") if name in settings}
+    parts = {name: settings.pop(name) for name in FIT_OPTIONS if name in settings}
     source, objective = settings.pop("source", batches()), settings.pop("objective", causal_lm())
     progress = fit(
         trained,

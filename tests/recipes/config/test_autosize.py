@@ -62,10 +62,22 @@ def test_wide_models_get_a_lower_learning_rate() -> None:
 
 
 def test_the_schedule_fits_into_the_time_limit() -> None:
-    auto = plan_schedule(0.5, 1e9, 1000, budget(minutes=2), {}).values
-    assert 0.5 * auto["training.max_steps"] <= 120
-    assert auto["training.evaluate_every"] <= auto["training.max_steps"]
-    assert auto["optim.warmup"] < auto["training.max_steps"]
+    auto = plan_schedule(0.5, 1e9, 1000, budget(minutes=2), {"training.max_minutes": 2.0}).values
+    assert auto["training.max_minutes"] == 2.0
+    assert not {"training.max_steps", "training.evaluate_every", "training.save_every"} & auto.keys()
+    assert auto["optim.warmup"] == 0.1  # a share of the time
+
+
+def test_a_limit_in_steps_does_not_depend_on_the_speed() -> None:
+    slow, fast = (plan_schedule(s, 1e9, 1000, budget(), {"training.max_steps": 50}).values for s in (9.0, 0.01))
+    names = ("training.max_steps", "training.ema_decay", "optim.warmup")
+    assert "training.max_minutes" not in slow
+    assert [slow[name] for name in names] == [fast[name] for name in names]
+
+
+def test_epochs_are_a_number_of_steps() -> None:
+    auto = plan_schedule(1.0, 1e9, 1000, budget(), {"epochs": 2.5}, epoch_tokens=20_000)
+    assert auto.values["training.max_steps"] == 50
 
 
 def test_the_schedule_stops_at_the_useful_number_of_tokens() -> None:
@@ -75,7 +87,7 @@ def test_the_schedule_stops_at_the_useful_number_of_tokens() -> None:
 def test_a_cpu_run_has_a_default_time_limit_with_a_message() -> None:
     auto = plan_schedule(1.0, 1e9, 1000, budget(is_explicit=False), {})
     assert auto.values["training.max_minutes"] == 5.0
-    assert "--training.max-minutes 60" in auto.messages[0]
+    assert "--max-minutes 60" in auto.messages[0]
     assert (
         "training.max_minutes" not in plan_schedule(1.0, 1e9, 1000, budget(is_explicit=False, device=CUDA), {}).values
     )

@@ -97,8 +97,7 @@ def test_classes_equal_those_in_training(runs: dict[str, Path]) -> None:
         TextInput("a film", "and a second text"),
         TextInput("x" * 900),
     ]
-    assert run.max_length is not None
-    collator = ClassificationCollator(run.tokenizer, min(run.max_length, run.model.config.context))
+    collator = ClassificationCollator(run.tokenizer, run.model.config.context)
     examples = [LabeledText(one.text, one.pair, "") for one in inputs]
     items = collator.encode(examples, run.labels)
     expected = predict_logits(run.model, collator, items).softmax(-1)

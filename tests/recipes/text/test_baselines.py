@@ -83,7 +83,7 @@ def test_ngrams_are_evaluated_on_the_tokens_of_the_model() -> None:
     stream = PackedStream(valid, context=4, batch_size=2, seed=0)
     evaluator = PerplexityEvaluator(stream, CausalLMObjective(4), torch.device("cpu"))
     with torch.no_grad():
-        scores = evaluator.evaluate_all(26, model)["validation"]
+        scores = evaluator.evaluate_all(26, model)
     assert scores["tokens"] == len(KneserNeyModel(valid, vocab_size=V, order=3).logprobs(valid)) == 10
     (row,) = causal_lm_baselines(valid, valid, vocab_size=V, num_bytes=26)
     assert row["model"] == "5-gram (modified Kneser-Ney)" and row["perplexity"] == pytest.approx(math.exp(row["loss"]))

@@ -19,7 +19,7 @@ def test_the_split_is_disjoint_and_complete(tmp_path: Path) -> None:
 def test_few_distinct_examples_are_not_all_held_out(tmp_path: Path) -> None:
     path = tmp_path / "few.tsv"
     path.write_text("".join(f"word {number % 20}\ta thing\n" for number in range(1000)), encoding="utf-8")
-    assert make_validation_split(read_pairs(path)).held_out == 2
+    assert make_validation_split(read_pairs(path)).held_out == 4
 
 
 def test_given_validation_data_is_used_and_part_of_the_digest(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_it_learns_to_reverse_numbers(tmp_path: Path) -> None:
     test = digits(tmp_path / "test.tsv", 40)
     trained = train_translation(
         translation_config(
-            tmp_path, steps=300, test=(test,), tokenizer=TokenizerConfig(type="characters"), train={"ema_decay": 0.0}
+            tmp_path, steps=400, test=(test,), tokenizer=TokenizerConfig(type="characters"), train={"ema_decay": 0.0}
         )
     )
     assert trained.scores["test"]["bleu"] > 50

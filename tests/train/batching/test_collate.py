@@ -40,10 +40,19 @@ def test_labels_are_decoder_inputs_shifted_by_one(examples: list[tuple[list[int]
 @given(ids, ids, st.integers(0, 20))
 def test_truncate_pair_uses_the_whole_max_length(one: list[int], other: list[int], max_length: int) -> None:
     a, b = truncate_pair(one, other, max_length)
-    assert (list(a), list(b)) == (one[: len(a)], other[: len(b)])
+    if other or len(one) <= max_length:
+        assert (list(a), list(b)) == (one[: len(a)], other[: len(b)])
     assert len(a) + len(b) == min(max_length, len(one) + len(other))
     if len(a) < len(one) and len(b) < len(other):
         assert abs(len(a) - len(b)) <= 1
+
+
+@given(ids, st.integers(0, 20))
+def test_a_single_text_keeps_its_beginning_and_its_end(text: list[int], max_length: int) -> None:
+    first, second = truncate_pair(text, [], max_length)
+    tail = max_length // 4 if len(text) > max_length else 0
+    assert list(second) == []
+    assert list(first) == (text[: max_length - tail] + text[len(text) - tail :] if tail else text[:max_length])
 
 
 def joined(one: Ids, other: Ids) -> tuple[list[int], list[int]]:

@@ -83,8 +83,6 @@ EVALUATION_SHARE, MIN_EVAL_FRACTION = 0.007, 0.02
 """Share of a time limit that one of about ten evaluations may take; the least share of the validation data."""
 PREPARATION_SHARE, DEFAULT_SECONDS = 0.15, 600.0
 """Share of a time limit for fitting what is not trained by gradient descent; the time without a limit."""
-HIGHER_IS_BETTER = ("bleu", "accuracy")
-"""Scores by which a model is compared with baselines; others by the loss."""
 FINAL_SECONDS = 1.5
 """Seconds for reports and loggers after a run."""
 
@@ -330,11 +328,10 @@ def compare(scores: Mapping[str, Any], baselines: Sequence[Mapping[str, Any]]) -
     rows = [{"model": "softlook", **{name: measured[name] for name in names}}]
     rows += [{"model": row["model"], **{name: row[name] for name in names if name in row}} for row in baselines]
     log.info("\n".join(["Scores on the validation data:", *format_table(rows)]))
-    metric = next((name for name in HIGHER_IS_BETTER if name in names), None)
-    if metric is None:
-        better = [row["model"] for row in baselines if row["loss"] <= measured["loss"]]
+    if "loss" in names:
+        better = [row["model"] for row in baselines if row["loss"] < measured["loss"]]
     else:
-        better = [row["model"] for row in baselines if row[metric] >= measured[metric]]
+        better = [row["model"] for row in baselines if row["bleu"] > measured["bleu"]]
     if better:
         log.warning(
             f"The model is no better than a baseline: {', '.join(better)}. Give it more time (--training.max-minutes), "

@@ -67,8 +67,7 @@ class World:
         """Wrap a model that is not sharded in DistributedDataParallel."""
         if not self.is_initialized or self.is_sharded:
             return model
-        # Buffers are constants: they are the same on all ranks already.
-        return DistributedDataParallel(model, find_unused_parameters=True, broadcast_buffers=False)
+        return DistributedDataParallel(model, find_unused_parameters=True)
 
     def no_sync(self, model: nn.Module, *, unless: bool) -> AbstractContextManager[object]:
         """Keep gradients local (gradient accumulation), `unless` this is the last micro-batch."""
