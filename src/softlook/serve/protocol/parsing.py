@@ -59,7 +59,9 @@ MESSAGES = {
 class StrictModel(BaseModel):
     """Base of all request schemas: unknown fields are errors, and values are not converted."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False, frozen=True, use_attribute_docstrings=True
+    )
 
     @model_validator(mode="before")
     @classmethod
