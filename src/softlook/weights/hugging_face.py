@@ -1,5 +1,6 @@
 """Import and export of Hugging Face folders, and export of LoRA adapters in PEFT's format."""
 
+import copy
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,13 +16,14 @@ from softlook.blocks.lora import LORA_TENSORS, LoraLinear, lora_layers, merged_t
 from softlook.weights.architectures import ARCHITECTURES
 from softlook.weights.architectures.base import HFArchitecture
 from softlook.weights.atomic_folder import atomic_folder, disk_errors
+from softlook.weights.block_quantized import dequantize_layers, quantized_layers
 from softlook.weights.meta import build_on_meta, check_depth, fill_computed_buffers, unique_tensors
 from softlook.weights.schema import read_json, validate_config, write_json
 from softlook.weights.sentence_transformers import MODULES_FILE, SentenceConfig
 from softlook.weights.structure import check_structure
 from softlook.weights.tensor_files import PICKLE_HELP, PICKLE_SUFFIXES, SINGLE_FILE, read_tensors, write_safetensors
 from softlook.weights.tensor_map import Rename, TensorRule, load_mapped
-from softlook.weights.tokenizer_files import copy_tokenizer, export_tokenizer
+from softlook.weights.tokenizer_files import TOKENIZER_CONFIG_FILE, copy_tokenizer, export_tokenizer
 
 log = logging.getLogger("softlook.weights")
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
@@ -84,6 +86,7 @@ def to_hugging_face(
     sentence_config: SentenceConfig | None = None,
     labels: Sequence[str] = (),
     generation_config: Mapping[str, Any] | None = None,
+    tokenizer_config: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a model as a new folder for Hugging Face's `from_pretrained`.
 
@@ -91,7 +94,11 @@ def to_hugging_face(
     - `sentence_config`: settings of a sentence-transformers folder.
     - `labels`: class names; default: LABEL_0, LABEL_1, ...
     - `generation_config`: the content of generation_config.json.
+    - `tokenizer_config`: the content of tokenizer_config.json for a tokenizer that softlook did not train.
+
+    Quantized layers are dequantized.
     """
+    model = dequantize_layers(copy.deepcopy(model)) if quantized_layers(model) else model
     architecture = _export_architecture(model)
     if architecture is None:
         raise WeightsError(
@@ -107,9 +114,8 @@ def to_hugging_face(
         exported |= rule.write(tensors)
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     config = {"dtype": dtype, **architecture.config_json(model, labels)}
-    extra_files = architecture.extra_files(model) | (
-        {GENERATION_FILE: dict(generation_config)} if generation_config else {}
-    )
+    given = {GENERATION_FILE: generation_config, TOKENIZER_CONFIG_FILE: tokenizer_config}
+    extra_files = architecture.extra_files(model) | {name: dict(content) for name, content in given.items() if content}
     if sentence_config is not None and MODULES_FILE in extra_files:
         extra_files |= sentence_config.to_files(model.config.context)  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
     with atomic_folder(Path(folder)) as partial_folder:
