@@ -1,6 +1,7 @@
 """The pages at / and /docs.
 
-They load nothing from elsewhere, and hold nothing about the models until they ask the server. With a bearer token, they are served with status 401 to a browser without it, and ask for the token.
+They load nothing from elsewhere, and hold nothing about the models until they ask the server. With a bearer token, they
+are served with status 401 to a browser without it, and ask for the token.
 """
 
 import base64
