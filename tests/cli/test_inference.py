@@ -132,7 +132,8 @@ def test_int8_quantization_translates_dates(run: RunCommand) -> None:
     args = "--json", "translate", "dates", *DATES, "--alignments", "--n-best", "2"
     for quantized, exact in zip(run(*args, "--int8").objects, run(*args).objects, strict=True):
         assert quantized.keys() == exact.keys()
-        assert quantized["translation"] == exact["translation"] and quantized["score"] != exact["score"]
+        assert quantized["translation"] == exact["translation"]
+        assert quantized["n_best"][1]["score"] != exact["n_best"][1]["score"]  # the best score rounds to the same
         assert quantized["score"] == pytest.approx(exact["score"], abs=0.05)
 
 

@@ -148,7 +148,7 @@ def test_unsupported_configs_raise_an_error(case: str, tmp_path: Path) -> None:
         {"positions": "sinusoidal_half", "target_vocab_size": 12},
         {"positions": "sinusoidal_tensor2tensor"},
         {"positions": "sinusoidal_tensor2tensor", "position_offset": 2, "head_bias": True},
-        {"positions": "sinusoidal"},
+        {"positions": "sinusoidal", "position_offset": 1},
     ],
 )
 def test_models_without_a_hugging_face_class_raise_an_error(changes: dict[str, Any], tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from softlook.blocks import KVCache
 from softlook.models import Llama
-from softlook.weights.formats.gguf import from_gguf, tokenizer_from_gguf
+from softlook.weights.formats.gguf import from_gguf
+from softlook.weights.formats.gguf_assets import tokenizer_from_gguf
 from tests.parity.comparison import close
 from tests.parity.real_weights import real_weights
 

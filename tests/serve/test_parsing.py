@@ -87,10 +87,10 @@ MESSAGES = {
     "prompt: expected a string, a list of strings, a list of token ids or a list of lists of them, got 3": {
         "prompt": 3
     },
-    "prompt: expected at most 64 items, got a list of 65 item(s)": {"prompt": ["a"] * 65},
+    "prompt: expected at most 64 entries, got a list of 65 entries": {"prompt": ["a"] * 65},
     'n: expected an integer, got "2"': {"n": "2"},
     "temperature: expected at most 2.0, got 3": {"temperature": 3},
-    "stop[0]: expected a string of at least 1 character(s), got": {"stop": [""]},
+    "stop[0]: expected a string that is not empty, got": {"stop": [""]},
     "stream: expected true or false, got a string of 100 characters": {"stream": "y" * 100},
     "temprature: unknown field. Did you mean temperature?": {"temprature": 1},
     "stream_options.usage: unknown field": {"stream_options": {"usage": True}},
@@ -107,7 +107,7 @@ def test_an_error_names_the_json_path_and_the_expected_and_actual_values(client:
 
 def test_a_missing_field_is_named(client: TestClient) -> None:
     found = client.post("/v1/completions", json={"prompt": "a"}).json()["error"]
-    assert found["message"] == "model: this field is required" and found["param"] == "model"
+    assert found["message"] == "model: this field is required: add it" and found["param"] == "model"
 
 
 def test_brackets_in_a_text_are_not_counted_as_lists() -> None:

@@ -90,7 +90,7 @@ def test_training_inference_and_serving_use_the_same_template(template: str | No
         (row,) = tokenize(pipeline, [TextInput(one, other or None)])
         batch = collator(collator.encode([LabeledText(one, other or None, "")], []))
         assert (batch.ids[0].tolist(), batch.token_types[0].tolist()) == (row.ids, row.token_types)
-        request = encode_request(loaded_model, *tokenizer.encode([one, other]))
+        request = encode_request(loaded_model.encode_truncated(one, other)[0])
         second = len(row.ids) if request.second_start is None else request.second_start
         assert (list(request.prompt), [int(i >= second) for i in range(len(row.ids))]) == (row.ids, row.token_types)
 

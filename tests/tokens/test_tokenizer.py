@@ -16,6 +16,12 @@ def test_text_round_trips(kind: str) -> None:
     assert [tokenizer.decode(ids) for ids in tokenizer.encode(TEXTS)] == TEXTS
 
 
+def test_a_bare_string_is_one_text() -> None:
+    tokenizer = TextTokenizer(train_tokenizer(TEXTS * 3, vocab_size=300))
+    assert [tokenizer.encode(text) for text in TEXTS] == tokenizer.encode(TEXTS)
+    assert tokenizer.encode("") == []
+
+
 def test_word_tokenizers_lowercase_and_map_unknown_words() -> None:
     tokenizer = TextTokenizer(train_tokenizer(["The cat, the dog"], model_type="words"))
     pieces = [tokenizer.tokenizer.id_to_token(number) for number in tokenizer.encode(["the CAT flew"])[0]]

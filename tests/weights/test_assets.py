@@ -88,6 +88,16 @@ def test_import_keeps_the_generation_config_and_special_token_ids(tmp_path: Path
     assert read_generation_config(folder) == {"bos_token_id": 4, "eos_token_id": 5, "top_k": 7}
 
 
+@pytest.mark.parametrize("as_file", [False, True])
+def test_import_keeps_the_chat_template(as_file: bool, tmp_path: Path) -> None:
+    config = {"bos_token": "<s>", "model_max_length": 10**30} | ({} if as_file else {"chat_template": "{{ 1 }}"})
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    if as_file:
+        (tmp_path / "chat_template.jinja").write_text("{{ 1 }}", encoding="utf-8")
+    kept = assets_to_keep(tmp_path, GPT_MODEL)
+    assert kept["tokenizer_config.json"] == {"bos_token": "<s>", "chat_template": "{{ 1 }}"}
+
+
 def test_export_writes_the_labels_of_the_classes(tmp_path: Path) -> None:
     model = GPT(GPTConfig(context=8, head="classification", classes=2, **SIZES))
     folder = to_hugging_face(model, tmp_path / "hf", labels=["bad", "good"])

@@ -1,6 +1,7 @@
 """Arguments shared by several commands, and what they refer to."""
 
 import logging
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -86,7 +87,12 @@ def output_folder(to: Path | None, source: Path, suffix: str) -> Path:
 
 def describe_model(model: Any, log: logging.Logger) -> dict[str, Any]:
     """Log and return a model's class, parameter count and dtype."""
+    from softlook.weights.block_quantized import quantized_layers  # noqa: PLC0415  (imports torch)
+
+    quantized = quantized_layers(model).values()
     count = sum(parameter.numel() for parameter in model.parameters())
-    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    count += sum({id(layer.blocks): math.prod(layer.shape) for layer in quantized}.values())
+    formats = sorted({layer.block_format for layer in quantized})
+    dtype = ", ".join([*formats, str(next(model.parameters()).dtype).removeprefix("torch.")])
     log.info("%s with %s parameters in %s", type(model).__name__, f"{count:,}", dtype)
     return {"model": type(model).__name__, "parameters": count, "dtype": dtype}

@@ -23,7 +23,7 @@ class IncrementalDetokenizer:
     >>> from softlook.tokens import train_tokenizer
     >>> tokenizer = TextTokenizer(train_tokenizer([], model_type="bytes"))
     >>> detokenizer = IncrementalDetokenizer(tokenizer)
-    >>> [detokenizer.push(id) for id in tokenizer.encode(["né!"])[0]]
+    >>> [detokenizer.push(id) for id in tokenizer.encode("né!")]
     ['n', '', 'é', '!']
     """
 
@@ -84,7 +84,7 @@ class StopStrings:
     >>> from softlook.tokens import train_tokenizer
     >>> tokenizer = TextTokenizer(train_tokenizer(["stop and go"], model_type="characters"))
     >>> checker = StopStrings(tokenizer, ("and",)).checker()
-    >>> [checker.push(id) for id in tokenizer.encode(["stop ago"])[0]]
+    >>> [checker.push(id) for id in tokenizer.encode("stop ago")]
     ['s', 't', 'o', 'p', ' ', '', 'ag', 'o']
     """
 
@@ -144,7 +144,7 @@ def stream_text(
 
     >>> from softlook.tokens import train_tokenizer
     >>> tokenizer = TextTokenizer(train_tokenizer(["stop and go"], model_type="characters"))
-    >>> tokens = [GeneratedToken(id, 0.0, 1) for id in tokenizer.encode(["stop and go"])[0]]
+    >>> tokens = [GeneratedToken(id, 0.0, 1) for id in tokenizer.encode("stop and go")]
     >>> "".join(stream_text(tokens, StopStrings(tokenizer, (" a",))))
     'stop'
     """

@@ -13,7 +13,7 @@ from softlook.serve.middleware import BearerAuth, BodyLimit, HostOriginCheck, Se
 from softlook.serve.protocol.parsing import BadRequestError, first_error
 from softlook.serve.protocol.responses import error_response
 from softlook.serve.registry import ModelRegistry, UnknownModelError
-from softlook.serve.routes import ServerContext, completions, encoders, models, tables, translate
+from softlook.serve.routes import ServerContext, completions, encoders, models, pages, tables, translate
 
 try:
     from fastapi import FastAPI
@@ -25,7 +25,7 @@ except ImportError as error:
 
 log = logging.getLogger("softlook.serve")
 DESCRIPTION = "Models behind OpenAI's routes, and routes for translation, classification and tables."
-ROUTERS = tuple(module.router for module in (models, completions, encoders, translate, tables))
+ROUTERS = tuple(module.router for module in (pages, models, completions, encoders, translate, tables))
 
 
 def create_app(
@@ -41,7 +41,7 @@ def create_app(
     - `allowed_hosts`: allowed host names in addition to localhost; with `allow_ip_hosts`, all IP addresses too.
     """
     metrics = Metrics(registry)
-    # No documentation pages, which load scripts from elsewhere, and no redirects, which trust the Host header.
+    # FastAPI's documentation pages load scripts from elsewhere; its redirects trust the Host header.
     bare: dict[str, Any] = {"docs_url": None, "redoc_url": None, "redirect_slashes": False}
     app = FastAPI(title="softlook", version=VERSION, description=DESCRIPTION, **bare)
     app.state.context = ServerContext(registry, metrics)

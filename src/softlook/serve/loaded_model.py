@@ -16,8 +16,8 @@ from softlook.decode.generation_config import GenerationConfig, load_generation_
 from softlook.decode.sessions import max_target_length
 from softlook.models import TextEncoder
 from softlook.tokens import TextTokenizer
-from softlook.tokens.template import SequenceTemplate, template_from_tokenizer
-from softlook.tokens.tokenizer import MAX_TEXT_CHARS
+from softlook.tokens.template import SequenceTemplate, TemplatedInput, template_from_tokenizer
+from softlook.tokens.tokenizer import MAX_TEXT_CHARS, is_softlook_tokenizer
 from softlook.weights.assets import SpecialTokens, load_assets
 from softlook.weights.checkpoint import load_auto
 from softlook.weights.manifest import SETTINGS_FILE, read_checksummed
@@ -60,8 +60,10 @@ class LoadedModel:
     sentence: SentenceConfig = SentenceConfig()
     """Pooling, prompts and normalization of a sentence encoder."""
     chat_template: ChatTemplate | None = None
+    is_run: bool = False
+    """Whether it was loaded from a run directory."""
     max_length: int | None = None
-    """The maximum number of tokens in training, if known."""
+    """The maximum number of tokens in training, if known; longer inputs of an encoder are truncated."""
     created: int = field(default_factory=lambda: int(time.time()))
     max_token_chars: int = field(init=False)
     """Characters of the longest token."""
@@ -112,10 +114,21 @@ class LoadedModel:
     def encode(self, text: str, max_length: int, *, parse_special: bool = False) -> list[int]:
         """Token ids of a text of at most `max_length` tokens. Longer texts are rejected, if possible unread."""
         if len(text) > min(max_length * self.max_token_chars, MAX_TEXT_CHARS) or self._is_too_long(text, max_length):
-            raise DataError(f"this text is longer than the maximum of {max_length:,} tokens")
-        ids = self.tokenizer.encode([text], parse_special=parse_special)[0]
+            raise DataError(f"this text is longer than the maximum of {max_length:,} tokens: shorten it")
+        ids = self.tokenizer.encode(text, parse_special=parse_special)
         if len(ids) > max_length:
-            raise DataError(f"this text has {len(ids):,} tokens, the maximum is {max_length:,}")
+            raise DataError(f"this text has {len(ids):,} tokens, the maximum is {max_length:,}: shorten it")
+        return self._check_vocabulary(ids)
+
+    def encode_truncated(self, text: str, pair: str = "") -> tuple[TemplatedInput, int]:
+        """The input of an encoder, truncated as by `softlook classify`; and the number of tokens removed."""
+        first, second = self.tokenizer.encode([text[:MAX_TEXT_CHARS], pair[:MAX_TEXT_CHARS]])
+        self._check_vocabulary([*first, *second])
+        max_length = min(self.context, self.max_length or self.context)
+        is_own = self.is_run or is_softlook_tokenizer(self.tokenizer.tokenizer)
+        return self.frame.truncate(first, second, max_length=max_length, reserve_pair=is_own)
+
+    def _check_vocabulary(self, ids: list[int]) -> list[int]:
         if any(id >= self.vocab_size for id in ids):
             raise DataError("this text has tokens outside of the model's vocabulary")
         return ids
@@ -123,7 +136,7 @@ class LoadedModel:
     def _is_too_long(self, text: str, max_length: int) -> bool:
         """Whether the beginning alone is too long. What follows can only merge with its last token."""
         size = 16 * max_length + self.max_token_chars
-        return len(text) > 2 * size and len(self.tokenizer.encode([text[:size]])[0]) > max_length + self.max_token_chars
+        return len(text) > 2 * size and len(self.tokenizer.encode(text[:size])) > max_length + self.max_token_chars
 
 
 @runtime_checkable
@@ -186,7 +199,8 @@ class LoadedTable:
 def load_model(folder: Path, name: str | None = None) -> LoadedModel:
     """Load a run, a checkpoint or a Hugging Face folder."""
     model, created = load_auto(folder), int(folder.stat().st_mtime)
-    assets = load_assets(folder, model)
+    assets, is_run = load_assets(folder, model), (folder / SETTINGS_FILE).is_file()
+    settings = read_checksummed(folder / SETTINGS_FILE)["values"] if is_run else {}
     return LoadedModel(
         name=folder.resolve().name if name is None else name,
         model=model.eval(),
@@ -196,16 +210,10 @@ def load_model(folder: Path, name: str | None = None) -> LoadedModel:
         generation_config=load_generation_config(folder, assets.hf_config),
         sentence=assets.sentence,
         chat_template=load_chat_template(folder) if getattr(model, "mode", None) == "decoder-only" else None,
-        max_length=read_training_length(folder),
+        is_run=is_run,
+        max_length=settings.get("batch.max_length"),
         created=created,
     )
-
-
-def read_training_length(folder: Path) -> int | None:
-    """The maximum number of tokens in training, if the folder is a run directory."""
-    path = folder / SETTINGS_FILE
-    length = read_checksummed(path)["values"].get("batch.max_length") if path.is_file() else None
-    return length if isinstance(length, int) else None
 
 
 def to_device(loaded: LoadedModel, device: str = "auto") -> LoadedModel:

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 from softlook.serve.engine.request import ServerLimits
+from softlook.serve.pages import PAGES, page_response
 from softlook.serve.protocol.responses import error_response
 
 Scope = dict[str, Any]
@@ -44,12 +45,14 @@ class Middleware:
 
 
 class SecurityHeaders(Middleware):
-    """Adds security headers to every response."""
+    """Adds security headers to every response; a page keeps its own content security policy."""
 
     async def http(self, scope: Scope, receive: Any, send: Any) -> None:
         async def send_with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), *SECURITY_HEADERS]}
+                own = list(message.get("headers", ()))
+                names = {name.lower() for name, _ in own}
+                message = {**message, "headers": [*own, *(one for one in SECURITY_HEADERS if one[0] not in names)]}
             await send(message)
 
         await self.app(scope, receive, send_with_headers)
@@ -82,7 +85,7 @@ class HostOriginCheck(Middleware):
 
 
 class BearerAuth(Middleware):
-    """Requires `Authorization: Bearer TOKEN` on every route."""
+    """Requires `Authorization: Bearer TOKEN` on every route. Pages come with status 401 too, and ask for the token."""
 
     def __init__(self, app: Any, token: str) -> None:
         super().__init__(app)
@@ -95,6 +98,8 @@ class BearerAuth(Middleware):
         if scheme.lower() != "bearer" or not hmac.compare_digest(value.strip().encode("utf-8", "replace"), self.token):
             challenge = {"WWW-Authenticate": "Bearer"}
             app = error_response(401, "a token is required: Authorization: Bearer ...", headers=challenge)
+            if scope["method"] == "GET" and scope["path"] in PAGES:
+                app = page_response(scope["path"], 401, challenge)
         await app(scope, receive, send)
 
 

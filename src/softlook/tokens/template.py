@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from tokenizers import Encoding
 
+from softlook.base.tensors import truncate_pair
 from softlook.tokens.tokenizer import TextTokenizer, is_softlook_tokenizer
 
 PROBES = ("a", "a few words", "Ünïcode, 漢字 🙂 12.5%")
@@ -46,6 +47,23 @@ class SequenceTemplate:
             return _concatenate(before, _with_type(first, 0), after)
         before, between, after = self.pair
         return _concatenate(before, _with_type(first, 0), between, _with_type(second, self.second_type), after)
+
+    def truncate(
+        self, first: Sequence[int], second: Sequence[int] = (), *, max_length: int, reserve_pair: bool = False
+    ) -> tuple[TemplatedInput, int]:
+        """As `apply`, truncated to `max_length` tokens with special tokens; and the number of tokens removed.
+
+        With `reserve_pair`, one text leaves room for the special tokens of two, as in training.
+
+        >>> from softlook.tokens import train_tokenizer
+        >>> template = template_from_tokenizer(TextTokenizer(train_tokenizer([], model_type="bytes")))
+        >>> row, num_removed = template.truncate([7, 8, 9], max_length=4)
+        >>> row.ids[1:-1], num_removed
+        ([7, 8], 1)
+        """
+        num_special = self.num_special_pair if second or reserve_pair else self.num_special_single
+        kept = truncate_pair(first, second, max_length - num_special)
+        return self.apply(*kept), len(first) + len(second) - sum(map(len, kept))
 
     @property
     def num_special_single(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import overload
 
 from tokenizers import Tokenizer
 
@@ -28,7 +29,7 @@ class TextTokenizer:
 
     >>> from softlook.tokens import train_tokenizer
     >>> tokenizer = TextTokenizer(train_tokenizer(["she sells sea shells"], vocab_size=300))
-    >>> tokenizer.decode(tokenizer.encode(["she sells"])[0])
+    >>> tokenizer.decode(tokenizer.encode("she sells"))
     'she sells'
     """
 
@@ -84,16 +85,24 @@ class TextTokenizer:
     def vocab_size(self) -> int:
         return self.tokenizer.get_vocab_size()
 
-    def encode(self, texts: Sequence[str], *, parse_special: bool = False) -> list[list[int]]:
-        """Ids of each text. Special tokens written out in a text are plain text unless `parse_special`.
+    @overload
+    def encode(self, texts: str, *, parse_special: bool = False) -> list[int]: ...  # pyright: ignore[reportOverlappingOverload]  (a str is a Sequence[str] too)
+
+    @overload
+    def encode(self, texts: Sequence[str], *, parse_special: bool = False) -> list[list[int]]: ...
+
+    def encode(self, texts: str | Sequence[str], *, parse_special: bool = False) -> list[int] | list[list[int]]:
+        """Ids of one text, or of each of several. Special tokens written out are plain text unless `parse_special`.
 
         >>> from softlook.tokens import train_tokenizer
         >>> tokenizer = TextTokenizer(train_tokenizer([], model_type="bytes"))
         >>> tokenizer.encode(["</s>"], parse_special=True) == [[tokenizer.eos_id]]
         True
-        >>> tokenizer.eos_id in tokenizer.encode(["</s>"])[0]
+        >>> tokenizer.eos_id in tokenizer.encode("</s>")
         False
         """
+        if isinstance(texts, str):
+            return self.encode([texts], parse_special=parse_special)[0]
         tokenizer = self._parsing_tokenizer if parse_special else self.tokenizer
         valid = [_replace_surrogates(text) for text in texts]
         with convert_panics(DataError, "the tokenizer failed to encode this text"):

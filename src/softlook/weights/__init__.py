@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from softlook.weights.assets import assets_to_keep as assets_to_keep
 from softlook.weights.assets import read_generation_config as read_generation_config
 from softlook.weights.assets import read_labels as read_labels
+from softlook.weights.assets import read_tokenizer_config as read_tokenizer_config
 from softlook.weights.checkpoint import load as load
 from softlook.weights.checkpoint import save as save
 from softlook.weights.hugging_face import from_hugging_face as from_hugging_face
@@ -22,14 +23,16 @@ from softlook.weights.tokenizer_files import read_tokenizer as read_tokenizer
 if TYPE_CHECKING:
     from softlook.weights.formats.ctranslate2 import to_ctranslate2 as to_ctranslate2
     from softlook.weights.formats.gguf import from_gguf as from_gguf
-    from softlook.weights.formats.gguf import tokenizer_from_gguf as tokenizer_from_gguf
+    from softlook.weights.formats.gguf_assets import assets_from_gguf as assets_from_gguf
+    from softlook.weights.formats.gguf_assets import tokenizer_from_gguf as tokenizer_from_gguf
     from softlook.weights.formats.onnx import to_onnx as to_onnx
 
 LAZY_IMPORTS = {
+    "assets_from_gguf": "softlook.weights.formats.gguf_assets",
     "from_gguf": "softlook.weights.formats.gguf",
     "to_ctranslate2": "softlook.weights.formats.ctranslate2",
     "to_onnx": "softlook.weights.formats.onnx",
-    "tokenizer_from_gguf": "softlook.weights.formats.gguf",
+    "tokenizer_from_gguf": "softlook.weights.formats.gguf_assets",
 }
 
 

@@ -16,11 +16,20 @@ from softlook.tokens import TextTokenizer
 from softlook.weights.hugging_face import CONFIG_FILE as HF_CONFIG_FILE
 from softlook.weights.hugging_face import GENERATION_FILE as GENERATION_FILE
 from softlook.weights.manifest import BEST_FILE, best_checkpoint
-from softlook.weights.schema import MAX_CONFIG_BYTES, read_json
+from softlook.weights.schema import MAX_CONFIG_BYTES, read_bounded, read_json
 from softlook.weights.sentence_transformers import SENTENCE_FILE, SentenceConfig, add_lowercase, read_sentence_config
-from softlook.weights.tokenizer_files import TOKENIZER_FILE, is_softlook_tokenizer, read_tokenizer
+from softlook.weights.tokenizer_files import (
+    TOKEN_NAMES,
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    is_softlook_tokenizer,
+    read_tokenizer,
+)
 
 LABELS_FILE = "labels.json"
+CHAT_TEMPLATE_FILE = "chat_template.jinja"
+TOKENIZER_FIELDS = ("tokenizer_class", "chat_template", *TOKEN_NAMES)
+"""Fields of tokenizer_config.json that a checkpoint keeps."""
 SPECIAL_IDS = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id")
 GENERATION_FIELDS = """
     bad_words_ids begin_suppress_tokens bos_token_id constraints decoder_start_token_id diversity_penalty do_sample
@@ -142,6 +151,8 @@ def assets_to_keep(folder: Path, model: nn.Module) -> dict[str, Any]:
     found: dict[str, Any] = {LABELS_FILE: {"labels": labels}} if labels else {}
     if generation := read_generation_config(folder):
         found[GENERATION_FILE] = generation
+    if tokenizer_config := read_tokenizer_config(folder):
+        found[TOKENIZER_CONFIG_FILE] = tokenizer_config
     return found if sentence == SentenceConfig() else found | {SENTENCE_FILE: asdict(sentence)}
 
 
@@ -153,6 +164,16 @@ def read_generation_config(folder: Path) -> dict[str, Any]:
         return known
     found = read_json(folder / GENERATION_FILE)
     return found | {name: known[name] for name in SPECIAL_IDS if name in known and found.get(name) is None}
+
+
+def read_tokenizer_config(folder: Path) -> dict[str, Any]:
+    """Chat template and special tokens of a folder: tokenizer_config.json and chat_template.jinja."""
+    path, template = folder / TOKENIZER_CONFIG_FILE, folder / CHAT_TEMPLATE_FILE
+    config = read_json(path, 16 * MAX_CONFIG_BYTES) if path.is_file() else {}
+    found = {name: config[name] for name in TOKENIZER_FIELDS if config.get(name) is not None}
+    if template.is_file():
+        found["chat_template"] = read_bounded(template, MAX_CONFIG_BYTES).decode(errors="replace")
+    return found
 
 
 def _ids(value: Any) -> tuple[int, ...]:

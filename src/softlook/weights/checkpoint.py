@@ -16,6 +16,7 @@ from softlook.base.errors import WeightsError
 from softlook.base.version import VERSION
 from softlook.blocks.lora import merged_tensors
 from softlook.weights.atomic_folder import atomic_folder, disk_errors
+from softlook.weights.block_quantized import quantized_layers, replace_with_quantized
 from softlook.weights.hugging_face import from_hugging_face
 from softlook.weights.manifest import (
     BEST_FILE,
@@ -32,6 +33,8 @@ from softlook.weights.tensor_files import PICKLE_HELP, PICKLE_SUFFIXES, SINGLE_F
 from softlook.weights.tokenizer_files import copy_tokenizer
 
 CONFIG_FILE = "softlook.json"
+QUANTIZED_KEY = "quantized"
+"""Key of softlook.json: names of quantized layers -> their block formats."""
 
 
 def save(
@@ -75,8 +78,10 @@ def load(path: str | Path) -> nn.Module:
         folder = best_checkpoint(folder)
         _check_folder(folder)
         stored = read_shards(folder, SINGLE_FILE, verify_manifest(folder, CONFIG_FILE))
-        factory = _model_factory(read_json(folder / CONFIG_FILE), folder / CONFIG_FILE)
+        content = read_json(folder / CONFIG_FILE)
+        factory = _model_factory(content, folder / CONFIG_FILE)
         model = build_on_meta(factory, folder / CONFIG_FILE)
+        replace_with_quantized(model, _quantized_formats(content, folder / CONFIG_FILE))
         load_checked(model, {name: tensor.full() for name, tensor in stored.items()}, folder)
     return fill_computed_buffers(model, factory).eval()
 
@@ -97,7 +102,17 @@ def write_config(model: nn.Module, folder: Path) -> None:
     """Write softlook.json: the class and the config of a model."""
     name = check_structure(model)
     content = {"format": FORMAT_VERSION, "softlook": VERSION, "model": name, "config": asdict(model.config)}  # pyright: ignore[reportArgumentType]
+    formats = {name: layer.block_format for name, layer in quantized_layers(model).items()}
+    content |= {QUANTIZED_KEY: formats} if formats else {}
     write_json(folder / CONFIG_FILE, content)
+
+
+def _quantized_formats(content: dict[str, Any], path: Path) -> dict[str, str]:
+    """Names of quantized layers -> their block formats."""
+    formats = content.get(QUANTIZED_KEY, {})
+    if not isinstance(formats, dict) or not all(isinstance(value, str) for value in formats.values()):
+        raise WeightsError(f"{path}: {QUANTIZED_KEY} must hold the block formats of layers by name")
+    return formats
 
 
 def _check_folder(folder: Path) -> None:

@@ -1,12 +1,14 @@
 """Import and export of Hugging Face folders, and export of LoRA adapters in PEFT's format."""
 
+import copy
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from torch import Tensor, nn
 
@@ -15,16 +17,21 @@ from softlook.blocks.lora import LORA_TENSORS, LoraLinear, lora_layers, merged_t
 from softlook.weights.architectures import ARCHITECTURES
 from softlook.weights.architectures.base import HFArchitecture
 from softlook.weights.atomic_folder import atomic_folder, disk_errors
+from softlook.weights.block_quantized import dequantize_layers, quantized_layers
 from softlook.weights.meta import build_on_meta, check_depth, fill_computed_buffers, unique_tensors
 from softlook.weights.schema import read_json, validate_config, write_json
 from softlook.weights.sentence_transformers import MODULES_FILE, SentenceConfig
 from softlook.weights.structure import check_structure
 from softlook.weights.tensor_files import PICKLE_HELP, PICKLE_SUFFIXES, SINGLE_FILE, read_tensors, write_safetensors
 from softlook.weights.tensor_map import Rename, TensorRule, load_mapped
-from softlook.weights.tokenizer_files import copy_tokenizer, export_tokenizer
+from softlook.weights.tokenizer_files import TOKENIZER_CONFIG_FILE, copy_tokenizer, export_tokenizer
 
 log = logging.getLogger("softlook.weights")
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
+TRAINING_FLAGS = {"pooling": "--pooling", "norm": "--model.norm"}
+"""Settings that a flag of `softlook train` selects."""
+FIXED_FIELDS = ("vocab_size", "context", "dim", "depth", "heads", "hidden", "head", "classes", "dropout", "eps")
+"""Fields of a config that do not decide whether a model can be exported, or that belong to its task."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,7 @@ def to_hugging_face(
     sentence_config: SentenceConfig | None = None,
     labels: Sequence[str] = (),
     generation_config: Mapping[str, Any] | None = None,
+    tokenizer_config: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a model as a new folder for Hugging Face's `from_pretrained`.
 
@@ -91,13 +99,16 @@ def to_hugging_face(
     - `sentence_config`: settings of a sentence-transformers folder.
     - `labels`: class names; default: LABEL_0, LABEL_1, ...
     - `generation_config`: the content of generation_config.json.
+    - `tokenizer_config`: the content of tokenizer_config.json for a tokenizer that softlook did not train.
+
+    Quantized layers are dequantized.
     """
+    model = dequantize_layers(copy.deepcopy(model)) if quantized_layers(model) else model
     architecture = _export_architecture(model)
     if architecture is None:
-        raise WeightsError(
-            f"Hugging Face has no architecture for this {type(model).__name__}. "
-            f"Supported: {', '.join(architecture.name for architecture in ARCHITECTURES)}."
-        )
+        supported = f"Supported: {', '.join(architecture.name for architecture in ARCHITECTURES)}."
+        reason = explain_export(model) or supported
+        raise WeightsError(f"Hugging Face has no architecture for this {type(model).__name__}. {reason}")
     check_structure(model)
     rules = architecture.tensor_map(model)
     if architecture.is_base_model(model):
@@ -105,11 +116,11 @@ def to_hugging_face(
     tensors, exported = merged_tensors(model, unique_tensors(model)), {}
     for rule in rules:
         exported |= rule.write(tensors)
+    exported |= architecture.extra_tensors(model)
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     config = {"dtype": dtype, **architecture.config_json(model, labels)}
-    extra_files = architecture.extra_files(model) | (
-        {GENERATION_FILE: dict(generation_config)} if generation_config else {}
-    )
+    given = {GENERATION_FILE: generation_config, TOKENIZER_CONFIG_FILE: tokenizer_config}
+    extra_files = architecture.extra_files(model) | {name: dict(content) for name, content in given.items() if content}
     if sentence_config is not None and MODULES_FILE in extra_files:
         extra_files |= sentence_config.to_files(model.config.context)  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
     with atomic_folder(Path(folder)) as partial_folder:
@@ -122,6 +133,41 @@ def to_hugging_face(
                 (partial_folder / name).parent.mkdir()
             write_json(partial_folder / name, content)
     return Path(folder)
+
+
+def explain_export(model: nn.Module) -> str:
+    """The settings of a model that no Hugging Face architecture has, with values that can be exported.
+
+    >>> from softlook.models import Bert, BertConfig
+    >>> explain_export(Bert(BertConfig(vocab_size=9, dim=8, depth=1, heads=2, head="classification", pooling="mean")))
+    "Its pooling is 'mean': 'cls' can be exported (--pooling cls)."
+    """
+    config: Any = getattr(model, "config", None)
+    if not is_dataclass(config) or isinstance(config, type):
+        return ""
+    small = replace(config, **{name: 1 for name in ("depth",) if hasattr(config, name)})  # depth changes nothing
+    changes = [(field.name, value) for field in fields(config) for value in _alternatives(config, field)]
+    for chosen in [*combinations(changes, 1), *combinations(changes, 2)]:
+        try:
+            other = build_on_meta(partial(type(model), replace(small, **dict(chosen))), Path())
+        except WeightsError:  # not a valid config
+            continue
+        if len(dict(chosen)) == len(chosen) and _export_architecture(other) is not None:
+            return " ".join(
+                f"Its {name} is {getattr(config, name)!r:.40}: {value!r:.40} can be exported"
+                f"{f' ({TRAINING_FLAGS[name]} {value})' if name in TRAINING_FLAGS else ''}."
+                for name, value in chosen
+            )
+    return ""
+
+
+def _alternatives(config: Any, field: Field[Any]) -> list[Any]:
+    """Other values of a setting: its default, and the choices of a Literal. Heads and sizes are not settings."""
+    if field.name in FIXED_FIELDS:
+        return []
+    own, choices = getattr(config, field.name), get_args(get_type_hints(type(config)).get(field.name))
+    default = [] if field.default is MISSING else [field.default]
+    return [value for value in dict.fromkeys([*default, *(c for c in choices if isinstance(c, str))]) if value != own]
 
 
 def _export_architecture(model: nn.Module) -> HFArchitecture | None:

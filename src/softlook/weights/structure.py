@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from softlook import models
 from softlook.base.errors import WeightsError
 from softlook.blocks.lora import LORA_TENSORS, LoraLinear, lora_layers
+from softlook.weights.block_quantized import QuantizedLayer, can_quantize, quantized_layers
 from softlook.weights.meta import build_on_meta
 
 MODEL_NAMES = """
@@ -68,6 +69,10 @@ def _differences(one: nn.Module, built: nn.Module, path: str) -> Iterator[str]:
     if isinstance(one, LoraLinear) and type(built) is nn.Linear:
         yield from _shape_differences({"weight": one.base, "bias": one.bias}, _tensors(built), path)
         return
+    if isinstance(one, QuantizedLayer) and can_quantize(built, one.block_format):
+        bias = getattr(one, "bias", None)
+        yield from _shape_differences({"weight": one, "bias": bias}, _tensors(built), path)
+        return
     if not _same_type(one, built):
         yield f"{where} is a {type(one).__name__}, but the config gives a {type(built).__name__}"
         return
@@ -116,6 +121,7 @@ def _first_names(model: nn.Module, renamed: Mapping[str, str]) -> dict[str, str]
     """Parameter name -> the first name of the same parameter."""
     first: dict[int, str] = {}
     named = [(renamed.get(name, name), tensor) for name, tensor in model.named_parameters(remove_duplicate=False)]
+    named += [(f"{name}.weight", layer.blocks) for name, layer in quantized_layers(model).items()]
     return {name: first.setdefault(id(tensor), name) for name, tensor in named if tensor.numel()}
 
 

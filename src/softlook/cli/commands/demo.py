@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -12,11 +13,13 @@ from torch import Tensor
 from softlook.cli.console import CommandResult, active_handler
 from softlook.cli.progress import progress
 from softlook.lens import attention_figure
-from softlook.lens.color import STEPS, colormap, text_color
+from softlook.lens.color import STEPS as COLOR_STEPS
+from softlook.lens.color import colormap, text_color
 from softlook.recipes.demo.dates import (
     EXAMPLE_DATE,
     LANGUAGES,
     NUM_HELD_OUT,
+    STEPS,
     TRAIN_FILE,
     DateScores,
     align_date,
@@ -28,6 +31,7 @@ from softlook.recipes.demo.dates import (
     train,
 )
 from softlook.recipes.inference.pipeline import Pipeline
+from softlook.train.events import Event, Finished
 
 log = logging.getLogger("softlook.cli")
 FIGURE = "alignment.svg"
@@ -41,7 +45,13 @@ EXAMPLES = (
 
 
 def demo(
-    text: str | None = None, /, *, to: Path = Path("demo"), pretrained: bool = False, steps: int = 720
+    text: str | None = None,
+    /,
+    *,
+    to: Path = Path("demo"),
+    pretrained: bool = False,
+    steps: int = STEPS,
+    max_minutes: float = 5.0,
 ) -> CommandResult:
     """Train a Transformer that translates dates in many languages to ISO 8601, and plot its attention.
 
@@ -55,15 +65,33 @@ def demo(
         do not train: use the model that comes with softlook
     steps
         training steps
+    max_minutes
+        time limit of the training in minutes
     """
     log.info(f"A Transformer that translates dates in {len(LANGUAGES)} languages: {EXAMPLE_DATE!r} is 2022-03-03.")
     if pretrained:
         to.mkdir(parents=True, exist_ok=True)
         pipeline = shipped_model()
     else:
+        finished: list[Finished] = []
         with progress() as reporter:
-            pipeline = train(to, [reporter], steps=steps)
+            pipeline = train(to, [reporter, partial(_keep_finished, finished)], steps=steps, max_minutes=max_minutes)
+        _warn_if_shortened(finished, steps, max_minutes)
     return _report(pipeline, text or EXAMPLE_DATE, to, pretrained)
+
+
+def _keep_finished(finished: list[Finished], event: Event) -> None:
+    finished += [event] if isinstance(event, Finished) else []
+
+
+def _warn_if_shortened(finished: list[Finished], steps: int, max_minutes: float) -> None:
+    """Say why the scores are lower than usual, if the time limit ended the training."""
+    if finished and finished[-1].complete and finished[-1].step < steps:
+        log.warning(
+            f"{max_minutes:g} minutes were enough for {finished[-1].step:,} of {steps:,} steps: this machine is busy "
+            "or slow, and the scores are lower than after all steps. "
+            f"Continue: softlook demo --max-minutes {2 * max_minutes:g}"
+        )
 
 
 def _report(pipeline: Pipeline, text: str, to: Path, pretrained: bool) -> CommandResult:
@@ -102,7 +130,7 @@ def _print_map(console: Console, rows: Sequence[str], columns: Sequence[str], we
     for name, row in zip(rows, weights.tolist(), strict=True):
         line = Text(f"    {name} ")
         for weight in row:
-            fill = colormap(round(STEPS * weight / maximum), dark=True)
+            fill = colormap(round(COLOR_STEPS * weight / maximum), dark=True)
             digit = f"{min(int(10 * weight), 9)} " if weight >= 0.1 else "· "
             line.append(digit, style=f"{text_color(fill)} on {fill}")
         console.print(line)
@@ -120,7 +148,7 @@ def _next_steps(to: Path, pretrained: bool) -> list[str]:
         "",
         f"Attention figure: {to / FIGURE}",
         "Next:",
-        "  softlook translate dates '25 décembre 1999'    a date of your own",
+        "  softlook translate dates 'Jan 5th, 2021'       a date of your own",
         *(untrained if pretrained else trained),
         "  softlook train translate --data pairs.tsv      train on your own pairs",
     ]

@@ -49,6 +49,7 @@ def _write_hf(checkpoint: Path, model: Any, target: Path, tokenizer: Path | None
         sentence_config=weights.read_sentence_config(checkpoint),
         labels=weights.read_labels(checkpoint, {}, model) if has_labels else (),
         generation_config=weights.read_generation_config(checkpoint),
+        tokenizer_config=weights.read_tokenizer_config(checkpoint),
     )
 
 

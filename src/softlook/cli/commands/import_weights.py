@@ -15,7 +15,9 @@ TRAIN_TASKS = {"generate": "lm", "translate": "translate", "classify": "classify
 log = logging.getLogger("softlook.cli")
 
 
-def import_weights(source: Path, /, to: Path | None = None, *, sha256: str | None = None) -> CommandResult:
+def import_weights(
+    source: Path, /, to: Path | None = None, *, sha256: str | None = None, keep_quantized: bool = False
+) -> CommandResult:
     """Convert a Hugging Face folder or a GGUF file to a checkpoint.
 
     Parameters
@@ -26,11 +28,14 @@ def import_weights(source: Path, /, to: Path | None = None, *, sha256: str | Non
         new checkpoint folder; default: SOURCE-softlook in the working directory
     sha256
         expected SHA-256 digest of a GGUF file, which has no checksum of its own
+    keep_quantized
+        keep the quantized weights of a GGUF file: less memory, slower, the same outputs
     """
     target, is_gguf = output_folder(to, source, "-softlook"), source.suffix == ".gguf"
-    if sha256 is not None and not is_gguf:
-        raise WeightsError(f"--sha256 is for GGUF files, and {source} is not one. Remove --sha256.")
-    return _from_gguf(source, target, sha256) if is_gguf else _from_folder(source, target)
+    wrong = "--sha256" if sha256 is not None else "--keep-quantized" if keep_quantized else None
+    if wrong is not None and not is_gguf:
+        raise WeightsError(f"{wrong} is for GGUF files, and {source} is not one. Remove {wrong}.")
+    return _from_gguf(source, target, sha256, keep_quantized) if is_gguf else _from_folder(source, target)
 
 
 def _from_folder(source: Path, target: Path) -> CommandResult:
@@ -46,12 +51,12 @@ def _from_folder(source: Path, target: Path) -> CommandResult:
     return CommandResult(target, details | describe_model(imported.model, log), hint=hint)
 
 
-def _from_gguf(source: Path, target: Path, expected: str | None) -> CommandResult:
+def _from_gguf(source: Path, target: Path, expected: str | None, keep_quantized: bool) -> CommandResult:
     digest = _verify(source, expected)
-    model = softlook.weights.from_gguf(source)
+    model = softlook.weights.from_gguf(source, keep_quantized=keep_quantized)
     with tempfile.TemporaryDirectory() as folder:
-        tokenizer = _save_tokenizer(source, Path(folder) / "tokenizer.json")
-        softlook.weights.save(model, target, tokenizer=tokenizer)
+        tokenizer, assets = _save_tokenizer(source, Path(folder) / "tokenizer.json")
+        softlook.weights.save(model, target, tokenizer=tokenizer, extra_files=assets)
     details = {"architecture": type(model).__name__, "head": model.config.head, "tokenizer": tokenizer is not None}
     hint = _next_steps(model, target, has_tokenizer=tokenizer is not None)
     return CommandResult(target, details | {"sha256": digest} | describe_model(model, log), hint=hint)
@@ -90,11 +95,12 @@ def _verify(source: Path, expected: str | None) -> str:
     return digest
 
 
-def _save_tokenizer(source: Path, path: Path) -> Path | None:
-    """The tokenizer in a GGUF file as a file of its own; None if it is not supported."""
+def _save_tokenizer(source: Path, path: Path) -> tuple[Path | None, dict[str, Any]]:
+    """The tokenizer in a GGUF file as a file of its own, None if it is not supported; and the files that go with it."""
     try:
-        softlook.weights.tokenizer_from_gguf(source).save(str(path))
+        tokenizer, assets = softlook.weights.assets_from_gguf(source)
     except WeightsError as error:
         log.warning("The model is imported without a tokenizer: %s", error)
-        return None
-    return path
+        return None, {}
+    tokenizer.save(str(path))
+    return path, assets

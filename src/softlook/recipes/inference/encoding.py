@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from softlook.base.tensors import supported_token_types, truncate_pair
+from softlook.base.tensors import supported_token_types
 from softlook.decode.token_tensors import pad_right
 from softlook.heads import class_probabilities
 from softlook.models import SkipGram, TextEncoder
@@ -119,8 +119,8 @@ def tokenize(pipeline: Pipeline, inputs: Sequence[TextInput]) -> list[TemplatedI
     template = template_from_tokenizer(pipeline.tokenizer)
     first = pipeline.tokenizer.encode([item.text[:MAX_TEXT_CHARS] for item in inputs])
     second = pipeline.tokenizer.encode([(item.pair or "")[:MAX_TEXT_CHARS] for item in inputs])
-    max_ids = max_length - template.num_special_pair
-    return [template.apply(*truncate_pair(one, other, max_ids)) for one, other in zip(first, second, strict=True)]
+    pairs = zip(first, second, strict=True)
+    return [template.truncate(one, other, max_length=max_length, reserve_pair=True)[0] for one, other in pairs]
 
 
 def _forward(pipeline: Pipeline, model: Any, rows: Sequence[TemplatedInput]) -> Tensor:

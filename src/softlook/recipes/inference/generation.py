@@ -181,7 +181,7 @@ class TextGenerator:
 
     def _encode(self, item: TextInput) -> list[int]:
         special = self.pipeline.special_tokens
-        row = [*special.prefix, *self.pipeline.tokenizer.encode([item.text])[0]] or list(special.start)
+        row = [*special.prefix, *self.pipeline.tokenizer.encode(item.text)] or list(special.start)
         if not row:
             raise item.error(f"{self.pipeline.name} has no BOS token", "give a prompt")
         room, requested = None if self.context is None else self.context - len(row), self.params.max_new_tokens

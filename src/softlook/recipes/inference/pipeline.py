@@ -45,11 +45,14 @@ class TextInput(NamedTuple):
 
 
 def to_inputs(texts: Iterable[str | tuple[str, str] | TextInput]) -> list[TextInput]:
-    """Texts, or pairs of texts, as inputs.
+    """Texts, or pairs of texts, as inputs. A bare string is one text.
 
     >>> to_inputs(["one", ("two", "three")])[1].pair
     'three'
+    >>> len(to_inputs("one"))
+    1
     """
+    texts = [texts] if isinstance(texts, str) else texts
     return [
         text if isinstance(text, TextInput) else TextInput(text) if isinstance(text, str) else TextInput(*text)
         for text in texts

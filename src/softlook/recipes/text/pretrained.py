@@ -14,6 +14,7 @@ from softlook.blocks.lora import add_lora, lora_layers
 from softlook.recipes.config.resolve import ConfigOverrides
 from softlook.recipes.config.schema import LoraConfig
 from softlook.recipes.inference.pipeline import replace_head as replace_head
+from softlook.weights.block_quantized import dequantize_layers
 from softlook.weights.checkpoint import load_auto as load_auto
 from softlook.weights.hugging_face import CONFIG_FILE, to_peft
 
@@ -25,8 +26,8 @@ FINE_TUNING_LR, LORA_LR = 5e-5, 5e-4
 
 
 def load_pretrained(folder: Path, allowed: type | UnionType, task: str, *, vocab_size: int | None = None) -> Any:
-    """Load a model in float32; raise an error if it is not of an allowed class."""
-    model = load_auto(folder).float()
+    """Load a model in float32, dequantized; raise an error if it is not of an allowed class."""
+    model = dequantize_layers(load_auto(folder)).float()
     if not isinstance(model, allowed):
         raise WeightsError(
             f"{folder} contains a {type(model).__name__}, which cannot be trained to {task}. "

@@ -27,11 +27,13 @@ MAX_CONTAINERS = 50_000
 STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 MAX_SHOWN_CHARS = 60
 """Characters of an invalid value shown in an error."""
+MAX_SHOWN_FIELDS = 12
+"""Fields of a request listed in an error."""
 MAX_PATH_CHARS = 200
 ERRORS_WITHOUT_INPUT = ("unknown_field", "missing", "too_many")
 """Error types whose message does not repeat the input."""
 MESSAGES = {
-    "missing": "this field is required",
+    "missing": "this field is required: add it",
     "int_type": "expected an integer",
     "int_from_float": "expected an integer",
     "float_type": "expected a number",
@@ -39,11 +41,11 @@ MESSAGES = {
     "bool_type": "expected true or false",
     "string_type": "expected a string",
     "string_unicode": "expected a string of valid Unicode",
-    "string_too_short": "expected a string of at least {min_length} character(s)",
+    "string_too_short": "expected a string that is not empty",
     "string_too_long": "expected a string of at most {max_length:,} characters",
     "list_type": "expected a list",
-    "too_short": "expected at least {min_length} item(s)",
-    "too_long": "expected at most {max_length:,} items",
+    "too_short": "expected at least one entry",
+    "too_long": "expected at most {max_length:,} entries",
     "dict_type": "expected an object",
     "model_type": "expected an object",
     "model_attributes_type": "expected an object",
@@ -51,13 +53,15 @@ MESSAGES = {
     "greater_than_equal": "expected at least {ge}",
     "less_than_equal": "expected at most {le}",
 }
-"""Messages for pydantic's error types."""
+"""Messages for pydantic's error types. Every minimum length is 1."""
 
 
 class StrictModel(BaseModel):
     """Base of all request schemas: unknown fields are errors, and values are not converted."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False, frozen=True, use_attribute_docstrings=True
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -67,7 +71,8 @@ class StrictModel(BaseModel):
         unknown = next((name for name in value if name not in known), None) if type(value) is dict else None
         if unknown is not None:
             close = get_close_matches(unknown[:80], known, n=1)
-            hint = f"Did you mean {close[0]}?" if close else "Remove it"
+            fields = f"; the fields are {', '.join(known)}" if len(known) <= MAX_SHOWN_FIELDS else ""
+            hint = f"Did you mean {close[0]}?" if close else f"Remove it{fields}"
             raise PydanticCustomError("unknown_field", "unknown field. {hint}", {"hint": hint, "name": unknown})
         return value
 
@@ -217,6 +222,8 @@ def parse(schema: type[Schema], body: bytes) -> Schema:
 
 def _load_json(body: bytes) -> Any:
     """JSON as Python values, unless it has too many lists and objects."""
+    if not body.strip():
+        raise BadRequestError("expected a JSON object as the body of the request, got an empty body")
     if _count_containers(body) > MAX_CONTAINERS and _count_containers(STRINGS.sub(b"", body)) > MAX_CONTAINERS:
         raise BadRequestError(f"expected at most {MAX_CONTAINERS:,} lists and objects in a request, got more")
     try:
@@ -235,6 +242,7 @@ def first_error(errors: Sequence[Mapping[str, Any]]) -> BadRequestError:
     error_type, context = first["type"], first.get("ctx", {})
     location = (*first["loc"], context["name"]) if "name" in context else first["loc"]
     message = MESSAGES[error_type].format(**context) if error_type in MESSAGES else first["msg"]
+    message = message.replace("'", '"') if error_type == "literal_error" else message  # as in JSON
     got = "" if error_type in ERRORS_WITHOUT_INPUT else f", got {_preview(first['input'])}"
     return BadRequestError(message + got, json_path(location))
 
@@ -261,11 +269,15 @@ def _preview(value: Any) -> str:
     if isinstance(value, str):
         return f'"{value}"' if len(value) <= MAX_SHOWN_CHARS else f"a string of {len(value):,} characters"
     if isinstance(value, list):
-        return f"a list of {len(value):,} item(s)"
+        return f"a list of {_count(len(value), 'entry', 'entries')}" if value else "an empty list"
     if isinstance(value, dict):
-        return f"an object with {len(value):,} field(s)"
+        return f"an object of {_count(len(value), 'field', 'fields')}" if value else "an empty object"
     text = json.dumps(value, default=str)
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def _check_content_type(content_type: str | None) -> None:

@@ -5,7 +5,7 @@ import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from softlook.base.errors import ConfigError, DataError
 from softlook.decode import LogitsProcessor, StopStrings, json_schema, logit_bias
@@ -14,6 +14,7 @@ from softlook.serve.engine.request import EngineRequest, ServerLimits
 from softlook.serve.loaded_model import LoadedModel
 from softlook.serve.protocol.parsing import BadRequestError
 from softlook.serve.protocol.requests import ChatRequest, CompletionRequest, GenerationFields, ResponseFormat
+from softlook.tokens.template import TemplatedInput
 
 Result = TypeVar("Result")
 Inputs = str | list[str] | list[int] | list[list[int]]
@@ -66,7 +67,12 @@ async def tokenize_inputs(
     for_ids = for_text if num_reserved_for_ids is None else loaded.context - num_reserved_for_ids
 
     def encode(path: str, one: str | list[int]) -> list[int]:
-        return loaded.encode(one, for_text) if isinstance(one, str) else check_token_ids(loaded, path, one, for_ids)
+        if not isinstance(one, str):
+            return check_token_ids(loaded, path, one, for_ids)
+        try:
+            return loaded.encode(one, for_text)
+        except DataError as error:
+            raise BadRequestError(str(error), path) from None
 
     return await offload(lambda: [encode(*item) for item in inputs.items()], sum(map(len, inputs.values())))
 
@@ -137,11 +143,35 @@ def generation_requests(
     ]
 
 
-def encode_request(loaded: LoadedModel, ids: Sequence[int], pair_ids: Sequence[int] = ()) -> EngineRequest:
+class EncoderInput(NamedTuple):
+    """An input of an encoder."""
+
+    request: EngineRequest
+    num_tokens: int
+    """Including special tokens and the tokens removed by truncation."""
+    truncated: bool
+
+
+async def encoder_inputs(
+    loaded: LoadedModel, texts: Mapping[str, str | list[int]], pairs: Sequence[str] = ()
+) -> list[EncoderInput]:
+    """Inputs of an encoder. Long texts are truncated as by the command line; lists of ids are not, but rejected."""
+    max_ids = loaded.context - loaded.frame.num_special_single
+
+    def encode(path: str, one: str | list[int], pair: str) -> EncoderInput:
+        if isinstance(one, str):
+            row, num_removed = loaded.encode_truncated(one, pair)
+        else:
+            row, num_removed = loaded.frame.apply(check_token_ids(loaded, path, one, max_ids)), 0
+        return EncoderInput(encode_request(row), len(row.ids) + num_removed, num_removed > 0)
+
+    rows = list(zip(texts.items(), pairs or [""] * len(texts), strict=True))
+    size = sum(map(len, texts.values())) + sum(map(len, pairs))
+    return await offload(lambda: [encode(*item, pair) for item, pair in rows], size)
+
+
+def encode_request(row: TemplatedInput) -> EngineRequest:
     """A text, or a pair of texts, with the special tokens an encoder expects."""
-    row = loaded.frame.apply(ids, pair_ids)
-    if len(row.ids) > loaded.context:
-        raise DataError(f"this pair of texts has {len(row.ids):,} tokens, the maximum is {loaded.context:,}")
     return EngineRequest(tuple(row.ids), second_start=row.token_types.index(1) if 1 in row.token_types else None)
 
 

@@ -35,7 +35,6 @@ MAX_CELL_CHARS = 20_000
 
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Text = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARS)]
-NonEmptyText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_TEXT_CHARS)]
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Id = Annotated[int, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MAX_TOKEN_ID})]
 """A token id; checked against the model's vocabulary later."""
@@ -47,8 +46,8 @@ Flag = Annotated[bool, NullDefault(False)]
 TokenCount = Annotated[int, Field(ge=1, le=1_000_000)]
 Identifier = Annotated[str, StringConstraints(max_length=256)]
 """Accepted and ignored."""
-Texts = Annotated[list[NonEmptyText], BoundedList(MAX_PROMPTS)]
-Inputs = Annotated[list[NonEmptyText], BoundedList(MAX_INPUTS)]
+Texts = Annotated[list[Text], BoundedList(MAX_PROMPTS)]
+Inputs = Annotated[list[Text], BoundedList(MAX_INPUTS)]
 A_TEXT = "a string or a list of strings"
 TEXT_OR_IDS = "a string, a list of strings, a list of token ids or a list of lists of them"
 
@@ -218,7 +217,7 @@ class EmbeddingRequest(StrictModel):
 
     model: ModelName
     input: Annotated[
-        NonEmptyText | Inputs | Ids | Annotated[list[Ids], BoundedList(MAX_INPUTS)],
+        Text | Inputs | Ids | Annotated[list[Ids], BoundedList(MAX_INPUTS)],
         ShapeUnion(TEXT_OR_IDS, TEXT, TEXTS, IDS, LISTS),
     ]
     dimensions: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
@@ -231,7 +230,7 @@ class TranslationRequest(StrictModel):
     """Translate one or several texts."""
 
     model: ModelName
-    text: Annotated[NonEmptyText | Texts, ShapeUnion(A_TEXT, TEXT, TEXTS)]
+    text: Annotated[Text | Texts, ShapeUnion(A_TEXT, TEXT, TEXTS)]
     max_tokens: TokenCount | None = None
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
     """Above 0: sampling instead of beam search."""
@@ -252,8 +251,8 @@ class ClassificationRequest(StrictModel):
     """Classify one or several texts, or pairs of texts."""
 
     model: ModelName
-    text: Annotated[NonEmptyText | Inputs, ShapeUnion(A_TEXT, TEXT, TEXTS)]
-    text_pair: Annotated[NonEmptyText | Inputs, ShapeUnion(A_TEXT, TEXT, TEXTS)] | None = None
+    text: Annotated[Text | Inputs, ShapeUnion(A_TEXT, TEXT, TEXTS)]
+    text_pair: Annotated[Text | Inputs, ShapeUnion(A_TEXT, TEXT, TEXTS)] | None = None
     top_k: Annotated[int, Field(ge=1, le=100)] = 10
     """Number of classes returned per text."""
 

@@ -119,13 +119,24 @@ class ChatCompletion(BaseModel):
     usage: Usage | None = None
 
 
-class EmbeddingItem(BaseModel):
-    object: Literal["embedding"] = "embedding"
+class EncodedItem(BaseModel):
+    """What the items of embeddings and classifications share (not in OpenAI's API)."""
+
     index: int
+    num_tokens: int
+    """Tokens of the input with special tokens, before truncation."""
+    truncated: bool
+    """Whether tokens beyond the model's maximum were removed."""
+
+
+class EmbeddingItem(EncodedItem):
+    object: Literal["embedding"] = "embedding"
     embedding: list[float] | str
 
 
 class EmbeddingUsage(BaseModel):
+    """Tokens that the model has read, without those removed by truncation."""
+
     prompt_tokens: int
     total_tokens: int
 
@@ -176,10 +187,10 @@ class ClassScore(BaseModel):
     score: float
 
 
-class ClassificationItem(BaseModel):
-    index: int
-    label: str
-    score: float
+class ClassificationItem(EncodedItem):
+    label: str | None
+    """Null for an empty text, which has no class."""
+    score: float | None
     scores: list[ClassScore]
 
 

@@ -13,7 +13,7 @@ from softlook.serve.loaded_model import LoadedModel
 from softlook.serve.protocol import responses
 from softlook.serve.protocol.openai_format import finite_logprob
 from softlook.serve.protocol.parsing import BadRequestError, ParsingRoute
-from softlook.serve.protocol.preprocess import by_json_path, encode_request, tokenize_inputs
+from softlook.serve.protocol.preprocess import EncoderInput, by_json_path, encoder_inputs
 from softlook.serve.protocol.requests import ClassificationRequest, EmbeddingRequest
 from softlook.serve.registry import Deployment
 from softlook.serve.routes import MODEL_ERRORS, get_context, json_response
@@ -26,16 +26,19 @@ async def embeddings(body: EmbeddingRequest, request: Request) -> Response:
     """Embed texts."""
     deployment = get_context(request).registry.get(body.model, "embeddings")
     loaded = deployment.loaded
-    prompt, inputs = loaded.sentence.prompt(), by_json_path("input", body.input)
-    inputs = {path: prompt + one if isinstance(one, str) else one for path, one in inputs.items()}
-    encoded = await tokenize_inputs(loaded, inputs, loaded.frame.num_special_single)
-    tensors, usage = await _encode(deployment, [(ids, ()) for ids in encoded], request)
+    prompt, texts = loaded.sentence.prompt(), by_json_path("input", body.input)
+    texts = {path: prompt + one if isinstance(one, str) else one for path, one in texts.items()}
+    inputs = await encoder_inputs(loaded, texts)
+    tensors, usage = await _encode(deployment, inputs, request)
     vectors = [vector[: loaded.sentence.truncate_dim].tolist() for vector in tensors]
     if body.dimensions not in (None, len(vectors[0])):
         expected = f"expected {len(vectors[0])}, the embedding dimension of this model"
         raise BadRequestError(f"{expected}, got {body.dimensions}", "dimensions")
     formatted = vectors if body.encoding_format == "float" else list(map(_to_base64, vectors))
-    data = [responses.EmbeddingItem(index=index, embedding=vector) for index, vector in enumerate(formatted)]
+    data = [
+        responses.EmbeddingItem(index=index, embedding=vector, num_tokens=one.num_tokens, truncated=one.truncated)
+        for index, (vector, one) in enumerate(zip(formatted, inputs, strict=True))
+    ]
     return json_response(responses.EmbeddingList(model=body.model, data=data, usage=usage))
 
 
@@ -43,34 +46,53 @@ async def embeddings(body: EmbeddingRequest, request: Request) -> Response:
 async def classify(body: ClassificationRequest, request: Request) -> Response:
     """Classify texts, or pairs of texts."""
     deployment = get_context(request).registry.get(body.model, "classify")
-    loaded, texts = deployment.loaded, by_json_path("text", body.text)
-    pairs = {} if body.text_pair is None else by_json_path("text_pair", body.text_pair)
-    if pairs and len(pairs) != len(texts):
+    loaded, texts = deployment.loaded, _as_list(body.text)
+    pairs = [""] * len(texts) if body.text_pair is None else _as_list(body.text_pair)
+    if len(pairs) != len(texts):
         raise DataError(f"text and text_pair must have the same length; got {len(texts)} and {len(pairs)}")
-    encoded = await tokenize_inputs(loaded, {**texts, **pairs}, loaded.frame.num_special_single)
-    first, second = encoded[: len(texts)], encoded[len(texts) :] or [[]] * len(texts)
-    tensors, usage = await _encode(deployment, list(zip(first, second, strict=True)), request)
-    data = [_class_scores(index, logits, loaded, body.top_k) for index, logits in enumerate(tensors)]
+    filled = [index for index, text in enumerate(texts) if text.strip()]
+    inputs = await encoder_inputs(
+        loaded, {f"text[{index}]": texts[index] for index in filled}, [pairs[index] for index in filled]
+    )
+    tensors, usage = await _encode(deployment, inputs, request)
+    data = [
+        responses.ClassificationItem(index=index, num_tokens=0, truncated=False, label=None, score=None, scores=[])
+        for index in range(len(texts))
+    ]
+    for index, logits, one in zip(filled, tensors, inputs, strict=True):
+        data[index] = _class_scores(index, logits, one, loaded, body.top_k)
     return json_response(responses.ClassificationList(model=body.model, data=data, usage=usage))
 
 
 async def _encode(
-    deployment: Deployment[LoadedModel], pairs: Sequence[tuple[Sequence[int], Sequence[int]]], request: Request
+    deployment: Deployment[LoadedModel], inputs: Sequence[EncoderInput], request: Request
 ) -> tuple[list[Tensor], responses.EmbeddingUsage]:
-    """The outputs for pairs of token ids, of which the second may be empty, and the number of tokens."""
-    context, loaded = get_context(request), deployment.loaded
-    requests = [encode_request(loaded, ids, pair_ids) for ids, pair_ids in pairs]
-    tensors = await context.submit(deployment, requests, request).tensors()
+    """The outputs for the inputs, and the number of tokens."""
+    context, requests = get_context(request), [one.request for one in inputs]
+    tensors = await context.submit(deployment, requests, request).tensors() if requests else []
     tokens = sum(len(one.prompt) for one in requests)
-    context.metrics.observe_tokens(loaded.name, tokens)
+    context.metrics.observe_tokens(deployment.loaded.name, tokens)
     return tensors, responses.EmbeddingUsage(prompt_tokens=tokens, total_tokens=tokens)
 
 
-def _class_scores(index: int, logits: Tensor, loaded: LoadedModel, top_k: int) -> responses.ClassificationItem:
+def _as_list(texts: str | list[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else texts
+
+
+def _class_scores(
+    index: int, logits: Tensor, one: EncoderInput, loaded: LoadedModel, top_k: int
+) -> responses.ClassificationItem:
     best = class_probabilities(logits, loaded.model.config.problem).topk(min(top_k, len(loaded.labels)))
     pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
     scores = [responses.ClassScore(label=loaded.labels[int(i)], score=finite_logprob(score)) for i, score in pairs]
-    return responses.ClassificationItem(index=index, label=scores[0].label, score=scores[0].score, scores=scores)
+    return responses.ClassificationItem(
+        index=index,
+        num_tokens=one.num_tokens,
+        truncated=one.truncated,
+        label=scores[0].label,
+        score=scores[0].score,
+        scores=scores,
+    )
 
 
 def _to_base64(vector: Sequence[float]) -> str:

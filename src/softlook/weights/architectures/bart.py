@@ -5,11 +5,12 @@ from typing import Any, Literal, TypeGuard
 
 import torch
 from pydantic import NonNegativeFloat, PositiveInt
-from torch import nn
+from torch import Tensor, nn
 
 from softlook.base.errors import WeightsError
 from softlook.models.transformer import Transformer, TransformerConfig
 from softlook.ops.positions.absolute import sinusoidal
+from softlook.ops.positions.rotary import Layout
 from softlook.weights.architectures.base import (
     EmbeddingNames,
     HFArchitecture,
@@ -239,13 +240,40 @@ def has_equal_vocabularies(model: Transformer) -> bool:
     return model.config.target_vocab_size in (None, model.config.vocab_size)
 
 
-def check_sinusoidal_positions(model_width: int, tensors: Tensors) -> None:
-    """Raise WeightsError if sinusoidal positions in the file differ from the computed ones."""
-    for name, table in tensors.items():
-        if re.fullmatch(POSITION_TABLES, name) and table.ndim == 2:
-            expected = sinusoidal(len(table), model_width, layout="half")
-            if table.shape != expected.shape or not torch.allclose(table.float(), expected, atol=1e-2):
-                raise WeightsError(f"{name} differs from the sinusoidal positions of this architecture")
+SINUSOIDAL_LAYOUTS: dict[str, Layout] = {"sinusoidal_half": "half", "sinusoidal": "interleaved"}
+"""Positions of TransformerConfig -> layout of sines and cosines: that of Marian and Pegasus, and that of the paper."""
+
+
+class HFSinusoidalConfig(HFBartLikeConfig):
+    """Fields of Marian and Pegasus, whose positions are a table of sines and cosines in the file."""
+
+    normalize_embedding: bool = False
+    static_position_embeddings: bool = True
+    positions: Literal["sinusoidal_half", "sinusoidal"] = "sinusoidal_half"
+    """Not part of config.json: detected from the table."""
+
+
+def detect_positions(config: Any, tensors: Tensors) -> Any:
+    """The config with the layout of its table of sinusoidal positions; raise WeightsError for any other table."""
+    tables = {name: table for name, table in tensors.items() if re.fullmatch(POSITION_TABLES, name) and table.ndim == 2}
+    for positions, layout in SINUSOIDAL_LAYOUTS.items():
+        if all(_is_sinusoidal(table, config.d_model, layout) for table in tables.values()):
+            return config.model_copy(update={"positions": positions})
+    raise WeightsError(f"{next(iter(tables))} differs from the sinusoidal positions of this architecture")
+
+
+def _is_sinusoidal(table: Tensor, width: int, layout: Layout) -> bool:
+    expected = sinusoidal(len(table), width, layout=layout)
+    return table.shape == expected.shape and torch.allclose(table.float(), expected, atol=1e-2)
+
+
+def position_tables(model: Transformer) -> Tensors:
+    """The tables of positions that are laid out as in the paper; Hugging Face computes its own layout itself."""
+    c = model.config
+    if c.positions != "sinusoidal":
+        return {}
+    table = sinusoidal(c.context, c.dim, layout="interleaved").to(next(model.parameters()).dtype)
+    return {f"{PREFIX}{stack}.embed_positions.weight": table.clone() for stack in ("encoder", "decoder")}
 
 
 def can_export(model: nn.Module) -> bool:

@@ -53,6 +53,8 @@ class HFArchitecture:
     """Whether a softlook model is exported as this architecture."""
     to_config: Callable[[Any], dict[str, Any]]
     """softlook model -> fields of config.json, without model type, class and labels."""
+    extra_tensors: Callable[[Any], Tensors] = field(default=lambda model: {})
+    """softlook model -> tensors that Hugging Face stores and softlook computes: written, and not read."""
     extra_files: Callable[[Any], dict[str, Any]] = field(default=lambda model: {})
     """softlook model -> other JSON files of the folder: path -> content."""
 

@@ -5,7 +5,7 @@ an embedding norm.
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import NonNegativeInt, PositiveInt
 from torch import nn
@@ -18,17 +18,20 @@ from softlook.weights.architectures.bart import (
     LEARNED_POSITIONS,
     LOGITS_BIAS,
     POSITION_TABLES,
+    SINUSOIDAL_LAYOUTS,
     HFBartConfig,
     HFBartLikeConfig,
+    HFSinusoidalConfig,
     build_transformer,
     check_positions,
-    check_sinusoidal_positions,
+    detect_positions,
     detect_shared_tables,
     drop,
     embedding_rules,
     has_equal_vocabularies,
     is_bart_like,
     merge_tables,
+    position_tables,
     resolve_tying,
     shared_fields,
     shared_rules,
@@ -38,12 +41,10 @@ from softlook.weights.architectures.bart import (
 from softlook.weights.tensor_map import TensorRule, Tensors
 
 
-class HFPegasusConfig(HFBartLikeConfig):
+class HFPegasusConfig(HFSinusoidalConfig):
     """Hugging Face's PegasusConfig: the fields that affect the output."""
 
     vocab_size: PositiveInt = 50265
-    normalize_embedding: bool = False
-    static_position_embeddings: bool = True
 
 
 class HFM2M100Config(HFBartLikeConfig):
@@ -63,7 +64,7 @@ def build_mbart(hf_config: HFBartConfig, head: str) -> Transformer:
 
 def build_pegasus(hf_config: HFPegasusConfig, head: str) -> Transformer:
     check_positions(hf_config, "Pegasus", learned=False)
-    return build_transformer(hf_config, norm="pre", positions="sinusoidal_half")
+    return build_transformer(hf_config, norm="pre", positions=hf_config.positions)
 
 
 def build_m2m(hf_config: HFM2M100Config, head: str) -> Transformer:
@@ -78,8 +79,7 @@ def build_m2m(hf_config: HFM2M100Config, head: str) -> Transformer:
 
 
 def resolve_tying_pegasus(config: HFPegasusConfig, tensors: Tensors) -> tuple[Any, Tensors]:
-    check_sinusoidal_positions(config.d_model, tensors)
-    return resolve_tying(config, tensors)
+    return resolve_tying(detect_positions(config, tensors), tensors)
 
 
 def resolve_tying_m2m(config: HFM2M100Config, tensors: Tensors) -> tuple[Any, Tensors]:
@@ -99,9 +99,13 @@ def can_export_mbart(model: nn.Module) -> bool:
 
 
 def can_export_pegasus(model: nn.Module) -> bool:
-    if not is_bart_like(model, "pre", "sinusoidal_half") or model.config.position_offset:
-        return False
-    return has_equal_vocabularies(model)
+    return has_computed_positions(model, "pre") and has_equal_vocabularies(model)
+
+
+def has_computed_positions(model: nn.Module, norm: str) -> TypeGuard[Transformer]:
+    """Whether a model is a Transformer with the positions of Marian and Pegasus, in either layout."""
+    is_one = any(is_bart_like(model, norm, positions) for positions in SINUSOIDAL_LAYOUTS)
+    return is_one and not model.config.position_offset  # pyright: ignore[reportAttributeAccessIssue, reportReturnType]
 
 
 def can_export_m2m(model: nn.Module) -> bool:
@@ -134,6 +138,7 @@ PEGASUS = replace(
     tensor_map=tensor_map,
     ignored_tensors=lambda model: (POSITION_TABLES,),
     can_export=can_export_pegasus,
+    extra_tensors=position_tables,
 )
 M2M100 = replace(
     BART,
@@ -150,13 +155,11 @@ M2M100 = replace(
 )
 
 
-class HFMarianConfig(HFBartLikeConfig):
+class HFMarianConfig(HFSinusoidalConfig):
     """Hugging Face's MarianConfig: the fields that affect the output."""
 
     vocab_size: PositiveInt = 58101
     decoder_vocab_size: PositiveInt | None = None
-    normalize_embedding: bool = False
-    static_position_embeddings: bool = True
 
 
 def build_marian(hf_config: HFMarianConfig, head: str) -> Transformer:
@@ -164,11 +167,11 @@ def build_marian(hf_config: HFMarianConfig, head: str) -> Transformer:
     target = (
         None if hf_config.share_encoder_decoder_embeddings else hf_config.decoder_vocab_size or hf_config.vocab_size
     )
-    return Transformer(transformer_config(hf_config, target_vocab_size=target, positions="sinusoidal_half"))
+    return Transformer(transformer_config(hf_config, target_vocab_size=target, positions=hf_config.positions))
 
 
 def resolve_tying_marian(config: HFMarianConfig, tensors: Tensors) -> tuple[Any, Tensors]:
-    check_sinusoidal_positions(config.d_model, tensors)
+    config = detect_positions(config, tensors)
     if config.share_encoder_decoder_embeddings:
         config = config.model_copy(update={"decoder_vocab_size": config.vocab_size})  # decoder_vocab_size is not used
     config, tensors, tables = detect_shared_tables(config, tensors)
@@ -211,6 +214,7 @@ MARIAN = replace(
     build=build_marian,
     tensor_map=tensor_map_marian,
     ignored_tensors=lambda model: (POSITION_TABLES,),
-    can_export=lambda model: is_bart_like(model, "post", "sinusoidal_half") and not model.config.position_offset,
+    can_export=lambda model: has_computed_positions(model, "post"),
     to_config=to_marian_config,
+    extra_tensors=position_tables,
 )

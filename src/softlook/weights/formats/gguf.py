@@ -2,12 +2,12 @@
 
 import logging
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import FiniteFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from softlook.base.errors import WeightsError
@@ -15,10 +15,11 @@ from softlook.embed.rotary import RopeScaling
 from softlook.models.llama import Llama, LlamaConfig
 from softlook.ops.positions.rotary import llama3
 from softlook.weights.atomic_folder import disk_errors
+from softlook.weights.block_formats import dequantize_rows
+from softlook.weights.block_quantized import BLOCKS, can_quantize, replace_with_quantized
 from softlook.weights.meta import build_on_meta, check_depth
 from softlook.weights.schema import HFConfigBase, validate_config
 from softlook.weights.tensor_map import Rename, TensorRule, load_mapped, rename_blocks, rename_layer
-from softlook.weights.tokenizer_files import BPEParts, build_bpe_tokenizer
 
 try:
     from gguf import GGUFReader, dequantize
@@ -46,6 +47,8 @@ LAYER_NAMES = {
 }
 MAX_METADATA_ITEMS = 8_000_000
 """Maximum number of metadata items; a vocabulary of 250,000 tokens needs two million."""
+CHECKED_ROWS = 1024
+"""Rows of a quantized weight that are checked at once."""
 ROPE_FREQS = "rope_freqs.weight"
 """Frequency divisors of Llama 3's RoPE scaling."""
 
@@ -90,8 +93,11 @@ class BoundedReader(GGUFReader):
         return got
 
 
-def from_gguf(path: str | Path) -> Llama:
-    """Load a Llama, Mistral or Qwen2 from a GGUF file, dequantized, in eval mode.
+def from_gguf(path: str | Path, *, keep_quantized: bool = False) -> Llama:
+    """Load a Llama, Mistral or Qwen2 from a GGUF file, in eval mode.
+
+    Weights are dequantized to float32. With `keep_quantized`, those of a type in BLOCK_FORMATS stay as in the file, and
+    each layer dequantizes its own when it is used: less memory, slower, and the same values.
 
     >>> from_gguf("no/such/file.gguf")
     Traceback (most recent call last):
@@ -105,29 +111,21 @@ def from_gguf(path: str | Path) -> Llama:
     fields = {name.replace(".", "_"): value for name, value in read_metadata(reader, f"{architecture}.", path).items()}
     sizes = validate_config(GGUFConfig, fields, frozenset(), path)
     check_depth({"layers": sizes.block_count}, path)
-    tensors = {tensor.name: to_float32(tensor, path) for tensor in reader.tensors}
-    rope_scaling = to_rope_scaling(sizes, tensors.pop(ROPE_FREQS, None), path)
-    model = build_on_meta(lambda: Llama(to_llama_config(architecture, sizes, tensors, rope_scaling)), path)
-    load_mapped(model, tensors, tensor_map(model), (), path)
+    stored = {tensor.name: tensor for tensor in reader.tensors}
+    divisors = stored.pop(ROPE_FREQS, None)
+    rope_scaling = to_rope_scaling(sizes, None if divisors is None else to_float32(divisors, path), path)
+    model = build_on_meta(lambda: Llama(to_llama_config(architecture, sizes, stored, rope_scaling)), path)
+    rules = tensor_map(model)
+    formats = quantized_formats(model, rules, stored) if keep_quantized else {}
+    replace_with_quantized(model, {target.removesuffix(".weight"): name for target, name in formats.items()})
+    kept = {rule.source for rule in rules if rule.target in formats}
+    rules = [rename_to_blocks(rule) if rule.source in kept else rule for rule in rules]
+    tensors = {name: to_blocks(one, path) if name in kept else to_float32(one, path) for name, one in stored.items()}
+    load_mapped(model, tensors, rules, (), path)
     if architecture == "llama":
         unpermute_qk(model)
     log.info("%s: %s, loaded as %s", path, architecture, type(model).__name__)
     return model.eval()
-
-
-def tokenizer_from_gguf(path: str | Path) -> Tokenizer:
-    """Load the byte-level BPE tokenizer of a GGUF file."""
-    path = Path(path)
-    reader = open_gguf(path)
-    metadata = read_metadata(reader, "tokenizer.ggml.", path)
-    if metadata.get("model") != "gpt2":
-        raise WeightsError(f"{path} has tokenizer model {metadata.get('model')!r:.40}; supported: 'gpt2'")
-    pre_tokenizer = metadata.get("pre", "default")
-    bos_id = metadata.get("bos_token_id") if metadata.get("add_bos_token", pre_tokenizer == "llama-bpe") else None
-    lists = {name: metadata.get(name, []) for name in ("tokens", "merges", "token_type")}
-    if not all(isinstance(values, list) for values in lists.values()) or not isinstance(pre_tokenizer, str):
-        raise WeightsError(f"{path}: tokens, merges and token_type of the tokenizer must be lists, and pre a string")
-    return build_bpe_tokenizer(BPEParts(lists["tokens"], lists["merges"], lists["token_type"], pre_tokenizer, bos_id))
 
 
 def open_gguf(path: Path) -> GGUFReader:
@@ -169,8 +167,35 @@ def to_float32(tensor: Any, path: Path) -> Tensor:
         raise WeightsError(f"{path}: {tensor.name!r:.200} cannot be read: {error!r:.200}") from None
 
 
+def to_blocks(tensor: Any, path: Path) -> Tensor:
+    """The rows of a quantized tensor as bytes, after checking that its numbers are finite."""
+    blocks = torch.tensor(tensor.data)
+    for rows in blocks.split(CHECKED_ROWS):
+        if not dequantize_rows(rows, tensor.tensor_type.name).isfinite().all():
+            raise WeightsError(f"{path}: {tensor.name!r:.200} contains NaN or infinity. The file is damaged.")
+    return blocks
+
+
+def quantized_formats(model: Llama, rules: Sequence[TensorRule], stored: Mapping[str, Any]) -> dict[str, str]:
+    """Names of weights that can stay quantized -> their block formats; the tied LM head has that of the embedding."""
+    modules = dict(model.named_modules())
+    formats = {str(rule.target): stored[rule.source].tensor_type.name for rule in rules if rule.source in stored}
+    if model.config.tie_embeddings:
+        formats["lm_head.weight"] = formats.get("token_embedding.weight", "")
+    return {
+        target: name
+        for target, name in formats.items()
+        if target.endswith(".weight") and can_quantize(modules[target.removesuffix(".weight")], name)
+    }
+
+
+def rename_to_blocks(rule: TensorRule) -> TensorRule:
+    """The rule for a weight that stays quantized."""
+    return Rename(f"{str(rule.target).removesuffix('weight')}{BLOCKS}", rule.source)
+
+
 def to_llama_config(
-    architecture: str, sizes: GGUFConfig, tensors: dict[str, Tensor], rope_scaling: RopeScaling | None
+    architecture: str, sizes: GGUFConfig, tensors: Mapping[str, Any], rope_scaling: RopeScaling | None
 ) -> LlamaConfig:
     """Convert GGUF metadata to a LlamaConfig."""
     width = sizes.attention_key_length or sizes.embedding_length // sizes.attention_head_count
@@ -181,7 +206,7 @@ def to_llama_config(
         raise WeightsError("experts, and sliding windows of other models than causal Llamas, are not supported")
     embedding = tensors.get("token_embd.weight")
     return LlamaConfig(
-        vocab_size=sizes.vocab_size or (1 if embedding is None else len(embedding)),
+        vocab_size=sizes.vocab_size or (1 if embedding is None else len(embedding.data)),
         context=sizes.context_length,
         dim=sizes.embedding_length,
         depth=sizes.block_count,
@@ -252,7 +277,7 @@ def tensor_map(model: Llama) -> list[TensorRule]:
 @torch.no_grad()
 def unpermute_qk(model: Llama) -> None:
     """Undo llama.cpp's permutation of query and key rows: it rotates adjacent pairs, softlook the two halves."""
-    for name, weight in model.named_parameters():
-        if name.endswith(("to_query.weight", "to_key.weight")):
+    for name, weight in model.state_dict().items():
+        if name.endswith(tuple(f"to_{part}.{kind}" for part in ("query", "key") for kind in ("weight", BLOCKS))):
             heads = weight.unflatten(0, (-1, model.head_dim // 2, 2))
             weight.copy_(heads.transpose(1, 2).flatten(0, 2))
