@@ -71,7 +71,7 @@ class NGramClassifier(nn.Module):
 
     def logits(self, features: NGramFeatures, count: int) -> Float[Tensor, "B K"]:
         """Class logits of `count` texts from their features."""
-        logits = self.bias.expand(count, -1).clone()
+        logits = self.bias.to(features.value.dtype).expand(count, -1).clone()
         return logits.index_add_(0, features.row, self.weight[features.column] * features.value[:, None])
 
     def mix(
