@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -73,7 +74,8 @@ def test_features_equal_those_of_scikit_learn(device: str) -> None:
     characters = list(dict.fromkeys(ngram for token in VOCABULARY for ngram in character_ngrams(token)))
     blocks = []
     for analyzer, names in ((token_ngrams, token_names()), (token_characters, characters)):
-        vectorizer = TfidfVectorizer(analyzer=analyzer, vocabulary=names, sublinear_tf=True, smooth_idf=True, norm="l2")
+        options: dict[str, Any] = {"analyzer": analyzer, "vocabulary": names}
+        vectorizer = TfidfVectorizer(sublinear_tf=True, smooth_idf=True, norm="l2", **options)
         blocks.append((torch.from_numpy(vectorizer.fit_transform(SEVERAL).toarray()).float(), vectorizer.idf_))
     (tokens, token_idf), (letters, letter_idf) = blocks
     made.idf.copy_(torch.cat([torch.from_numpy(token_idf), torch.from_numpy(letter_idf)]))

@@ -29,9 +29,14 @@ MAX_TOKENS, CHUNK = 30_000_000, 4_000_000
 def known_bigrams(store: TokenStore, vocab_size: int, classes: int) -> Int[Tensor, " N"]:
     """The keys of the bigrams in the texts, in ascending order; the most frequent ones if there are many."""
     limit = min(MAX_BIGRAMS, MAX_WEIGHTS // classes)
+    ids, starts = store.tensors()
+    ids = ids[:MAX_TOKENS]
+    has_previous = torch.ones(len(ids), dtype=torch.bool)
+    has_previous[starts[starts < len(ids)]] = False  # a text, or its label, is no continuation of the one before
     keys, counts = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
-    for chunk in store.tensors()[0][:MAX_TOKENS].split(CHUNK):
-        new = torch.cat([keys, bigram_keys(chunk.long(), vocab_size)])
+    for start in range(0, len(ids), CHUNK):
+        pairs = bigram_keys(ids[start : start + CHUNK + 1].long(), vocab_size)
+        new = torch.cat([keys, pairs[has_previous[start + 1 : start + CHUNK + 1]]])
         weights = torch.cat([counts, torch.ones(len(new) - len(keys), dtype=torch.int64)])
         keys, place = torch.unique(new, return_inverse=True)
         counts = torch.zeros(len(keys), dtype=torch.int64).index_add_(0, place, weights)
