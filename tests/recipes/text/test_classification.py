@@ -1,20 +1,25 @@
 """Text classifiers."""
 
+import math
+from operator import itemgetter
 from pathlib import Path
 from queue import Queue
 
 import pytest
 
 from softlook.base.errors import DataError, WeightsError
+from softlook.heads.ngrams import NGramClassifier
 from softlook.models import Bert, BertConfig
 from softlook.recipes import evaluate, train_causal_lm, train_classification, train_masked_lm
 from softlook.recipes.config.schema import BatchConfig, ModelConfig
 from softlook.recipes.inference import classify, load_pipeline
+from softlook.recipes.text.classification import ClassificationEvaluator
+from softlook.recipes.text.labeled_texts import ClassificationCollator
 from softlook.serve.engine.engine import Engine
 from softlook.serve.engine.request import EngineRequest, RequestOutput, ServerLimits
 from softlook.serve.loaded_model import load_model
 from softlook.serve.registry import scheduler_for
-from softlook.tokens import train_tokenizer
+from softlook.tokens import TextTokenizer, train_tokenizer
 from softlook.weights import save
 from softlook.weights.schema import read_json
 from tests.recipes.small import causal_lm_config, classification_config, masked_lm_config, reviews
@@ -144,3 +149,49 @@ def test_models_without_token_types_are_trained_and_served(token_types: int, tmp
     assert logits is not None
     probabilities = dict(zip(loaded_model.labels, logits.softmax(-1).tolist(), strict=True))
     assert probabilities == pytest.approx(dict(found.classes), abs=1e-5)
+
+
+def test_ngrams_classify_before_attention_has_learned_anything(tmp_path: Path) -> None:
+    with_ngrams = train_classification(classification_config(tmp_path, steps=1))
+    plain = train_classification(classification_config(tmp_path, steps=1, ngrams=False, run_dir=tmp_path / "plain"))
+    assert with_ngrams.scores["accuracy"] == 1.0 > plain.scores["accuracy"]
+    assert isinstance(plain.model, Bert) and plain.model.ngrams is None
+    assert "attention_loss" not in plain.scores
+
+
+def test_a_saved_classifier_predicts_with_its_ngrams(tmp_path: Path) -> None:
+    trained = train_classification(classification_config(tmp_path, steps=1))
+    texts = ["film 900 was lovely", "film 901 was awful"]
+    found = classify(load_pipeline(trained.run_dir, device="cpu"), texts)
+    assert [max(one.classes.items(), key=itemgetter(1))[0] for one in found] == ["good", "bad"]
+
+
+def test_the_mix_is_fitted_in_every_evaluation_and_calibrates_it(tmp_path: Path) -> None:
+    """The loss is no worse than that of either part, and the weights are saved with the best checkpoint."""
+    trained = train_classification(classification_config(tmp_path, steps=20, train={"evaluate_every": 5}))
+    ngrams = trained.model.ngrams
+    assert isinstance(ngrams, NGramClassifier) and ngrams.enabled
+    assert ngrams.weights.min() > 0
+    rows = {row["model"]: row["loss"] for row in trained.scores["compared"]}
+    parts = (trained.scores["attention_loss"], rows["TF-IDF + logistic regression"])
+    assert trained.scores["loss"] <= min(parts) + 0.01  # the weights have a weak penalty
+
+
+def test_a_pretrained_encoder_gets_ngrams_unless_they_are_disabled(tmp_path: Path) -> None:
+    encoder = train_masked_lm(masked_lm_config(tmp_path)).run_dir
+    for ngrams in (True, False):
+        folder = tmp_path / str(ngrams)
+        config = classification_config(tmp_path, 1, run_dir=folder, init_from=encoder, ngrams=ngrams)
+        model = train_classification(config).model
+        assert isinstance(model, Bert) and (model.ngrams is not None) == ngrams
+
+
+def test_an_evaluation_on_a_share_uses_a_mix_of_classes(tmp_path: Path) -> None:
+    """Validation files that are sorted by class are shuffled first."""
+    made = ClassificationCollator(TextTokenizer(train_tokenizer([], model_type="bytes")), 32)
+    items = [(made.tokenizer.encode(f"text {n}"), [], int(n >= 50)) for n in range(100)]
+    evaluator = ClassificationEvaluator(made, items, ["a", "b"], "loss")
+    assert 0.2 < evaluator.labels[:20].float().mean() < 0.8
+    rows = evaluator.baselines(1.0)
+    assert [(row["model"], row["accuracy"]) for row in rows] == [("most common class", 0.5)]
+    assert rows[0]["loss"] == pytest.approx(math.log(2), abs=1e-5)

@@ -1,24 +1,59 @@
-"""Training runs: files, resuming, changed settings."""
+"""Training runs: files, resuming, changed settings, limits, baselines."""
 
 import csv
 import json
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from softlook.base.errors import DataError, TrainingError
-from softlook.recipes import TranslationConfig, train_causal_lm, train_translation
+from softlook.recipes import (
+    TranslationConfig,
+    train_causal_lm,
+    train_classification,
+    train_masked_lm,
+    train_translation,
+)
 from softlook.recipes.config.resolve import explicit_overrides
 from softlook.recipes.config.schema import TranslationModelConfig
-from softlook.recipes.text.run import dry_run
-from softlook.recipes.text.task import TrainResult
+from softlook.recipes.text.classification import ClassificationEvaluator
+from softlook.recipes.text.run import MIN_EVAL_FRACTION, compare, dry_run, select_eval_fraction
+from softlook.recipes.text.task import TrainingPlan, TrainResult
 from softlook.recipes.text.translation import TranslationTask
-from softlook.train.config import OptimizerConfig
+from softlook.train.config import OptimizerConfig, TrainingConfig
 from softlook.train.events import Event, Sampled, Started, StepLogged
-from tests.recipes.small import causal_lm_config, digits, events_of, training_config, translation_config
+from tests.recipes.small import (
+    causal_lm_config,
+    classification_config,
+    digits,
+    events_of,
+    masked_lm_config,
+    reviews,
+    training_config,
+    translation_config,
+)
+
+BASELINES: dict[str, tuple[Callable[..., TrainResult], Callable[..., Any], list[str]]] = {
+    "classify": (
+        train_classification,
+        classification_config,
+        ["most common class", "TF-IDF + logistic regression"],
+    ),
+    "lm": (train_causal_lm, causal_lm_config, ["8-gram (modified Kneser-Ney)"]),
+    "mlm": (train_masked_lm, masked_lm_config, ["unigram", "left and right neighbor"]),
+    "translate": (
+        train_translation,
+        translation_config,
+        ["copy of the source", "most frequent target", "translation memory (TF-IDF)"],
+    ),
+}
+"""The function, the config and the baselines of tasks."""
 
 
 def run_until(config: TranslationConfig, step: int) -> TrainResult:
@@ -158,3 +193,115 @@ def test_a_run_can_be_initialized_from_another(tmp_path: Path) -> None:
         second.scores["loss"]
         < train_translation(translation_config(tmp_path, steps=1, run_dir=tmp_path / "new")).scores["loss"] - 0.3
     )
+
+
+def minutes_config(folder: Path, minutes: float) -> Any:
+    """A text classifier with a time limit and no other."""
+    return classification_config(folder).model_copy(
+        update={"training": TrainingConfig(max_minutes=minutes, device="cpu", log_every=1)}
+    )
+
+
+def test_a_time_limit_covers_the_whole_run_and_a_larger_one_continues_it(tmp_path: Path) -> None:
+    began = time.monotonic()
+    first = train_classification(minutes_config(tmp_path, 0.15))
+    assert time.monotonic() - began < 9 + 5  # on a busy machine
+    assert first.finished.reason == "time limit reached"
+    assert first.progress.step > 10
+    events: list[Event] = []
+    longer = train_classification(minutes_config(tmp_path, 0.25), [events.append])
+    rates = [event.lr for event in events_of(events, StepLogged)]
+    assert longer.progress.phase_step == first.progress.step < longer.progress.step
+    assert rates[-1] < 0.5 * max(rates) > 0.9 * rates[0]  # it warms up and decays once more
+    assert longer.scores["loss"] <= first.scores["loss"] + 1e-6
+
+
+def test_epochs_are_passes_over_the_training_data(tmp_path: Path) -> None:
+    training = TrainingConfig(device="cpu", evaluate_every=1000)
+    config = classification_config(tmp_path, epochs=2.0).model_copy(update={"training": training})
+    reviews(tmp_path / "reviews.csv", 2000)
+    first = train_classification(config)
+    cursor, step = first.progress.cursor, first.progress.step
+    assert first.finished.reason == "max_steps reached"
+    assert cursor.epoch == 1
+    assert 0.85 < cursor.offset / (step - cursor.offset) < 1  # not quite two: batches have some padding
+    longer = train_classification(config.model_copy(update={"epochs": 3.0}))
+    assert longer.progress.step == pytest.approx(1.5 * step, abs=1)
+
+
+def test_the_last_evaluation_uses_all_validation_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares: list[float] = []
+    evaluate = ClassificationEvaluator.__call__
+
+    def record(self: ClassificationEvaluator, model: nn.Module, share: float = 1.0) -> dict[str, float]:
+        shares.append(share)
+        return evaluate(self, model, share)
+
+    monkeypatch.setattr(ClassificationEvaluator, "__call__", record)
+    config = classification_config(tmp_path, eval_fraction=0.25, train={"evaluate_every": 2})
+    scores = train_classification(config).scores
+    assert shares == [0.25, 0.25, 1.0]
+    held_out = 40  # a fifth of 200 reviews
+    assert round(held_out * scores["accuracy"], 6) % 1 == 0
+
+
+@pytest.mark.parametrize("task", BASELINES)
+def test_the_model_is_compared_with_baselines(task: str, tmp_path: Path) -> None:
+    train, make_config, names = BASELINES[task]
+    compared = train(make_config(tmp_path)).scores["compared"]
+    assert [row["model"] for row in compared] == ["softlook", *names]
+    assert all(len(row) > 1 and row.keys() == compared[0].keys() for row in compared)
+
+
+def test_no_baseline_leaves_the_comparison_out(tmp_path: Path) -> None:
+    scores = train_classification(classification_config(tmp_path, no_baseline=True)).scores
+    assert "compared" not in scores
+
+
+@pytest.mark.parametrize(
+    ("model", "baseline", "expected"),
+    [
+        ({"loss": 2.0}, {"loss": 1.0}, True),
+        ({"loss": 1.0}, {"loss": 2.0}, False),
+        ({"bleu": 10.0}, {"bleu": 20.0}, True),
+        ({"bleu": 20.0}, {"bleu": 10.0}, False),
+        ({"loss": 0.5, "validation": {"loss": 2.0}}, {"loss": 1.0}, True),
+    ],
+    ids=str,
+)
+def test_a_model_that_is_worse_than_a_baseline_is_a_warning(
+    model: dict[str, Any], baseline: dict[str, float], expected: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = compare(model, [{"model": "simple", **baseline}])["compared"]
+    assert [row["model"] for row in rows] == ["softlook", "simple"]
+    assert ("no better than a baseline: simple" in caplog.text) == expected
+
+
+class Clock:
+    """A clock that only an evaluation moves."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "minutes", "expected"),
+    [(0.1, 10.0, 1.0), (42.0, 10.0, 0.1), (1e6, 10.0, MIN_EVAL_FRACTION), (1e6, None, 0.3)],
+    ids=str,
+)
+def test_an_evaluation_takes_a_small_share_of_the_time_limit(
+    seconds: float, minutes: float | None, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`seconds` are those of an evaluation on all validation data; without a time limit the task decides."""
+    clock = Clock()
+    monkeypatch.setattr("softlook.recipes.text.run.time", clock)
+
+    def evaluate(model: nn.Module, share: float = 1.0) -> dict[str, float]:
+        clock.now += share * seconds
+        return {"loss": 0.0}
+
+    fields: Any = {"batches": [], "objective": None, "sample": lambda model: [], "epoch_tokens": 1, "batch_tokens": 1}
+    plan = TrainingPlan(model=nn.Linear(1, 1), evaluate=evaluate, eval_share=0.3, **fields)
+    assert select_eval_fraction(plan, minutes, torch.device("cpu")) == pytest.approx(expected, rel=0.05)
