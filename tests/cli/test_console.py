@@ -87,3 +87,16 @@ def test_samples_are_aligned_and_each_takes_one_line() -> None:
     console = Console(file=io.StringIO(), width=80)
     ProgressReporter(console)(Sampled(6, [{"text": "one\ntwo", "prediction": "good"}]))
     assert console.file.getvalue() == "    text        one two\n    prediction  good\n"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_samples_are_printed_with_their_evaluation_or_not_at_all() -> None:
+    """Evaluations by the clock may follow each other quickly."""
+    console = Console(file=io.StringIO(), width=80)
+    reporter = ProgressReporter(console)
+    reporter(Started(0, 0, "cpu", "float32", 10, limit=60.0))
+    for step in (10, 20):
+        reporter(Evaluated(step, {"loss": 0.5}, is_best=True))
+        reporter(Sampled(step, [{"text": f"text of {step}"}]))
+    printed = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert "step 10" in printed and "text of 10" in printed
+    assert "step 20" not in printed and "text of 20" not in printed

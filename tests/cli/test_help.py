@@ -13,7 +13,7 @@ from softlook.recipes.config.resolve import ConfigOverrides, default_values, exp
 from softlook.recipes.config.schema import CausalLMConfig
 from softlook.recipes.config.tabular_schema import TuneConfig
 from softlook.recipes.tasks import TASKS, dry_run
-from tests.recipes.small import digits, reviews, sentences
+from tests.recipes.small import digits, entities, reviews, sentences
 
 Run = Callable[..., tuple[int, str]]
 COMMANDS = [
@@ -87,7 +87,8 @@ def test_every_value_that_is_selected_for_the_data_is_described_so(tmp_path: Pat
     digits(tmp_path / "digits.tsv", 60)
     sentences(tmp_path / "words.txt", 12)
     reviews(tmp_path / "reviews.csv", 60)
-    files = {"translate": "digits.tsv", "classify": "reviews.csv"}
+    entities(tmp_path / "train.conll", 60)
+    files = {"translate": "digits.tsv", "classify": "reviews.csv", "tag": "train.conll"}
     for task, schema in TASKS.items():
         if task != "table":
             config = schema.model_validate({"data": (Path(files.get(task, "words.txt")),)})
@@ -128,6 +129,20 @@ def test_a_short_name_sets_the_same_field_as_the_dotted_name(option: str) -> Non
         parsed.append(bound.arguments["config"])
     assert parsed[0] == parsed[1] != CausalLMConfig()
     assert [*explicit_overrides(parsed[0]).values] == [name]
+
+
+@pytest.mark.parametrize(("flag", "expected"), [("--ngrams", True), ("--no-ngrams", False)])
+def test_an_option_that_is_on_by_default_can_be_switched_off(flag: str, expected: bool, run: Run) -> None:
+    args = ["train", "classify", "a.csv", flag]
+    _, bound, _ = app.parse_args(args, exit_on_error=False, print_error=False)
+    assert bound.arguments["config"].ngrams is expected
+    assert any(one.startswith("--ngrams --no-ngrams ") for one in entries(run("train", "classify", "--help-all")[1]))
+
+
+def test_limits_of_a_run_are_said_to_be_selected_for_the_data(run: Run) -> None:
+    """The defaults of the schema are those of `fit`, which knows no data."""
+    _, text = run("train", "lm", "--help")
+    assert "--max-steps INT optimizer steps [default: selected for the data]" in entries(text)
 
 
 def test_batches_of_tables_are_counted_in_rows() -> None:

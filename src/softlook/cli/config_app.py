@@ -34,6 +34,7 @@ COMMON_FIELDS = (
 )
 """Fields that the help shows first, in this order. The others are advanced."""
 SELECTED_FIELDS = {
+    "eval_fraction",
     *("arch", "model.dim", "model.depth", "model.heads", "model.hidden", "model.dropout"),
     *("tokenizer.type", "tokenizer.vocab_size", "tokenizer.bpe_dropout"),
     *("batch.max_tokens", "batch.max_length", "batch.pad_to_multiple_of"),
@@ -80,6 +81,8 @@ class ConfigApp(App):
             if short and short[0] not in taken:
                 long = () if parse_docstring and not _shows_all.get() else argument.names
                 _change(argument, name=(*(short[:1] if parse_docstring else short), *long))
+            if argument.field_info.default is True:
+                _change(argument, negative=f"--no-{argument.name.removeprefix('--')}")
         if parse_docstring:
             is_table = any(field_name(argument) == "preset" for argument in arguments)
             for argument in arguments:
@@ -107,6 +110,8 @@ def _describe(argument: Argument, *, is_table: bool) -> None:
         description = description[0].lower() + description[1:-1]
     if name == "data" or (name == "target" and is_table):
         description, default = f"{description} (required)", ""
+    elif name in SELECTED_FIELDS and name.startswith("training.") and not is_table:
+        description, default = description.partition("; default: ")[0], SELECTED  # the schema's is that of `fit`
     elif any(mark in description for mark in DEFAULT_MARKS):
         default = ""
     else:

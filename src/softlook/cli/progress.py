@@ -52,6 +52,7 @@ class ProgressReporter:
         self.steps, self.time_limit, self.validation = 0, None, ""
         self.first_step, self.start_time = 0, 0.0
         self.last_line_time = self.last_evaluation_time = 0.0
+        self.shows_evaluation = True
 
     def __call__(self, event: Event) -> None:
         if not self.quiet:
@@ -67,11 +68,12 @@ class ProgressReporter:
             scores = (f"{format_score_name(name)} {format_score(value, name)}" for name, value in event.scores.items())
             self.validation = ", ".join(scores)
             best = "  (best so far)" if event.is_best else ""
-            if self.steps or time.monotonic() - self.last_evaluation_time >= EVALUATION_INTERVAL:
+            self.shows_evaluation = self.steps > 0 or self._seconds_since_evaluation() >= EVALUATION_INTERVAL
+            if self.shows_evaluation:
                 self.last_evaluation_time = time.monotonic()
                 self._print(f"step {event.step:,}: validation {self.validation}{best}")
         elif isinstance(event, Sampled):
-            for sample in event.samples:
+            for sample in event.samples if self.shows_evaluation else ():
                 width = max(map(len, sample), default=0)
                 self._print("\n".join(f"    {name:{width}}  {_shorten(text)}" for name, text in sample.items()), "dim")
         elif isinstance(event, StepSkipped):
@@ -81,6 +83,9 @@ class ProgressReporter:
         elif isinstance(event, Finished):
             self._print(f"Step {event.step:,}: {event.reason}, after {format_duration(event.seconds)}.")
             self._reset_bar()
+
+    def _seconds_since_evaluation(self) -> float:
+        return time.monotonic() - self.last_evaluation_time
 
     def _start(self, event: Started) -> None:
         self.steps, self.time_limit = event.steps, event.limit

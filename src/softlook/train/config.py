@@ -49,7 +49,9 @@ class TrainingConfig(BaseConfig):
         default=None, ge=1, description="optimizer steps; default: 4000, or as many as max_minutes allows"
     )
     max_minutes: float | None = Field(
-        default=None, gt=0, description="time limit of the whole run; the learning rate decays until then"
+        default=None,
+        gt=0,
+        description="time limit in minutes, set-up and final scores included; the learning rate decays until then",
     )
     gradient_accumulation_steps: int = Field(default=1, ge=1, description="batches accumulated per optimizer step")
     precision: Precision = Field(default="auto", description="compute dtype; auto: bfloat16 on a GPU")

@@ -152,15 +152,16 @@ class TextConfig(RunConfig):
     )
     lora: LoraConfig = LoraConfig()
     epochs: float | None = Field(
-        default=None, gt=0, description="passes over the training data, instead of training.max_steps"
+        default=None, gt=0, description="passes over the training data, an alternative to training.max_steps"
     )
     eval_fraction: float = Field(
         default=1.0,
         gt=0,
         le=1,
-        description="share of the validation data used in evaluations during training; the last one uses all of it",
+        description="share of the validation data for evaluations during training, of which the final scores use all; "
+        "default: as much as the time limit allows",
     )
-    no_baseline: bool = Field(default=False, description="do not compare with simple baselines")
+    no_baseline: bool = Field(default=False, description="do not compare the model with simple baselines")
     tokenizer: TokenizerConfig = TokenizerConfig()
     optim: OptimizerConfig = OptimizerConfig()
     training: TrainingConfig = TrainingConfig()
@@ -225,7 +226,7 @@ class ClassificationConfig(TextConfig):
     monitor: Literal["accuracy", "loss"] = Field(
         default="loss", description="validation metric that selects the best checkpoint"
     )
-    ngrams: bool = Field(default=True, description="add a linear classifier on n-grams to the attention")
+    ngrams: bool = Field(default=True, description="classify by attention and by a linear model of n-grams together")
     model: ModelConfig = ModelConfig()
     batch: BatchConfig = BatchConfig()
     reg: ClassificationRegConfig = ClassificationRegConfig()

@@ -112,7 +112,7 @@ def describe_lengths(collator: ClassificationCollator, lengths: torch.Tensor, ma
     share = tokens / (int(lengths.sum()) + collator.truncated_tokens)
     return [
         f"{message} {texts:,} of {len(lengths):,} are longer: their first and last tokens are used, and {tokens:,} "
-        f"tokens ({share:.1%}) in between are not. --batch.max-length changes the limit."
+        f"tokens ({share:.1%}) in between are not. --max-length changes the limit."
     ]
 
 

@@ -334,8 +334,8 @@ def compare(scores: Mapping[str, Any], baselines: Sequence[Mapping[str, Any]]) -
         better = [row["model"] for row in baselines if row["bleu"] > measured["bleu"]]
     if better:
         log.warning(
-            f"The model is no better than a baseline: {', '.join(better)}. Give it more time (--training.max-minutes), "
-            "more data, or a lower learning rate (--optim.lr); check columns and labels with `softlook check`."
+            f"The model is no better than a baseline: {', '.join(better)}. Give it more time (--max-minutes), "
+            "more data, or a lower learning rate (--lr); check columns and labels with `softlook check`."
         )
     return {COMPARED: rows, ON: "validation data"}
 
