@@ -33,7 +33,10 @@ from softlook.train.events import (
     Saved,
     Started,
     StepSkipped,
+    StopTraining,
     Warned,
+    describe_stop,
+    dispatch,
 )
 from softlook.train.mixed_precision import choose_dtype
 from softlook.train.optimizer import build_optimizer
@@ -52,7 +55,8 @@ class StopRequest(IntEnum):
 
     NONE = 0
     TIME_LIMIT = 1
-    SIGNAL = 2
+    CALLBACK = 2
+    SIGNAL = 3
 
 
 def fit(
@@ -130,6 +134,8 @@ class Trainer:
     evaluate: EvaluateFn | None = None
     tokenizer: Path | None = None
     callbacks: Sequence[Callback] = ()
+    callback_request: StopTraining | None = None
+    """Raised by a callback: the run ends after this step."""
 
     def train(self) -> Progress:
         """Train from the start, or from the newest checkpoint, to the end."""
@@ -275,6 +281,7 @@ class Trainer:
         """Why the run stops now; None if it continues. All ranks decide alike."""
         training = self.training
         request = StopRequest.TIME_LIMIT if self.schedule.is_out_of_time(progress) else StopRequest.NONE
+        request = request if self.callback_request is None else StopRequest.CALLBACK
         request = request if self.stop.received is None else StopRequest.SIGNAL
         self.request = StopRequest(self.state.world.all_reduce_max(request, self.state.device))
         if self.request == StopRequest.SIGNAL:
@@ -285,6 +292,8 @@ class Trainer:
             return "no more batches"
         if self.request == StopRequest.TIME_LIMIT:
             return "time limit reached"
+        if self.request == StopRequest.CALLBACK:
+            return describe_stop(self.callback_request)
         if training.patience is not None and progress.evals_since_best >= training.patience:
             return f"early stopping: no improvement in {progress.evals_since_best} evaluations"
         return None
@@ -293,7 +302,9 @@ class Trainer:
         """Evaluate, save, and load the best weights."""
         is_complete = self.request != StopRequest.SIGNAL
         if is_complete:
-            progress = replace(self.evaluate_now(progress), is_phase_complete=True)
+            # A run that a callback stopped continues its schedule, should it be resumed.
+            is_phase_complete = self.request != StopRequest.CALLBACK or self.schedule.is_last_step(progress)
+            progress = replace(self.evaluate_now(progress), is_phase_complete=is_phase_complete)
         self.save_checkpoint(progress)
         best = self.load_best()
         self.emit(Finished(progress.step, reason, progress.seconds, is_complete, self.stop.received, best))
@@ -311,9 +322,11 @@ class Trainer:
         return best and str(best)
 
     def emit(self, event: Event) -> None:
-        """Pass an event to all callbacks."""
-        for callback in self.callbacks:
-            callback(event)
+        """Pass an event to all callbacks, which may ask to stop."""
+        try:
+            dispatch(self.callbacks, event)
+        except StopTraining as request:
+            self.callback_request = request
 
     def warn(self, message: str) -> None:
         """Log a warning and emit it."""
