@@ -35,12 +35,13 @@ TASKS: dict[str, type[RunConfig]] = {config.task: config for config in REGISTRY}
 
 
 def train(
-    task: str, overrides: ConfigOverrides[Any], callbacks: "Sequence[Callback]" = ()
+    task: str, overrides: ConfigOverrides[Any], callbacks: "Sequence[Callback]" = (), *, progress: bool = True
 ) -> "TrainResult | TableTrainResult":
     """Train a task's model, or resume its run."""
     if TASKS[task] is TabularConfig:
-        return _tabular().train_table(overrides, callbacks)
-    return import_module("softlook.recipes.text.run").run_task(text_task(task), overrides, callbacks)
+        return _tabular().train_table(overrides, callbacks, progress=progress)
+    run_task = import_module("softlook.recipes.text.run").run_task
+    return run_task(text_task(task), overrides, callbacks, progress=progress)
 
 
 def dry_run(task: str, overrides: ConfigOverrides[Any]) -> "PreparedRun | TableRunEstimate":

@@ -40,6 +40,7 @@ from softlook.train.events import (
 )
 from softlook.train.mixed_precision import choose_dtype
 from softlook.train.optimizer import build_optimizer
+from softlook.train.progress import progress_bar
 from softlook.train.rng import derive_seed, preserve_rng_states
 from softlook.train.schedule import RunClock, RunSchedule
 from softlook.train.signals import GracefulStop, Interrupted
@@ -71,12 +72,16 @@ def fit(
     tokenizer: Path | None = None,
     callbacks: Sequence[Callback] = (),
     clock: RunClock | None = None,
+    progress: bool = True,
 ) -> Progress:
     """Train a model and leave it with its best weights, which are also in `run_dir`.
 
     The same call resumes from the newest checkpoint, bit for bit as if it had never stopped. With
     `training.max_minutes` the learning rate follows the clock, and so the result depends on the machine. A finished run
     that gets more steps or minutes trains on, with a new warmup and decay of the learning rate.
+
+    `callbacks` are called with every event, and may raise `StopTraining`. In a terminal or a notebook a progress bar is
+    shown, unless `progress` is False or the environment variable SOFTLOOK_PROGRESS is 0.
 
     >>> from softlook.train import Loss
     >>> def objective(model, batch):
@@ -105,6 +110,7 @@ def fit(
         train_step = TrainStep(model, objective, optimizer, grad_clip=optim.grad_clip, dtype=dtype, world=world)
         ema = EMA(model, training.ema_decay) if training.ema_decay else None
         keep = training.keep_checkpoints
+        shown = stack.enter_context(progress_bar(progress and world.is_rank_zero))
         trainer = Trainer(
             training,
             RunSchedule(training, optim, clock or RunClock()),
@@ -115,7 +121,7 @@ def fit(
             stop=stack.enter_context(GracefulStop(debounce=1.0 if world.size > 1 else 0.0).install()),
             evaluate=evaluate,
             tokenizer=tokenizer,
-            callbacks=callbacks if world.is_rank_zero else (),
+            callbacks=(*callbacks, *shown) if world.is_rank_zero else (),
         )
         return trainer.train()
 

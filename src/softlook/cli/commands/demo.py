@@ -62,7 +62,7 @@ def demo(
         pipeline = shipped_model()
     else:
         with progress() as reporter:
-            pipeline = train(to, [reporter], steps=steps)
+            pipeline = train(to, [reporter], steps=steps, progress=False)
     return _report(pipeline, text or EXAMPLE_DATE, to, pretrained)
 
 

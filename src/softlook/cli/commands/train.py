@@ -104,7 +104,7 @@ def train_single(task: str, overrides: ConfigOverrides[Any]) -> TrainOutcome:
     from softlook.recipes.tasks import train as train_task  # noqa: PLC0415
 
     with progress(TASKS[task].unit) as reporter:
-        result = train_task(task, overrides, [reporter])
+        result = train_task(task, overrides, [reporter], progress=False)
     finished = result.finished
     return TrainOutcome(result.run_dir, finished.step, finished.complete, finished.signal, result.scores)
 

@@ -180,11 +180,12 @@ def demo_config(folder: Path, *, steps: int = 720) -> TranslationConfig:
     )
 
 
-def train(folder: Path, callbacks: Sequence[Callback] = (), *, steps: int = 720) -> Pipeline:
+def train(folder: Path, callbacks: Sequence[Callback] = (), *, steps: int = 720, progress: bool = True) -> Pipeline:
     """Train the demo's model in `folder`, or resume its training."""
     if not (folder / HELD_OUT_FORMS_FILE).exists():
         make_data(folder)
-    return load_pipeline(train_translation(demo_config(folder, steps=steps), callbacks).run_dir)
+    config = demo_config(folder, steps=steps)
+    return load_pipeline(train_translation(config, callbacks, progress=progress).run_dir)
 
 
 def shipped_model() -> Pipeline:

@@ -34,6 +34,7 @@ from softlook.tabular.training.runtime import Epoch, TimeBudget
 from softlook.tabular.training.trainer import TableTrainer
 from softlook.train.checkpoint.run_dir import RunDir
 from softlook.train.events import Callback, Event, EventLog, Finished, Saved
+from softlook.train.progress import progress_bar
 
 log = logging.getLogger("softlook.recipes")
 
@@ -50,7 +51,9 @@ class TableTrainResult:
     resolved: ResolvedConfig[TabularConfig]
 
 
-def train_table(config: ConfigLike[TabularConfig], callbacks: Sequence[Callback] = ()) -> TableTrainResult:
+def train_table(
+    config: ConfigLike[TabularConfig], callbacks: Sequence[Callback] = (), *, progress: bool = True
+) -> TableTrainResult:
     """Train a model that predicts a column: `softlook train table --data people.csv --target income`.
 
     >>> from softlook.recipes.config.tabular_schema import TabularConfig, TabularModelConfig, TabularTrainingConfig
@@ -68,7 +71,8 @@ def train_table(config: ConfigLike[TabularConfig], callbacks: Sequence[Callback]
     data = load_data(config)
     folder = RunDir(run_dir_path("table", overrides))
     with folder.lock(), locate_data_errors(config), ExitStack() as stack:
-        return run_training(TableRun(folder, prepare_run(overrides, data, folder), data, callbacks, stack))
+        resolved, shown = prepare_run(overrides, data, folder), stack.enter_context(progress_bar(progress))
+        return run_training(TableRun(folder, resolved, data, [*callbacks, *shown], stack))
 
 
 def dry_run(overrides: ConfigOverrides[TabularConfig]) -> TableRunEstimate:

@@ -70,7 +70,9 @@ Item = tuple[Ids, Ids, int]
 """Ids of both texts, and the class index."""
 
 
-def train_classification(config: ConfigLike[ClassificationConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
+def train_classification(
+    config: ConfigLike[ClassificationConfig], callbacks: Sequence[Callback] = (), *, progress: bool = True
+) -> TrainResult:
     """Train a text classifier: `softlook train classify --data reviews.csv`.
 
     >>> from pathlib import Path
@@ -82,7 +84,7 @@ def train_classification(config: ConfigLike[ClassificationConfig], callbacks: Se
     >>> sorted(train_classification(config).scores)
     ['accuracy', 'error', 'f1', 'loss', 'mcc']
     """
-    return run_task(ClassificationTask(), config, callbacks)
+    return run_task(ClassificationTask(), config, callbacks, progress=progress)
 
 
 class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
