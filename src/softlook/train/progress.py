@@ -25,10 +25,7 @@ PYTEST_VARIABLE = "PYTEST_CURRENT_TEST"
 
 @contextmanager
 def progress_bar(enabled: bool = True) -> Iterator[list[Callback]]:
-    """The callbacks that show a progress bar: one in a terminal or a notebook, elsewhere none.
-
-    The bar is closed with the run, or by an exception, so that the terminal is usable again.
-    """
+    """The callbacks that show a progress bar: one in a terminal or a notebook, elsewhere none. Errors close it."""
     display = find_display() if enabled else None
     bars = [] if display is None else [ProgressBar(display)]
     try:
@@ -61,7 +58,7 @@ class TerminalDisplay:
 
     def show(self, share: float | None, text: str) -> None:
         total = None if share is None else 1.0
-        self.bar.update(self.task, total=total, completed=share or 0.0, status=escape_control(text), refresh=True)
+        self.bar.update(self.task, total=total, completed=share or 0.0, status=text, refresh=True)
 
     def close(self) -> None:
         self.bar.stop()
@@ -83,7 +80,7 @@ class NotebookDisplay:
     def _data(share: float | None, text: str) -> dict[str, str]:
         value = "" if share is None else f' value="{share:.4f}"'
         bar = f'<progress max="1"{value} style="width: {BAR_WIDTH}em; vertical-align: middle"></progress>'
-        return {"text/plain": text, "text/html": f"<div>{bar}&ensp;{escape(text)}</div>"}
+        return {"text/plain": text, "text/html": f'<div style="white-space: pre-wrap">{bar}  {escape(text)}</div>'}
 
 
 class ProgressBar:
@@ -136,7 +133,8 @@ class ProgressBar:
         skipped = f"{self.skipped:,} skipped (NaN or infinity)" if self.skipped else ""
         if self.display is not None:
             self.shown_at = time.monotonic()
-            self.display.show(self.share, "  ".join(filter(None, (*parts, self.loss, self.validation, skipped))))
+            text = "  ".join(filter(None, (*parts, self.loss, self.validation, skipped)))
+            self.display.show(self.share, escape_control(text))
 
 
 def format_clock(seconds: float) -> str:

@@ -1,7 +1,7 @@
 """Encoder inference: text classification and embeddings."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -13,11 +13,14 @@ from softlook.decode.token_tensors import pad_right
 from softlook.heads import class_probabilities
 from softlook.models import SkipGram, TextEncoder
 from softlook.recipes.inference.pipeline import Pipeline, TextInput, replace_head, to_inputs
+from softlook.recipes.run_dir.report.formatting import Row, number_cell, table
 from softlook.tokens.loading import copy_tokenizer
 from softlook.tokens.template import TemplatedInput, template_from_tokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS, UNK, is_softlook_tokenizer
 
 MAX_BATCH_TOKENS = 1 << 13
+MAX_TABLE_ROWS, MAX_CELL_CHARS = 100, 200
+"""Size of a table in a notebook."""
 AnyInput = str | tuple[str, str] | TextInput
 Pooling = Literal["cls", "mean"]
 
@@ -31,16 +34,33 @@ class ClassPrediction:
     label: str
     probability: float
     """Of a regression model, the predicted value."""
-    classes: dict[str, float]
+    classes: dict[str, float] = field(repr=False)
     """All classes, most likely first."""
 
 
-def classify(pipeline: Pipeline, texts: Iterable[AnyInput]) -> list[ClassPrediction]:
+class ClassPredictions(list[ClassPrediction]):
+    """Predictions for texts, which notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        has_pairs = any(prediction.pair is not None for prediction in self)
+        rows: list[Row] = [
+            [*_shorten([one.text, one.pair or ""][: 1 + has_pairs]), one.label, number_cell(one.probability)]
+            for one in self[:MAX_TABLE_ROWS]
+        ]
+        more = f"<p>and {len(self) - MAX_TABLE_ROWS:,} more</p>" if len(self) > MAX_TABLE_ROWS else ""
+        return table(rows, head=["text", *["pair"] * has_pairs, "label", "probability"]) + more
+
+
+def _shorten(texts: Sequence[str]) -> list[str]:
+    return [text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 1] + "…" for text in texts]
+
+
+def classify(pipeline: Pipeline, texts: Iterable[AnyInput]) -> ClassPredictions:
     """Classify texts, or pairs of texts, in their order. All of them are kept in memory."""
     inputs = to_inputs(texts)
     logits = encode(pipeline.require("classify"), pipeline.model, inputs)
     probabilities = class_probabilities(logits, pipeline.model.config.problem)
-    predictions: list[ClassPrediction] = []
+    predictions = ClassPredictions()
     for item, row in zip(inputs, probabilities.tolist(), strict=True):
         ranked = sorted(zip(pipeline.labels, row, strict=True), key=lambda entry: -entry[1])
         predictions.append(ClassPrediction(item.text, item.pair, *ranked[0], dict(ranked)))

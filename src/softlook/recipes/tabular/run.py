@@ -20,6 +20,7 @@ from softlook.recipes.loggers.async_logger import open_loggers, select_loggers
 from softlook.recipes.run_dir.layout import RunWriter, load_previous_values, load_scores, run_dir_path, write_settings
 from softlook.recipes.run_dir.report import write_data_summary, write_report
 from softlook.recipes.run_dir.report.data import IMPORTANCES, Settings
+from softlook.recipes.run_dir.run_result import RunResult
 from softlook.recipes.tabular.checkpointing import CheckpointedTraining, TrainingStopped, describe_training
 from softlook.recipes.tabular.data import TableData, load_table, locate_data_errors
 from softlook.recipes.tabular.dry_run import TableRunEstimate, estimate_run
@@ -39,8 +40,8 @@ from softlook.train.progress import progress_bar
 log = logging.getLogger("softlook.recipes")
 
 
-@dataclass(frozen=True)
-class TableTrainResult:
+@dataclass(frozen=True, repr=False)
+class TableTrainResult(RunResult):
     """The result of a run."""
 
     run_dir: Path
