@@ -2,18 +2,19 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from softlook.base.errors import escape_control
 from softlook.base.tensors import supported_token_types, truncate_pair
 from softlook.decode.token_tensors import pad_right
 from softlook.heads import class_probabilities
 from softlook.models import SkipGram, TextEncoder
 from softlook.recipes.inference.pipeline import Pipeline, TextInput, replace_head, to_inputs
-from softlook.recipes.run_dir.report.formatting import Row, number_cell, table
 from softlook.tokens.loading import copy_tokenizer
 from softlook.tokens.template import TemplatedInput, template_from_tokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS, UNK, is_softlook_tokenizer
@@ -42,17 +43,15 @@ class ClassPredictions(list[ClassPrediction]):
     """Predictions for texts, which notebooks show as a table."""
 
     def _repr_html_(self) -> str:
-        has_pairs = any(prediction.pair is not None for prediction in self)
-        rows: list[Row] = [
-            [*_shorten([one.text, one.pair or ""][: 1 + has_pairs]), one.label, number_cell(one.probability)]
-            for one in self[:MAX_TABLE_ROWS]
-        ]
+        head = "".join(f"<th>{name}</th>" for name in ("text", "pair", "label", "probability"))
+        rows = [(one.text, one.pair or "", one.label, f"{one.probability:.4f}") for one in self[:MAX_TABLE_ROWS]]
+        cells = ("".join(f"<td>{escape(escape_control(_shorten(text)))}</td>" for text in row) for row in rows)
         more = f"<p>and {len(self) - MAX_TABLE_ROWS:,} more</p>" if len(self) > MAX_TABLE_ROWS else ""
-        return table(rows, head=["text", *["pair"] * has_pairs, "label", "probability"]) + more
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in (head, *cells))}</table>{more}"
 
 
-def _shorten(texts: Sequence[str]) -> list[str]:
-    return [text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 1] + "…" for text in texts]
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 1] + "…"
 
 
 def classify(pipeline: Pipeline, texts: Iterable[AnyInput]) -> ClassPredictions:
