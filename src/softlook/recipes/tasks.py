@@ -41,6 +41,7 @@ def train(
     overrides: ConfigOverrides[Any],
     callbacks: "Sequence[Callback]" = (),
     *,
+    progress: bool = True,
     started_at: float | None = None,
 ) -> "TrainResult | TableTrainResult":
     """Train a task's model, or resume its run.
@@ -48,9 +49,9 @@ def train(
     `started_at`, a time of `time.monotonic`, is when the time limit of a text run began; default: now.
     """
     if TASKS[task] is TabularConfig:
-        return _tabular().train_table(overrides, callbacks)
+        return _tabular().train_table(overrides, callbacks, progress=progress)
     run_task = import_module("softlook.recipes.text.run").run_task
-    return run_task(text_task(task), overrides, callbacks, started_at=started_at)
+    return run_task(text_task(task), overrides, callbacks, progress=progress, started_at=started_at)
 
 
 def dry_run(task: str, overrides: ConfigOverrides[Any]) -> "PreparedRun | TableRunEstimate":

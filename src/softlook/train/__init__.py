@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from softlook.train.batching.batches import LengthBucketedBatches as LengthBucketedBatches
     from softlook.train.config import OptimizerConfig as OptimizerConfig
     from softlook.train.config import TrainingConfig as TrainingConfig
+    from softlook.train.events import StopTraining as StopTraining
     from softlook.train.train_step import Loss as Loss
     from softlook.train.trainer import fit as fit
 
@@ -19,6 +20,7 @@ MODULES = {
     "LengthBucketedBatches": "batching.batches",
     "Loss": "train_step",
     "OptimizerConfig": "config",
+    "StopTraining": "events",
     "TrainingConfig": "config",
     "fit": "trainer",
 }

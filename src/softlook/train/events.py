@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,56 @@ class Finished:
 
 Event = Started | StepLogged | StepSkipped | BatchSplit | Warned | Evaluated | Sampled | Saved | Finished
 Callback = Callable[[Event], None]
-"""Called with every event of a run."""
+"""Called with every event of a run. It may raise `StopTraining`; any other exception ends the run with that error."""
+CALLBACK_NOTE = "Raised by the callback "
+
+
+class StopTraining(Exception):  # noqa: N818  (a request, not an error; the name that Keras users know)
+    """Raise it in a callback to end the run after this step, with a final evaluation and a checkpoint.
+
+    The message, if any, becomes part of the reason in `Finished`.
+    """
+
+
+def describe_stop(request: StopTraining | None) -> str:
+    """The reason of a run that a callback ended; None if that was on another rank.
+
+    >>> describe_stop(StopTraining("the loss is small enough"))
+    'stopped by a callback: the loss is small enough'
+    """
+    return ": ".join(filter(None, ("stopped by a callback", str(request or ""))))
+
+
+def dispatch(callbacks: Sequence[Callback], *events: Event) -> None:
+    """Call every callback with each event. `StopTraining` is raised at the end, so that all of them see all events.
+
+    >>> seen = []
+    >>> dispatch([seen.append, lambda event: 1 / 0], Warned(0, "slow"))
+    Traceback (most recent call last):
+    ZeroDivisionError: division by zero
+    Raised by the callback <lambda>, called with Warned(step=0, message='slow').
+    >>> seen
+    [Warned(step=0, message='slow')]
+    """
+    request: StopTraining | None = None
+    for event in events:
+        for callback in callbacks:
+            try:
+                callback(event)
+            except StopTraining as stop:
+                request = request or stop
+            except Exception as error:
+                _add_callback_note(error, callback, event)
+                raise
+    if request is not None:
+        raise request
+
+
+def _add_callback_note(error: Exception, callback: Callback, event: Event) -> None:
+    """Name the callback in the traceback; of callbacks that call others, the innermost one."""
+    if not any(note.startswith(CALLBACK_NOTE) for note in getattr(error, "__notes__", ())):
+        name = getattr(callback, "__qualname__", type(callback).__qualname__)
+        error.add_note(f"{CALLBACK_NOTE}{name}, called with {event!r:.200}.")
 
 
 class MetricWindow:

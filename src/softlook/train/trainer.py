@@ -33,10 +33,14 @@ from softlook.train.events import (
     Saved,
     Started,
     StepSkipped,
+    StopTraining,
     Warned,
+    describe_stop,
+    dispatch,
 )
 from softlook.train.mixed_precision import choose_dtype
 from softlook.train.optimizer import build_optimizer
+from softlook.train.progress import progress_bar
 from softlook.train.rng import derive_seed, preserve_rng_states
 from softlook.train.schedule import RunClock, RunSchedule
 from softlook.train.signals import GracefulStop, Interrupted
@@ -60,7 +64,8 @@ class StopRequest(IntEnum):
 
     NONE = 0
     TIME_LIMIT = 1
-    SIGNAL = 2
+    CALLBACK = 2
+    SIGNAL = 3
 
 
 def fit(
@@ -76,6 +81,7 @@ def fit(
     callbacks: Sequence[Callback] = (),
     clock: RunClock | None = None,
     uninformed_loss: float | None = None,
+    progress: bool = True,
 ) -> Progress:
     """Train a model and leave it with its best weights, which are also in `run_dir`.
 
@@ -85,6 +91,9 @@ def fit(
 
     `uninformed_loss` is the held-out loss of a prediction that ignores the input: a run with a time limit whose loss
     stays above starts again from its first weights, at a lower learning rate.
+
+    `callbacks` are called with every event, and may raise `StopTraining`. In a terminal or a notebook a progress bar is
+    shown, unless `progress` is False or the environment variable SOFTLOOK_PROGRESS is 0.
 
     >>> from softlook.train import Loss
     >>> def objective(model, batch):
@@ -113,6 +122,7 @@ def fit(
         train_step = TrainStep(model, objective, optimizer, grad_clip=optim.grad_clip, dtype=dtype, world=world)
         ema = EMA(model, training.ema_decay) if training.ema_decay else None
         keep = training.keep_checkpoints
+        shown = stack.enter_context(progress_bar(progress and world.is_rank_zero))
         trainer = Trainer(
             training,
             RunSchedule(training, optim, clock or RunClock()),
@@ -123,7 +133,7 @@ def fit(
             stop=stack.enter_context(GracefulStop(debounce=1.0 if world.size > 1 else 0.0).install()),
             evaluate=evaluate,
             tokenizer=tokenizer,
-            callbacks=callbacks if world.is_rank_zero else (),
+            callbacks=(*callbacks, *shown) if world.is_rank_zero else (),
             uninformed_loss=uninformed_loss,
         )
         return trainer.train()
@@ -144,6 +154,8 @@ class Trainer:
     tokenizer: Path | None = None
     callbacks: Sequence[Callback] = ()
     uninformed_loss: float | None = None
+    callback_request: StopTraining | None = None
+    """Raised by a callback: the run ends after this step."""
 
     def train(self) -> Progress:
         """Train from the start, or from the newest checkpoint, to the end."""
@@ -312,6 +324,7 @@ class Trainer:
         """Why the run stops now; None if it continues. All ranks decide alike."""
         training = self.training
         request = StopRequest.TIME_LIMIT if self.schedule.is_out_of_time(progress) else StopRequest.NONE
+        request = request if self.callback_request is None else StopRequest.CALLBACK
         request = request if self.stop.received is None else StopRequest.SIGNAL
         self.request = StopRequest(self.state.world.all_reduce_max(request, self.state.device))
         if self.request == StopRequest.SIGNAL:
@@ -322,6 +335,8 @@ class Trainer:
             return "no more batches"
         if self.request == StopRequest.TIME_LIMIT:
             return "time limit reached"
+        if self.request == StopRequest.CALLBACK:
+            return describe_stop(self.callback_request)
         if training.patience is not None and progress.evals_since_best >= training.patience:
             return f"early stopping: no improvement in {progress.evals_since_best} evaluations"
         return None
@@ -330,7 +345,9 @@ class Trainer:
         """Evaluate, save, and load the best weights."""
         is_complete = self.request != StopRequest.SIGNAL
         if is_complete:
-            progress = replace(self.evaluate_now(progress), is_phase_complete=True)
+            # A run that a callback stopped continues its schedule, should it be resumed.
+            is_phase_complete = self.request != StopRequest.CALLBACK or self.schedule.is_last_step(progress)
+            progress = replace(self.evaluate_now(progress), is_phase_complete=is_phase_complete)
         self.save_checkpoint(progress)
         best = self.load_best()
         self.emit(Finished(progress.step, reason, progress.seconds, is_complete, self.stop.received, best))
@@ -348,9 +365,11 @@ class Trainer:
         return best and str(best)
 
     def emit(self, event: Event) -> None:
-        """Pass an event to all callbacks."""
-        for callback in self.callbacks:
-            callback(event)
+        """Pass an event to all callbacks, which may ask to stop."""
+        try:
+            dispatch(self.callbacks, event)
+        except StopTraining as request:
+            self.callback_request = request
 
     def warn(self, message: str) -> None:
         """Log a warning and emit it."""

@@ -75,7 +75,8 @@ def demo(
     else:
         finished: list[Finished] = []
         with progress() as reporter:
-            pipeline = train(to, [reporter, partial(_keep_finished, finished)], steps=steps, max_minutes=max_minutes)
+            keep = partial(_keep_finished, finished)
+            pipeline = train(to, [reporter, keep], steps=steps, max_minutes=max_minutes, progress=False)
         _warn_if_shortened(finished, steps, max_minutes)
     return _report(pipeline, text or EXAMPLE_DATE, to, pretrained)
 

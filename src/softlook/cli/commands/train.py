@@ -103,7 +103,7 @@ def train_single(task: str, overrides: ConfigOverrides[Any]) -> TrainOutcome:
     handler = active_handler()
     started_at = None if handler is None else handler.started_at
     with progress(TASKS[task].unit) as reporter:
-        result = train_task(task, overrides, [reporter], started_at=started_at)
+        result = train_task(task, overrides, [reporter], progress=False, started_at=started_at)
     finished = result.finished
     return TrainOutcome(result.run_dir, finished.step, finished.complete, finished.signal, result.scores)
 

@@ -202,13 +202,18 @@ def demo_config(folder: Path, *, steps: int = STEPS, max_minutes: float | None =
 
 
 def train(
-    folder: Path, callbacks: Sequence[Callback] = (), *, steps: int = STEPS, max_minutes: float | None = None
+    folder: Path,
+    callbacks: Sequence[Callback] = (),
+    *,
+    steps: int = STEPS,
+    max_minutes: float | None = None,
+    progress: bool = True,
 ) -> Pipeline:
     """Train the demo's model in `folder`, or resume its training."""
     if not (folder / HELD_OUT_FORMS_FILE).exists():
         make_data(folder)
     config = demo_config(folder, steps=steps, max_minutes=max_minutes)
-    return load_pipeline(train_translation(config, callbacks).run_dir)
+    return load_pipeline(train_translation(config, callbacks, progress=progress).run_dir)
 
 
 def shipped_model() -> Pipeline:

@@ -1,13 +1,15 @@
 """Encoder inference: text classification and embeddings."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from html import escape
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from softlook.base.errors import escape_control
 from softlook.base.tensors import supported_token_types
 from softlook.decode.token_tensors import pad_right
 from softlook.heads import class_probabilities
@@ -18,6 +20,8 @@ from softlook.tokens.template import TemplatedInput, template_from_tokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS, UNK, is_softlook_tokenizer
 
 MAX_BATCH_TOKENS = 1 << 13
+MAX_TABLE_ROWS, MAX_CELL_CHARS = 100, 200
+"""Size of a table in a notebook."""
 AnyInput = str | tuple[str, str] | TextInput
 Pooling = Literal["cls", "mean"]
 
@@ -31,16 +35,31 @@ class ClassPrediction:
     label: str
     probability: float
     """Of a regression model, the predicted value."""
-    classes: dict[str, float]
+    classes: dict[str, float] = field(repr=False)
     """All classes, most likely first."""
 
 
-def classify(pipeline: Pipeline, texts: Iterable[AnyInput]) -> list[ClassPrediction]:
+class ClassPredictions(list[ClassPrediction]):
+    """Predictions for texts, which notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("text", "pair", "label", "probability"))
+        rows = [(one.text, one.pair or "", one.label, f"{one.probability:.4f}") for one in self[:MAX_TABLE_ROWS]]
+        cells = ("".join(f"<td>{escape(escape_control(_shorten(text)))}</td>" for text in row) for row in rows)
+        more = f"<p>and {len(self) - MAX_TABLE_ROWS:,} more</p>" if len(self) > MAX_TABLE_ROWS else ""
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in (head, *cells))}</table>{more}"
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 1] + "…"
+
+
+def classify(pipeline: Pipeline, texts: Iterable[AnyInput]) -> ClassPredictions:
     """Classify texts, or pairs of texts, in their order. All of them are kept in memory."""
     inputs = to_inputs(texts)
     logits = encode(pipeline.require("classify"), pipeline.model, inputs)
     probabilities = class_probabilities(logits, pipeline.model.config.problem)
-    predictions: list[ClassPrediction] = []
+    predictions = ClassPredictions()
     for item, row in zip(inputs, probabilities.tolist(), strict=True):
         ranked = sorted(zip(pipeline.labels, row, strict=True), key=lambda entry: -entry[1])
         predictions.append(ClassPrediction(item.text, item.pair, *ranked[0], dict(ranked)))

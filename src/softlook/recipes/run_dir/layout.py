@@ -19,7 +19,17 @@ from softlook.recipes.run_dir.report.data import Settings
 from softlook.recipes.tasks import TASKS
 from softlook.train.checkpoint.run_dir import CONFIG, EVENTS, METADATA, TOKENIZER, RunDir, write_json
 from softlook.train.config import MUTABLE_FIELDS as MUTABLE_TRAINING_FIELDS
-from softlook.train.events import Callback, Evaluated, Event, Finished, Sampled, Started, StepLogged, read_events
+from softlook.train.events import (
+    Callback,
+    Evaluated,
+    Event,
+    Finished,
+    Sampled,
+    Started,
+    StepLogged,
+    dispatch,
+    read_events,
+)
 from softlook.train.trainer import EvaluateFn
 from softlook.weights.assets import LABELS_FILE as LABELS_FILE
 from softlook.weights.atomic_folder import atomic_write_text
@@ -172,15 +182,10 @@ class EvaluationCallback:
         return scores
 
     def __call__(self, event: Event) -> None:
-        self._emit(event)
-        if isinstance(event, Evaluated):
-            self._emit(Sampled(event.step, self.samples))
         if isinstance(event, Finished):
             self.finished = event
-
-    def _emit(self, event: Event) -> None:
-        for callback in self.callbacks:
-            callback(event)
+        samples = [Sampled(event.step, self.samples)] if isinstance(event, Evaluated) else []
+        dispatch(self.callbacks, event, *samples)
 
 
 class RunWriter:

@@ -21,7 +21,19 @@ from softlook.train.batching.batches import DataCursor
 from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
 from softlook.train.checkpoint.run_dir import RunDir
 from softlook.train.checkpoint.train_state import Progress
-from softlook.train.events import Callback, Evaluated, Event, Finished, Saved, Started, StepLogged, Warned
+from softlook.train.events import (
+    Callback,
+    Evaluated,
+    Event,
+    Finished,
+    Saved,
+    Started,
+    StepLogged,
+    StopTraining,
+    Warned,
+    describe_stop,
+    dispatch,
+)
 from softlook.train.mixed_precision import choose_dtype, cpu_has_bf16
 from softlook.train.signals import GracefulStop
 
@@ -44,6 +56,7 @@ class CheckpointedTraining:
         self, folder: RunDir, estimator: TableEstimator, training: TabularTrainingConfig, callbacks: Sequence[Callback]
     ) -> None:
         self.folder, self.estimator, self.training, self.callbacks = folder, estimator, training, [*callbacks]
+        self.callback_request: StopTraining | None = None
 
     def __call__(self, trainer: TableTrainer, budget: TimeBudget) -> list[Epoch]:
         """The `train_loop` of an estimator's fit."""
@@ -67,9 +80,11 @@ class CheckpointedTraining:
         return history
 
     def emit(self, event: Event) -> None:
-        """Send an event to all callbacks."""
-        for callback in self.callbacks:
-            callback(event)
+        """Send an event to all callbacks, which may ask to stop."""
+        try:
+            dispatch(self.callbacks, event)
+        except StopTraining as request:
+            self.callback_request, self.trainer.is_stop_requested = request, True
 
     def _max_steps(self, trainer: TableTrainer) -> int:
         """Maximum number of steps; 0 if early stopping or the time limit decides."""
@@ -135,6 +150,8 @@ class CheckpointedTraining:
 
     def _reason(self, budget: TimeBudget) -> str:
         trainer = self.trainer
+        if self.callback_request is not None:
+            return describe_stop(self.callback_request)
         if trainer.bad_evals >= trainer.hparams.patience:
             return f"no improvement in {trainer.bad_evals} evaluations"
         # time for the last evaluation is reserved: a run may end before the limit

@@ -20,6 +20,7 @@ from softlook.recipes.loggers.async_logger import open_loggers, select_loggers
 from softlook.recipes.run_dir.layout import RunWriter, load_previous_values, load_scores, run_dir_path, write_settings
 from softlook.recipes.run_dir.report import write_data_summary, write_report
 from softlook.recipes.run_dir.report.data import IMPORTANCES, Settings
+from softlook.recipes.run_dir.run_result import RunResult
 from softlook.recipes.tabular.checkpointing import CheckpointedTraining, TrainingStopped, describe_training
 from softlook.recipes.tabular.data import TableData, load_table, locate_data_errors
 from softlook.recipes.tabular.dry_run import TableRunEstimate, estimate_run
@@ -34,12 +35,13 @@ from softlook.tabular.training.runtime import Epoch, TimeBudget
 from softlook.tabular.training.trainer import TableTrainer
 from softlook.train.checkpoint.run_dir import RunDir
 from softlook.train.events import Callback, Event, EventLog, Finished, Saved
+from softlook.train.progress import progress_bar
 
 log = logging.getLogger("softlook.recipes")
 
 
-@dataclass(frozen=True)
-class TableTrainResult:
+@dataclass(frozen=True, repr=False)
+class TableTrainResult(RunResult):
     """The result of a run."""
 
     run_dir: Path
@@ -50,7 +52,9 @@ class TableTrainResult:
     resolved: ResolvedConfig[TabularConfig]
 
 
-def train_table(config: ConfigLike[TabularConfig], callbacks: Sequence[Callback] = ()) -> TableTrainResult:
+def train_table(
+    config: ConfigLike[TabularConfig], callbacks: Sequence[Callback] = (), *, progress: bool = True
+) -> TableTrainResult:
     """Train a model that predicts a column: `softlook train table --data people.csv --target income`.
 
     >>> from softlook.recipes.config.tabular_schema import TabularConfig, TabularModelConfig, TabularTrainingConfig
@@ -68,7 +72,8 @@ def train_table(config: ConfigLike[TabularConfig], callbacks: Sequence[Callback]
     data = load_data(config)
     folder = RunDir(run_dir_path("table", overrides))
     with folder.lock(), locate_data_errors(config), ExitStack() as stack:
-        return run_training(TableRun(folder, prepare_run(overrides, data, folder), data, callbacks, stack))
+        resolved, shown = prepare_run(overrides, data, folder), stack.enter_context(progress_bar(progress))
+        return run_training(TableRun(folder, resolved, data, [*callbacks, *shown], stack))
 
 
 def dry_run(overrides: ConfigOverrides[TabularConfig]) -> TableRunEstimate:

@@ -65,7 +65,9 @@ MAX_UNIGRAM_TOKENS = 10_000_000
 Model = GPT | Llama | TransformerXL | ConvolutionalLM
 
 
-def train_causal_lm(config: ConfigLike[CausalLMConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
+def train_causal_lm(
+    config: ConfigLike[CausalLMConfig], callbacks: Sequence[Callback] = (), *, progress: bool = True
+) -> TrainResult:
     """Train a causal language model: `softlook train lm --data corpus.txt`.
 
     >>> from pathlib import Path
@@ -76,7 +78,7 @@ def train_causal_lm(config: ConfigLike[CausalLMConfig], callbacks: Sequence[Call
     >>> sorted(result.scores["validation"])
     ['bits_per_byte', 'bytes', 'loss', 'perplexity', 'tokens']
     """
-    return run_task(CausalLMTask(), config, callbacks)
+    return run_task(CausalLMTask(), config, callbacks, progress=progress)
 
 
 class CausalLMTask(TextTask[CausalLMConfig, TextExample]):

@@ -69,7 +69,9 @@ SIZE_FIELDS = (
 EVAL_BATCH_SIZE = 64
 
 
-def train_classification(config: ConfigLike[ClassificationConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
+def train_classification(
+    config: ConfigLike[ClassificationConfig], callbacks: Sequence[Callback] = (), *, progress: bool = True
+) -> TrainResult:
     """Train a text classifier: `softlook train classify --data reviews.csv`.
 
     >>> from pathlib import Path
@@ -81,7 +83,7 @@ def train_classification(config: ConfigLike[ClassificationConfig], callbacks: Se
     >>> sorted(train_classification(config).scores)
     ['accuracy', 'error', 'f1', 'loss', 'mcc']
     """
-    return run_task(ClassificationTask(), config, callbacks)
+    return run_task(ClassificationTask(), config, callbacks, progress=progress)
 
 
 class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):

@@ -47,7 +47,9 @@ MaskedLMExamples = tuple[Sequence[Any], torch.Tensor, Callable[[Any, torch.Gener
 """Examples, their lengths, and a function that masks and collates some of them."""
 
 
-def train_masked_lm(config: ConfigLike[MaskedLMConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
+def train_masked_lm(
+    config: ConfigLike[MaskedLMConfig], callbacks: Sequence[Callback] = (), *, progress: bool = True
+) -> TrainResult:
     """Train a masked language model: `softlook train mlm --data corpus.txt`.
 
     >>> from pathlib import Path
@@ -58,7 +60,7 @@ def train_masked_lm(config: ConfigLike[MaskedLMConfig], callbacks: Sequence[Call
     >>> sorted(train_masked_lm(config).scores)
     ['accuracy', 'loss']
     """
-    return run_task(MaskedLMTask(), config, callbacks)
+    return run_task(MaskedLMTask(), config, callbacks, progress=progress)
 
 
 class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):

@@ -59,6 +59,7 @@ from softlook.train.checkpoint.run_dir import RunDir, write_json
 from softlook.train.distributed import is_rank_zero
 from softlook.train.distributed.world import World, process_group
 from softlook.train.events import Callback, EventLog, Finished, read_scores
+from softlook.train.progress import progress_bar
 from softlook.train.rng import preserve_rng_states
 from softlook.train.schedule import RunClock
 from softlook.train.trainer import fit
@@ -107,11 +108,17 @@ class PreparedRun:
 
 
 def run_task(
-    task: AnyTask, config: ConfigLike[Any], callbacks: Sequence[Callback] = (), *, started_at: float | None = None
+    task: AnyTask,
+    config: ConfigLike[Any],
+    callbacks: Sequence[Callback] = (),
+    *,
+    started_at: float | None = None,
+    progress: bool = True,
 ) -> TrainResult:
     """Train, or resume, a run. Rank zero prepares it; the other ranks load what it wrote.
 
-    `started_at`, a time of `time.monotonic`, is when `training.max_minutes` began; default: now.
+    `started_at`, a time of `time.monotonic`, is when `training.max_minutes` began; default: now. In a terminal or a
+    notebook, `progress` shows a progress bar.
     """
     clock = RunClock() if started_at is None else RunClock(started_at)
     overrides = as_overrides(config)
@@ -126,8 +133,8 @@ def run_task(
         run = start_run(task, overrides, corpus, folder) if world.is_rank_zero else None
         world.barrier()
         run = run or join_run(task, overrides, corpus, folder)
-        with use_threads(run.threads):
-            return train_and_test(folder, run, callbacks, world, clock)
+        with use_threads(run.threads), progress_bar(progress and world.is_rank_zero) as shown:
+            return train_and_test(folder, run, [*callbacks, *shown], world, clock)
 
 
 def dry_run(task: AnyTask, overrides: AnyOverrides) -> PreparedRun:
@@ -299,6 +306,7 @@ def train_and_test(
             callbacks=[evaluation],
             clock=clock,
             uninformed_loss=plan.uninformed_loss,
+            progress=False,  # `run_task` shows it
         )
         if not world.is_sharded:
             if world.is_rank_zero:

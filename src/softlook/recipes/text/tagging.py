@@ -50,7 +50,9 @@ SMALL_DATA_VALUES: dict[str, Any] = {
 }
 
 
-def train_tagging(config: ConfigLike[TaggingConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
+def train_tagging(
+    config: ConfigLike[TaggingConfig], callbacks: Sequence[Callback] = (), *, progress: bool = True
+) -> TrainResult:
     """Train a token tagger: `softlook train tag --data train.conll`.
 
     >>> from pathlib import Path
@@ -62,7 +64,7 @@ def train_tagging(config: ConfigLike[TaggingConfig], callbacks: Sequence[Callbac
     >>> sorted(train_tagging(config).scores)
     ['accuracy', 'error', 'f1', 'loss', 'precision', 'recall']
     """
-    return run_task(TaggingTask(), config, callbacks)
+    return run_task(TaggingTask(), config, callbacks, progress=progress)
 
 
 class TaggingTask(TextTask[TaggingConfig, TaggedText]):

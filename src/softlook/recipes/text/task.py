@@ -18,6 +18,7 @@ from softlook.recipes.config.autosize import AutoSettings, ComputeBudget
 from softlook.recipes.config.resolve import ConfigOverrides, ResolvedConfig, TextConfigT
 from softlook.recipes.config.schema import Files
 from softlook.recipes.inference.pipeline import Pipeline
+from softlook.recipes.run_dir.run_result import RunResult
 from softlook.recipes.text.corpus import Corpus, read_corpus
 from softlook.tokens import TextTokenizer, train_tokenizer
 from softlook.train.batching.batches import Batches
@@ -71,8 +72,8 @@ class TrainingPlan:
     """Training examples of each label."""
 
 
-@dataclass(frozen=True)
-class TrainResult:
+@dataclass(frozen=True, repr=False)
+class TrainResult(RunResult):
     """The result of a training run."""
 
     run_dir: Path

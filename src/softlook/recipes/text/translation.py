@@ -54,7 +54,9 @@ IdPair = tuple[Ids, Ids]
 Collate = Callable[[list[Any]], Any]
 
 
-def train_translation(config: ConfigLike[TranslationConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
+def train_translation(
+    config: ConfigLike[TranslationConfig], callbacks: Sequence[Callback] = (), *, progress: bool = True
+) -> TrainResult:
     """Train a translation model: `softlook train translate --data pairs.tsv`. Calling it again resumes the run.
 
     On Multi30k, English to German, test 2016, with automatic settings on a third of an H200 (three runs at once, each
@@ -69,7 +71,7 @@ def train_translation(config: ConfigLike[TranslationConfig], callbacks: Sequence
     >>> result.run_dir.as_posix(), result.progress.step
     ('runs/translate-pairs', 2)
     """
-    return run_task(TranslationTask(), config, callbacks)
+    return run_task(TranslationTask(), config, callbacks, progress=progress)
 
 
 class TranslationTask(TextTask[TranslationConfig, TextPair]):

@@ -40,7 +40,9 @@ SUBSAMPLING_THRESHOLD = 1e-3
 NUM_SAMPLES, EVAL_LINES = 8, 500
 
 
-def train_word2vec(config: ConfigLike[Word2VecConfig], callbacks: Sequence[Callback] = ()) -> TrainResult:
+def train_word2vec(
+    config: ConfigLike[Word2VecConfig], callbacks: Sequence[Callback] = (), *, progress: bool = True
+) -> TrainResult:
     """Train word vectors: `softlook train word2vec --data corpus.txt`. The run directory contains them as vectors.txt.
 
     >>> from softlook.recipes import Word2VecConfig
@@ -50,7 +52,7 @@ def train_word2vec(config: ConfigLike[Word2VecConfig], callbacks: Sequence[Callb
     >>> (result.run_dir / "vectors.txt").exists()
     True
     """
-    return run_task(Word2VecTask(), config, callbacks)
+    return run_task(Word2VecTask(), config, callbacks, progress=progress)
 
 
 @dataclass(frozen=True)

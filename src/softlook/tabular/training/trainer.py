@@ -43,6 +43,8 @@ class EpochTrainer(ABC):
         """Of the current epoch."""
         self.is_done, self.reserved_seconds, self.reached_limit = False, 0.0, 0.0
         """`reached_limit` is a time limit that was reached once: the run stays finished under it."""
+        self.is_stop_requested = False
+        """Whether to end after the next step, as at a time limit."""
         self.after_step: Callable[[], None] = lambda: None
         """Called after every step within an epoch; a run checks its clock here and may leave by an exception."""
 
@@ -158,8 +160,8 @@ class EpochTrainer(ABC):
 
     def _out_of_time(self, budget: TimeBudget) -> bool:
         """Whether there is no time for another step. A limit once reached stays reached."""
-        if budget.seconds is None:
-            return False
+        if self.is_stop_requested or budget.seconds is None:
+            return self.is_stop_requested
         if budget.is_exhausted(self.reserved_seconds):
             self.reached_limit = budget.seconds
         return budget.seconds <= self.reached_limit

@@ -35,34 +35,44 @@ StoredFiles = dict[str, dict[str, StoredTensor]]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: everything besides tensors that resuming needs."""
+    """How far a run is: everything besides tensors that resuming needs. Its repr is what people want to know.
+
+    >>> Progress(step=200, seconds=3.5, best_loss=0.25, best_step=150)
+    Progress(step=200, seconds=3.5, best_loss=0.25, best_step=150)
+    """
 
     step: int = 0
-    cursor: DataCursor = field(default_factory=DataCursor)
+    cursor: DataCursor = field(default_factory=DataCursor, repr=False)
     seconds: float = 0.0
     """Training time so far, over all starts of the run."""
     best_loss: float | None = None
     """The smallest held-out loss."""
     best_step: int = 0
-    last_eval_step: int = 0
-    evals_since_best: int = 0
-    nonfinite_steps: int = 0
+    last_eval_step: int = field(default=0, repr=False)
+    evals_since_best: int = field(default=0, repr=False)
+    nonfinite_steps: int = field(default=0, repr=False)
     """Consecutive steps with NaN or infinity."""
-    micro_batches: int = 1
+    micro_batches: int = field(default=1, repr=False)
     """Per batch, so that one fits into memory."""
-    loss_window: tuple[float, int] = (0.0, 0)
+    loss_window: tuple[float, int] = field(default=(0.0, 0), repr=False)
     """The summed loss since the last log line, and the number of its targets."""
-    phase_step: int = 0
+    phase_step: int = field(default=0, repr=False)
     """The step at which the current phase began: a run that gets more time after its end has several."""
-    phase_seconds: float = 0.0
-    is_phase_complete: bool = False
+    phase_seconds: float = field(default=0.0, repr=False)
+    is_phase_complete: bool = field(default=False, repr=False)
     """Whether the phase reached its limit of steps or time."""
-    lr_scale: float = 1.0
+    lr_scale: float = field(default=1.0, repr=False)
     """Multiple of the configured learning rate, which is lowered if a run does not learn."""
 
     def start_phase(self) -> "Progress":
         """The progress at the start of a phase: a warmup and a decay of the learning rate."""
         return replace(self, phase_step=self.step, phase_seconds=self.seconds, is_phase_complete=False)
+
+    def _repr_html_(self) -> str:
+        best = "" if self.best_loss is None else f"{self.best_loss:.4g}, at step {self.best_step:,}"
+        rows = {"steps": f"{self.step:,}", "seconds": f"{self.seconds:,.1f}", "best validation loss": best}
+        cells = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in rows.items() if value)
+        return f"<table>{cells}</table>"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
