@@ -182,7 +182,7 @@ def unigram_loss(train: Tensor, valid: Tensor, vocab_size: int) -> float:
     """The loss of predicting every token by its frequency alone.
 
     >>> round(unigram_loss(torch.tensor([1, 1, 2]), torch.tensor([1, 2]), 3), 2)
-    0.90
+    0.9
     """
     some = (ids[:MAX_UNIGRAM_TOKENS].long() for ids in (train, valid))
     counts, expected = (torch.bincount(ids, minlength=vocab_size).float() for ids in some)
