@@ -1,6 +1,6 @@
 """N-gram classifiers: TF-IDF features, independent rows, the mix with another classifier, saving."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 from torch import Tensor
 
+from softlook.base.errors import WeightsError
 from softlook.heads.ngrams import CHARACTER_WEIGHT, NGramClassifier, bigram_keys, build_ngrams, character_ngrams
 from softlook.models import Bert, BertConfig
 from softlook.train.batching.collate import make_padding_mask, pad_sequences
-from softlook.weights import load, save
+from softlook.weights import load, save, to_hugging_face, to_onnx
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]
 VOCABULARY = ["<pad>", "cat", "cats", "sat", "on", "a", "mat", "<cls>"]
@@ -185,6 +186,14 @@ def test_a_saved_bert_with_ngrams_gives_equal_logits(tmp_path: Path) -> None:
     loaded = load(save(model, tmp_path / "bert"))
     assert loaded.config == model.config
     assert torch.equal(loaded(ids, padding_mask=mask), model(ids, padding_mask=mask))
+
+
+@pytest.mark.parametrize("export", [to_hugging_face, to_onnx])
+def test_a_bert_with_ngrams_cannot_be_exported(export: Callable[..., Path], tmp_path: Path) -> None:
+    """Without its n-grams it would classify differently."""
+    with pytest.raises(WeightsError, match="train the model with --no-ngrams"):
+        export(bert(classifier()), tmp_path / "exported")
+    assert not (tmp_path / "exported").exists()
 
 
 def test_half_precision_weights_give_similar_logits() -> None:

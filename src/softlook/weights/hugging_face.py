@@ -21,7 +21,7 @@ from softlook.weights.block_quantized import dequantize_layers, quantized_layers
 from softlook.weights.meta import build_on_meta, check_depth, fill_computed_buffers, unique_tensors
 from softlook.weights.schema import read_json, validate_config, write_json
 from softlook.weights.sentence_transformers import MODULES_FILE, SentenceConfig
-from softlook.weights.structure import check_structure
+from softlook.weights.structure import check_structure, explain_ngrams
 from softlook.weights.tensor_files import PICKLE_HELP, PICKLE_SUFFIXES, SINGLE_FILE, read_tensors, write_safetensors
 from softlook.weights.tensor_map import Rename, TensorRule, load_mapped
 from softlook.weights.tokenizer_files import TOKENIZER_CONFIG_FILE, copy_tokenizer, export_tokenizer
@@ -104,10 +104,11 @@ def to_hugging_face(
     Quantized layers are dequantized.
     """
     model = dequantize_layers(copy.deepcopy(model)) if quantized_layers(model) else model
-    architecture = _export_architecture(model)
-    if architecture is None:
+    architecture, reason = _export_architecture(model), explain_ngrams(model)
+    if architecture is None or reason:
         supported = f"Supported: {', '.join(architecture.name for architecture in ARCHITECTURES)}."
-        reason = explain_export(model) or supported
+        if architecture is None:
+            reason = f"{explain_export(model) or supported} {reason}".rstrip()
         raise WeightsError(f"Hugging Face has no architecture for this {type(model).__name__}. {reason}")
     check_structure(model)
     rules = architecture.tensor_map(model)
