@@ -28,7 +28,7 @@ from softlook.weights.tokenizer_files import TOKENIZER_CONFIG_FILE, copy_tokeniz
 
 log = logging.getLogger("softlook.weights")
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
-TRAINING_FLAGS = {"pooling": "--pooling", "norm": "--model.norm"}
+TRAINING_FLAGS = {"pooling": "--pooling {}", "norm": "--model.norm {}", "ngrams": "--no-ngrams"}
 """Settings that a flag of `softlook train` selects."""
 FIXED_FIELDS = ("vocab_size", "context", "dim", "depth", "heads", "hidden", "head", "classes", "dropout", "eps")
 """Fields of a config that do not decide whether a model can be exported, or that belong to its task."""
@@ -155,7 +155,7 @@ def explain_export(model: nn.Module) -> str:
         if len(dict(chosen)) == len(chosen) and _export_architecture(other) is not None:
             return " ".join(
                 f"Its {name} is {getattr(config, name)!r:.40}: {value!r:.40} can be exported"
-                f"{f' ({TRAINING_FLAGS[name]} {value})' if name in TRAINING_FLAGS else ''}."
+                f"{f' ({TRAINING_FLAGS[name].format(value)})' if name in TRAINING_FLAGS else ''}."
                 for name, value in chosen
             )
     return ""
@@ -171,6 +171,8 @@ def _alternatives(config: Any, field: Field[Any]) -> list[Any]:
 
 
 def _export_architecture(model: nn.Module) -> HFArchitecture | None:
+    if getattr(getattr(model, "config", None), "ngrams", None) is not None:  # no architecture has a place for them
+        return None
     return next((architecture for architecture in ARCHITECTURES if architecture.can_export(model)), None)
 
 

@@ -225,7 +225,7 @@ class ClassificationConfig(TextConfig):
     monitor: Literal["accuracy", "loss"] = Field(
         default="loss", description="validation metric that selects the best checkpoint"
     )
-    ngrams: bool = Field(default=True, description="add a linear classifier on n-grams to the attention")
+    no_ngrams: bool = Field(default=False, description="use attention alone, without a linear classifier on n-grams")
     model: ModelConfig = ModelConfig()
     batch: BatchConfig = BatchConfig()
     reg: ClassificationRegConfig = ClassificationRegConfig()
