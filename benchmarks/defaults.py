@@ -27,7 +27,8 @@ from typing import Any
 
 SHARED = Path("../shared/data")
 METRICS = {"classify": "accuracy", "lm": "bits_per_byte", "mlm": "loss", "translate": "bleu"}
-HEADER = ("data", "task", "examples", "limit, s", "wall, s", "score", "softlook", "baseline", "scikit-learn")
+LOWER_IS_BETTER = ("loss", "bits_per_byte")
+HEADER = ("data", "task", "lines", "limit, s", "wall, s", "score", "softlook", "validation", "baseline", "scikit-learn")
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,27 @@ def main() -> None:
     with busy_cores(args.load):
         for case in cases:
             for seed in args.seeds:
-                print("| " + " | ".join(measure(case, args.data_dir, args.minutes, seed)) + " |", flush=True)
+                outcome = measure(case, args.data_dir, args.minutes, seed)
+                print("| " + " | ".join(cells(case, outcome, args.minutes)) + " |", flush=True)
 
 
-def measure(case: Case, data_dir: Path, minutes: float, seed: int) -> list[str]:
-    """Run one command; returns the cells of its row."""
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one command."""
+
+    examples: int
+    wall_seconds: float
+    score: float
+    baseline: float | None
+    """The best baseline of the run's report, on the validation data."""
+    validation: float
+    """The score that the baseline is compared with."""
+    linear: float | None = None
+    """scikit-learn's linear model on the test data."""
+
+
+def measure(case: Case, data_dir: Path, minutes: float, seed: int) -> Outcome:
+    """Run one command."""
     with TemporaryDirectory() as folder:
         train = write_examples(data_dir / case.train, Path(folder), case.task, case.examples)
         test = data_dir / case.test if case.test else None
@@ -82,28 +99,25 @@ def measure(case: Case, data_dir: Path, minutes: float, seed: int) -> list[str]:
         if completed.returncode:
             raise SystemExit(f"{' '.join(command)}\n{completed.stderr}")
         scores = json.loads(completed.stdout.splitlines()[-1])["scores"]
-        metric = METRICS[case.task]
+        metric, rows = METRICS[case.task], scores.get("compared", [])
         linear = score_linear(train, test) if test and case.task == "classify" else None
-        own, baseline = own_score(scores, metric), best_baseline(scores, metric)
-        count = sum(1 for _ in read_lines(train))
-    cells = [case.name, case.task, f"{count:,}", f"{60 * minutes:.0f}", f"{wall:.0f}", metric]
-    return [*cells, format_score(own), format_score(baseline), format_score(linear)]
+        compared = [row[metric] for row in rows[1:] if metric in row]
+        best = (min if metric in LOWER_IS_BETTER else max)(compared, default=None)
+        validation = rows[0][metric] if rows else own_score(scores, metric)
+        return Outcome(count_examples(train), wall, own_score(scores, metric), best, validation, linear)
 
 
-def own_score(scores: dict[str, Any], metric: str) -> float | None:
+def cells(case: Case, outcome: Outcome, minutes: float) -> list[str]:
+    """The row of an outcome."""
+    numbers = (outcome.score, outcome.validation, outcome.baseline, outcome.linear)
+    times = (f"{outcome.examples:,}", f"{60 * minutes:.0f}", f"{outcome.wall_seconds:.0f}")
+    return [case.name, case.task, *times, METRICS[case.task], *map(format_score, numbers)]
+
+
+def own_score(scores: dict[str, Any], metric: str) -> float:
     """The score on the test data or, without any, on the validation data."""
-    return next((part[metric] for part in _parts(scores) if metric in part), None)
-
-
-def _parts(scores: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from (scores[name] for name in ("test", "validation") if name in scores)
-    yield scores
-
-
-def best_baseline(scores: dict[str, Any], metric: str) -> float | None:
-    """The best score of the baselines in the run's report, on the validation data."""
-    found = [row[metric] for row in scores.get("compared", [])[1:] if metric in row]
-    return (min if metric in ("loss", "bits_per_byte") else max)(found, default=None)
+    parts = [scores.get("test", {}), scores.get("validation", {}), scores]
+    return next(part[metric] for part in parts if metric in part)
 
 
 def score_linear(train: Path, test: Path) -> float:
@@ -123,6 +137,11 @@ def read_labeled(path: Path) -> tuple[list[str], list[str]]:
     rows = list(csv.DictReader(read_lines(path), delimiter="\t", quoting=csv.QUOTE_NONE))
     text = "text" if "text" in rows[0] else "sentence"
     return [row[text] for row in rows], [row["label"] for row in rows]
+
+
+def count_examples(path: Path) -> int:
+    """The lines of a file."""
+    return sum(1 for _ in read_lines(path))
 
 
 def read_lines(path: Path) -> Iterator[str]:

@@ -131,14 +131,6 @@ def test_a_short_name_sets_the_same_field_as_the_dotted_name(option: str) -> Non
     assert [*explicit_overrides(parsed[0]).values] == [name]
 
 
-@pytest.mark.parametrize(("flag", "expected"), [("--ngrams", True), ("--no-ngrams", False)])
-def test_an_option_that_is_on_by_default_can_be_switched_off(flag: str, expected: bool, run: Run) -> None:
-    args = ["train", "classify", "a.csv", flag]
-    _, bound, _ = app.parse_args(args, exit_on_error=False, print_error=False)
-    assert bound.arguments["config"].ngrams is expected
-    assert any(one.startswith("--ngrams --no-ngrams ") for one in entries(run("train", "classify", "--help-all")[1]))
-
-
 def test_limits_of_a_run_are_said_to_be_selected_for_the_data(run: Run) -> None:
     """The defaults of the schema are those of `fit`, which knows no data."""
     _, text = run("train", "lm", "--help")

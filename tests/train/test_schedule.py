@@ -81,7 +81,7 @@ def test_set_up_and_the_final_evaluation_count_against_the_time_limit(tmp_path: 
 
     clock = RunClock(began, final_evaluations=3.0)
     _, progress = run_training(tmp_path, max_minutes=3 / 60, evaluate=evaluate, clock=clock)
-    assert 2.0 < progress.seconds < 3.0  # 0.2 s are left for what follows
+    assert progress.seconds == 3.0
     assert time.monotonic() - began < 3.3
 
 
@@ -102,9 +102,9 @@ def test_a_finished_run_with_more_minutes_trains_on(tmp_path: Path) -> None:
     _, first = run_training(tmp_path, optim=optim, max_minutes=0.5 / 60)
     _, again = run_training(tmp_path, optim=optim, max_minutes=0.5 / 60)
     _, longer = run_training(tmp_path, optim=optim, max_minutes=2 / 60)
-    assert again.step - first.step <= 1
+    assert again.step == first.step
     assert longer.step > first.step + 1
-    assert longer.phase_step == again.step
+    assert longer.phase_step == first.step
 
 
 def test_a_run_that_learns_nothing_starts_again_at_a_lower_rate() -> None:

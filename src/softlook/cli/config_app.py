@@ -81,8 +81,6 @@ class ConfigApp(App):
             if short and short[0] not in taken:
                 long = () if parse_docstring and not _shows_all.get() else argument.names
                 _change(argument, name=(*(short[:1] if parse_docstring else short), *long))
-            if argument.field_info.default is True:
-                _change(argument, negative=f"--no-{argument.name.removeprefix('--')}")
         if parse_docstring:
             is_table = any(field_name(argument) == "preset" for argument in arguments)
             for argument in arguments:

@@ -47,8 +47,8 @@ class RunSchedule:
     def begin(self, progress: Progress) -> Progress:
         """The progress with which training begins: a new phase at the start, and after a finished phase."""
         limit = self.training.step_limit
-        has_steps = limit is None or progress.step < limit
-        is_extended = progress.is_phase_complete and has_steps and self.optim.schedule not in HORIZON_FREE
+        has_more = (limit is None or progress.step < limit) and self.seconds_left(progress) > 0
+        is_extended = progress.is_phase_complete and has_more and self.optim.schedule not in HORIZON_FREE
         if progress.step == 0 or is_extended:
             progress = progress.start_phase()
         self.next_evaluation = progress.seconds + self.evaluation_interval(progress)

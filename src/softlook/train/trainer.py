@@ -161,6 +161,8 @@ class Trainer:
         """Train from the start, or from the newest checkpoint, to the end."""
         progress = self.maybe_evaluate(self.setup())
         with closing(self.source):
+            if progress.step and self.stop_reason(progress) and self.state.world.is_rank_zero:
+                log.info("This run is finished: a larger training.max_steps or training.max_minutes trains on.")
             while (reason := self.stop_reason(progress)) is None:
                 progress = self.step(progress)
                 progress = self.maybe_evaluate(progress)
@@ -188,6 +190,11 @@ class Trainer:
         self.emit(Started(progress.step, steps, str(self.state.device), dtype, count, limit, progress.phase_step))
         if progress.step and (warning := resume_warning(self.batches)):
             self.warn(warning)
+        if progress.step and progress.phase_step == progress.step and self.state.world.is_rank_zero:
+            log.info(
+                f"The run had reached its limit at step {progress.step:,} and gets more: the learning rate warms up "
+                "again and decays until the new limit."
+            )
         return progress
 
     def elapsed(self) -> float:
@@ -348,6 +355,8 @@ class Trainer:
             # A run that a callback stopped continues its schedule, should it be resumed.
             is_phase_complete = self.request != StopRequest.CALLBACK or self.schedule.is_last_step(progress)
             progress = replace(self.evaluate_now(progress), is_phase_complete=is_phase_complete)
+        if self.request == StopRequest.TIME_LIMIT:  # the rest of the time is for what follows: it is used up
+            progress = replace(progress, seconds=max(progress.seconds, self.training.time_limit or 0.0))
         self.save_checkpoint(progress)
         best = self.load_best()
         self.emit(Finished(progress.step, reason, progress.seconds, is_complete, self.stop.received, best))

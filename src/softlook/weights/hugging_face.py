@@ -21,14 +21,14 @@ from softlook.weights.block_quantized import dequantize_layers, quantized_layers
 from softlook.weights.meta import build_on_meta, check_depth, fill_computed_buffers, unique_tensors
 from softlook.weights.schema import read_json, validate_config, write_json
 from softlook.weights.sentence_transformers import MODULES_FILE, SentenceConfig
-from softlook.weights.structure import check_structure, explain_ngrams
+from softlook.weights.structure import check_structure
 from softlook.weights.tensor_files import PICKLE_HELP, PICKLE_SUFFIXES, SINGLE_FILE, read_tensors, write_safetensors
 from softlook.weights.tensor_map import Rename, TensorRule, load_mapped
 from softlook.weights.tokenizer_files import TOKENIZER_CONFIG_FILE, copy_tokenizer, export_tokenizer
 
 log = logging.getLogger("softlook.weights")
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
-TRAINING_FLAGS = {"pooling": "--pooling", "norm": "--model.norm"}
+TRAINING_FLAGS = {"pooling": "--pooling {}", "norm": "--model.norm {}", "ngrams": "--no-ngrams"}
 """Settings that a flag of `softlook train` selects."""
 FIXED_FIELDS = ("vocab_size", "context", "dim", "depth", "heads", "hidden", "head", "classes", "dropout", "eps")
 """Fields of a config that do not decide whether a model can be exported, or that belong to its task."""
@@ -104,11 +104,10 @@ def to_hugging_face(
     Quantized layers are dequantized.
     """
     model = dequantize_layers(copy.deepcopy(model)) if quantized_layers(model) else model
-    architecture, reason = _export_architecture(model), explain_ngrams(model)
-    if architecture is None or reason:
+    architecture = _export_architecture(model)
+    if architecture is None:
         supported = f"Supported: {', '.join(architecture.name for architecture in ARCHITECTURES)}."
-        if architecture is None:
-            reason = f"{explain_export(model) or supported} {reason}".rstrip()
+        reason = explain_export(model) or supported
         raise WeightsError(f"Hugging Face has no architecture for this {type(model).__name__}. {reason}")
     check_structure(model)
     rules = architecture.tensor_map(model)
@@ -156,7 +155,7 @@ def explain_export(model: nn.Module) -> str:
         if len(dict(chosen)) == len(chosen) and _export_architecture(other) is not None:
             return " ".join(
                 f"Its {name} is {getattr(config, name)!r:.40}: {value!r:.40} can be exported"
-                f"{f' ({TRAINING_FLAGS[name]} {value})' if name in TRAINING_FLAGS else ''}."
+                f"{f' ({TRAINING_FLAGS[name].format(value)})' if name in TRAINING_FLAGS else ''}."
                 for name, value in chosen
             )
     return ""
@@ -172,6 +171,8 @@ def _alternatives(config: Any, field: Field[Any]) -> list[Any]:
 
 
 def _export_architecture(model: nn.Module) -> HFArchitecture | None:
+    if getattr(getattr(model, "config", None), "ngrams", None) is not None:  # no architecture has a place for them
+        return None
     return next((architecture for architecture in ARCHITECTURES if architecture.can_export(model)), None)
 
 

@@ -39,13 +39,6 @@ def registered_name(model: nn.Module) -> str | None:
     return name if name in MODELS and isinstance(model, MODELS[name][0]) else None
 
 
-def explain_ngrams(model: nn.Module) -> str:
-    """Why a text classifier with n-grams cannot be exported; empty for other models."""
-    if getattr(model, "ngrams", None) is None:
-        return ""
-    return "Its n-gram classifier cannot be exported: train the model with --no-ngrams."
-
-
 def check_structure(model: nn.Module) -> str:
     """Check that a config fully describes its model, and return the registered name; otherwise raise WeightsError.
 

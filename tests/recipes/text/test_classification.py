@@ -153,7 +153,7 @@ def test_models_without_token_types_are_trained_and_served(token_types: int, tmp
 
 def test_ngrams_classify_before_attention_has_learned_anything(tmp_path: Path) -> None:
     with_ngrams = train_classification(classification_config(tmp_path, steps=1))
-    plain = train_classification(classification_config(tmp_path, steps=1, ngrams=False, run_dir=tmp_path / "plain"))
+    plain = train_classification(classification_config(tmp_path, steps=1, no_ngrams=True, run_dir=tmp_path / "plain"))
     assert with_ngrams.scores["accuracy"] == 1.0 > plain.scores["accuracy"]
     assert isinstance(plain.model, Bert) and plain.model.ngrams is None
     assert "attention_loss" not in plain.scores
@@ -181,7 +181,7 @@ def test_a_pretrained_encoder_gets_ngrams_unless_they_are_disabled(tmp_path: Pat
     encoder = train_masked_lm(masked_lm_config(tmp_path)).run_dir
     for ngrams in (True, False):
         folder = tmp_path / str(ngrams)
-        config = classification_config(tmp_path, 1, run_dir=folder, init_from=encoder, ngrams=ngrams)
+        config = classification_config(tmp_path, 1, run_dir=folder, init_from=encoder, no_ngrams=not ngrams)
         model = train_classification(config).model
         assert isinstance(model, Bert) and (model.ngrams is not None) == ngrams
 

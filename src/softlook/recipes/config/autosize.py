@@ -5,6 +5,7 @@ largest model is selected that still sees enough tokens, and for which there is 
 """
 
 import math
+import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 
+from softlook.recipes.profiling.threads import use_threads
 from softlook.train.mixed_precision import choose_dtype
 
 SIZES = (
@@ -38,6 +40,8 @@ MAX_TOKENS = {"cpu": 40e6, "mps": 100e6, "cuda": 600e6}
 """Training tokens over all epochs; larger data is read for three epochs."""
 MIN_FLOPS = {"cpu": 4e9, "mps": 1e11, "cuda": 1e12}
 """FLOPs per second of a slow device: a lower measurement means that other processes are running."""
+NUM_PROBES, PROBE_SECONDS = 7, 0.05
+"""Measurements of the speed, and the duration of each."""
 MIN_BPE_CHARACTERS = 100_000
 """Characters of text below which no BPE tokenizer is trained."""
 
@@ -215,12 +219,24 @@ def format_duration(seconds: float) -> str:
 
 
 def _measure_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """Matmul FLOPs per second: the best of many short measurements, since other processes may be running."""
+    """Matmul FLOPs per second: the median of several probes, which is what remains beside other processes."""
     size = 512 if device.type == "cpu" else 4096
     matrix = torch.randn(size, size, device=device).to(dtype)
-    fastest, deadline = math.inf, time.monotonic() + 0.15
-    while time.monotonic() < deadline or not math.isfinite(fastest):
-        began = time.monotonic()
+    _probe_flops(matrix)  # warmup
+    counts = {1, torch.get_num_threads()} if device.type == "cpu" else {torch.get_num_threads()}
+    return max(statistics.median(_probe(matrix, count) for _ in range(NUM_PROBES)) for count in counts)
+
+
+def _probe(matrix: torch.Tensor, threads: int) -> float:
+    """FLOPs per second with so many threads: on a busy machine, one may be faster than all."""
+    with use_threads(threads):
+        return _probe_flops(matrix)
+
+
+def _probe_flops(matrix: torch.Tensor) -> float:
+    """FLOPs per second over a short time."""
+    began, count = time.monotonic(), 0
+    while time.monotonic() < began + PROBE_SECONDS or not count:
         (matrix @ matrix)[0, 0].item()  # reading a value waits for the device
-        fastest = min(fastest, time.monotonic() - began)
-    return 2 * size**3 / fastest
+        count += 1
+    return count * 2 * len(matrix) ** 3 / (time.monotonic() - began)

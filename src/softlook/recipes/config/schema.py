@@ -226,7 +226,7 @@ class ClassificationConfig(TextConfig):
     monitor: Literal["accuracy", "loss"] = Field(
         default="loss", description="validation metric that selects the best checkpoint"
     )
-    ngrams: bool = Field(default=True, description="classify by attention and by a linear model of n-grams together")
+    no_ngrams: bool = Field(default=False, description="use attention alone, without a linear classifier on n-grams")
     model: ModelConfig = ModelConfig()
     batch: BatchConfig = BatchConfig()
     reg: ClassificationRegConfig = ClassificationRegConfig()

@@ -30,15 +30,17 @@ class Estimate:
     steps: str
     time: str
     memory: MemoryEstimate
+    notes: tuple[str, ...] = ()
+    """What the run would do with these data, such as truncating long texts."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"command": self.command, **self.facts, "memory": self.memory.to_json()}
+        return {"command": self.command, **self.facts, "memory": self.memory.to_json(), "notes": list(self.notes)}
 
     def lines(self) -> list[str]:
         """The same for people."""
         names = ("size", "steps", "time", "memory", "command")
         lines = (f"  {name:8} {getattr(self, name)}" for name in names)
-        return [f"Estimate of `softlook train` on {self.device}:", *lines]
+        return [f"Estimate of `softlook train` on {self.device}:", *lines, *(f"  {note}" for note in self.notes)]
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,10 @@ def _describe(run: PreparedRun, command: str) -> Estimate:
     precision = str(choose_dtype(config.training.precision, device)).removeprefix("torch.")
     size = {name: value for name, value in config.model.model_dump(include={"dim", "depth", "heads"}).items() if value}
     parameters = sum(parameter.numel() for parameter in plan.model.parameters())
-    steps, minutes, vocab_size = config.training.max_steps, config.training.max_minutes, run.tokenizer.vocab_size
-    seconds = min(steps * seconds_per_step, 60 * minutes if minutes else float("inf"))
+    limit, vocab_size = config.training.time_limit, run.tokenizer.vocab_size
+    by_clock = None if limit is None else max(int(0.9 * limit / seconds_per_step), 1)
+    steps = min(count for count in (config.training.max_steps, by_clock) if count is not None)
+    seconds = min(steps * seconds_per_step, limit or float("inf"))
     units = {"depth": "blocks", "dim": "dimensions", "heads": "heads"}
     shape = ", ".join(f"{size[name]} {unit}" for name, unit in units.items() if name in size)
     return Estimate(
@@ -100,8 +104,11 @@ def _describe(run: PreparedRun, command: str) -> Estimate:
         device=f"{device} in {precision}",
         size=f"{shape}: {parameters:,} parameters, vocabulary of {vocab_size:,} tokens ({config.tokenizer.type})",
         steps=f"{steps:,} of {plan.batch_tokens:,} tokens, about {seconds_per_step:.2g} s each",
-        time=f"about {format_duration(seconds)}, plus evaluations",
+        time=f"about {format_duration(seconds)}, plus evaluations"
+        if limit is None
+        else f"{format_duration(limit)} in all",
         memory=run.memory,
+        notes=tuple(plan.messages),
     )
 
 

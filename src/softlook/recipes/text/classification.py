@@ -192,14 +192,14 @@ def build_model(
     if config.init_from is not None:
         encoder = load_pretrained(config.init_from, Bert | Deberta | ModernBert, "classify", vocab_size=vocab_size)
         pooling = config.pooling or encoder.config.pooling
-        has_ngrams = config.ngrams and isinstance(encoder, Bert)
+        has_ngrams = not config.no_ngrams and isinstance(encoder, Bert)
         ngrams = _new_ngrams(tokenizer, store, num_classes, encoder.config.vocab_size) if has_ngrams else None
         head = {"head": "classification", "classes": num_classes, "pooling": pooling, "dropout": dropout}
         model = replace_head(encoder, **head, **({"ngrams": ngrams.config} if ngrams is not None else {}))
         # The head is trained in full, even if the pretrained one has the same number of classes.
         model = apply_lora(model, config.lora, pretrained=encoder, trainable=["head.to_classes"])
     else:
-        ngrams = _new_ngrams(tokenizer, store, num_classes, vocab_size) if config.ngrams else None
+        ngrams = _new_ngrams(tokenizer, store, num_classes, vocab_size) if not config.no_ngrams else None
         sizes = {"context": max_length, "classes": num_classes, **config.model.model_dump()}
         options = {"head": "classification", "pooling": config.pooling or "mean", "ngrams": ngrams and ngrams.config}
         model = Bert(BertConfig(vocab_size=vocab_size, **options, **sizes))
