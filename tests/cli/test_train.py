@@ -75,7 +75,7 @@ def test_training_reports_the_rows_it_skips_and_its_test_scores(folder: Path) ->
     completed = softlook(folder, *args)
     assert completed.returncode == 0, completed.stderr
     assert "Training data: skipped 1 of 61 rows: 1 without a text\n" in completed.stderr
-    assert "\nValidation scores: error " in completed.stderr
+    assert "\nValidation scores: loss " in completed.stderr
     assert "\nTest scores: examples 60, accuracy " in completed.stderr
     listed = softlook(folder, "runs")
     header, row = listed.stdout.splitlines()
@@ -180,7 +180,7 @@ def test_settings_are_read_from_file_environment_and_flags(folder: Path) -> None
 
 
 def test_quiet_prints_the_path_and_nothing_else(folder: Path) -> None:
-    completed = softlook(folder, "-q", "train", "lm", "words.txt", *QUICK)
+    completed = softlook(folder, "-q", "train", "lm", "words.txt", "--no-baseline", *QUICK)
     assert (completed.stdout.strip(), completed.stderr) == (str(Path("runs/lm-words")), "")
 
 

@@ -69,7 +69,9 @@ def test_embeddings_match_sentence_transformers(kind: str, settings: str, tmp_pa
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_the_server_gives_the_same_embeddings_and_rejects_texts_beyond_the_limit(settings: str, tmp_path: Path) -> None:
+def test_the_server_gives_the_same_embeddings_and_truncates_texts_beyond_the_limit(
+    settings: str, tmp_path: Path
+) -> None:
     folder = sentence_folder(tmp_path / "hf", settings)
     registry = ModelRegistry([to_device(load_model(folder, "m"), "cpu")])
     limit = read_sentence_config(folder).max_seq_length or 48
@@ -78,7 +80,9 @@ def test_the_server_gives_the_same_embeddings_and_rejects_texts_beyond_the_limit
         long = client.post("/v1/embeddings", json={"model": "m", "input": LONG})
     registry.close()
     close(torch.tensor([found]), reference(folder).encode(TEXTS[:1], convert_to_tensor=True))
-    assert (long.status_code == 200) == (limit >= len(LONG.split()) + 2 + 2 * ("prompt" in settings))
+    item, fits = long.json()["data"][0], limit >= len(LONG.split()) + 2 + 2 * ("prompt" in settings)
+    assert item["truncated"] is not fits
+    close(torch.tensor([item["embedding"]]), reference(folder).encode([LONG], convert_to_tensor=True))
 
 
 def test_import_and_export_do_not_change_embeddings(tmp_path: Path) -> None:

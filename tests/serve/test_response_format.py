@@ -58,7 +58,7 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "no schema": ({"type": "json_schema"}, "response_format.json_schema: expected a schema"),
     "an unknown response format": (
         {"type": "yaml"},
-        "response_format.type: expected 'text', 'json_object' or 'json_schema'",
+        'response_format.type: expected "text", "json_object" or "json_schema"',
     ),
     "large": (json_schema_format({"enum": ["x" * MAX_SCHEMA_CHARS]}), f"at most {MAX_SCHEMA_CHARS:,} characters"),
     "deep": (json_schema_format(nested_schema(MAX_SCHEMA_DEPTH + 2)), f"{MAX_SCHEMA_DEPTH} nested levels"),

@@ -83,15 +83,17 @@ def to_device(value: Value, device: torch.device) -> Value:
     return map_tensors(value, move)
 
 
-def truncate_pair(first: Sequence[int], second: Sequence[int], max_length: int) -> tuple[Sequence[int], Sequence[int]]:
+def truncate_pair(
+    first: Sequence[int], second: Sequence[int], max_length: int, *, keep_end: bool = False
+) -> tuple[Sequence[int], Sequence[int]]:
     """Truncate two texts to `max_length` tokens in total, the longer one first.
 
-    A single text keeps its beginning and its end, where the conclusion often is.
+    With `keep_end`, a single text keeps its beginning and its end, where the conclusion often is.
 
-    >>> truncate_pair([1, 2, 3, 4, 5], [6, 7], 5), truncate_pair([1, 2, 3, 4, 5, 6], [], 4)
+    >>> truncate_pair([1, 2, 3, 4, 5], [6, 7], 5), truncate_pair([1, 2, 3, 4, 5, 6], [], 4, keep_end=True)
     (([1, 2, 3], [6, 7]), ([1, 2, 3, 6], []))
     """
-    if not second and len(first) > max_length:
+    if keep_end and not second and len(first) > max_length:
         tail = max_length // 4
         return [*first[: max_length - tail], *first[len(first) - tail :]], second
     shorter = min(len(first), len(second), max_length // 2)

@@ -126,7 +126,7 @@ class LoadedModel:
         self._check_vocabulary([*first, *second])
         max_length = min(self.context, self.max_length or self.context)
         is_own = self.is_run or is_softlook_tokenizer(self.tokenizer.tokenizer)
-        return self.frame.truncate(first, second, max_length=max_length, reserve_pair=is_own)
+        return self.frame.truncate(first, second, max_length=max_length, as_in_training=is_own)
 
     def _check_vocabulary(self, ids: list[int]) -> list[int]:
         if any(id >= self.vocab_size for id in ids):

@@ -7,7 +7,8 @@ by their `type`: the library also reads files without it.
 
 import base64
 import binascii
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import ceil
 from typing import Any
@@ -84,6 +85,13 @@ def convert_panics(error: type[Exception], message: str, help: str = "") -> Iter
 def copy_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     """An independent copy."""
     return Tokenizer.from_str(tokenizer.to_str())
+
+
+def edit_tokenizer(tokenizer: Tokenizer, edit: Callable[[dict[str, Any]], None]) -> Tokenizer:
+    """A copy whose tokenizer.json was changed by `edit`."""
+    content = json.loads(tokenizer.to_str())
+    edit(content)
+    return Tokenizer.from_str(json.dumps(content))
 
 
 def check_bounds(content: Any) -> None:

@@ -49,11 +49,11 @@ class SequenceTemplate:
         return _concatenate(before, _with_type(first, 0), between, _with_type(second, self.second_type), after)
 
     def truncate(
-        self, first: Sequence[int], second: Sequence[int] = (), *, max_length: int, reserve_pair: bool = False
+        self, first: Sequence[int], second: Sequence[int] = (), *, max_length: int, as_in_training: bool = False
     ) -> tuple[TemplatedInput, int]:
         """As `apply`, truncated to `max_length` tokens with special tokens; and the number of tokens removed.
 
-        With `reserve_pair`, one text leaves room for the special tokens of two, as in training.
+        With `as_in_training`, one text leaves room for the special tokens of two and keeps its beginning and its end.
 
         >>> from softlook.tokens import train_tokenizer
         >>> template = template_from_tokenizer(TextTokenizer(train_tokenizer([], model_type="bytes")))
@@ -61,8 +61,8 @@ class SequenceTemplate:
         >>> row.ids[1:-1], num_removed
         ([7, 8], 1)
         """
-        num_special = self.num_special_pair if second or reserve_pair else self.num_special_single
-        kept = truncate_pair(first, second, max_length - num_special)
+        num_special = self.num_special_pair if second or as_in_training else self.num_special_single
+        kept = truncate_pair(first, second, max_length - num_special, keep_end=as_in_training)
         return self.apply(*kept), len(first) + len(second) - sum(map(len, kept))
 
     @property

@@ -63,8 +63,9 @@ def test_the_parts_of_a_long_text_are_aligned_separately(sentence_model: Pipelin
 
 
 def test_texts_within_the_limit_are_split_on_request_only() -> None:
-    model, text = load_pipeline("dates", device="cpu"), "3 mars 2022! 4 mars 2022"
-    assert translate(model, [text], split_sentences=True)[0].text == "2022-03-03 2022-03-04"
+    model, dates = load_pipeline("dates", device="cpu"), ["3 mars 2022!", "4 mars 2022"]
+    text, expected = " ".join(dates), " ".join(one.text for one in translate(model, dates))
+    assert translate(model, [text], split_sentences=True)[0].text == expected
     assert translate(model, [text])[0].text == translate_texts(model.model, model.tokenizer, [text], num_beams=4)[0]
 
 

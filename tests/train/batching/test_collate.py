@@ -49,7 +49,7 @@ def test_truncate_pair_uses_the_whole_max_length(one: list[int], other: list[int
 
 @given(ids, st.integers(0, 20))
 def test_a_single_text_keeps_its_beginning_and_its_end(text: list[int], max_length: int) -> None:
-    first, second = truncate_pair(text, [], max_length)
+    first, second = truncate_pair(text, [], max_length, keep_end=True)
     tail = max_length // 4 if len(text) > max_length else 0
     assert list(second) == []
     assert list(first) == (text[: max_length - tail] + text[len(text) - tail :] if tail else text[:max_length])

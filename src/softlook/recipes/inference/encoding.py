@@ -139,7 +139,7 @@ def tokenize(pipeline: Pipeline, inputs: Sequence[TextInput]) -> list[TemplatedI
     first = pipeline.tokenizer.encode([item.text[:MAX_TEXT_CHARS] for item in inputs])
     second = pipeline.tokenizer.encode([(item.pair or "")[:MAX_TEXT_CHARS] for item in inputs])
     pairs = zip(first, second, strict=True)
-    return [template.truncate(one, other, max_length=max_length, reserve_pair=True)[0] for one, other in pairs]
+    return [template.truncate(one, other, max_length=max_length, as_in_training=True)[0] for one, other in pairs]
 
 
 def _forward(pipeline: Pipeline, model: Any, rows: Sequence[TemplatedInput]) -> Tensor:

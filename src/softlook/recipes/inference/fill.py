@@ -19,7 +19,7 @@ from softlook.heads import PretrainingLogits
 from softlook.models import TextEncoder
 from softlook.recipes.inference.pipeline import Pipeline, TextInput, to_inputs
 from softlook.tokens import TextTokenizer
-from softlook.tokens.loading import copy_tokenizer
+from softlook.tokens.loading import copy_tokenizer, edit_tokenizer
 from softlook.tokens.template import TemplatedInput, template_from_tokenizer
 from softlook.tokens.tokenizer import MASK, is_softlook_tokenizer
 
@@ -116,10 +116,14 @@ def _mask_parser(tokenizer: TextTokenizer) -> tuple[Tokenizer, str]:
     normalizers = (content.get("normalizer") or {}).get("normalizers", [])
     if not is_softlook_tokenizer(tokenizer.tokenizer) or not any(one["type"] == "Prepend" for one in normalizers):
         return copy_tokenizer(tokenizer.tokenizer), ""
-    content["normalizer"]["normalizers"] = [one for one in normalizers if one["type"] != "Prepend"]
+    return edit_tokenizer(tokenizer.tokenizer, _attach_spaces_to_masks), " "
+
+
+def _attach_spaces_to_masks(content: dict[str, Any]) -> None:
+    normalizer = content["normalizer"]
+    normalizer["normalizers"] = [one for one in normalizer["normalizers"] if one["type"] != "Prepend"]
     for token in content["added_tokens"]:
         token["lstrip"] = token["content"] == MASK
-    return Tokenizer.from_str(json.dumps(content)), " "
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:

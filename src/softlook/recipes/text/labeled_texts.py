@@ -46,7 +46,7 @@ class ClassificationCollator:
         second = self.tokenizer.encode([(example.pair or "")[:MAX_TEXT_CHARS] for example in examples])
         labels = [index.get(example.label, 0) for example in examples]
         rows = zip(first, second, labels, strict=True)
-        items = [(*truncate_pair(one, other, self.max_ids), label) for one, other, label in rows]
+        items = [(*truncate_pair(one, other, self.max_ids, keep_end=True), label) for one, other, label in rows]
         for one, other, item in zip(first, second, items, strict=True):
             dropped = len(one) + len(other) - len(item[0]) - len(item[1])
             self.truncated_texts += dropped > 0

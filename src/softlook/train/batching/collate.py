@@ -131,7 +131,7 @@ def collate_classification(
     >>> collate_classification([([5, 6], [], 1)], join=join, max_length=8).ids
     tensor([[3, 5, 6, 4]])
     """
-    joined = [join(*truncate_pair(first, second, max_length)) for first, second, _ in examples]
+    joined = [join(*truncate_pair(first, second, max_length, keep_end=True)) for first, second, _ in examples]
     rows, token_types = [ids for ids, _ in joined], [types for _, types in joined]
     labels = torch.tensor([label for *_, label in examples])
     return ClassificationBatch(pad_sequences(rows, pad_id), make_padding_mask(rows), pad_sequences(token_types), labels)
