@@ -12,6 +12,8 @@ from softlook.ops.dropout import Dropout
 
 Problem = Literal["single_label", "multi_label", "regression"]
 """What the logits of a classifier stand for: exclusive classes, independent labels, or numbers."""
+MULTI_LABEL_THRESHOLD = 0.5
+"""Probability above which an independent label is predicted."""
 
 
 def class_probabilities(logits: Float[Tensor, "*B K"], problem: Problem | None = None) -> Float[Tensor, "*B K"]:
@@ -29,6 +31,15 @@ def class_probabilities(logits: Float[Tensor, "*B K"], problem: Problem | None =
     if problem == "regression":
         return logits
     return logits.sigmoid() if problem == "multi_label" or logits.shape[-1] == 1 else logits.softmax(-1)
+
+
+def normalize_logits(logits: Float[Tensor, "*B K"], problem: Problem | None = None) -> Float[Tensor, "*B K"]:
+    """Logits that can be compared between models: log-probabilities of exclusive classes; the others have no offset.
+
+    >>> normalize_logits(torch.tensor([3.0, 3.0])).exp(), normalize_logits(torch.tensor([3.0]), "regression")
+    (tensor([0.5000, 0.5000]), tensor([3.]))
+    """
+    return logits if problem in ("multi_label", "regression") else logits.log_softmax(-1)
 
 
 class ClassificationHead(nn.Module):
