@@ -33,6 +33,17 @@ def class_probabilities(logits: Float[Tensor, "*B K"], problem: Problem | None =
     return logits.sigmoid() if problem == "multi_label" or logits.shape[-1] == 1 else logits.softmax(-1)
 
 
+def predicted_labels(ranked: Sequence[tuple[str, float]], problem: Problem | None = None) -> tuple[str, ...]:
+    """The predicted labels, from all of them with their probabilities, most likely first.
+
+    >>> predicted_labels([("red", 0.8), ("round", 0.6), ("flat", 0.1)], "multi_label")
+    ('red', 'round')
+    """
+    if problem == "multi_label":
+        return tuple(label for label, probability in ranked if probability > MULTI_LABEL_THRESHOLD)
+    return (ranked[0][0],)
+
+
 def normalize_logits(logits: Float[Tensor, "*B K"], problem: Problem | None = None) -> Float[Tensor, "*B K"]:
     """Logits that can be compared between models: log-probabilities of exclusive classes; the others have no offset.
 

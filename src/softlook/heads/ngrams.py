@@ -144,7 +144,7 @@ def build_ngrams(
 
     >>> classifier = build_ngrams(["\u0120cat", "\u0120cats", "dog"], torch.tensor([1, 5]), classes=2)
     >>> classifier.config.characters, classifier.character_starts.tolist()
-    (21, [0, 10, 24, 30])
+    (24, [0, 10, 24, 30])
     """
     ngrams = [character_ngrams(token) for token in vocabulary]
     index = {ngram: number for number, ngram in enumerate(dict.fromkeys(ngram for token in ngrams for ngram in token))}

@@ -77,7 +77,7 @@ def train_classification(config: ConfigLike[ClassificationConfig], callbacks: Se
     >>> _ = Path("reviews.csv").write_text(f"text,label\\n{rows}")
     >>> config = ClassificationConfig(data=(Path("reviews.csv"),), training=TrainingConfig(max_steps=2))
     >>> sorted(train_classification(config).scores)
-    ['accuracy', 'error', 'f1', 'loss', 'mcc']
+    ['accuracy', 'attention_loss', 'compared', 'compared_on', 'f1', 'loss', 'mcc']
     """
     return run_task(ClassificationTask(), config, callbacks)
 
