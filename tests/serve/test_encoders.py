@@ -1,5 +1,6 @@
 """Empty and long texts at /v1/classify and /v1/embeddings: as on the command line."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,3 +75,27 @@ def test_a_long_text_is_truncated_before_it_is_embedded(client: TestClient) -> N
 def test_a_list_of_ids_that_is_too_long_is_rejected(client: TestClient) -> None:
     found = client.post("/v1/embeddings", json={"model": "embed", "input": [[20] * 500]})
     assert found.status_code == 400 and found.json()["error"]["param"] == "input[0]"
+
+
+def test_a_multi_label_model_returns_the_labels_above_the_threshold(
+    client: TestClient, registry: ModelRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = _classify_as("multi_label", client, registry, monkeypatch)
+    (expected,) = classify(pipeline_of(registry, "classify"), ["sea"])
+    assert item["labels"] == list(expected.labels) and item["value"] is None
+    assert [score["label"] for score in item["scores"]] == [next(iter(expected.classes))]
+
+
+def test_a_regression_model_returns_a_value(
+    client: TestClient, registry: ModelRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = _classify_as("regression", client, registry, monkeypatch)
+    assert item["value"] == item["score"] and item["labels"] is None
+
+
+def _classify_as(
+    problem: str, client: TestClient, registry: ModelRegistry, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    model: Any = registry.deployments["classify"].loaded.model  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setattr(model, "config", replace(model.config, problem=problem))
+    return post(client, "/v1/classify", model="classify", text="sea", top_k=1)["data"][0]

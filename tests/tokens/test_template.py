@@ -18,6 +18,7 @@ from softlook.recipes.inference.encoding import tokenize
 from softlook.recipes.inference.pipeline import Pipeline, TextInput
 from softlook.recipes.text.labeled_texts import ClassificationCollator
 from softlook.recipes.text.masked_lm import MaskedLMCollator
+from softlook.recipes.text.problems import SingleLabel
 from softlook.serve.loaded_model import LoadedModel
 from softlook.serve.protocol.preprocess import encode_request
 from softlook.tokens import TextTokenizer, train_tokenizer
@@ -85,10 +86,10 @@ def test_training_inference_and_serving_use_the_same_template(template: str | No
     model = encoder(tokenizer)
     pipeline = Pipeline("m", model, tokenizer, SpecialTokens(), ["no", "yes"], torch.device("cpu"))
     loaded_model = LoadedModel("m", model, tokenizer, labels=["no", "yes"])
-    collator = ClassificationCollator(tokenizer, 32)
+    collator = ClassificationCollator(tokenizer, 32, SingleLabel([]))
     for one, other in TEXTS:
         (row,) = tokenize(pipeline, [TextInput(one, other or None)])
-        batch = collator(collator.encode([LabeledText(one, other or None, "")], []))
+        batch = collator(collator.encode([LabeledText(one, other or None, "")]))
         assert (batch.ids[0].tolist(), batch.token_types[0].tolist()) == (row.ids, row.token_types)
         request = encode_request(loaded_model.encode_truncated(one, other)[0])
         second = len(row.ids) if request.second_start is None else request.second_start

@@ -1,5 +1,6 @@
 """The loss of a batch is the sum over its rows, and padding does not count."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from softlook.train.objectives import (
     make_loss_evaluator,
     mask_if_padded,
     masked_lm,
+    multi_label_classification,
+    regression,
     translation,
 )
 from softlook.train.train_step import Objective
@@ -136,3 +139,12 @@ def test_infinite_logits_without_a_label_do_not_change_the_reported_loss() -> No
     logits[0, 2] = torch.inf
     reported = cross_entropy_sum(logits, labels, 0.1).reported
     torch.testing.assert_close(reported, cross_entropy_sum(logits, labels).total)
+
+
+@pytest.mark.parametrize("objective", [multi_label_classification, regression])
+def test_rdrop_without_dropout_changes_no_objective_of_several_targets(objective: Any) -> None:
+    targets = replace(BATCH, labels=torch.rand(len(BATCH.labels), 3).double())
+    encoder = bert("classification")
+    plain, rdrop = objective()(encoder, targets), objective(rdrop_alpha=3.0)(encoder, targets)
+    assert (plain.count, rdrop.count) == (targets.labels.numel(), targets.labels.numel())
+    torch.testing.assert_close(rdrop.total, plain.total)

@@ -8,6 +8,7 @@ from softlook.base.errors import escape_control
 from softlook.data.data_report import MAX_TRACKED, QUALITY_ISSUES, DataReport, DataStats, Finding, quantile
 from softlook.data.examples import UNREADABLE, Examples, LabeledText, ReadStats, TaggedText, TextExample, TextPair
 from softlook.data.files import format_of
+from softlook.data.labels import suggest_regression
 from softlook.data.split import content_digest
 from softlook.data.streams import detect_encoding
 
@@ -123,6 +124,8 @@ def _label_findings(stats: DataStats, read: ReadStats) -> Iterator[Finding]:
     if not stats.labels:
         return
     count, ranked = len(stats.labels), stats.labels.most_common()
+    if hint := suggest_regression(stats.labels):
+        yield Finding("note", hint)
     if count == 1:
         what = f"all labels are {_shorten(ranked[0][0])}: there is nothing to learn"
         yield Finding("error", what, "name another column: --label")

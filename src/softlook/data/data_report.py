@@ -102,7 +102,7 @@ class DataStats:
             self._add_text(name, text, origin)
         self._add_digests(example, label, origin)
         if isinstance(example, LabeledText):
-            self.labels[label] += 1
+            self.labels.update((label,) if example.labels is None else example.labels)
         if isinstance(example, TaggedText):
             self.entities.update(span.label for span in find_entities(example.tags))
         if isinstance(example, TextPair):

@@ -47,12 +47,17 @@ class TextExample(NamedTuple):
 
 
 class LabeledText(NamedTuple):
-    """A text, or a pair of texts, with a label."""
+    """A text, or a pair of texts, with a label: a class, any number of labels, or a number."""
 
     text: str
     pair: str | None
     label: str
+    """As text, whatever it is."""
     origin: Origin | None = None
+    labels: tuple[str, ...] | None = None
+    """Of multi-label data."""
+    value: float | None = None
+    """Of regression data."""
 
     @property
     def texts(self) -> dict[str, str]:
@@ -63,6 +68,11 @@ class LabeledText(NamedTuple):
     def key(self) -> str:
         """What decides the side of a split: equal inputs are always on the same side."""
         return self.text if self.pair is None else f"{self.text}\n{self.pair}"
+
+    @property
+    def stratum(self) -> str:
+        """The class, by which a split is stratified; the same for all texts if they have no classes."""
+        return self.label if self.labels is None and self.value is None else ""
 
 
 class TaggedText(NamedTuple):
@@ -169,6 +179,8 @@ class Examples(Generic[Example]):
     """What was inferred about the files, in sentences."""
     max_bad_rows: int = 0
     """Bad rows to skip before it is an error."""
+    inferred: dict[str, str] = field(default_factory=dict)
+    """Options that follow from the files, and that other files of the same data must be read with."""
     read_stats: ReadStats = field(default_factory=ReadStats)
     """Of the last pass, which may have stopped early."""
     skipped: Counter[str] = field(default_factory=Counter)

@@ -1,7 +1,6 @@
 """Readers: files to pairs, labeled texts, sentences, documents."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from softlook.data.columns import (
 )
 from softlook.data.examples import Examples, LabeledText, ReadStats, TextExample, TextPair
 from softlook.data.files import PathOrPaths, find_files
+from softlook.data.labels import Label, LabelFormat, Problem, as_text, infer_label_format
 from softlook.data.lines import MAX_LINE_CHARS, read_lines
 from softlook.data.parallel import pair_files, read_parallel
 from softlook.data.records import Layout, Origin, read_records
@@ -29,6 +29,8 @@ SAMPLE_RECORDS = 1000
 CHUNK_CHARS = 1 << 16
 """Characters of a chunk of a long document."""
 TextRow = tuple[tuple[str, ...], Origin]
+ParseCell = Callable[[Any, str, Origin], Any]
+"""The value of a cell, its column and its origin -> what the cell means."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +78,16 @@ def read_labeled(
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
+    problem: Problem | None = None,
+    label_separator: str | None = None,
     header: bool | None = None,
     max_bad_rows: int = 0,
     max_line_chars: int = MAX_LINE_CHARS,
 ) -> Examples[LabeledText]:
     r"""Labeled texts, from tables, or from folders: one folder of text files per class.
+
+    With `problem="multi_label"` a cell holds any number of labels between separators, by default the most frequent of
+    `;`, `|` and `,`; lists in JSON are multi-label data by themselves. With `"regression"` a label is a number.
 
     >>> _ = Path("a.csv").write_text("review,stars\nfine,4\npoor,1\n")
     >>> examples = read_labeled("a.csv")
@@ -89,11 +96,17 @@ def read_labeled(
     """
     classes = find_class_folders(paths)
     if classes:
+        if problem not in (None, "single_label") or label_separator:
+            raise DataError(f"--problem {problem or 'multi_label'} needs a table with a column of labels, got folders")
         return _read_class_folders(classes, max_bad_rows, max_line_chars)
     files = find_files(paths)
     layouts = [sniff_layout(path, is_table=True, header=header, max_line_chars=max_line_chars) for path in files]
     inputs = _resolve_columns(files, layouts, partial(infer_labeled_columns, text=text, pair=pair, label=label))
-    return Examples(tuple(files), partial(_iterate_labeled, inputs, max_line_chars), _notes(inputs), max_bad_rows)
+    sample = _sample(files[0], layouts[0]).values(inputs[0].columns["label"])
+    format = infer_label_format(problem, label_separator, sample)
+    notes = (*_notes(inputs), *([format.note] if format.note else []))
+    reader = partial(_iterate_labeled, inputs, format, max_line_chars)
+    return Examples(tuple(files), reader, notes, max_bad_rows, inferred=format.inferred)
 
 
 def read_sentences(
@@ -148,15 +161,19 @@ def _resolve_columns(
     files: list[Path], layouts: list[Layout], infer: Callable[[TableSample], ColumnRoles]
 ) -> tuple[InputFile, ...]:
     """Infer the columns from the first file; the others must have them too."""
-    records = take_sample(read_records(files[0], layouts[0]), record_size, SAMPLE_RECORDS)
-    sample = [record for record in records if not record.error]
-    columns = infer(TableSample(files[0], layouts[0].columns, sample, layouts[0].unsupported))
+    columns = infer(_sample(files[0], layouts[0]))
     inputs = []
     for path, layout in zip(files, layouts, strict=True):
         table = TableSample(path, layout.columns, unsupported=layout.unsupported)
         roles = {role: resolve_column(table, name) for role, name in columns.roles.items()}
         inputs.append(InputFile(path, layout, ColumnRoles(roles, columns.found_by, columns.unused)))
     return tuple(inputs)
+
+
+def _sample(path: Path, layout: Layout) -> TableSample:
+    records = take_sample(read_records(path, layout), record_size, SAMPLE_RECORDS)
+    sample = [record for record in records if not record.error]
+    return TableSample(path, layout.columns, sample, layout.unsupported)
 
 
 def _notes(inputs: tuple[InputFile, ...], plain: str = "") -> tuple[str, ...]:
@@ -194,11 +211,19 @@ def _iterate_class_folders(classes: ClassFolders, max_chars: int, stats: ReadSta
                 yield LabeledText(text, None, label, Origin(path, 1))
 
 
-def _iterate_labeled(inputs: tuple[InputFile, ...], max_line_chars: int, stats: ReadStats) -> Iterator[LabeledText]:
-    for values, origin in _table_rows(inputs, ("text", "label", "text pair"), max_line_chars, stats):
-        text, label, *pair = (value.strip() for value in values)
-        if stats.count_example(text=text, label=label, **({"text_pair": pair[0]} if pair else {})):
-            yield LabeledText(text, pair[0] if pair else None, label, origin)
+def _iterate_labeled(
+    inputs: tuple[InputFile, ...], format: LabelFormat, max_line_chars: int, stats: ReadStats
+) -> Iterator[LabeledText]:
+    parse = {"label": format.parse}
+    for (label, *values), origin in _table_rows(inputs, ("label", "text", "text pair"), max_line_chars, stats, parse):
+        text, *pair = (value.strip() for value in values)
+        if stats.count_example(text=text, **_required(label), **({"text_pair": pair[0]} if pair else {})):
+            yield LabeledText(text, pair[0] if pair else None, label.text, origin, label.labels, label.value)
+
+
+def _required(label: Label) -> dict[str, str]:
+    """The label, unless a text may have none."""
+    return {"label": label.text} if label.labels is None else {}
 
 
 def _iterate_sentences(inputs: tuple[InputFile, ...], max_line_chars: int, stats: ReadStats) -> Iterator[TextExample]:
@@ -249,31 +274,26 @@ def _iterate_chunks(path: Path, chunk_chars: int, stats: ReadStats) -> Iterator[
 
 
 def _table_rows(
-    inputs: tuple[InputFile, ...], roles: tuple[str, ...], max_line_chars: int, stats: ReadStats
-) -> Iterator[TextRow]:
-    """The texts of some roles, where the files have them, in valid records; bad ones are counted, or raise."""
+    inputs: tuple[InputFile, ...],
+    roles: tuple[str, ...],
+    max_line_chars: int,
+    stats: ReadStats,
+    parse: Mapping[str, ParseCell] | None = None,
+) -> Iterator[tuple[tuple[Any, ...], Origin]]:
+    """The texts of some roles, where the files have them, in valid records; bad ones are counted, or raise.
+
+    `parse` has functions for the roles that are not plain text.
+    """
     for file in inputs:
-        columns = tuple(file.columns[role] for role in roles if role in file.columns.roles)
+        parsers = {file.columns[role]: (parse or {}).get(role, as_text) for role in roles if role in file.columns.roles}
+        columns = tuple(parsers)
         for values, origin, error in read_records(file.path, file.layout, columns, max_line_chars=max_line_chars):
             if error is None:
                 try:
-                    texts = tuple(_as_text(values.get(name), name, origin) for name in columns)
+                    cells = tuple(parser(values.get(name), name, origin) for name, parser in parsers.items())
                 except DataError as invalid:
                     error = invalid
                 else:
-                    yield texts, origin
+                    yield cells, origin
             if error is not None:
                 stats.skip_bad_row(error)
-
-
-def _as_text(value: Any, column: str, origin: Origin) -> str:
-    if isinstance(value, str):
-        return value
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return str(int(value)) if value == int(value) else str(value)
-    kind = {list: "a list", dict: "an object"}.get(type(value), f"a {type(value).__name__}")
-    raise origin.error(f"{column!r:.80}: expected a text or a number, got {kind}", excerpt=str(value)[:200])

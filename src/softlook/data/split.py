@@ -97,9 +97,9 @@ class Split:
 def make_validation_split(examples: Iterable[Example]) -> Split:
     """Hold out a tenth of the different examples: at least 500, but at most a fifth of small data, and at most 5,000.
 
-    Labeled texts are stratified: every class keeps its share, rounded up or down, and at least one example to train
-    on. Of plain text, in which every token is a prediction, at most a tenth is held out. The split depends on the
-    content of the examples, not on their order, the file or a seed.
+    Texts with one class each are stratified: every class keeps its share, rounded up or down, and at least one example
+    to train on. Of plain text, in which every token is a prediction, at most a tenth is held out. The split depends on
+    the content of the examples, not on their order, the file or a seed.
 
     >>> from collections import Counter
     >>> from softlook.data.examples import LabeledText
@@ -173,7 +173,7 @@ class _Strata:
         digest = content_digest(example.key)
         if digest >= self.threshold:
             return
-        label = example.label if isinstance(example, LabeledText) else ""
+        label = example.stratum if isinstance(example, LabeledText) else ""
         known = self.labels.get(digest)
         # A text with several labels belongs to the first in alphabetical order, whichever the file has first.
         if known is None or label < known:

@@ -7,6 +7,8 @@ from softlook.heads.classification import ReplacedTokenHead as ReplacedTokenHead
 from softlook.heads.classification import SpanHead as SpanHead
 from softlook.heads.classification import TokenClassificationHead as TokenClassificationHead
 from softlook.heads.classification import class_probabilities as class_probabilities
+from softlook.heads.classification import normalize_logits as normalize_logits
+from softlook.heads.classification import predicted_labels as predicted_labels
 from softlook.heads.lm import MaskedLMHead as MaskedLMHead
 from softlook.heads.lm import PretrainingHead as PretrainingHead
 from softlook.heads.lm import PretrainingLogits as PretrainingLogits

@@ -12,6 +12,8 @@ from softlook.ops.dropout import Dropout
 
 Problem = Literal["single_label", "multi_label", "regression"]
 """What the logits of a classifier stand for: exclusive classes, independent labels, or numbers."""
+MULTI_LABEL_THRESHOLD = 0.5
+"""Probability above which an independent label is predicted."""
 
 
 def class_probabilities(logits: Float[Tensor, "*B K"], problem: Problem | None = None) -> Float[Tensor, "*B K"]:
@@ -29,6 +31,26 @@ def class_probabilities(logits: Float[Tensor, "*B K"], problem: Problem | None =
     if problem == "regression":
         return logits
     return logits.sigmoid() if problem == "multi_label" or logits.shape[-1] == 1 else logits.softmax(-1)
+
+
+def predicted_labels(ranked: Sequence[tuple[str, float]], problem: Problem | None = None) -> tuple[str, ...]:
+    """The predicted labels, from all of them with their probabilities, most likely first.
+
+    >>> predicted_labels([("red", 0.8), ("round", 0.6), ("flat", 0.1)], "multi_label")
+    ('red', 'round')
+    """
+    if problem == "multi_label":
+        return tuple(label for label, probability in ranked if probability > MULTI_LABEL_THRESHOLD)
+    return (ranked[0][0],)
+
+
+def normalize_logits(logits: Float[Tensor, "*B K"], problem: Problem | None = None) -> Float[Tensor, "*B K"]:
+    """Logits that can be compared between models: log-probabilities of exclusive classes; the others have no offset.
+
+    >>> normalize_logits(torch.tensor([3.0, 3.0])).exp(), normalize_logits(torch.tensor([3.0]), "regression")
+    (tensor([0.5000, 0.5000]), tensor([3.]))
+    """
+    return logits if problem in ("multi_label", "regression") else logits.log_softmax(-1)
 
 
 class ClassificationHead(nn.Module):

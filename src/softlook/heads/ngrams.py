@@ -1,4 +1,4 @@
-"""`NGramClassifier`: a linear classifier on TF-IDF weights of token and character n-grams."""
+"""`NGramClassifier`: a linear model on TF-IDF weights of token and character n-grams."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+
+from softlook.heads.classification import Problem, normalize_logits
 
 CHARACTER_WEIGHT = 0.5
 """Length of the vector of character n-grams; that of the token n-grams has length 1."""
@@ -36,14 +38,14 @@ class NGramFeatures(NamedTuple):
 
 
 class NGramClassifier(nn.Module):
-    """Class logits from the tokens, token bigrams and character n-grams of a text, whatever their order.
+    """Logits, or numbers, from the tokens, token bigrams and character n-grams of a text, whatever their order.
 
     The features are TF-IDF weights with a logarithmic term frequency, normalized for each text. Everything is a
     function of the token ids: `bigrams` has the known bigrams, and `character_ids` the character n-grams of each token
     of the vocabulary. The weights are buffers, since gradient descent does not train them.
 
-    `mix(logits, ids, padding_mask)` adds another classifier's log-probabilities, both with a weight fitted on
-    held-out data: `weights`.
+    `mix(logits, ids, padding_mask)` adds another model's output, both with a weight fitted on held-out data: `weights`.
+    What is added are log-probabilities of exclusive classes, logits of independent labels, or numbers: see `problem`.
     """
 
     weight: Tensor
@@ -54,9 +56,10 @@ class NGramClassifier(nn.Module):
     character_ids: Tensor
     weights: Tensor
 
-    def __init__(self, config: NGramConfig, vocab_size: int, classes: int) -> None:
+    def __init__(self, config: NGramConfig, vocab_size: int, classes: int, *, problem: Problem | None = None) -> None:
         super().__init__()
         self.config, self.vocab_size, self.enabled = config, vocab_size, True
+        self.problem: Problem | None = problem
         self.num_features = vocab_size + config.bigrams + config.characters
         self.register_buffer("weight", torch.zeros(self.num_features, classes))
         self.register_buffer("bias", torch.zeros(classes))
@@ -77,9 +80,9 @@ class NGramClassifier(nn.Module):
     def mix(
         self, logits: Float[Tensor, "B K"], ids: Int[Tensor, "B T"], padding_mask: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B K"]:
-        """A weighted sum of another classifier's log-probabilities and these."""
-        own = self(ids, padding_mask).log_softmax(-1)
-        return self.weights[0] * logits.float().log_softmax(-1) + self.weights[1] * own
+        """A weighted sum of another model's output and this one's."""
+        own = normalize_logits(self(ids, padding_mask), self.problem)
+        return self.weights[0] * normalize_logits(logits.float(), self.problem) + self.weights[1] * own
 
     def features(self, ids: Int[Tensor, "B T"], padding_mask: Bool[Tensor, "B T"] | None = None) -> NGramFeatures:
         """TF-IDF weights of all n-grams of each text."""
@@ -134,7 +137,9 @@ def bigram_keys(ids: Int[Tensor, "*B T"], vocab_size: int) -> Int[Tensor, "*B T-
     return ids[..., :-1].long() * vocab_size + ids[..., 1:].long()
 
 
-def build_ngrams(vocabulary: Sequence[str], bigrams: Int[Tensor, " N"], classes: int) -> NGramClassifier:
+def build_ngrams(
+    vocabulary: Sequence[str], bigrams: Int[Tensor, " N"], classes: int, *, problem: Problem | None = None
+) -> NGramClassifier:
     """A new classifier for a vocabulary and the keys of known bigrams, in ascending order.
 
     >>> classifier = build_ngrams(["\u0120cat", "\u0120cats", "dog"], torch.tensor([1, 5]), classes=2)
@@ -145,7 +150,7 @@ def build_ngrams(vocabulary: Sequence[str], bigrams: Int[Tensor, " N"], classes:
     index = {ngram: number for number, ngram in enumerate(dict.fromkeys(ngram for token in ngrams for ngram in token))}
     ids = [index[ngram] for token in ngrams for ngram in token]
     config = NGramConfig(bigrams=len(bigrams), characters=len(index), character_entries=len(ids))
-    classifier = NGramClassifier(config, len(vocabulary), classes)
+    classifier = NGramClassifier(config, len(vocabulary), classes, problem=problem)
     classifier.bigrams.copy_(bigrams)
     classifier.character_starts.copy_(torch.tensor([0, *map(len, ngrams)]).cumsum(0))
     classifier.character_ids.copy_(torch.tensor(ids, dtype=torch.int64))

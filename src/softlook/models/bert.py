@@ -119,7 +119,7 @@ class Bert(nn.Module):
         self.head = build_head(c, self.token_embedding)
         self.ngrams = None
         if c.ngrams is not None and c.head == "classification":
-            self.ngrams = NGramClassifier(c.ngrams, c.vocab_size, c.classes)
+            self.ngrams = NGramClassifier(c.ngrams, c.vocab_size, c.classes, problem=c.problem)
         init_normal(self)
 
     def _block(self, layer: int, attention: MakeAttention | None) -> PostNormBlock:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,19 +35,34 @@ def cross_entropy_objective(
     logits: Callable[[nn.Module, Any], Tensor], label_smoothing: float, rdrop_alpha: float
 ) -> Objective:
     """Cross entropy of `batch.labels` under `logits(model, batch)`, with R-Drop if `rdrop_alpha` > 0."""
+    loss = partial(cross_entropy_sum, label_smoothing=label_smoothing)
+
+    def divergence(first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
+        return symmetric_kl(first, second, labels != IGNORE_INDEX)
+
+    return rdrop_objective(logits, loss, divergence, rdrop_alpha)
+
+
+def rdrop_objective(
+    logits: Callable[[nn.Module, Any], Tensor],
+    loss: Callable[[Tensor, Tensor], Loss],
+    divergence: Callable[[Tensor, Tensor, Tensor], Tensor],
+    alpha: float,
+) -> Objective:
+    """`loss(logits, labels)` and, if `alpha` > 0, R-Drop: the `divergence` of two forward passes with this weight."""
 
     def plain(model: nn.Module, batch: Any) -> Loss:
-        return cross_entropy_sum(logits(model, batch), batch.labels, label_smoothing)
+        return loss(logits(model, batch), batch.labels)
 
     def rdrop(model: nn.Module, batch: Any) -> Loss:
         both = logits(model, map_tensors(batch, lambda tensor: torch.cat([tensor, tensor])))
-        loss = cross_entropy_sum(both, torch.cat([batch.labels, batch.labels]), label_smoothing)
-        (first, second), has_label = both.chunk(2), batch.labels != IGNORE_INDEX
-        total = loss.total / 2 + rdrop_alpha / 2 * symmetric_kl(first, second, has_label)
-        reported = (loss.total if loss.reported is None else loss.reported).detach() / 2
-        return Loss(total, has_label.sum(), reported)
+        double = loss(both, torch.cat([batch.labels, batch.labels]))
+        first, second = both.chunk(2)
+        total = double.total / 2 + alpha / 2 * divergence(first, second, batch.labels)
+        reported = (double.total if double.reported is None else double.reported).detach() / 2
+        return Loss(total, double.count // 2, reported)
 
-    return rdrop if rdrop_alpha else plain
+    return rdrop if alpha else plain
 
 
 def symmetric_kl(first: Tensor, second: Tensor, selected: Tensor) -> Tensor:
@@ -89,12 +105,38 @@ def masked_lm(model: nn.Module, batch: MaskedLMBatch) -> Loss:
 
 def classification(label_smoothing: float = 0.0, rdrop_alpha: float = 0.0) -> Objective:
     """Cross entropy of the class of each text; `rdrop_alpha` as in `translation`."""
+    return cross_entropy_objective(text_logits, label_smoothing, rdrop_alpha)
 
-    def logits(model: nn.Module, batch: ClassificationBatch) -> Tensor:
-        token_types = supported_token_types(model, batch.token_types)
-        return model(batch.ids, padding_mask=mask_if_padded(batch.padding_mask), token_types=token_types)
 
-    return cross_entropy_objective(logits, label_smoothing, rdrop_alpha)
+def multi_label_classification(rdrop_alpha: float = 0.0) -> Objective:
+    """Binary cross entropy of every label of each text."""
+
+    def loss(logits: Tensor, labels: Tensor) -> Loss:
+        return Loss(F.binary_cross_entropy_with_logits(upcast(logits), labels, reduction="sum"), labels.numel())
+
+    def divergence(first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
+        first, second = upcast(first), upcast(second)
+        return ((first.sigmoid() - second.sigmoid()) * (first - second)).sum() / 2
+
+    return rdrop_objective(text_logits, loss, divergence, rdrop_alpha)
+
+
+def regression(scale: float = 1.0, rdrop_alpha: float = 0.0) -> Objective:
+    """Squared error of the number of each text, in units of `scale`: the standard deviation of the numbers."""
+
+    def loss(predicted: Tensor, labels: Tensor) -> Loss:
+        return Loss(((upcast(predicted) - labels) / scale).square().sum(), labels.numel())
+
+    def divergence(first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
+        return ((upcast(first) - upcast(second)) / scale).square().sum() / 2
+
+    return rdrop_objective(text_logits, loss, divergence, rdrop_alpha)
+
+
+def text_logits(model: nn.Module, batch: ClassificationBatch) -> Tensor:
+    """The output of a model for the texts of a batch."""
+    token_types = supported_token_types(model, batch.token_types)
+    return model(batch.ids, padding_mask=mask_if_padded(batch.padding_mask), token_types=token_types)
 
 
 def mask_if_padded(padding_mask: Tensor) -> Tensor | None:

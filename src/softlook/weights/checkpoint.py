@@ -15,6 +15,7 @@ from torch import nn
 from softlook.base.errors import WeightsError
 from softlook.base.version import VERSION
 from softlook.blocks.lora import merged_tensors
+from softlook.blocks.scaled_linear import folded_tensors
 from softlook.weights.atomic_folder import atomic_folder, disk_errors
 from softlook.weights.block_quantized import quantized_layers, replace_with_quantized
 from softlook.weights.hugging_face import from_hugging_face
@@ -59,7 +60,8 @@ def save(
     """
     with atomic_folder(Path(path)) as partial:
         write_config(model, partial)
-        entry = write_safetensors(merged_tensors(model, unique_tensors(model)), partial / SINGLE_FILE)
+        tensors = folded_tensors(model, merged_tensors(model, unique_tensors(model)))
+        entry = write_safetensors(tensors, partial / SINGLE_FILE)
         if tokenizer is not None:
             copy_tokenizer(Path(tokenizer), partial)
         for name, content in (extra_files or {}).items():

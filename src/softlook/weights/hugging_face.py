@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from softlook.base.errors import WeightsError
 from softlook.blocks.lora import LORA_TENSORS, LoraLinear, lora_layers, merged_tensors
+from softlook.blocks.scaled_linear import folded_tensors
 from softlook.weights.architectures import ARCHITECTURES
 from softlook.weights.architectures.base import HFArchitecture
 from softlook.weights.atomic_folder import atomic_folder, disk_errors
@@ -113,7 +114,7 @@ def to_hugging_face(
     rules = architecture.tensor_map(model)
     if architecture.is_base_model(model):
         rules = _strip_prefix(architecture.base_model_prefix, rules)
-    tensors, exported = merged_tensors(model, unique_tensors(model)), {}
+    tensors, exported = folded_tensors(model, merged_tensors(model, unique_tensors(model))), {}
     for rule in rules:
         exported |= rule.write(tensors)
     exported |= architecture.extra_tensors(model)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from softlook import models
 from softlook.base.errors import WeightsError
 from softlook.blocks.lora import LORA_TENSORS, LoraLinear, lora_layers
+from softlook.blocks.scaled_linear import ScaledLinear
 from softlook.weights.block_quantized import QuantizedLayer, can_quantize, quantized_layers
 from softlook.weights.meta import build_on_meta
 
@@ -66,8 +67,9 @@ def check_structure(model: nn.Module) -> str:
 
 def _differences(one: nn.Module, built: nn.Module, path: str) -> Iterator[str]:
     where = path.removesuffix(".") or "the model"
-    if isinstance(one, LoraLinear) and type(built) is nn.Linear:
-        yield from _shape_differences({"weight": one.base, "bias": one.bias}, _tensors(built), path)
+    if isinstance(one, LoraLinear | ScaledLinear) and type(built) is nn.Linear:
+        weight = one.base if isinstance(one, LoraLinear) else one.weight
+        yield from _shape_differences({"weight": weight, "bias": one.bias}, _tensors(built), path)
         return
     if isinstance(one, QuantizedLayer) and can_quantize(built, one.block_format):
         bias = getattr(one, "bias", None)

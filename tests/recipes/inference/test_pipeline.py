@@ -28,6 +28,7 @@ from softlook.recipes.inference.pipeline import TextInput
 from softlook.recipes.inference.translation import Alignment, compute_alignments
 from softlook.recipes.text.classification import predict_logits
 from softlook.recipes.text.labeled_texts import ClassificationCollator
+from softlook.recipes.text.problems import SingleLabel
 from softlook.tokens import TextTokenizer
 from softlook.weights.assets import SpecialTokens
 from tests.recipes.trained_runs import train_runs
@@ -97,9 +98,9 @@ def test_classes_equal_those_in_training(runs: dict[str, Path]) -> None:
         TextInput("a film", "and a second text"),
         TextInput("x" * 900),
     ]
-    collator = ClassificationCollator(run.tokenizer, run.model.config.context)
+    collator = ClassificationCollator(run.tokenizer, run.model.config.context, SingleLabel(run.labels))
     examples = [LabeledText(one.text, one.pair, "") for one in inputs]
-    items = collator.encode(examples, run.labels)
+    items = collator.encode(examples)
     expected = predict_logits(run.model, collator, items).softmax(-1)
     found = classify(run, inputs)
     actual = torch.tensor([[one.classes[name] for name in run.labels] for one in found])

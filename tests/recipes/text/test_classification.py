@@ -15,6 +15,7 @@ from softlook.recipes.config.schema import BatchConfig, ModelConfig
 from softlook.recipes.inference import classify, load_pipeline
 from softlook.recipes.text.classification import ClassificationEvaluator
 from softlook.recipes.text.labeled_texts import ClassificationCollator
+from softlook.recipes.text.problems import SingleLabel
 from softlook.serve.engine.engine import Engine
 from softlook.serve.engine.request import EngineRequest, RequestOutput, ServerLimits
 from softlook.serve.loaded_model import load_model
@@ -188,10 +189,11 @@ def test_a_pretrained_encoder_gets_ngrams_unless_they_are_disabled(tmp_path: Pat
 
 def test_an_evaluation_on_a_share_uses_a_mix_of_classes(tmp_path: Path) -> None:
     """Validation files that are sorted by class are shuffled first."""
-    made = ClassificationCollator(TextTokenizer(train_tokenizer([], model_type="bytes")), 32)
+    tokenizer = TextTokenizer(train_tokenizer([], model_type="bytes"))
+    made = ClassificationCollator(tokenizer, 32, SingleLabel(["a", "b"]))
     items = [(made.tokenizer.encode(f"text {n}"), [], int(n >= 50)) for n in range(100)]
-    evaluator = ClassificationEvaluator(made, items, ["a", "b"], "loss")
-    assert 0.2 < evaluator.labels[:20].float().mean() < 0.8
+    evaluator = ClassificationEvaluator(made, items, "loss")
+    assert 0.2 < evaluator.targets[:20].float().mean() < 0.8
     rows = evaluator.baselines(1.0)
     assert [(row["model"], row["accuracy"]) for row in rows] == [("most common class", 0.5)]
     assert rows[0]["loss"] == pytest.approx(math.log(2), abs=1e-5)

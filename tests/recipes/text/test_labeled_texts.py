@@ -16,19 +16,19 @@ from softlook.recipes.text.labeled_texts import (
     select_batch_tokens,
     select_max_length,
 )
+from softlook.recipes.text.problems import SingleLabel
 from softlook.tokens import TextTokenizer, train_tokenizer
 from tests.recipes.small import classification_config
 
-NAMES = ["bad", "good"]
-
 
 def collator(max_length: int) -> ClassificationCollator:
-    return ClassificationCollator(TextTokenizer(train_tokenizer(["abcdefghij"], model_type="characters")), max_length)
+    tokenizer = TextTokenizer(train_tokenizer(["abcdefghij"], model_type="characters"))
+    return ClassificationCollator(tokenizer, max_length, SingleLabel(["bad", "good"]))
 
 
 def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
     made = collator(max_length=11)
-    [(ids, pair, label)] = made.encode([LabeledText("abcdefghij" * 5 + "jihg", None, "good")], NAMES)
+    [(ids, pair, label)] = made.encode([LabeledText("abcdefghij" * 5 + "jihg", None, "good")])
     assert made.tokenizer.decode(ids) == "abcdefhg"
     assert (list(pair), label) == ([], 1)
     assert made([(ids, pair, label)]).ids.shape[1] <= 11
@@ -36,14 +36,14 @@ def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
 
 def test_a_text_that_fits_is_complete() -> None:
     made = collator(max_length=64)
-    [(ids, _, _)] = made.encode([LabeledText("abcdefghij", None, "bad")], NAMES)
+    [(ids, _, _)] = made.encode([LabeledText("abcdefghij", None, "bad")])
     assert made.tokenizer.decode(ids) == "abcdefghij"
     assert (made.truncated_texts, made.truncated_tokens) == (0, 0)
 
 
 def test_both_texts_of_a_long_pair_are_used() -> None:
     made = collator(max_length=13)
-    [(first, second, _)] = made.encode([LabeledText("a" * 50, "b" * 50, "bad")], NAMES)
+    [(first, second, _)] = made.encode([LabeledText("a" * 50, "b" * 50, "bad")])
     assert {len(first), len(second)} == {5}
 
 
@@ -52,9 +52,9 @@ def test_the_tokens_that_are_not_used_are_counted(max_length: int) -> None:
     """Whether a text was truncated when it was stored, or is truncated in its batch; to a token per text."""
     texts = [LabeledText("a" * length, None, "bad") for length in (5, 30, 100)]
     stored = collator(max_length=43)
-    rows = stored.encode(texts, NAMES)
+    rows = stored.encode(texts)
     lengths = torch.tensor([stored.length(row) for row in rows])
-    used = sum(len(ids) for ids, *_ in collator(max_length).encode(texts, NAMES))
+    used = sum(len(ids) for ids, *_ in collator(max_length).encode(texts))
     [message] = describe_lengths(stored, lengths, max_length)
     reported = re.search(r"(\d+) tokens \(", message)
     assert reported and int(reported[1]) == pytest.approx(135 - used, abs=len(texts)), message
@@ -85,7 +85,7 @@ def test_batches_of_long_texts_have_more_tokens() -> None:
 
 def test_word_dropout_keeps_the_class_token_and_hides_no_padding() -> None:
     made = collator(64)
-    batch = made(made.encode([LabeledText("abcdefghij", None, "bad"), LabeledText("ab", None, "good")], NAMES))
+    batch = made(made.encode([LabeledText("abcdefghij", None, "bad"), LabeledText("ab", None, "good")]))
     dropped = drop_words(0.99, batch, torch.Generator().manual_seed(0)).padding_mask
     assert dropped[:, 0].all()
     assert not (dropped & ~batch.padding_mask).any()

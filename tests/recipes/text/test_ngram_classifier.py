@@ -16,11 +16,13 @@ from torch.nn import functional as F
 from softlook.heads.ngrams import NGramClassifier, bigram_keys, build_ngrams
 from softlook.recipes.text import ngram_classifier
 from softlook.recipes.text.ngram_classifier import fit_mix, fit_ngrams, known_bigrams
+from softlook.recipes.text.problems import SingleLabel
 from softlook.train.batching.collate import ClassificationBatch, collate_classification
 from softlook.train.batching.token_store import store_in_memory
 
 VOCABULARY = [f"w{number}" for number in range(30)]
 CLASSES = 3
+FAMILY = SingleLabel(["a", "b", "c"])
 
 
 def examples(count: int, seed: int, *, random_labels: bool = False) -> list[tuple[list[int], list[int], int]]:
@@ -66,10 +68,10 @@ def penalized_loss(logits: Tensor, labels: Tensor, weight: Tensor, strength: flo
 
 @pytest.mark.parametrize("strength", [1.0, 30.0])
 def test_the_weights_are_those_of_logistic_regression(strength: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ngram_classifier, "REGULARIZATION", (strength,))
+    monkeypatch.setattr(FAMILY, "regularization", (strength,))
     train, valid = examples(120, 0), examples(40, 1)
     made = classifier(train)
-    fit_ngrams(made, batches(train), batches(valid))
+    fit_ngrams(made, batches(train), batches(valid), FAMILY)
     features, labels = matrix(made, train + valid), labels_of(train + valid)
     oracle = LogisticRegression(C=strength, max_iter=2000, tol=1e-7).fit(features.numpy(), labels.numpy())
     weight, bias = (torch.from_numpy(part).float() for part in (oracle.coef_, oracle.intercept_))
@@ -81,7 +83,7 @@ def test_the_weights_are_those_of_logistic_regression(strength: float, monkeypat
 def test_idf_weights_are_those_of_scikit_learn_on_the_training_texts() -> None:
     train = examples(50, 0)
     made = classifier(train)
-    fit_ngrams(made, batches(train), batches(examples(20, 1)))
+    fit_ngrams(made, batches(train), batches(examples(20, 1)), FAMILY)
     expected = TfidfTransformer(smooth_idf=True).fit(matrix(made, train).numpy()).idf_
     torch.testing.assert_close(made.idf, torch.from_numpy(expected).float())
 
@@ -90,7 +92,7 @@ def test_held_out_predictions_do_not_depend_on_the_held_out_labels() -> None:
     """A model without these texts makes them: random labels are predicted no better than by chance."""
     train, valid = examples(150, 0), examples(90, 1, random_labels=True)
     made = classifier(train)
-    log_probs = fit_ngrams(made, batches(train), batches(valid))
+    log_probs = fit_ngrams(made, batches(train), batches(valid), FAMILY).log_softmax(-1)
     labels = labels_of(valid)
     assert log_probs.shape == (len(valid), CLASSES)
     torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(len(valid)))
@@ -101,7 +103,7 @@ def test_held_out_predictions_do_not_depend_on_the_held_out_labels() -> None:
 
 def test_held_out_predictions_are_in_the_order_of_the_texts() -> None:
     train, valid = examples(300, 0), examples(60, 1)
-    log_probs = fit_ngrams(classifier(train), batches(train), batches(valid, size=7))
+    log_probs = fit_ngrams(classifier(train), batches(train), batches(valid, size=7), FAMILY)
     assert (log_probs.argmax(-1) == labels_of(valid)).float().mean() > 0.8
 
 
@@ -110,7 +112,7 @@ def test_fitting_ends_within_its_time_limit() -> None:
     train, valid = examples(64, 0), examples(40, 1)
     made = classifier(train)
     began = time.monotonic()
-    log_probs = fit_ngrams(made, cycle(batches(train)), batches(valid), seconds=0.4)
+    log_probs = fit_ngrams(made, cycle(batches(train)), batches(valid), FAMILY, seconds=0.4)
     assert time.monotonic() - began < 5
     assert (log_probs.argmax(-1) == labels_of(valid)).float().mean() > 0.5
 
@@ -120,7 +122,7 @@ def test_the_solver_gets_no_more_than_the_time_limit(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ngram_classifier._Solver, "solve", lambda self, strength, deadline: deadlines.append(deadline))
     train, valid = examples(64, 0), examples(40, 1)
     began = time.monotonic()
-    fit_ngrams(classifier(train), batches(train), batches(valid), seconds=100.0)
+    fit_ngrams(classifier(train), batches(train), batches(valid), FAMILY, seconds=100.0)
     *searches, final = (round(deadline - began) for deadline in deadlines)
     assert set(searches) == {50} and final == 100  # half for the strength of regularization, half for all texts
 
@@ -128,7 +130,7 @@ def test_the_solver_gets_no_more_than_the_time_limit(monkeypatch: pytest.MonkeyP
 def test_without_time_some_texts_are_used() -> None:
     train, valid = examples(400, 0), examples(40, 1)
     made = classifier(train)
-    log_probs = fit_ngrams(made, batches(train), batches(valid), seconds=0.0)
+    log_probs = fit_ngrams(made, batches(train), batches(valid), FAMILY, seconds=0.0)
     assert log_probs.shape == (40, CLASSES) and made.weight.any()
 
 

@@ -194,6 +194,6 @@ def test_a_long_line_within_the_limit_is_skipped_as_a_long_pair(
 
 
 def test_too_many_classes_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("softlook.recipes.text.labeled_texts.MAX_CLASSES", 1)
+    monkeypatch.setattr("softlook.recipes.text.text_problem.MAX_CLASSES", 1)
     with pytest.raises(DataError, match="there are more than 1 classes, the last of them '"):
         train_classification(classification_config(tmp_path))

@@ -1,6 +1,6 @@
 """`softlook classify`: classify texts."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cyclopts import Parameter
 
@@ -23,13 +23,13 @@ def classify(
     all: Annotated[bool, Parameter(help="print all classes, most likely first")] = False,
     device: DeviceOption = "auto",
 ) -> None:
-    """Classify texts."""
+    """Classify texts: the class of each, the labels with a probability above 0.5, or the number, as trained."""
     from softlook.cli.inputs import TextColumns, read_texts  # noqa: PLC0415  (imports torch)
     from softlook.recipes.inference.encoding import classify as classify_texts  # noqa: PLC0415
     from softlook.recipes.inference.pipeline import load_pipeline  # noqa: PLC0415
 
     pipeline, output = load_pipeline(model, device=device).require("classify"), OutputStream()
-    score_name = "value" if pipeline.model.config.problem == "regression" else "probability"
+    format = FORMATS.get(pipeline.model.config.problem, ClassFormat)(all)
     batches = read_texts(texts, file, TextColumns(text, text_pair))
     with counter(output) as count:
         for batch in batches:
@@ -37,29 +37,60 @@ def classify(
             for one in batch:  # an empty text has no class
                 prediction = next(predictions) if one.text.strip() else None
                 if output.json:
-                    output.write_object(_to_object(prediction, one.text, score_name, all_classes=all))
+                    pair = {} if one.pair is None else {"text_pair": one.pair}
+                    content = format.missing if prediction is None else format.to_object(prediction)
+                    output.write_object({"text": one.text, **pair, **content})
                 else:
-                    output.write_line(*_to_cells(prediction, all_classes=all))
+                    output.write_line(*([] if prediction is None else format.to_cells(prediction)))
             count.add(len(batch))
 
 
-def _to_cells(prediction: "ClassPrediction | None", *, all_classes: bool) -> list[str]:
-    if prediction is None:
-        return []
-    classes = prediction.classes if all_classes else {prediction.label: prediction.probability}
-    return [cell for label, score in classes.items() for cell in (label, format_score(score))]
+class ClassFormat:
+    """Output of a classifier: the class with its probability."""
+
+    missing: ClassVar[dict[str, Any]] = {"label": None, "probability": None}
+
+    def __init__(self, has_all: bool) -> None:
+        self.has_all = has_all
+
+    def shown(self, prediction: "ClassPrediction") -> dict[str, float]:
+        """The labels to print, with their scores."""
+        return prediction.classes if self.has_all else {name: prediction.classes[name] for name in prediction.labels}
+
+    def to_cells(self, prediction: "ClassPrediction") -> list[str]:
+        return [cell for label, score in self.shown(prediction).items() for cell in (label, format_score(score))]
+
+    def to_object(self, prediction: "ClassPrediction") -> dict[str, Any]:
+        content = {"label": prediction.label, "probability": _round(prediction.probability)}
+        return content | ({"classes": _rounded(prediction.classes)} if self.has_all else {})
 
 
-def _to_object(
-    prediction: "ClassPrediction | None", text: str, score_name: str, *, all_classes: bool
-) -> dict[str, Any]:
-    if prediction is None:
-        return {"text": text, "label": None, score_name: None}
-    pair = {} if prediction.pair is None else {"text_pair": prediction.pair}
-    content = {"text": text, **pair, "label": prediction.label, score_name: _round(prediction.probability)}
-    if all_classes:
-        content["classes"] = {label: _round(score) for label, score in prediction.classes.items()}
-    return content
+class MultiLabelFormat(ClassFormat):
+    """Output of a multi-label classifier: the predicted labels; as JSON, the probabilities of all."""
+
+    missing: ClassVar[dict[str, Any]] = {"labels": None, "classes": None}
+
+    def to_object(self, prediction: "ClassPrediction") -> dict[str, Any]:
+        return {"labels": list(prediction.labels), "classes": _rounded(prediction.classes)}
+
+
+class ValueFormat(ClassFormat):
+    """Output of a regression model: the number; of several, their names too."""
+
+    missing: ClassVar[dict[str, Any]] = {"value": None}
+
+    def to_cells(self, prediction: "ClassPrediction") -> list[str]:
+        if len(prediction.classes) > 1:
+            return super().to_cells(prediction)
+        return [format_score(prediction.probability)]
+
+    def to_object(self, prediction: "ClassPrediction") -> dict[str, Any]:
+        several = {"classes": _rounded(prediction.classes)} if len(prediction.classes) > 1 else {}
+        return {"value": _round(prediction.probability), **several}
+
+
+FORMATS = {"multi_label": MultiLabelFormat, "regression": ValueFormat}
+"""The output of models for other problems than one class per text."""
 
 
 def format_score(score: float) -> str:
@@ -74,3 +105,7 @@ def format_score(score: float) -> str:
 def _round(score: float) -> float:
     """Six significant digits: rerankers distinguish texts by very small probabilities too."""
     return float(f"{score:.6g}")
+
+
+def _rounded(classes: dict[str, float]) -> dict[str, float]:
+    return {label: _round(score) for label, score in classes.items()}

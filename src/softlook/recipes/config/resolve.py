@@ -106,6 +106,11 @@ def load_overrides(
     return ConfigOverrides(schema, {name: parsed[name] for name in raw.values}, raw.origins)
 
 
+def with_inferred(overrides: ConfigOverrides[ConfigT], inferred: Mapping[str, Any]) -> ConfigOverrides[ConfigT]:
+    """The same overrides with values that follow from the data, where the user has set none; their origin is auto."""
+    return ConfigOverrides(overrides.schema, {**inferred, **overrides.values}, overrides.origins)
+
+
 def resolve_config(overrides: ConfigOverrides[ConfigT], auto: Mapping[str, Any]) -> ResolvedConfig[ConfigT]:
     """Merge overrides, automatic values and defaults, in that order of precedence, and validate the result."""
     values = {name: value for name, value in auto.items() if value is not None} | overrides.values

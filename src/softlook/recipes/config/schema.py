@@ -81,7 +81,7 @@ class TranslationRegConfig(BaseConfig):
 class ClassificationRegConfig(BaseConfig):
     """Regularization of classifiers."""
 
-    label_smoothing: float = Field(default=0.0, ge=0, lt=1, description="label smoothing")
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1, description="label smoothing, with one class per text only")
     rdrop_alpha: float = Field(
         default=0.0, ge=0, description="R-Drop: weight of the KL term between two forward passes; 1 is usual"
     )
@@ -220,13 +220,21 @@ class ClassificationConfig(TextConfig):
     text: str | None = Field(default=None, description="text column; default: detected")
     text_pair: str | None = Field(default=None, description="column of the second text, to classify pairs")
     label: str | None = Field(default=None, description="label column; default: detected")
+    problem: Literal["single_label", "multi_label", "regression"] | None = Field(
+        default=None,
+        description="one class per text, several labels per text, or a number; default: several labels if the label "
+        "column holds JSON lists, otherwise one class",
+    )
+    label_separator: str | None = Field(
+        default=None, min_length=1, description="between the labels of a text; default: detected among ; | and ,"
+    )
     pooling: Literal["cls", "mean"] | None = Field(
         default=None, description="pooling: the class token (cls) or the mean over tokens; default: mean"
     )
     monitor: Literal["accuracy", "loss"] = Field(
         default="loss", description="validation metric that selects the best checkpoint"
     )
-    no_ngrams: bool = Field(default=False, description="use attention alone, without a linear classifier on n-grams")
+    no_ngrams: bool = Field(default=False, description="use attention alone, without a linear model on n-grams")
     model: ModelConfig = ModelConfig()
     batch: BatchConfig = BatchConfig()
     reg: ClassificationRegConfig = ClassificationRegConfig()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from softlook.base.errors import escape_control
 from softlook.base.tensors import supported_token_types
 from softlook.decode.token_tensors import pad_right
-from softlook.heads import class_probabilities
+from softlook.heads import class_probabilities, predicted_labels
 from softlook.models import SkipGram, TextEncoder
 from softlook.recipes.inference.pipeline import Pipeline, TextInput, replace_head, to_inputs
 from softlook.tokens.loading import copy_tokenizer
@@ -37,6 +37,8 @@ class ClassPrediction:
     """Of a regression model, the predicted value."""
     classes: dict[str, float] = field(repr=False)
     """All classes, most likely first."""
+    labels: tuple[str, ...] = ()
+    """The predicted labels, most likely first: of a multi-label model any number, otherwise one."""
 
 
 class ClassPredictions(list[ClassPrediction]):
@@ -57,12 +59,12 @@ def _shorten(text: str) -> str:
 def classify(pipeline: Pipeline, texts: Iterable[AnyInput]) -> ClassPredictions:
     """Classify texts, or pairs of texts, in their order. All of them are kept in memory."""
     inputs = to_inputs(texts)
-    logits = encode(pipeline.require("classify"), pipeline.model, inputs)
-    probabilities = class_probabilities(logits, pipeline.model.config.problem)
+    logits, problem = encode(pipeline.require("classify"), pipeline.model, inputs), pipeline.model.config.problem
     predictions = ClassPredictions()
-    for item, row in zip(inputs, probabilities.tolist(), strict=True):
+    for item, row in zip(inputs, class_probabilities(logits, problem).tolist(), strict=True):
         ranked = sorted(zip(pipeline.labels, row, strict=True), key=lambda entry: -entry[1])
-        predictions.append(ClassPrediction(item.text, item.pair, *ranked[0], dict(ranked)))
+        labels = predicted_labels(ranked, problem)
+        predictions.append(ClassPrediction(item.text, item.pair, *ranked[0], dict(ranked), labels))
     return predictions
 
 

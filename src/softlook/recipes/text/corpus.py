@@ -84,7 +84,7 @@ class Corpus(Generic[Example]):
 
 
 def read_corpus(
-    read: Callable[[Files], Examples[Example]],
+    read: Callable[..., Examples[Example]],
     data: Files,
     valid: Files,
     *,
@@ -102,7 +102,7 @@ def read_corpus(
         count, characters = count_examples(train)
         digest, notes = data_digest(examples.files), _skipped("training data", examples)
         return Corpus(train, held_out, (count, split.held_out), characters, digest, notes=notes, columns=columns)
-    train, used = CorpusSplit(examples), CorpusSplit(read(valid))
+    train, used = CorpusSplit(examples), CorpusSplit(read(valid, **examples.inferred))
     (count, characters), (valid_count, valid_characters) = count_examples(train), count_examples(used)
     notes = (*_skipped("training data", examples), *_skipped("validation data", used.examples))
     digest = data_digest([*examples.files, *used.examples.files])

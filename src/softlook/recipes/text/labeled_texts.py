@@ -1,63 +1,57 @@
-"""Labeled texts: encoding, maximum length, word dropout, counts of the labels."""
+"""Labeled texts: encoding, maximum length, word dropout."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
-from softlook.base.errors import DataError
 from softlook.base.tensors import truncate_pair
 from softlook.data import LabeledText
 from softlook.recipes.config.schema import ClassificationConfig
 from softlook.recipes.text.corpus import chunk_by_size
+from softlook.recipes.text.text_problem import TextProblem
 from softlook.tokens import TextTokenizer
 from softlook.tokens.template import template_from_tokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
 from softlook.train.batching.collate import ClassificationBatch, Ids, collate_classification
 from softlook.train.batching.token_store import StoredExample, TokenStore
 
-IMBALANCE_RATIO = 4
-"""Ratio of the largest to the smallest class from which a warning is logged."""
 MIN_LENGTH, MAX_LENGTH, LENGTH_QUANTILE = 32, 512, 0.98
 """Automatic maximum length in tokens, so that this share of the texts is complete."""
 TEXTS_PER_BATCH, MAX_BATCH_TOKENS = 32, 16_384
 """Texts of mean length in a batch, at least, and its tokens at most."""
-MAX_CLASSES = 100_000
-"""Number of distinct labels above which a column is rejected."""
-Item = tuple[Ids, Ids, int]
-"""Ids of both texts, and the class index."""
+Item = tuple[Ids, Ids, Any]
+"""Ids of both texts, and the target: the index of a class, those of several labels, or a number."""
 
 
 class ClassificationCollator:
     """Encodes labeled texts with special tokens, at most `max_length` tokens each, and collates them."""
 
-    def __init__(self, tokenizer: TextTokenizer, max_length: int) -> None:
-        self.tokenizer, self.max_length = tokenizer, max_length
+    def __init__(self, tokenizer: TextTokenizer, max_length: int, problem: TextProblem) -> None:
+        self.tokenizer, self.max_length, self.problem = tokenizer, max_length, problem
         self.template = template_from_tokenizer(tokenizer)
         self.max_ids = max_length - self.template.num_special_pair
         self.truncated_texts = self.truncated_tokens = 0
 
-    def encode(self, examples: Sequence[LabeledText], names: Sequence[str]) -> list[Item]:
-        """Ids of both texts, truncated, and the class index."""
-        index = {name: number for number, name in enumerate(names)}
+    def encode(self, examples: Sequence[LabeledText]) -> list[Item]:
+        """Ids of both texts, truncated, and the target."""
         first = self.tokenizer.encode([example.text[:MAX_TEXT_CHARS] for example in examples])
         second = self.tokenizer.encode([(example.pair or "")[:MAX_TEXT_CHARS] for example in examples])
-        labels = [index.get(example.label, 0) for example in examples]
-        rows = zip(first, second, labels, strict=True)
-        items = [(*truncate_pair(one, other, self.max_ids, keep_end=True), label) for one, other, label in rows]
+        rows = zip(first, second, map(self.problem.target, examples), strict=True)
+        items = [(*truncate_pair(one, other, self.max_ids, keep_end=True), target) for one, other, target in rows]
         for one, other, item in zip(first, second, items, strict=True):
             dropped = len(one) + len(other) - len(item[0]) - len(item[1])
             self.truncated_texts += dropped > 0
             self.truncated_tokens += dropped
         return items
 
-    def rows(self, examples: Iterable[LabeledText], names: Sequence[str]) -> Iterator[tuple[Ids, Ids, Ids]]:
-        """The same lazily, with the class index as a row of one id."""
+    def rows(self, examples: Iterable[LabeledText]) -> Iterator[tuple[Ids, Ids, Ids]]:
+        """The same lazily, with the target as a row of ids."""
         for chunk in chunk_by_size(examples, lambda example: len(example.text) + len(example.pair or "")):
-            for first, second, label in self.encode(chunk, names):
-                yield first, second, [label]
+            for first, second, target in self.encode(chunk):
+                yield first, second, self.problem.to_ids(target)
 
     def length(self, item: Item) -> int:
         """Tokens of an item, special tokens included."""
@@ -72,11 +66,12 @@ class ClassificationCollator:
 
     def collate_stored(self, items: Sequence[StoredExample]) -> ClassificationBatch:
         """A batch of items from a token store."""
-        return self([(first, second, label) for first, second, (label,) in items])
+        return self([(first, second, self.problem.from_ids(ids)) for first, second, ids in items])
 
     def __call__(self, items: Sequence[Item]) -> ClassificationBatch:
         join, pad_id = self.template.apply, self.tokenizer.pad_id
-        return collate_classification(items, join=join, max_length=self.max_ids, pad_id=pad_id)
+        collate = self.problem.collate
+        return collate_classification(items, join=join, max_length=self.max_ids, pad_id=pad_id, collate_labels=collate)
 
 
 def drop_words(p: float, batch: ClassificationBatch, generator: torch.Generator) -> ClassificationBatch:
@@ -114,40 +109,3 @@ def describe_lengths(collator: ClassificationCollator, lengths: torch.Tensor, ma
         f"{message} {texts:,} of {len(lengths):,} are longer: their first and last tokens are used, and {tokens:,} "
         f"tokens ({share:.1%}) in between are not. --max-length changes the limit."
     ]
-
-
-def count_labels(examples: Iterable[LabeledText]) -> Counter[str]:
-    """The number of examples of each class."""
-    counts: Counter[str] = Counter()
-    for example in examples:
-        counts[example.label] += 1
-        if len(counts) > MAX_CLASSES:
-            message = f"there are more than {MAX_CLASSES:,} classes, the last of them {example.label!r:.40}"
-            raise DataError(message, help="is this the label column? Name it: --label")
-    return counts
-
-
-def check_labels(examples: Sequence[LabeledText], names: Sequence[str]) -> None:
-    """Raise an error at the first example whose class is not in the training data."""
-    known = set(names)
-    for example in examples:
-        if example.label not in known:
-            message = f"the class {example.label!r:.40} is not in the training data: {', '.join(names):.80}"
-            raise example.origin.error(message) if example.origin else DataError(message)
-
-
-def label_order(label: str) -> tuple[int, float, str]:
-    """Numbers by value, then strings alphabetically."""
-    try:
-        return 0, float(label), label
-    except ValueError:
-        return 1, 0.0, label
-
-
-def describe_balance(counts: Counter[str]) -> list[str]:
-    """The number of classes and, if they differ much in size, a hint."""
-    (largest, most), (smallest, least) = counts.most_common()[0], counts.most_common()[-1]
-    message = f"{len(counts)} classes, the largest {largest!r:.40} ({most / counts.total():.0%})."
-    if most <= IMBALANCE_RATIO * least:
-        return [message]
-    return [message, f"Imbalanced: {smallest!r:.40} has only {least:,} examples; prefer f1 and mcc to accuracy."]

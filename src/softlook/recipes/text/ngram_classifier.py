@@ -1,9 +1,10 @@
-"""Fitting of n-gram classifiers: IDF weights, logistic regression, and the mix with another classifier."""
+"""Fitting of n-gram classifiers: IDF weights, a generalized linear model, and the mix with another classifier."""
 
 import math
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, Protocol
 
 import torch
 from jaxtyping import Float, Int
@@ -14,8 +15,6 @@ from softlook.heads.ngrams import NGramClassifier, NGramFeatures, bigram_keys
 from softlook.train.batching.collate import ClassificationBatch
 from softlook.train.batching.token_store import TokenStore
 
-REGULARIZATION = (10.0, 30.0, 100.0)
-"""Inverse strengths of the L2 penalty that are compared on held-out data; scikit-learn's C."""
 MAX_NONZERO = 40_000_000
 """Entries of the feature matrix; further texts are left out."""
 MAX_ITERATIONS, ITERATIONS_PER_CHECK, HISTORY = 100, 10, 6
@@ -24,6 +23,33 @@ MAX_BIGRAMS, MAX_WEIGHTS = 500_000, 1 << 24
 """Bigrams, and their weights for all classes."""
 MAX_TOKENS, CHUNK = 30_000_000, 4_000_000
 """Tokens in which bigrams are counted, and that are counted at once."""
+
+
+class Family(Protocol):
+    """The family of a generalized linear model: logistic regression, one-vs-rest logistic regression, or ridge."""
+
+    regularization: ClassVar[tuple[float, ...]]
+    """Inverse strengths of the L2 penalty that are compared on held-out data, ascending; scikit-learn's C."""
+    scale: float
+    """What the output of the model is multiplied by after fitting."""
+    shift: float
+    """What is then added."""
+
+    def responses(self, targets: Tensor) -> Float[Tensor, "N K"]:
+        """The values that the means are compared with."""
+        ...
+
+    def means(self, logits: Float[Tensor, "N K"]) -> Float[Tensor, "N K"]:
+        """The inverse of the canonical link function."""
+        ...
+
+    def negative_log_likelihood(self, logits: Float[Tensor, "N K"], targets: Tensor) -> Tensor:
+        """The mean over the examples; its gradient is the difference of means and responses, divided by N."""
+        ...
+
+    def selection_error(self, logits: Float[Tensor, "N K"], targets: Tensor) -> float:
+        """What the best regularization minimizes on held-out data."""
+        ...
 
 
 def known_bigrams(store: TokenStore, vocab_size: int, classes: int) -> Int[Tensor, " N"]:
@@ -55,35 +81,43 @@ def fit_ngrams(
     classifier: NGramClassifier,
     train: Iterable[ClassificationBatch],
     valid: Sequence[ClassificationBatch],
+    family: Family,
     *,
     seconds: float = math.inf,
 ) -> Float[Tensor, "N K"]:
-    """Fit IDF weights and logistic regression; the held-out data select the regularization.
+    """Fit IDF weights and a generalized linear model; the held-out data select the regularization.
 
-    Returns the log-probabilities of the held-out texts, then fits once more on all texts together: a tenth more of a
-    small data set is worth more than anything else.
+    Returns the logits of the held-out texts, or their numbers, then fits once more on all texts together: a tenth more
+    of a small data set is worth more than anything else.
     """
     began = time.monotonic()
     matrix, labels = _count_matrix(classifier, train, deadline=began + seconds / 4)
     documents = torch.bincount(matrix.column, minlength=classifier.num_features)
     classifier.idf.copy_(torch.log((1 + len(labels)) / (1 + documents)) + 1)
     held_out, held_out_labels = _count_matrix(classifier, valid)
-    solver = _Solver(classifier, [matrix], [labels])
-    best, strength, log_probs = math.inf, REGULARIZATION[0], torch.empty(0)
-    for candidate in REGULARIZATION:
+    solver = _Solver(classifier, family, [matrix], [labels])
+    best, strength, logits = math.inf, family.regularization[0], torch.empty(0)
+    for candidate in family.regularization:
         solver.solve(candidate, began + seconds / 2)
         predicted = classifier.logits(classifier.normalize(*held_out, len(held_out_labels)), len(held_out_labels))
-        loss = _error(predicted, held_out_labels)
+        loss = family.selection_error(predicted, held_out_labels)
         if loss < best:
-            best, strength, log_probs = loss, candidate, predicted.log_softmax(-1)
+            best, strength, logits = loss, candidate, predicted
         if loss > best or time.monotonic() > began + seconds / 2:
             break
-    _Solver(classifier, [matrix, held_out], [labels, held_out_labels]).solve(strength, began + seconds)
-    return log_probs
+    _Solver(classifier, family, [matrix, held_out], [labels, held_out_labels]).solve(strength, began + seconds)
+    classifier.weight.mul_(family.scale)
+    classifier.bias.mul_(family.scale).add_(family.shift)
+    return logits * family.scale + family.shift
 
 
-def fit_mix(logits: Float[Tensor, "B K"], own: Float[Tensor, "B K"], labels: Int[Tensor, " B"]) -> tuple[float, float]:
-    """Weights of two classifiers' log-probabilities with the lowest held-out loss; neither is negative.
+def fit_mix(
+    logits: Float[Tensor, "B K"],
+    own: Float[Tensor, "B K"],
+    labels: Tensor,
+    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+) -> tuple[float, float]:
+    """Weights of two classifiers' log-probabilities or logits with the lowest held-out loss; neither is negative.
 
     >>> labels = torch.arange(100) % 2
     >>> good, bad = 2.0 * F.one_hot(labels, 2), torch.zeros(100, 2)
@@ -97,9 +131,9 @@ def fit_mix(logits: Float[Tensor, "B K"], own: Float[Tensor, "B K"], labels: Int
     def closure() -> Tensor:
         optimizer.zero_grad()
         # A weak penalty keeps the weights of a perfect fit finite.
-        loss = F.cross_entropy(both @ log_weights.exp(), labels) + 1e-3 * log_weights.square().sum()
-        loss.backward()
-        return loss
+        total = loss(both @ log_weights.exp(), labels) + 1e-3 * log_weights.square().sum()
+        total.backward()
+        return total
 
     with torch.enable_grad():
         optimizer.step(closure)
@@ -127,12 +161,16 @@ def _count_matrix(
 
 
 class _Solver:
-    """Multinomial logistic regression with an L2 penalty, by L-BFGS; each solution starts from the one before."""
+    """A generalized linear model with an L2 penalty, by L-BFGS; each solution starts from the one before."""
 
     def __init__(
-        self, classifier: NGramClassifier, matrices: Sequence[NGramFeatures], labels: Sequence[Tensor]
+        self,
+        classifier: NGramClassifier,
+        family: Family,
+        matrices: Sequence[NGramFeatures],
+        labels: Sequence[Tensor],
     ) -> None:
-        self.classifier, self.labels = classifier, torch.cat(list(labels))
+        self.classifier, self.family, self.labels = classifier, family, torch.cat(list(labels))
         rows = [first + matrix.row for first, matrix in zip(_starts(labels), matrices, strict=True)]
         columns, frequencies = (torch.cat([matrix[i] for matrix in matrices]) for i in (1, 2))
         matrix = classifier.normalize(torch.cat(rows), columns, frequencies, len(self.labels))
@@ -144,8 +182,8 @@ class _Solver:
 
     def solve(self, strength: float, deadline: float) -> None:
         """Minimize the mean loss plus the penalty, and copy the solution into the classifier."""
-        penalty = 1 / (strength * len(self.labels))
-        target = F.one_hot(self.labels, self.weight.shape[1]).float()
+        penalty, family = 1 / (strength * len(self.labels)), self.family
+        responses = family.responses(self.labels)
         parameters = [nn.Parameter(self.weight), nn.Parameter(self.bias)]
         optimizer = torch.optim.LBFGS(
             parameters,
@@ -159,8 +197,8 @@ class _Solver:
         def closure() -> Tensor:
             weight, bias = (parameter.data for parameter in parameters)
             logits = self.matrix @ weight + bias
-            loss = F.cross_entropy(logits, self.labels) + penalty / 2 * weight.square().sum()
-            error = (logits.softmax(-1) - target) / len(target)
+            loss = family.negative_log_likelihood(logits, self.labels) + penalty / 2 * weight.square().sum()
+            error = (family.means(logits) - responses) / len(responses)
             parameters[0].grad = self.transposed @ error + penalty * weight
             parameters[1].grad = error.sum(0)
             return loss
@@ -186,9 +224,3 @@ def _to_csr(row: Tensor, column: Tensor, value: Tensor, shape: tuple[int, int]) 
 
 def _starts(labels: Sequence[Tensor]) -> list[int]:
     return [sum(map(len, labels[:number])) for number in range(len(labels))]
-
-
-def _error(logits: Tensor, labels: Tensor) -> float:
-    """The share of texts in the wrong class, and a little of the loss, which breaks ties."""
-    wrong = (logits.argmax(-1) != labels).float().mean().item()
-    return wrong + 0.1 * F.cross_entropy(logits, labels).item()

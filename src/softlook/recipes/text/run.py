@@ -14,6 +14,7 @@ from torch import nn
 
 from softlook.base.device import check_trainable, choose_device
 from softlook.blocks.lora import merge_lora
+from softlook.blocks.scaled_linear import fold_scaled_layers
 from softlook.data.split import SPLIT_VERSION
 from softlook.recipes.config.autosize import max_training_tokens, measure_budget, plan_schedule
 from softlook.recipes.config.resolve import (
@@ -23,6 +24,7 @@ from softlook.recipes.config.resolve import (
     as_overrides,
     resolve_config,
     unflatten,
+    with_inferred,
 )
 from softlook.recipes.config.schema import Files, ModelConfig
 from softlook.recipes.config.tabular_schema import TabularConfig
@@ -153,7 +155,8 @@ def load_data(task: AnyTask, overrides: AnyOverrides) -> Corpus[Any]:
     corpus = task.load_corpus(overrides)
     train, valid = corpus.counts
     if config.test:  # an error in the test data is raised before training, not after
-        corpus = replace(corpus, test_count=count_examples(CorpusSplit(task.read(overrides, config.test)))[0])
+        test = task.read(overrides, config.test, **corpus.train.examples.inferred)
+        corpus = replace(corpus, test_count=count_examples(CorpusSplit(test))[0])
     for message in (*corpus.messages, f"{train:,} training examples, {valid:,} validation examples."):
         log.info(message[0].upper() + message[1:])
     return corpus
@@ -172,6 +175,7 @@ def prepare_run(
     The automatic values and the tokenizer of an existing run in `folder` are kept. With a `sample` of the corpus, the
     tokenizer and the batches are built from it alone: a quick estimate for a large corpus.
     """
+    overrides = with_inferred(overrides, (sample or corpus).train.examples.inferred)
     previous = None if folder is None else load_previous_values(folder, overrides)
     device, given = choose_device(overrides.get("training.device")), sample or corpus
     budget = measure_budget(device, overrides.get("training.max_minutes"), overrides.get("training.precision"))
@@ -309,6 +313,7 @@ def train_and_test(
             progress=False,  # `run_task` shows it
         )
         if not world.is_sharded:
+            fold_scaled_layers(plan.model)
             if world.is_rank_zero:
                 export_adapters(plan.model, folder.path, config.init_from)
             merge_lora(plan.model)

@@ -93,7 +93,7 @@ class TextTask(ABC, Generic[TextConfigT, Example]):
     reader: ClassVar[Callable[..., Examples[Any]]]
     """A function of `softlook.data` that reads the files."""
     columns: ClassVar[dict[str, str]] = {"text": "text"}
-    """The columns that the reader accepts, and the config's field for each."""
+    """The arguments of the reader about columns, and the config's field for each."""
     max_valid: ClassVar[int | None] = None
     """Validation examples that are used, if all of them are kept in memory."""
 
@@ -101,7 +101,7 @@ class TextTask(ABC, Generic[TextConfigT, Example]):
         """Examples from files."""
         columns = {name: overrides.get(field) for name, field in self.columns.items()}
         limits = {name: overrides.get(name) for name in ("max_bad_rows", "max_line_chars")}
-        return type(self).reader(files, **columns, **limits, **options)
+        return type(self).reader(files, **{**columns, **limits, **options})
 
     def load_corpus(self, overrides: ConfigOverrides[TextConfigT]) -> Corpus[Example]:
         """Read the training and validation data."""

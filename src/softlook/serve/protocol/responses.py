@@ -192,6 +192,10 @@ class ClassificationItem(EncodedItem):
     """Null for an empty text, which has no class."""
     score: float | None
     scores: list[ClassScore]
+    labels: list[str] | None = None
+    """Of a multi-label model: the labels with a probability above 0.5, most likely first."""
+    value: float | None = None
+    """Of a regression model."""
 
 
 class ClassificationList(BaseModel):

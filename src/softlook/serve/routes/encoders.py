@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from torch import Tensor
 
 from softlook.base.errors import DataError
-from softlook.heads import class_probabilities
+from softlook.heads import class_probabilities, predicted_labels
 from softlook.serve.loaded_model import LoadedModel
 from softlook.serve.protocol import responses
 from softlook.serve.protocol.openai_format import finite_logprob
@@ -82,9 +82,11 @@ def _as_list(texts: str | list[str]) -> list[str]:
 def _class_scores(
     index: int, logits: Tensor, one: EncoderInput, loaded: LoadedModel, top_k: int
 ) -> responses.ClassificationItem:
-    best = class_probabilities(logits, loaded.model.config.problem).topk(min(top_k, len(loaded.labels)))
+    problem = loaded.model.config.problem
+    best = class_probabilities(logits, problem).sort(descending=True, stable=True)
     pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    scores = [responses.ClassScore(label=loaded.labels[int(i)], score=finite_logprob(score)) for i, score in pairs]
+    ranked = [(loaded.labels[int(number)], score) for number, score in pairs]
+    scores = [responses.ClassScore(label=label, score=finite_logprob(score)) for label, score in ranked[:top_k]]
     return responses.ClassificationItem(
         index=index,
         num_tokens=one.num_tokens,
@@ -92,6 +94,8 @@ def _class_scores(
         label=scores[0].label,
         score=scores[0].score,
         scores=scores,
+        labels=list(predicted_labels(ranked, problem)) if problem == "multi_label" else None,
+        value=scores[0].score if problem == "regression" else None,
     )
 
 

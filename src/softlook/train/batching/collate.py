@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softlook.base.tensors import map_tensors, truncate_pair
@@ -55,12 +55,12 @@ class MaskedLMBatch:
 
 @dataclass(frozen=True)
 class ClassificationBatch:
-    """Texts or text pairs with class labels."""
+    """Texts or text pairs with labels: classes, or a row of targets for each text."""
 
     ids: Int[Tensor, "B T"]
     padding_mask: Bool[Tensor, "B T"]
     token_types: Int[Tensor, "B T"]
-    labels: Int[Tensor, " B"]
+    labels: Int[Tensor, " B"] | Float[Tensor, "B K"]
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,16 @@ def collate_seq2seq(
 
 
 def collate_classification(
-    examples: Sequence[tuple[Ids, Ids, int]], *, join: JoinFn, max_length: int, pad_id: int = 0
+    examples: Sequence[tuple[Ids, Ids, Any]],
+    *,
+    join: JoinFn,
+    max_length: int,
+    pad_id: int = 0,
+    collate_labels: Callable[[Sequence[Any]], Tensor] = torch.tensor,
 ) -> ClassificationBatch:
     """Batch of (first text, second text, label); a row has at most `max_length` tokens besides the special ones.
+
+    `collate_labels` makes a tensor of labels that are not class indices.
 
     >>> join = lambda first, second: ([3, *first, 4], [0] * (len(first) + 2))
     >>> collate_classification([([5, 6], [], 1)], join=join, max_length=8).ids
@@ -133,7 +140,7 @@ def collate_classification(
     """
     joined = [join(*truncate_pair(first, second, max_length, keep_end=True)) for first, second, _ in examples]
     rows, token_types = [ids for ids, _ in joined], [types for _, types in joined]
-    labels = torch.tensor([label for *_, label in examples])
+    labels = collate_labels([label for *_, label in examples])
     return ClassificationBatch(pad_sequences(rows, pad_id), make_padding_mask(rows), pad_sequences(token_types), labels)
 
 

@@ -1,7 +1,7 @@
 """Training state: weights, optimizer, EMA, RNG, LoRA adapters, progress.
 
-The weights of a checkpoint are always those of a plain model. With LoRA they are merged, and the adapters are stored
-separately as well: merging cannot be undone exactly.
+The weights of a checkpoint are always those of a plain model. LoRA adapters are merged and scaled layers folded, and
+their own tensors are stored separately as well: merging cannot be undone exactly.
 """
 
 import ctypes
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from softlook.base.errors import WeightsError
 from softlook.blocks.lora import lora_layers, merged_tensors
+from softlook.blocks.scaled_linear import folded_tensors, scaled_layers
 from softlook.train.batching.batches import DataCursor
 from softlook.train.distributed.fsdp import local_tensor, read_local, reshard
 from softlook.train.distributed.world import World
@@ -117,9 +118,9 @@ class TrainState:
 
     def state_files(self) -> dict[str, dict[str, Tensor]]:
         """All tensors of a checkpoint but the RNG states, by file and name: full, or this process's shards."""
-        weights, adapters = self.inference_weights(), lora_tensors(self.model)
+        weights, adapters = self.inference_weights(), unmerged_tensors(self.model)
         files = {
-            SINGLE_FILE: merged_tensors(self.model, weights),
+            SINGLE_FILE: folded_tensors(self.model, merged_tensors(self.model, weights)),
             OPTIMIZER: optimizer_state(self.model, self.optimizer),
         }
         if adapters:
@@ -141,14 +142,14 @@ class TrainState:
 
     def required_files(self) -> list[str]:
         """The files that `load_state` needs."""
-        optional = {ADAPTERS: bool(lora_tensors(self.model)), NON_EMA: self.ema is not None}
+        optional = {ADAPTERS: bool(unmerged_tensors(self.model)), NON_EMA: self.ema is not None}
         return [SINGLE_FILE, OPTIMIZER, RNG_STATE, *(file for file, is_needed in optional.items() if is_needed)]
 
     def load_state(self, files: StoredFiles, folder: Path) -> None:
         """Restore a checkpoint. Everything is checked before anything changes."""
         adapters = files.get(ADAPTERS, {})
         check_tensors_match(merged_shapes(self.model), _on_meta(files[SINGLE_FILE]), folder / SINGLE_FILE)
-        check_tensors_match(lora_tensors(self.model), _on_meta(adapters), folder / ADAPTERS)
+        check_tensors_match(unmerged_tensors(self.model), _on_meta(adapters), folder / ADAPTERS)
         if self.ema is not None:
             check_tensors_match(self.ema.shadow, _on_meta(files[NON_EMA]), folder / NON_EMA)
         try:
@@ -180,10 +181,11 @@ def _on_meta(tensors: dict[str, StoredTensor]) -> dict[str, Tensor]:
     return {name: stored.meta() for name, stored in tensors.items()}
 
 
-def lora_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The adapters by their names in the model; empty without LoRA."""
+def unmerged_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of LoRA adapters and of scaled layers, by their names in the model; empty for a plain model."""
     tensors = unique_tensors(model)
     names = [f"{name}.{factor}" for name in lora_layers(model) for factor in ("lora_A", "lora_B")]
+    names += [f"{name}.{tensor}" for name in scaled_layers(model) for tensor in ("weight", "bias")]
     return {name: tensors[name] for name in names}
 
 
@@ -195,8 +197,8 @@ def loadable_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def merged_shapes(model: nn.Module) -> dict[str, Tensor]:
     """Tensors with the names and shapes of the model with merged adapters; their values have no meaning."""
-    tensors, adapters = unique_tensors(model), lora_tensors(model)
-    plain = {name: tensor for name, tensor in loadable_tensors(model).items() if name not in adapters}
+    tensors, factors = unique_tensors(model), (".lora_A", ".lora_B")
+    plain = {name: tensor for name, tensor in loadable_tensors(model).items() if not name.endswith(factors)}
     return plain | {f"{name}.weight": tensors[f"{name}.base"] for name in lora_layers(model)}
 
 

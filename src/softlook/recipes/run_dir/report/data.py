@@ -16,7 +16,7 @@ DATA_FILE = "data.json"
 """Optional summary of the data of a run."""
 COMPARED, ON, IMPORTANCES = "compared", "compared_on", "importances"
 """Scores that are not numbers: scores of other models, the rows they were computed on, and feature importances."""
-HEADLINES = ("bleu", "accuracy", "perplexity", "rmse", "loss")
+HEADLINES = ("bleu", "accuracy", "f1_micro", "perplexity", "rmse", "loss")
 """Scores for the headline, the first that exists."""
 
 

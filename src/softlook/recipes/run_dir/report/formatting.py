@@ -16,6 +16,7 @@ TITLES = {
     "ece": "ECE",
     "mcc": "MCC",
     "f1": "F1",
+    "spearman": "Spearman",
     "bleu": "BLEU",
     "chrf": "chrF",
 }
