@@ -99,7 +99,10 @@ class Terminal:
         while text not in self.output:
             assert time.monotonic() < end, f"expected {text!r}, got {self.output!r}"
             if select.select([self.handle], [], [], 0.1)[0]:
-                self.output += os.read(self.handle, 1 << 16).decode(errors="replace")
+                try:
+                    self.output += os.read(self.handle, 1 << 16).decode(errors="replace")
+                except OSError:  # the command has ended
+                    raise AssertionError(f"expected {text!r}, got {self.output!r}") from None
         before, _, self.output = self.output.partition(text)
         return before
 

@@ -68,7 +68,8 @@ class Chat:
     def _stream(self, row: Sequence[int]) -> Iterator[str]:
         options: dict[str, Any] = self.generator.options(row, [self.num_answers])
         if self.template is not None and self.generator.context is not None:
-            options["max_new_tokens"] = self.params.max_new_tokens  # answers end by themselves, or with the context
+            # Answers end by themselves, or with the context.
+            options |= {"max_new_tokens": self.params.max_new_tokens, "context_shift": None}
         self.num_answers += 1
         pieces: list[str] = []
         tokens = decode.stream(self.pipeline.model, row, **options)
