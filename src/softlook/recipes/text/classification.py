@@ -19,6 +19,7 @@ from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosi
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import ClassificationConfig, Files
 from softlook.recipes.inference.pipeline import Pipeline
+from softlook.recipes.text.attention import sample_attention
 from softlook.recipes.text.corpus import MAX_VALIDATION_EXAMPLES, Corpus, TokenCache
 from softlook.recipes.text.labeled_texts import (
     MAX_LENGTH,
@@ -79,7 +80,7 @@ def train_classification(
     >>> _ = Path("reviews.csv").write_text(f"text,label\\n{rows}")
     >>> config = ClassificationConfig(data=(Path("reviews.csv"),), training=TrainingConfig(max_steps=2))
     >>> sorted(train_classification(config).scores)
-    ['accuracy', 'attention_loss', 'compared', 'compared_on', 'f1', 'loss', 'mcc']
+    ['accuracy', 'attention', 'attention_loss', 'compared', 'compared_on', 'f1', 'loss', 'mcc', 'validation']
     """
     return run_task(ClassificationTask(), config, callbacks, progress=progress)
 
@@ -153,8 +154,8 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
             epoch_tokens=tokens,
             batch_tokens=max_tokens,
             total_tokens=_total_tokens(tokens, is_pretrained=config.init_from is not None),
-            test=partial(self._score_test_data, config, collator),
-            test_cost=corpus.test_count / max(len(items), 1),
+            test=partial(self._final_scores, config, evaluator, valid),
+            test_cost=corpus.test_count / max(len(items), 1) if config.test else 1.0,
             initialize=partial(evaluator.fit_ngrams, plain),
             baselines=evaluator.baselines,
             uninformed_loss=problem.loss(problem.baseline(evaluator.targets)[1], evaluator.targets),
@@ -169,6 +170,18 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
         config = config.model_copy(update={"test": data})
         return self._score_test_data(config, collator, pipeline.model)["test"]
 
+    def _final_scores(
+        self,
+        config: ClassificationConfig,
+        evaluator: "ClassificationEvaluator",
+        valid: Sequence[LabeledText],
+        model: Any,
+    ) -> dict[str, Any]:
+        """Scores on the test data, or else in detail on the validation data, and the attention of a few texts."""
+        attention = sample_attention(model, evaluator.collator.tokenizer, [example.text for example in valid])
+        tested = self._score_test_data(config, evaluator.collator, model)
+        return {"attention": attention, **(tested or {"validation": evaluator.report(model, valid)})}
+
     def _score_test_data(
         self, config: ClassificationConfig, collator: ClassificationCollator, model: nn.Module
     ) -> dict[str, Any]:
@@ -179,8 +192,7 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
         problem.check(examples)
         items = collator.encode(examples)
         targets = problem.collate([target for *_, target in items])
-        texts = [" | ".join(example.texts.values()) for example in examples]
-        return {"test": problem.report(predict_logits(model, collator, items), targets, texts)}
+        return {"test": problem.report(predict_logits(model, collator, items), targets, joined_texts(examples))}
 
 
 def check_monitor(config: ClassificationConfig) -> None:
@@ -245,6 +257,11 @@ def predict_logits(model: nn.Module, collator: ClassificationCollator, items: Se
     return torch.cat(outputs)[torch.tensor(order).argsort()]
 
 
+def joined_texts(examples: Sequence[LabeledText]) -> list[str]:
+    """The text of each example; of a pair, both."""
+    return [" | ".join(example.texts.values()) for example in examples]
+
+
 class ClassificationEvaluator:
     """Validation scores; fits an n-gram classifier, if the model has one, and its mix with the attention.
 
@@ -253,8 +270,8 @@ class ClassificationEvaluator:
     """
 
     def __init__(self, collator: ClassificationCollator, items: Sequence[Item], monitor: str) -> None:
-        order = torch.randperm(len(items), generator=torch.Generator().manual_seed(0)).tolist()
-        self.collator, self.items, self.monitor = collator, [items[i] for i in order], monitor
+        self.order = torch.randperm(len(items), generator=torch.Generator().manual_seed(0)).tolist()
+        self.collator, self.items, self.monitor = collator, [items[i] for i in self.order], monitor
         self.problem = collator.problem
         self.targets = self.problem.collate([target for *_, target in self.items])
         self.ngram_outputs: torch.Tensor | None = None
@@ -286,6 +303,11 @@ class ClassificationEvaluator:
         weights = self.problem.mix_weights(attention, own, targets)
         ngrams.weights.copy_(torch.tensor(weights))
         return weights[0] * attention + weights[1] * own
+
+    def report(self, model: nn.Module, examples: Sequence[LabeledText]) -> dict[str, Any]:
+        """Scores on all examples, overall and per class."""
+        texts = joined_texts([examples[number] for number in self.order])
+        return self.problem.report(self.predict(model, len(self.items)), self.targets, texts)
 
     def fit_ngrams(self, batches: LengthBucketedBatches[Any, Any], model: nn.Module, seconds: float) -> None:
         """Fit the model's n-gram classifier on the training data, within so many seconds."""

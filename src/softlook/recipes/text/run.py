@@ -324,7 +324,7 @@ def train_and_test(
             model = load_auto(folder.path).to(device) if world.is_sharded else plan.model
             with torch.no_grad():
                 tested = plan.test(model)
-                is_partial = config.eval_fraction < 1 and "validation" not in tested
+                is_partial = config.eval_fraction < 1 and "loss" not in tested.get("validation", {})
                 scores |= (plan.evaluate(model) if is_partial else {}) | tested
             if baselines:
                 scores |= compare(scores, baselines)
@@ -336,7 +336,7 @@ def train_and_test(
 
 def compare(scores: Mapping[str, Any], baselines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The baselines beside the model, as scores of a report, with a warning if the model is no better."""
-    measured = scores.get("validation", scores)
+    measured = {**scores, **scores.get("validation", {})}
     names = [name for name in baselines[0] if name in measured]
     rows = [{"model": "softlook", **{name: measured[name] for name in names}}]
     rows += [{"model": row["model"], **{name: row[name] for name in names if name in row}} for row in baselines]
