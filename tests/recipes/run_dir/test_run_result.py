@@ -107,7 +107,7 @@ def test_long_lists_of_predictions_are_shortened() -> None:
     many = ClassPredictions([ClassPrediction("a" * 500, None, "good", 0.9, {"good": 0.9})] * 150)
     page = many._repr_html_()
     assert page.count("<tr>") == 101 and "and 50 more" in page and len(page) < 40_000
-    assert repr(many[0]) == f"ClassPrediction(text='{'a' * 500}', pair=None, label='good', probability=0.9)"
+    assert repr(many[0]) == f"ClassPrediction(text='{'a' * 500}', pair=None, label='good', probability=0.9, labels=())"
 
 
 def test_progress_shows_what_people_want_to_know() -> None:

@@ -153,7 +153,7 @@ def curves(run: ReportData) -> str:
     """Loss, scores, learning rate, gradient norm and speed by step."""
     best_step = run.best["step"] if run.best is not None else None
     evaluations, logged = run.of("evaluated"), run.of("step_logged")
-    names = dict.fromkeys(name for event in evaluations for name in event["scores"] if name != "loss")
+    names = dict.fromkeys(name for event in evaluations for name in event["scores"] if not name.endswith("loss"))
     others = [name for name in names if name != run.headline and not (name == "error" and "accuracy" in names)]
     lines = {
         name: [(event["step"], event["scores"].get(name, float("nan"))) for event in evaluations] for name in names
@@ -184,14 +184,20 @@ def _capitalized(name: str) -> str:
 def _curves_note(run: ReportData) -> str:
     has_smoothing = any(run.setting(name) not in ("", "0.0") for name in ("reg.label_smoothing", "reg.rdrop_alpha"))
     plain = " Both losses are the plain cross entropy, without label smoothing and R-Drop." if has_smoothing else ""
-    return f"The training loss is measured with dropout, on batches as they are trained.{plain}"
+    alone = " The validation loss is that of attention alone, as in training." if _has_ngrams(run) else ""
+    return f"The training loss is measured with dropout, on batches as they are trained.{plain}{alone}"
+
+
+def _has_ngrams(run: ReportData) -> bool:
+    """Whether scores are those of a mix with an n-gram classifier, which the training loss does not include."""
+    return any("attention_loss" in event["scores"] for event in run.of("evaluated"))
 
 
 def loss_plot(run: ReportData) -> str:
     """The training and validation loss by step, with the best step marked."""
     train = [(event["step"], event["loss"]) for event in run.of("step_logged")]
-    evaluations = run.of("evaluated")
-    valid = [(event["step"], event["scores"].get("loss", float("nan"))) for event in evaluations]
+    name = "attention_loss" if _has_ngrams(run) else "loss"
+    valid = [(event["step"], event["scores"].get(name, float("nan"))) for event in run.of("evaluated")]
     return loss_figure(train, valid, best_step=run.best["step"] if run.best is not None else None)
 
 
