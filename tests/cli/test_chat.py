@@ -124,6 +124,7 @@ def test_in_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_leaves(
     terminal.send("/reset\n")
     terminal.wait_for("A new conversation.")
     terminal.wait_for("> ")
+    time.sleep(0.5)  # until it reads the line
     terminal.send("\x03")
     terminal.wait_for("/exit or Ctrl-D leaves.")
     terminal.wait_for("> ")
