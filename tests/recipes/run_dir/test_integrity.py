@@ -1,5 +1,6 @@
 """A flipped bit in any file of a run is detected, or changes no prediction."""
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -61,9 +62,22 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def flip_bit(path: Path, rng: random.Random) -> None:
-    content = bytearray(path.read_bytes())
-    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-    path.write_bytes(content)
+    """Flip a bit; in JSON, one that changes a value: 1e-05 and 1E-05 are the same number."""
+    original = path.read_bytes()
+    while True:
+        content = bytearray(original)
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        path.write_bytes(content)
+        if path.suffix != ".json" or parsed(bytes(content)) != parsed(original):
+            return
+
+
+def parsed(content: bytes) -> object:
+    """The value of JSON; invalid JSON as it is."""
+    try:
+        return json.loads(content)
+    except ValueError:
+        return content
 
 
 def check_flips(folder: Path, task: str, times: int) -> dict[str, int]:
