@@ -134,6 +134,7 @@ def score_linear(train: Path, test: Path) -> float:
 
 def read_labeled(path: Path) -> tuple[list[str], list[str]]:
     """Texts and labels of a TSV file."""
+    csv.field_size_limit(1 << 30)
     rows = list(csv.DictReader(read_lines(path), delimiter="\t", quoting=csv.QUOTE_NONE))
     text = "text" if "text" in rows[0] else "sentence"
     return [row[text] for row in rows], [row["label"] for row in rows]
