@@ -184,10 +184,11 @@ def with_checksum(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_checksummed(path: Path) -> dict[str, Any]:
-    """Read a JSON object and verify its checksum, if it has one."""
+    """Read a JSON object and verify its checksum. Files of old versions have none, and no digests of other files."""
     content = read_json(path)
     found = content.pop(CHECKSUM_KEY, None)
-    if found is not None and found != _checksum(content):
+    is_old = found is None and FILES_KEY not in content
+    if not is_old and found != _checksum(content):
         raise WeightsError(f"{path} is not what was saved: it was changed or damaged. Use another copy of the run.")
     return content
 

@@ -23,9 +23,10 @@ def sample_attention(model: nn.Module, tokenizer: TextTokenizer, texts: Sequence
     """
     cores = [module for module in model.modules() if isinstance(module, AttentionCore)]
     template, device = template_from_tokenizer(tokenizer), next(model.parameters()).device
+    limit = min(MAX_TOKENS, getattr(getattr(model, "config", None), "context", MAX_TOKENS))
     samples: list[dict[str, Any]] = []
     for row in tokenizer.encode(list(texts[:MAX_TEXTS])) if cores else []:
-        ids = template.apply(row[: MAX_TOKENS - template.num_special_single]).ids
+        ids = template.apply(row[: limit - template.num_special_single]).ids
         with record_weights(cores[-1]) as maps:
             model(torch.tensor([ids], device=device))
         weights = maps[0][0].float().mean(0).cpu().tolist()
