@@ -74,8 +74,6 @@ class RunSchedule:
     def learning_rate(self, progress: Progress) -> float:
         """The learning rate of the step after `progress`."""
         steps, step = self.steps(progress), progress.step + 1 - progress.phase_step
-        if self.training.time_limit is None:
-            steps = steps if progress.phase_step else self.training.step_limit or 1
         warmup = self.optim.warmup if self.optim.warmup >= 1 else self.optim.warmup * steps
         return progress.lr_scale * self.optim.lr * SCHEDULES[self.optim.schedule](warmup, steps)(step)
 

@@ -293,10 +293,12 @@ class Trainer:
             state.ema.reset()
         progress = replace(progress, lr_scale=progress.lr_scale * RESTART_LR_SCALE).start_phase()
         lr = progress.lr_scale * self.schedule.optim.lr
-        self.warn(
-            f"Step {progress.step:,}: the model has not learned anything yet. Its loss of {loss:.3f} is no better than "
-            f"{self.uninformed_loss:.3f}, that of ignoring the input. Starting again at a learning rate of {lr:.1g}."
-        )
+        if state.world.is_rank_zero:
+            self.warn(
+                f"Step {progress.step:,}: the model has not learned anything yet. Its loss of {loss:.3f} is no better "
+                f"than {self.uninformed_loss:.3f}, that of ignoring the input. Starting again at a learning rate of "
+                f"{lr:.1g}."
+            )
         return progress
 
     def compute_scores(self, evaluate: EvaluateFn) -> dict[str, float]:

@@ -163,6 +163,15 @@ def select_warmup(steps: int | None, norm: str | None = None) -> int | float:
     return max(min(steps // 4, 4000) if norm == "post" else min(steps // 10, 1000), 1)
 
 
+def epochs_to_steps(epochs: float, epoch_tokens: float, batch_tokens: int) -> int:
+    """Steps of a number of passes over the training data.
+
+    >>> epochs_to_steps(2.5, epoch_tokens=20_000, batch_tokens=1000)
+    50
+    """
+    return max(round(epochs * epoch_tokens / batch_tokens), 1)
+
+
 def plan_schedule(
     seconds_per_step: float,
     total_tokens: float,
@@ -181,7 +190,7 @@ def plan_schedule(
     epochs, minutes = overrides.get("epochs"), overrides.get("training.max_minutes")
     steps = overrides.get("training.max_steps")
     if steps is None and epochs is not None:
-        steps = max(round(epochs * epoch_tokens / batch_tokens), 1)
+        steps = epochs_to_steps(epochs, epoch_tokens, batch_tokens)
     if steps is None and minutes is None:
         steps, is_slow = useful, budget.device.type == "cpu" and fitting < useful
         minutes = budget.minutes if is_slow else None

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from softlook.blocks.attention import AttentionCore
-from softlook.decode.alignment import record_weights, token_texts
+from softlook.decode.alignment import token_texts
+from softlook.lens.attention_maps import attention_maps
 from softlook.tokens import TextTokenizer
 from softlook.tokens.template import template_from_tokenizer
 
@@ -15,21 +16,19 @@ MAX_TEXTS, MAX_TOKENS = 3, 24
 """Texts of a report, and tokens of each: more cells would make the figure large."""
 
 
-@torch.no_grad()
 def sample_attention(model: nn.Module, tokenizer: TextTokenizer, texts: Sequence[str]) -> list[dict[str, Any]]:
     """Tokens and attention weights of each text as JSON types: last layer, mean over heads; empty without attention.
 
     The model must be in evaluation mode.
     """
-    cores = [module for module in model.modules() if isinstance(module, AttentionCore)]
+    has_attention = any(isinstance(module, AttentionCore) for module in model.modules())
     template, device = template_from_tokenizer(tokenizer), next(model.parameters()).device
     limit = min(MAX_TOKENS, getattr(getattr(model, "config", None), "context", MAX_TOKENS))
     samples: list[dict[str, Any]] = []
-    for row in tokenizer.encode(list(texts[:MAX_TEXTS])) if cores else []:
+    for row in tokenizer.encode(list(texts[:MAX_TEXTS])) if has_attention else []:
         ids = template.apply(row[: limit - template.num_special_single]).ids
-        with record_weights(cores[-1]) as maps:
-            model(torch.tensor([ids], device=device))
-        weights = maps[0][0].float().mean(0).cpu().tolist()
+        *_, last = attention_maps(model, torch.tensor([ids], device=device)).values()
+        weights = last[0].float().mean(0).cpu().tolist()
         samples.append(
             {"tokens": _tokens(tokenizer, ids), "weights": [[round(one, 4) for one in line] for line in weights]}
         )

@@ -16,7 +16,7 @@ from softlook.base.device import check_trainable, choose_device
 from softlook.blocks.lora import merge_lora
 from softlook.blocks.scaled_linear import fold_scaled_layers
 from softlook.data.split import SPLIT_VERSION
-from softlook.recipes.config.autosize import max_training_tokens, measure_budget, plan_schedule
+from softlook.recipes.config.autosize import epochs_to_steps, max_training_tokens, measure_budget, plan_schedule
 from softlook.recipes.config.resolve import (
     ConfigLike,
     ConfigOverrides,
@@ -222,7 +222,7 @@ def _with_epochs(resolved: ResolvedConfig[Any], overrides: AnyOverrides, plan: T
     epochs, steps = overrides.values.get("epochs"), overrides.values.get("training.max_steps")
     if epochs is None or steps is not None:
         return resolved
-    steps = max(round(epochs * plan.epoch_tokens / plan.batch_tokens), 1)
+    steps = epochs_to_steps(epochs, plan.epoch_tokens, plan.batch_tokens)
     training = resolved.config.training.model_copy(update={"max_steps": steps})
     return replace(resolved, config=resolved.config.model_copy(update={"training": training}))
 
