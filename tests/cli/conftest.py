@@ -36,8 +36,9 @@ def command(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Run
 
     monkeypatch.chdir(tmp_path)
 
-    def call(*args: str | Path, stdin: str = "") -> Completed:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+    def call(*args: str | Path, stdin: str | bytes = b"") -> Completed:
+        content = stdin.encode() if isinstance(stdin, str) else stdin
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         with pytest.raises(SystemExit) as exited:
             main([*map(str, args), "--device", "cpu"])
         assert isinstance(exited.value.code, int)

@@ -1,44 +1,23 @@
 """Inference commands: texts from arguments, files and pipes, results as lines or as JSON."""
 
 import gzip
-import io
 import json
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
 import torch
 
+from tests.cli.conftest import Completed, RunCommand
 from tests.recipes.trained_runs import train_runs
 
 DATES = {"jeudi 3 mars 2022": "2022-03-03", "25 décembre 1999": "1999-12-25", "3. März 2022": "2022-03-03"}
 
 GREEDY = "translate", "dates", "--num-beams", "1"
-
-
-class Completed(NamedTuple):
-    """Exit code, stdout and stderr of a command."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.splitlines()
-
-    @property
-    def objects(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.lines]
-
-
-RunCommand = Callable[..., Completed]
 
 
 @pytest.fixture(scope="module")
@@ -47,21 +26,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
-    """Run a command on the CPU, with the content of its stdin."""
-    from softlook.cli import main  # noqa: PLC0415  (after pytest has installed the shape checks)
-
-    monkeypatch.chdir(tmp_path)
-
-    def call(*args: str | Path, stdin: str | bytes = b"") -> Completed:
-        content = stdin.encode() if isinstance(stdin, str) else stdin
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-        with pytest.raises(SystemExit) as exited:
-            main([*map(str, args), "--device", "cpu"])
-        assert isinstance(exited.value.code, int)
-        return Completed(exited.value.code, *capsys.readouterr())
-
-    return call
+def run(command: RunCommand) -> RunCommand:
+    return command
 
 
 # --- translate -------------------------------------------------------------------------------------------------------
@@ -317,10 +283,10 @@ OTHER_TASKS = {
 }
 
 
-@pytest.mark.parametrize("command", OTHER_TASKS)
-def test_a_run_of_another_task_names_the_right_command(command: str, run: RunCommand, runs: dict[str, Path]) -> None:
-    task, message = OTHER_TASKS[command]
-    completed = run(command, runs[task], "a text")
+@pytest.mark.parametrize("subcommand", OTHER_TASKS)
+def test_a_run_of_another_task_names_the_right_command(subcommand: str, run: RunCommand, runs: dict[str, Path]) -> None:
+    task, message = OTHER_TASKS[subcommand]
+    completed = run(subcommand, runs[task], "a text")
     assert completed.code == 65 and f"{runs[task]} {message} {runs[task]}" in completed.err
     assert completed.out == ""
 

@@ -1,18 +1,15 @@
 """`softlook tag` prints the entities of texts, as lines or as JSON."""
 
-import io
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cli.conftest import RunCommand
 from tests.recipes.trained_runs import train_runs
 
 TEXTS = "Mira Kalu lives in Velu.", "On 3 May 2021, it rained in Velu."
-RunCommand = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
@@ -21,23 +18,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
-    """Run a command on the CPU, with the content of its stdin, and return its stdout."""
-    from softlook.cli import main  # noqa: PLC0415  (after pytest has installed the shape checks)
-
-    monkeypatch.chdir(tmp_path)
+def run(command: RunCommand) -> Callable[..., str]:
+    """Run a command that succeeds, and return its stdout."""
 
     def call(*args: str | Path, stdin: str = "") -> str:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        with pytest.raises(SystemExit) as exited:
-            main([*map(str, args), "--device", "cpu"])
-        assert exited.value.code == 0
-        return capsys.readouterr().out
+        completed = command(*args, stdin=stdin)
+        assert completed.code == 0
+        return completed.out
 
     return call
 
 
-def test_entities_are_lines_of_text_label_probability_and_offsets(run: RunCommand, model: Path) -> None:
+def test_entities_are_lines_of_text_label_probability_and_offsets(run: Callable[..., str], model: Path) -> None:
     objects = [json.loads(line) for line in run("--json", "tag", model, *TEXTS).splitlines()]
     assert [one["text"] for one in objects] == list(TEXTS)
     first, second = run("tag", model, TEXTS[0]), run("tag", model, TEXTS[1])
@@ -49,7 +41,7 @@ def test_entities_are_lines_of_text_label_probability_and_offsets(run: RunComman
         assert text[int(start) : int(end)] == entity["text"] == text[entity["start"] : entity["end"]]
 
 
-def test_each_line_of_stdin_or_a_file_is_tagged(run: RunCommand, model: Path, tmp_path: Path) -> None:
+def test_each_line_of_stdin_or_a_file_is_tagged(run: Callable[..., str], model: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text(f"{TEXTS[0]}\n\n{TEXTS[1]}\n")
     piped = run("--json", "tag", model, stdin=(tmp_path / "texts.txt").read_text())
     objects = [json.loads(line) for line in piped.splitlines()]
@@ -57,6 +49,6 @@ def test_each_line_of_stdin_or_a_file_is_tagged(run: RunCommand, model: Path, tm
     assert run("--json", "tag", model, "--file", "texts.txt") == piped
 
 
-def test_a_column_of_a_table_is_tagged(run: RunCommand, model: Path, tmp_path: Path) -> None:
+def test_a_column_of_a_table_is_tagged(run: Callable[..., str], model: Path, tmp_path: Path) -> None:
     (tmp_path / "news.json").write_text(json.dumps([{"id": n, "body": text} for n, text in enumerate(TEXTS)]))
     assert run("tag", model, "--file", "news.json", "--text", "body") == run("tag", model, *TEXTS)
