@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, ShapeError
 from softlook.blocks import AttentionCore, SelfAttention
-from softlook.lens import attention_maps, record_attention
+from softlook.lens import attention_maps, trace
 from softlook.models import (
     GPT,
     T5,
@@ -182,9 +182,9 @@ def test_recording_leaves_the_output_unchanged_and_removes_its_hooks(name: str) 
     model: Any = make()
     with torch.no_grad():
         plain = model(*args)
-        with record_attention(model) as maps:
-            recorded = model(*args)
-    assert torch.equal(plain, recorded) and any(maps.values())
+        with trace(model) as recorded:
+            traced = model(*args)
+    assert torch.equal(plain, traced) and len(recorded)
     assert not any(module._forward_hooks for module in model.modules())
 
 
@@ -212,17 +212,17 @@ def test_the_calls_of_a_recurrent_decoder_are_one_map() -> None:
 
 def test_a_sink_takes_weight_from_the_keys() -> None:
     layer = SelfAttention(16, heads=2, core=AttentionCore(sink=1.0))
-    with record_attention(layer) as maps:
+    with trace(layer) as recorded:
         layer(torch.randn(1, 4, 16))
-    assert bool((maps["core"][0].sum(-1) < 1).all())
+    assert bool((recorded["core"].weights().sum(-1) < 1).all())
 
 
 def test_keyword_arguments_of_an_attention_function_are_recorded_too() -> None:
     core, visible = AttentionCore(), torch.ones(3, 3).tril().bool()
     query, key, value = torch.randn(3, 1, 2, 3, 4)
-    with record_attention(nn.ModuleDict({"core": core})) as maps:
+    with trace(nn.ModuleDict({"core": core})) as recorded:
         core(query, key, value=value, mask=visible)
-    torch.testing.assert_close(maps["core"][0], core.weights(query, key, visible))
+    torch.testing.assert_close(recorded["core"].weights(), core.weights(query, key, visible))
 
 
 def test_an_error_in_the_forward_pass_removes_the_hooks() -> None:

@@ -1,7 +1,7 @@
 """Look: exact statistics of an attention map in O(N) memory."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import overload
 
@@ -86,6 +86,32 @@ class Look:
     pooled_mean = Statistic("(B, H, bins, bins) the map, average-pooled.")
     pooled_max = Statistic("(B, H, bins, bins) the map, max-pooled.")
 
+    def weights(self, *, heads: slice = slice(None), rows: slice = slice(None), columns: slice = slice(None)) -> Tensor:
+        """Compute a part of the map: consecutive heads, queries and keys. (B, h, t, s)
+
+        Only this part is computed, and each weight is that of the whole map.
+
+        >>> import torch
+        >>> from softlook import look, masks
+        >>> query, key = torch.randn(2, 1, 2, 5000, 4)
+        >>> part = look(query, key, mask=masks.causal()).weights(rows=slice(4000, 4003), columns=slice(2, 4))
+        >>> part.shape
+        torch.Size([1, 2, 3, 2])
+        """
+        args = self._require_args()
+        whole = args.tile
+        tile = replace(
+            whole, rows=_select(whole.rows, rows, "rows"), columns=_select(whole.columns, columns, "columns")
+        )
+        chosen, R = _select(whole.heads, heads, "heads"), args.group_size
+        computed = whole.heads  # a score function is given all heads, others the heads that share their keys
+        if args.score is None:
+            computed = range(chosen.start // R * R, -(-chosen.stop // R) * R)
+        tile = replace(tile, heads=computed)
+        with disable_autocast(args.query):
+            part = statistics.block_weights(args, tile, self._require_lse(args))
+        return part[:, chosen.start - computed.start : chosen.stop - computed.start]
+
     def mix(self, value: Tensor) -> Tensor:
         """Multiply the map with `value`, (B, G, S, E) or (S, E). (B, H, T, E)"""
         args = self._require_args()
@@ -109,6 +135,13 @@ class Look:
     def __repr__(self) -> str:
         sizes = [f"{name} {'x'.join(map(str, value.shape))}" for name, value in self.values.items()]
         return f"Look({', '.join(sizes)})"
+
+    def _require_lse(self, args: AttentionArgs) -> Tensor:
+        """The log-sum-exp over all keys."""
+        lse = self.total_lse if self.total_lse is not None else self.values.get("lse")
+        if lse is not None:
+            return lse
+        return statistics.compute_statistics(args, frozenset({"lse"}), top_k=1, bins=1)["lse"]
 
     def _require_args(self) -> AttentionArgs:
         if self.args is None:
@@ -212,6 +245,14 @@ def attention_and_look(
             score=score,
         )
     return output, Look({name: values[name] for name in ALL_STATS if name in requested}, args)
+
+
+def _select(whole: range, part: slice, name: str) -> range:
+    """The indices of a slice without a step."""
+    selected = whole[part]
+    if selected.step != 1:
+        raise ShapeError(f"{name} must be consecutive, got {part}: select every n-th from the result")
+    return selected
 
 
 def _check_stats(stats: Iterable[str]) -> frozenset[str]:

@@ -19,6 +19,7 @@ from softlook.ops.backends.tiled import (
     RECOMPUTE_ABOVE,
     Workspace,
     share_after_sink,
+    tile_scores,
     tile_weights,
     weighted_average,
     weighted_values,
@@ -145,6 +146,14 @@ def apply_transposed(args: AttentionArgs, lse: Tensor | None, amounts: Tensor) -
     for tile, parts in map_row_tiles(args, read, lse, amounts):
         _column_slice(received, tile, args.first_key).add_(parts["received"])
     return received
+
+
+def block_weights(args: AttentionArgs, tile: Tile, lse: Tensor) -> Tensor:
+    """Weights of a part of the map, each of which is exact on its own: exp(score - lse). (b, h, t, s)"""
+    scores, visible_rows = tile_scores(args, tile)
+    total = _row_slice(lse, tile)[..., None]
+    weights = (scores - total.masked_fill(total == -torch.inf, 0)).exp()
+    return weights if visible_rows is None else weights.masked_fill(~visible_rows, 0)
 
 
 def _read_row_tile(

@@ -1,7 +1,6 @@
 """Feature importance: by attention, and by permutation."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
-from softlook.blocks.attention import AttentionCore
+from softlook.lens.trace import trace
 from softlook.models.tab_transformer import TabTransformer
 from softlook.tabular.prediction import BaseTableEstimator
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
@@ -176,34 +175,17 @@ def permutation_losses(
 # --- attention maps --------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def record_attention(model: nn.Module, *, cls_only: bool = False) -> Iterator[list[Tensor]]:
-    """A list that receives the attention map of each block, (N, H, T, S), while the model runs.
+def iter_attention_maps(model: nn.Module, rows: TableTensors, *, cls_only: bool = False) -> Iterator[list[Tensor]]:
+    """The attention maps of every block, (n, H, T, S), for a batch of rows at a time.
 
     With `cls_only`, only the row of [CLS]: the first one, and the only one in the last block.
     """
-    maps: list[Tensor] = []
-    last = _depth(model) - 1
-
-    def record(module: AttentionCore, args: tuple[Any, ...], output: Tensor) -> None:
-        query, key, _, *rest = args
-        query = query[:, :, :1] if cls_only and len(maps) < last else query
-        maps.append(module.weights(query, key, *rest))
-
-    hooks = [part.register_forward_hook(record) for part in model.modules() if isinstance(part, AttentionCore)]
-    try:
-        yield maps
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def iter_attention_maps(model: nn.Module, rows: TableTensors, *, cls_only: bool = False) -> Iterator[list[Tensor]]:
-    """The attention maps of every block, for a batch of rows at a time."""
+    queries = slice(1) if cls_only else slice(None)
     model.eval()
     for batch in rows.split(_map_batch_size(model, rows, cls_only=cls_only)):
-        with torch.inference_mode(), record_attention(model, cls_only=cls_only) as maps:
+        with torch.inference_mode(), trace(model) as recorded:
             model(batch.numbers, batch.categories)
+        maps = [layer.weights(rows=queries) for layer in recorded.values()]
         maps = [one.double() if one.device.type != "mps" else one for one in maps]
         yield [one.unflatten(0, (len(batch), -1)).mean(1) for one in maps]  # the mean over ensemble members
 

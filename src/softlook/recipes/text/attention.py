@@ -8,7 +8,7 @@ from torch import nn
 
 from softlook.blocks.attention import AttentionCore
 from softlook.decode.alignment import token_texts
-from softlook.lens.attention_maps import attention_maps
+from softlook.lens.trace import attention_maps
 from softlook.tokens import TextTokenizer
 from softlook.tokens.template import template_from_tokenizer
 
