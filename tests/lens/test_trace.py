@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from softlook.base.errors import ShapeError
+from softlook.base.errors import ConfigError, ShapeError
 from softlook.blocks import AttentionCore
 from softlook.blocks.kv_cache import KVCache
 from softlook.lens import attention_maps, attention_rollout, trace
@@ -146,6 +146,10 @@ def test_half_precision_halves_the_memory_and_keeps_the_weights_close() -> None:
 
 def test_wrong_paths_rows_and_steps_are_errors() -> None:
     model = gpt()
+    with trace(model) as empty:
+        pass
+    with pytest.raises(ConfigError, match="this layer was not called"):
+        empty["blocks.0.attn"].weights()
     with torch.no_grad(), trace(model) as recorded:
         model(IDS)
     with pytest.raises(KeyError, match=r"no attention layer 'blocks.7': expected one of blocks.0.attn, blocks.1.attn"):

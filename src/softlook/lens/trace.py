@@ -78,6 +78,8 @@ class AttentionTrace:
         >>> recorded["blocks.1.attn"].weights(heads=slice(2, 3), rows=slice(400, 410), columns=slice(0, 5)).shape
         torch.Size([1, 1, 10, 5])
         """
+        if not self.calls:
+            raise ConfigError("this layer was not called: run the model inside the context of `trace`")
         queries, keys = sum(call.query.shape[2] for call in self.calls), max(call.key.shape[2] for call in self.calls)
         if not range(queries)[rows] or not range(keys)[columns]:
             raise ShapeError(f"{rows} and {columns} select no part of a map of {queries} queries and {keys} keys")
