@@ -184,3 +184,19 @@ def test_rollout_names_the_layer_that_does_not_fit() -> None:
         attention_rollout(recorded)
     layers = ["encoder.blocks.0.attn", "encoder.blocks.1.attn"]
     assert attention_rollout(recorded, layers=layers).shape == (2, 12, 12)
+
+
+def test_values_and_head_outputs_are_recorded_on_request_and_agree_with_the_map() -> None:
+    model = Llama(LlamaConfig(**SIZES, kv_heads=2)).eval()
+    ids = torch.tensor([[3, 1, 4, 1, 5]])
+    with torch.no_grad(), trace(model, values=True) as recorded:
+        logits = model(ids)
+    assert recorded.logits is not None
+    torch.testing.assert_close(recorded.logits, logits)
+    call = recorded["blocks.1.attn"].calls[0]
+    assert call.value is not None
+    values = call.value.repeat_interleave(2, 1)
+    torch.testing.assert_close(recorded["blocks.1.attn"].weights() @ values, call.output)
+    with torch.no_grad(), trace(model) as plain:
+        model(ids)
+    assert plain["blocks.1.attn"].calls[0].value is None

@@ -37,6 +37,9 @@ class AttentionCall:
     bias: Bias | Tensor | None
     value_norm: Float[Tensor, "B G S"]
     """The Euclidean norm of each value."""
+    value: Float[Tensor, "B G S E"] | None = None
+    output: Float[Tensor, "B H T E"] | None = None
+    """The output of each head, before the output projection. Values and outputs are recorded on request."""
 
     def look(self, **options: Any) -> Look:
         """Exact statistics of the map in O(N) memory; `options` are those of `softlook.look`."""
@@ -97,13 +100,15 @@ class AttentionTrace:
         return torch.cat(parts, 2)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Trace(Mapping[str, AttentionTrace]):
     """What a model computed inside `trace`: an `AttentionTrace` for each attention layer, by the path of its module."""
 
     layers: dict[str, AttentionTrace]
     residual: dict[str, Float[Tensor, "B T C"]]
     """The residual stream after each block, by the path of the block; that of the last call."""
+    logits: Tensor | None = None
+    """The output of the last call of the model; None if it is not a single tensor."""
 
     def __getitem__(self, path: str) -> AttentionTrace:
         if path not in self.layers:
@@ -119,12 +124,13 @@ class Trace(Mapping[str, AttentionTrace]):
 
 
 @contextmanager
-def trace(model: nn.Module, *, dtype: torch.dtype | None = None) -> Iterator[Trace]:
+def trace(model: nn.Module, *, values: bool = False, dtype: torch.dtype | None = None) -> Iterator[Trace]:
     """Record queries and keys of every attention layer, and the residual stream, in each forward pass of the context.
 
     The fast kernels stay in use, and no map is computed: `AttentionTrace.weights` computes the exact weights of any
     part of a map, and `AttentionTrace.look` its statistics, in memory linear in the length.
 
+    - `values`: also record the values and the output of each head, which contributions and patches need.
     - `dtype`: the dtype of the recorded tensors, such as `torch.float16`; default: that of the model.
 
     >>> from softlook.blocks import SelfAttention
@@ -138,11 +144,12 @@ def trace(model: nn.Module, *, dtype: torch.dtype | None = None) -> Iterator[Tra
     recorded = Trace({path: AttentionTrace() for path in cores}, {})
     with ExitStack() as hooks:
         for path, core in cores.items():
-            hook = core.register_forward_hook(_record_call(recorded.layers[path].calls, dtype), with_kwargs=True)
-            hooks.callback(hook.remove)
+            record = _record_call(recorded.layers[path].calls, values, dtype)
+            hooks.callback(core.register_forward_hook(record, with_kwargs=True).remove)
         for path, module in model.named_modules():
             if path.rpartition(".")[0].rpartition(".")[2] == BLOCKS:
                 hooks.callback(module.register_forward_hook(_record_residual(recorded.residual, path, dtype)).remove)
+        hooks.callback(model.register_forward_hook(_record_logits(recorded, dtype)).remove)
         yield recorded
 
 
@@ -171,17 +178,18 @@ def attention_maps(model: nn.Module, *args: Any, **kwargs: Any) -> dict[str, Flo
     return {path: layer.weights() for path, layer in recorded.items()}
 
 
-def _record_call(calls: list[AttentionCall], dtype: torch.dtype | None) -> Callable[..., None]:
+def _record_call(calls: list[AttentionCall], values: bool, dtype: torch.dtype | None) -> Callable[..., None]:
     """A forward hook that appends copies of the arguments: a KV cache is written in place, a bias is trained."""
 
     def record(core: AttentionCore, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
         names = ("query", "key", "value", "mask", "bias")
         given: dict[str, Any] = dict.fromkeys(names) | dict(zip(names, args, strict=False)) | kwargs
-        query, key = (given[name].detach().to(dtype or given[name].dtype, copy=True) for name in ("query", "key"))
+        query, key = (_convert(given[name], dtype) for name in ("query", "key"))
         mask, bias = (map_tensors(given[name], _copy) for name in ("mask", "bias"))
         own, value = copy(core), given["value"].detach()
         own.score = map_tensors(core.score, _copy)
-        calls.append(AttentionCall(own, query, key, mask, bias, value.norm(dim=-1)))
+        recorded = (_convert(value, dtype), _convert(output, dtype)) if values else ()
+        calls.append(AttentionCall(own, query, key, mask, bias, value.norm(dim=-1), *recorded))
 
     return record
 
@@ -196,6 +204,19 @@ def _record_residual(residual: dict[str, Tensor], path: str, dtype: torch.dtype 
     def record(block: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         stream = output[0] if isinstance(output, tuple) else output
         if isinstance(stream, Tensor):
-            residual[path] = stream.detach().to(dtype or stream.dtype, copy=True)
+            residual[path] = _convert(stream, dtype)
 
     return record
+
+
+def _record_logits(recorded: Trace, dtype: torch.dtype | None) -> Callable[..., None]:
+    """A forward hook that keeps the output of the model."""
+
+    def record(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        recorded.logits = _convert(output, dtype) if isinstance(output, Tensor) else None
+
+    return record
+
+
+def _convert(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    return tensor.detach().to(dtype or tensor.dtype, copy=True)
