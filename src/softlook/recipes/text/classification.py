@@ -98,8 +98,9 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
     }
 
     def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
-        vocab_size = int(min(max(round(characters / 50, -2), 500), 16000))  # cheap without an output softmax
-        given = {"tokenizer.vocab_size": vocab_size, **overrides.values}
+        # Whole words are the best n-grams, also of few texts, and without an output softmax they are cheap.
+        vocab_size = max(min(characters // 15, max(characters // 50, 4000), 16000), 500)
+        given = {"tokenizer.type": "bpe", "tokenizer.vocab_size": vocab_size, **overrides.values}
         overrides = ConfigOverrides(overrides.schema, given, overrides.origins)
         auto, _ = autosize(characters, overrides, budget, block_factor=12, max_dropout=0.3)
         del auto.values["batch.max_tokens"]
