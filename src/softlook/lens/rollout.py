@@ -46,7 +46,7 @@ def attention_rollout(
     for layer in chosen.values():
         call = layer.calls[0]
         value = flow[:, None].expand(-1, call.key.shape[1], -1, -1).to(call.query.dtype)
-        mixed = call.row_look.mix(value).float().mean(1)
+        mixed = call.look(stats=()).mix(value).float().mean(1)
         flow = residual * flow + (1 - residual) * mixed
     return flow
 
