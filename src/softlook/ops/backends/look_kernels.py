@@ -356,6 +356,8 @@ def reduce_parts(
     bh = local + first_bh
     row0, row1 = segment(tl.program_id(1), T, row_bins, rows_per_bin, BLOCK_M)
     rows = row0 + tl.arange(0, BLOCK_M)
+    row_bin = tl.program_id(1) // rows_per_bin
+    height = (row_bin + 1) * T // row_bins - row_bin * T // row_bins
     first, stop = key_limits(limits, bh // H, S)
     sums, maxima = tl.zeros((BLOCK_M,), tl.float32), tl.zeros((BLOCK_M,), tl.float32)
     count = bins * per_bin
@@ -378,7 +380,9 @@ def reduce_parts(
             if max_cells is not None:
                 tl.store(max_cells + cells, tl.max(block, 1), index < count)
         if mass_part is not None:
-            tl.store(mean_cells + cells, tl.sum(tl.load(mass_part + offsets, seen, 0.0), 1), index < count)
+            width = (index // per_bin + 1) * S // bins - index // per_bin * S // bins
+            mean = tl.sum(tl.load(mass_part + offsets, seen, 0.0), 1) / (height * width)
+            tl.store(mean_cells + cells, mean, index < count)
     if entropy is not None:
         tl.store(entropy + bh * T + rows, sums, rows < row1)
     if max_weight is not None:

@@ -221,7 +221,6 @@ class Segments:
         self.size = min(sizes or [size], key=lambda one: -(-width // one) * (one + 16))
         self.per_bin = -(-width // self.size)
         self.count = self.bins * self.per_bin
-        self.length = length
 
 
 PER_QUERY = ("lse", "entropy", "max_weight", "effective_keys", "mean_distance")
@@ -270,13 +269,9 @@ def fused_output(args: AttentionArgs, value: Tensor) -> tuple[Tensor, Tensor] | 
 def _pool(name: str, cells: Tensor, rows: Segments, columns: Segments, shape: torch.Size) -> Tensor:
     """Reduce segments to bins. (B, H, R, R)"""
     cells = cells.view(*shape[:2], rows.bins, rows.per_bin, columns.bins, columns.per_bin)
-    if name == "pooled_max":
-        return cells.amax((3, 5))
-    sizes = []
-    for part in (rows, columns):
-        edges = torch.arange(part.bins + 1, device=cells.device) * part.length // part.bins
-        sizes.append(edges.diff())
-    return cells.sum((3, 5)) / (sizes[0][:, None] * sizes[1])
+    if rows.per_bin == columns.per_bin == 1:
+        return cells[:, :, :, 0, :, 0]
+    return cells.amax((3, 5)) if name == "pooled_max" else cells.sum((3, 5))
 
 
 def _blocks(purpose: str, width: int) -> Blocks:
