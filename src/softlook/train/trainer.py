@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, replace
@@ -15,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.device import choose_device
-from softlook.base.errors import TrainingError
-from softlook.train.batching.batches import Batches, DataCursor, as_batches, pinned, prefetch, resume_warning
+from softlook.train.batching.batches import Batches, as_batches, pinned, prefetch, resume_warning
 from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
 from softlook.train.checkpoint.run_dir import RunDir
 from softlook.train.checkpoint.train_state import Progress, TrainState, lora_fingerprint
@@ -26,7 +24,6 @@ from softlook.train.distributed.fsdp import shard_model
 from softlook.train.distributed.world import process_group
 from softlook.train.ema import EMA, trainable_tensors
 from softlook.train.events import (
-    BatchSplit,
     Callback,
     Evaluated,
     Event,
@@ -34,7 +31,6 @@ from softlook.train.events import (
     MetricWindow,
     Saved,
     Started,
-    StepSkipped,
     StopTraining,
     Warned,
     describe_stop,
@@ -46,7 +42,8 @@ from softlook.train.progress import progress_bar
 from softlook.train.rng import derive_seed, preserve_rng_states
 from softlook.train.schedule import RunClock, RunSchedule
 from softlook.train.signals import GracefulStop, Interrupted
-from softlook.train.train_step import Objective, PendingStep, StepResult, TrainStep
+from softlook.train.step_reporter import LaunchedStep, StepReporter
+from softlook.train.train_step import Objective, TrainStep
 from softlook.weights.meta import unique_tensors
 
 log = logging.getLogger("softlook.train")
@@ -156,16 +153,6 @@ def fit(
         return trainer.train()
 
 
-@dataclass(frozen=True)
-class LaunchedStep:
-    """A step that was launched, with its learning rate and the progress before and after it."""
-
-    pending: PendingStep
-    lr: float
-    before: Progress
-    after: Progress
-
-
 @dataclass
 class Trainer:
     """The training loop. `fit` builds one."""
@@ -205,8 +192,11 @@ class Trainer:
         # Batches that cannot seek may use the global RNG, as dropout does: they are not prefetched.
         count = 0 if resume_warning(self.batches) else self.training.prefetch
         self.source = prefetch(pinned(self.batches.iter_from(progress.cursor), self.state.device), count)
-        self.window = MetricWindow(progress.loss_window)
-        self.is_exhausted, self.best_weights, self.launched = False, dict[str, Tensor](), deque[LaunchedStep]()
+        newest = None if self.checkpoints is None else self.checkpoints.describe_newest
+        self.reporter = StepReporter(
+            self.training, self.schedule, self.emit, newest, MetricWindow(progress.loss_window)
+        )
+        self.is_exhausted, self.best_weights = False, dict[str, Tensor]()
         may_restart = self.uninformed_loss is not None and self.training.time_limit is not None and not progress.step
         self.first_weights = clone(trainable_tensors(self.state.model)) if may_restart else {}
         self.train_step.micro_batches = progress.micro_batches
@@ -259,41 +249,9 @@ class Trainer:
         self.schedule.step_seconds = after.seconds - progress.seconds
         if self.state.ema is not None:
             self.train_step.update_ema(self.state.ema, after.step, pending)
-        self.launched.append(LaunchedStep(pending, lr, progress, after))
+        self.reporter.add(LaunchedStep(pending, lr, progress, after))
         waits = self.schedule.is_evaluation_due(after) or self.schedule.is_save_due(after)
-        return self.report_steps(after, in_flight=0 if waits else self.train_step.max_in_flight)
-
-    def report_steps(self, progress: Progress, in_flight: int = 0) -> Progress:
-        """Report the steps that were launched, in order, until at most `in_flight` are left."""
-        while len(self.launched) > in_flight:
-            progress = self.log_step(self.launched.popleft(), progress)
-        return progress
-
-    def log_step(self, step: LaunchedStep, progress: Progress) -> Progress:
-        """Wait for a step and emit its events; returns the progress with its result."""
-        result, after = step.pending.wait(), step.after
-        if after.micro_batches != step.before.micro_batches:
-            self.emit(BatchSplit(after.step, after.micro_batches))
-        progress = replace(progress, nonfinite_steps=0 if result.applied else progress.nonfinite_steps + 1)
-        if result.applied:
-            self.window.add(result.loss, result.targets)
-        else:
-            self.handle_nonfinite(result, step.before.cursor, replace(after, nonfinite_steps=progress.nonfinite_steps))
-        if after.step % self.training.log_every == 0 or self.schedule.is_last_step(after):
-            self.emit(self.window.flush(after.step, lr=step.lr, grad_norm=result.grad_norm, seconds=after.seconds))
-        return replace(progress, loss_window=self.window.state)
-
-    def handle_nonfinite(self, result: StepResult, cursor: DataCursor, progress: Progress) -> None:
-        """Report a step with NaN or infinity, which was skipped; raise after too many in a row."""
-        self.emit(StepSkipped(progress.step, result.loss, result.grad_norm, (cursor.epoch, cursor.offset)))
-        if progress.nonfinite_steps > self.training.max_nonfinite_steps:
-            newest = "" if self.checkpoints is None else f" {self.checkpoints.describe_newest()}"
-            raise TrainingError(
-                f"{progress.nonfinite_steps} steps in a row gave NaN or infinity, the last at step {progress.step} "
-                f"with batch {cursor.offset} of epoch {cursor.epoch}: loss {result.loss}, "
-                f"gradient norm {result.grad_norm}. The weights were not changed.{newest} "
-                "Try a smaller optim.lr or a longer optim.warmup."
-            )
+        return self.reporter.report(after, in_flight=0 if waits else self.train_step.max_in_flight)
 
     def maybe_evaluate(self, progress: Progress) -> Progress:
         """Evaluate every `evaluate_every` steps, or by the clock, and after the last step."""
@@ -390,7 +348,7 @@ class Trainer:
 
     def finish(self, progress: Progress, reason: str) -> Progress:
         """Evaluate, save, and load the best weights."""
-        progress, is_complete = self.report_steps(progress), self.request != StopRequest.SIGNAL
+        progress, is_complete = self.reporter.report(progress), self.request != StopRequest.SIGNAL
         if is_complete:
             # A run that a callback stopped continues its schedule, should it be resumed.
             is_phase_complete = self.request != StopRequest.CALLBACK or self.schedule.is_last_step(progress)

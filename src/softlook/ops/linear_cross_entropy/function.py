@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, pad
+from torch.nn.functional import pad
 
 from softlook.base.errors import ShapeError
 from softlook.ops.arguments import HALF_DTYPES
@@ -156,14 +156,12 @@ def _product(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.mm(left, right).to(dtype)
 
 
-def _cross_entropy_(  # noqa: PLR0917
+def _cross_entropy_(
     logits: Tensor, labels: Tensor, classes: int, ignore: int, smoothing: float, with_grads: bool
 ) -> Tensor:
     """Losses (2, N), smoothed and plain; the logits are replaced by their gradients."""
     if _uses_kernel(logits):
-        return cross_entropy_triton_(
-            logits, labels, classes, ignore=ignore, smoothing=smoothing, with_grads=with_grads
-        )
+        return cross_entropy_triton_(logits, labels, classes, ignore=ignore, smoothing=smoothing, with_grads=with_grads)
     log_probs = logits.to(_sum_dtype(logits)).log_softmax(-1)
     has_label = labels != ignore
     index = labels.where(has_label, 0)[:, None]

@@ -2,7 +2,7 @@
 
 Without Triton the kernel can be imported, but not run.
 """
-# ruff: noqa: PLR0913, PLR0917  (kernels take pointers and sizes as positional arguments)
+# ruff: noqa: PLR0917  (kernels take pointers and sizes as positional arguments)
 # pyright: reportMissingImports=false, reportInvalidTypeForm=false
 
 from importlib.util import find_spec
