@@ -123,10 +123,22 @@ VARIANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "coordinate-descent": lambda: inductor(coordinate_descent_tuning=True),
     "max-autotune": lambda: inductor(max_autotune=True, coordinate_descent_tuning=True),
     "gemm-epilogues": lambda: inductor(max_autotune_gemm=True, max_autotune_gemm_backends="ATEN,TRITON"),
+    "half-residual": lambda: mock.patch.object(torch.nn.Identity, "forward", lambda self, x: x.bfloat16()),
+    "cuda-graphs": lambda: inductor(**{"triton.cudagraphs": True}),
     "combo-kernels": lambda: inductor(combo_kernels=True),
     "no-shape-padding": lambda: inductor(shape_padding=False),
 }
 """Contexts in which the step is compiled."""
+DEFAULT_VARIANTS = (
+    "base",
+    "one-chunk",
+    "plain-ce",
+    "separate-qkv",
+    "flash",
+    "half-residual",
+    "cuda-graphs",
+    "coordinate-descent",
+)
 
 
 def inductor(**settings: Any) -> AbstractContextManager[Any]:
@@ -246,7 +258,9 @@ def release() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", default=",".join(PARTS))
-    parser.add_argument("--variants", default="base,one-chunk,plain-ce,separate-qkv,flash,coordinate-descent")
+    parser.add_argument(
+        "--variants", default="base,one-chunk,plain-ce,separate-qkv,flash,half-residual,cuda-graphs,coordinate-descent"
+    )
     parser.add_argument("--variant-depth", type=int, default=3)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--blocks", type=int, default=6)

@@ -57,8 +57,8 @@ class LossCompiler:
 
     def disable(self, error: BaseException) -> str:
         """Run eagerly from now on, because of an error; returns the reason."""
-        lines = str(error).strip().splitlines() or [""]
-        self.reason = f"torch.compile failed with {type(error).__name__}: {lines[0]:.300}"
+        text = " ".join(str(error).split())
+        self.reason = f"torch.compile failed with {type(error).__name__}: {text:.300}"
         return self.reason
 
     def __str__(self) -> str:
