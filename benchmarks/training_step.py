@@ -79,7 +79,7 @@ def measure_fit(report: "Results", options: argparse.Namespace) -> None:
     report.add("fit: peak memory, GiB", torch.cuda.max_memory_allocated() / 2**30)
     report.add("fit: host time of a launch, ms", 1e3 * statistics.median(host.seconds[WARMUP:]))
     speed, other = (statistics.median(seconds) for seconds in (run.seconds, peer_seconds))
-    ratio = statistics.median(theirs / own for own, theirs in zip(run.seconds, peer_seconds, strict=False))
+    ratio = statistics.median(b / a for a, b in zip(run.seconds, peer_seconds, strict=False))
     for name, seconds, samples in (("fit", speed, run.seconds), ("peer", other, peer_seconds)):
         report.add(f"{name}: ms per step", 1e3 * seconds)
         report.add(f"{name}: tokens/s", tokens / seconds)

@@ -144,19 +144,23 @@ def test_a_compiled_run_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.
 
 def use_backend(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     """Compile without a C++ compiler."""
-    monkeypatch.setattr(TrainStep.__init__, "__kwdefaults__", TrainStep.__init__.__kwdefaults__ | {"backend": backend})
+    defaults = TrainStep.__init__.__kwdefaults__ or {}
+    monkeypatch.setattr(TrainStep.__init__, "__kwdefaults__", defaults | {"backend": backend})
 
 
 def test_short_runs_other_devices_and_process_groups_are_not_compiled() -> None:
     limits: dict[str, Any] = {"is_distributed": False, "steps": 10_000, "seconds": None}
+    short: dict[str, Any] = limits | {"steps": 10}
+    quick: dict[str, Any] = limits | {"seconds": 60.0}
+    parallel: dict[str, Any] = limits | {"is_distributed": True}
     cpu = torch.device("cpu")
     assert reason_not_to_compile("auto", GPU, **limits) is None
     assert reason_not_to_compile(True, cpu, **limits) is None
     assert reason_not_to_compile(False, GPU, **limits) == "compile=False"
     assert "this is cpu" in str(reason_not_to_compile("auto", cpu, **limits))
-    assert "10 steps" in str(reason_not_to_compile("auto", GPU, **limits | {"steps": 10}))
-    assert "60 seconds" in str(reason_not_to_compile("auto", GPU, **limits | {"seconds": 60.0}))
-    assert "DDP" in str(reason_not_to_compile(True, GPU, **limits | {"is_distributed": True}))
+    assert "10 steps" in str(reason_not_to_compile("auto", GPU, **short))
+    assert "60 seconds" in str(reason_not_to_compile("auto", GPU, **quick))
+    assert "DDP" in str(reason_not_to_compile(True, GPU, **parallel))
 
 
 # --- on a GPU --------------------------------------------------------------------------------------------------------

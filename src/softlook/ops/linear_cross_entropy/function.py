@@ -1,4 +1,4 @@
-"""`linear_cross_entropy` as a custom operator: opaque to torch.compile, with its gradients computed in the forward."""
+"""`linear_cross_entropy` as a custom operator, which computes its gradients in the forward pass."""
 
 from typing import Any
 
@@ -103,7 +103,8 @@ def _(  # noqa: PLR0917
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     sums = hidden.new_empty(2, dtype=_sum_dtype(hidden))
     grad_hidden = torch.empty_like(hidden) if with_grads else hidden.new_empty(0)
-    return sums, grad_hidden, *_empty(hidden, weight, bias, with_grads)
+    grad_weight, grad_bias = _empty(hidden, weight, bias, with_grads)
+    return sums, grad_hidden, grad_weight, grad_bias
 
 
 def _save_grads(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
