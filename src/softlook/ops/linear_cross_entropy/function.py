@@ -81,11 +81,11 @@ def _linear_cross_entropy(  # noqa: PLR0917
             if not with_grads:
                 continue
             torch.mm(logits, cast, out=grads[0][start : start + chunk])
-            logits = logits[:, :classes]
-            grad_weight = _product(logits.T, part, sum_dtype)
+            # Rows of padding are cut off after the product: with an odd number of classes it is slow.
+            grad_weight = _product(logits.T, part, sum_dtype)[:classes]
             grads[1] = grad_weight if not start else grads[1].add_(grad_weight)
             if bias is not None:
-                grad_bias = logits.sum(0, dtype=sum_dtype)
+                grad_bias = logits[:, :classes].sum(0, dtype=sum_dtype)
                 grads[2] = grad_bias if not start else grads[2].add_(grad_bias)
         return sums, grads[0], grads[1], grads[2]
 
