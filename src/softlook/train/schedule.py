@@ -11,6 +11,11 @@ HORIZON_FREE = ("constant", "inverse_sqrt")
 """Schedules that do not depend on the end of the run."""
 MAX_INTERVAL, NUM_INTERVALS = 600.0, 10
 """Seconds between two evaluations at most, and evaluations of a run, if they follow the clock."""
+FIRST_INTERVAL, INTERVAL_GROWTH = 0.01, 0.5
+"""The first interval as a share of the time, and the next ones as a share of the time so far.
+
+A fast device reads small data many times before a tenth of its time is over: the best model may be an early one.
+"""
 MAX_EVALUATION_SHARE = 0.07
 """Share of the time that evaluations during training may take."""
 
@@ -111,5 +116,6 @@ class RunSchedule:
         limit = self.training.time_limit
         if limit is None:
             return float("inf")
-        usual = min((limit - progress.phase_seconds) / NUM_INTERVALS, MAX_INTERVAL)
+        total, elapsed = limit - progress.phase_seconds, progress.seconds - progress.phase_seconds
+        usual = min(total / NUM_INTERVALS, MAX_INTERVAL, max(FIRST_INTERVAL * total, INTERVAL_GROWTH * elapsed))
         return max(usual, self.evaluation_seconds / MAX_EVALUATION_SHARE)
