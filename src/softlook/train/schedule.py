@@ -1,5 +1,6 @@
 """`RunSchedule`: the learning rate and the end of a run, by steps and by the clock."""
 
+import statistics
 import time
 from dataclasses import dataclass, field
 
@@ -43,8 +44,8 @@ class RunSchedule:
     training: TrainingConfig
     optim: OptimizerConfig
     clock: RunClock = field(default_factory=RunClock)
-    evaluation_seconds: float = 0.0
-    """Of the slowest evaluation so far."""
+    evaluations: list[float] = field(default_factory=list)
+    """Seconds of each evaluation so far."""
     step_seconds: float = 0.0
     next_evaluation: float = 0.0
     """Seconds of the run at which the next evaluation is due."""
@@ -63,6 +64,11 @@ class RunSchedule:
         """Seconds of training that are left, after what follows the last step."""
         limit = self.training.time_limit
         return float("inf") if limit is None else limit - self.reserve - progress.seconds
+
+    @property
+    def evaluation_seconds(self) -> float:
+        """The usual cost of an evaluation: some are slower, the first one on a GPU and any beside other processes."""
+        return statistics.median(self.evaluations) if self.evaluations else 0.0
 
     @property
     def reserve(self) -> float:
@@ -108,7 +114,7 @@ class RunSchedule:
 
     def record_evaluation(self, progress: Progress, seconds: float) -> None:
         """Plan the next evaluation, given the seconds that this one took."""
-        self.evaluation_seconds = max(self.evaluation_seconds, seconds)
+        self.evaluations.append(seconds)
         self.next_evaluation = progress.seconds + seconds + self.evaluation_interval(progress)
 
     def evaluation_interval(self, progress: Progress) -> float:
