@@ -125,7 +125,7 @@ def test_logits_and_token_ids_are_recorded() -> None:
         model(input_ids=ids[:, :2])
     assert recorded.logits is not None
     assert_close(recorded.logits, logits[:, :2])
-    assert [call["input_ids"].tolist() for call in recorded.inputs] == [ids.tolist(), ids[:, :2].tolist()]
+    assert [given.tolist() for given in recorded.inputs["input_ids"]] == [ids.tolist(), ids[:, :2].tolist()]
 
 
 @pytest.mark.parametrize("make", [GPT2LMHeadModel, LlamaForCausalLM, T5ForConditionalGeneration])

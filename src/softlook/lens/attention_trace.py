@@ -204,11 +204,9 @@ class AttentionTrace:
         (torch.Size([1, 4, 128, 128]), torch.Size([1, 4, 250, 250]))
         """
         _, _, T, S = self.shape
-        cell = 1 << level
-        rows, columns = (
-            range(length)[index * size * cell :][: size * cell] for length, index in ((T, row), (S, column))
-        )
-        if level < 0 or not rows or not columns:
+        cell = 1 << max(level, 0)
+        rows, columns = range(T)[row * size * cell :][: size * cell], range(S)[column * size * cell :][: size * cell]
+        if min(level, row, column) < 0 or not rows or not columns:
             raise ShapeError(f"level {level} of a map of {T} queries and {S} keys has no tile ({row}, {column})")
         return self._pool(heads, rows, columns, (cell, cell), pool)
 

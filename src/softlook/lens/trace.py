@@ -21,6 +21,8 @@ from softlook.lens.recording import Recorder
 
 CORE = ".core"
 """The name of the attention function inside an attention layer."""
+READERS = ("", "encoder", "decoder")
+"""Names of the modules whose integer inputs are recorded: the model, and those that decoding calls by themselves."""
 BLOCKS = "blocks"
 """The name of the list of blocks in a model, and in an encoder and a decoder."""
 
@@ -34,8 +36,9 @@ class Trace(Mapping[str, AttentionTrace]):
     """The residual stream after each block, by the path of the block; that of the last call."""
     logits: Tensor | None = None
     """The output of the last call of the model; None if it is not a single tensor."""
-    inputs: list[dict[str, Tensor]] = field(default_factory=list)
-    """The integer inputs, such as token ids, of each call of the model, by the name of the parameter."""
+    inputs: dict[str, list[Tensor]] = field(default_factory=dict)
+    """Integer inputs of each call, such as token ids, by the name of the parameter: of the model, of its encoder, and
+    of its decoder, as in "ids", "encoder.ids"."""
     tokens: Sequence[str] | None = None
     """The text of each token: of the queries, and of the keys unless there are `source_tokens`."""
     source_tokens: Sequence[str] | None = None
@@ -97,7 +100,12 @@ def trace(
                 hooks.callback(core.register_forward_hook(hook, with_kwargs=True).remove)
         for path, block in blocks.items():
             hooks.callback(block.register_forward_hook(_record_residual(recorder, recorded.residual, path)).remove)
-        hooks.callback(model.register_forward_hook(_record_model(recorder, recorded), with_kwargs=True).remove)
+        hooks.callback(model.register_forward_hook(_record_logits(recorder, recorded)).remove)
+        for path, module in model.named_modules():
+            if path.rpartition(".")[2] in READERS:
+                hooks.callback(
+                    module.register_forward_hook(_record_inputs(recorded.inputs, path), with_kwargs=True).remove
+                )
         yield recorded
 
 
@@ -169,15 +177,24 @@ def _record_residual(recorder: Recorder, residual: dict[str, Tensor], path: str)
     return record
 
 
-def _record_model(recorder: Recorder, recorded: Trace) -> Callable[..., None]:
-    """A forward hook that keeps the output of the model and its integer inputs."""
+def _record_logits(recorder: Recorder, recorded: Trace) -> Callable[..., None]:
+    """A forward hook that keeps the output of the model."""
 
-    def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def record(model: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         logits = getattr(output, "logits", output)
         recorded.logits = recorder.convert(logits) if isinstance(logits, Tensor) else None
-        names = [name for name, _ in zip(inspect.signature(model.forward).parameters, args, strict=False)]
-        given = dict(zip(names, args, strict=False)) | kwargs
-        recorded.inputs.append({name: x.clone() for name, x in given.items() if is_integer(x)})
+
+    return record
+
+
+def _record_inputs(inputs: dict[str, list[Tensor]], path: str) -> Callable[..., None]:
+    """A forward hook that keeps integer inputs."""
+
+    def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        given = dict(zip(inspect.signature(module.forward).parameters, args, strict=False)) | kwargs
+        for name, value in given.items():
+            if is_integer(value):
+                inputs.setdefault(f"{path}.{name}".lstrip("."), []).append(value.detach().clone())
 
     return record
 

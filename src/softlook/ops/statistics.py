@@ -151,6 +151,7 @@ def apply_transposed(args: AttentionArgs, lse: Tensor | None, amounts: Tensor) -
 def block_weights(args: AttentionArgs, tile: Tile, lse: Tensor) -> Tensor:
     """Weights of a part of the map, each of which is exact on its own: exp(score - lse). (b, h, t, s)"""
     columns = tile.columns if args.mask is None else args.mask.visible_range(tile)
+    columns = columns or tile.columns[:0]  # an empty range may be outside of the tile
     scores, visible_rows = tile_scores(args, replace(tile, columns=columns))
     total = _row_slice(lse, tile)[..., None]
     weights = (scores - total.masked_fill(total == -torch.inf, 0)).exp()
