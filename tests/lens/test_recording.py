@@ -85,7 +85,7 @@ def test_the_keys_of_a_cache_are_stored_once() -> None:
     recorded = run_steps(model, ids, KVCache(), [20] + [1] * 480, values=True)
     with torch.no_grad(), trace(model, values=True) as whole:
         model(ids)
-    assert held_elements(recorded) < 4 * held_elements(whole)
+    assert held_elements(recorded) < 1.01 * held_elements(whole)
     for path, layer in whole.items():
         rows = {"rows": slice(0, None, 7)}
         assert_close(recorded[path].weights(**rows), layer.weights(**rows), atol=1e-5, rtol=1e-4)
@@ -175,7 +175,8 @@ def test_a_step_that_drops_old_keys_knows_the_position_of_its_first_key() -> Non
     buffer, keys = KeyBuffer(), torch.randn(1, 1, 9, 4)
     for stop in range(1, 10):
         part = keys[:, :, max(stop - 3, 0) : stop]
-        (key, norm), first = buffer.append([part, part.norm(dim=-1)], queries=1)
+        place = buffer.append([part, part.norm(dim=-1)], queries=1)
+        (key, norm), first = place.tensors(), place.first_key
         assert first == max(stop - 3, 0)
         assert torch.equal(key, part)
         assert_close(norm, part.norm(dim=-1))
@@ -186,6 +187,6 @@ def test_half_precision_keys_are_stored_once_too() -> None:
     views = []
     for stop in range(4, 10):
         part = keys[:, :, :stop]
-        views.append(buffer.append([part, part.norm(dim=-1)], queries=1)[0][0])
+        views.append(buffer.append([part, part.norm(dim=-1)], queries=1).tensors()[0])
     assert views[-1].data_ptr() == views[1].data_ptr() and views[-1].dtype == torch.float16
     assert torch.equal(views[-1], keys.half())

@@ -3,9 +3,9 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from copy import copy
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,11 +13,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
-from softlook.base.tensors import map_tensors
 from softlook.blocks.attention import AttentionCore
 from softlook.lens.attention_trace import AttentionCall as AttentionCall
 from softlook.lens.attention_trace import AttentionTrace as AttentionTrace
-from softlook.lens.recording import Recorder
+from softlook.lens.recording import Recorder, copy_core
+from softlook.lens.trace_file import read_trace, write_trace
 
 CORE = ".core"
 """The name of the attention function inside an attention layer."""
@@ -43,6 +43,14 @@ class Trace(Mapping[str, AttentionTrace]):
     """The text of each token: of the queries, and of the keys unless there are `source_tokens`."""
     source_tokens: Sequence[str] | None = None
     """The text of each token of the encoder, the keys of cross-attention."""
+
+    def save(self, path: str | Path, *, dtype: torch.dtype | None = None) -> None:
+        """Write the trace to a new safetensors file; `dtype=torch.float16` halves the size of recorded tensors.
+
+        Masks, biases and scores keep their dtype. A mask that is a function is saved entry by entry; other functions
+        are an error, since a file holds no code.
+        """
+        write_trace(Path(path), vars(self), dtype)
 
     def __getitem__(self, path: str) -> AttentionTrace:
         if path not in self.layers:
@@ -107,6 +115,25 @@ def trace(
                     module.register_forward_hook(_record_inputs(recorded.inputs, path), with_kwargs=True).remove
                 )
         yield recorded
+    for path, layer in recorded.layers.items():
+        recorder.share_buffers(path, layer.calls)
+
+
+def load_trace(path: str | Path) -> Trace:
+    """Read a trace that `Trace.save` wrote, without its model. A damaged file is an error; none runs code.
+
+    >>> import tempfile
+    >>> from softlook.models import GPT, GPTConfig
+    >>> model = GPT(GPTConfig(vocab_size=10, context=8, dim=16, depth=1, heads=2)).eval()
+    >>> with torch.no_grad(), trace(model, tokens=["a", "b", "c"]) as recorded:
+    ...     logits = model(torch.tensor([[3, 1, 4]]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     recorded.save(f"{folder}/trace.safetensors")
+    ...     loaded = load_trace(f"{folder}/trace.safetensors")
+    >>> loaded.tokens, torch.equal(loaded["blocks.0.attn"].weights(), recorded["blocks.0.attn"].weights())
+    (['a', 'b', 'c'], True)
+    """
+    return Trace(**read_trace(Path(path)))
 
 
 def is_hugging_face(model: nn.Module) -> bool:
@@ -157,9 +184,7 @@ def _record_call(recorder: Recorder, path: str, calls: list[AttentionCall]) -> C
     def record(core: AttentionCore, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
         names = ("query", "key", "value", "mask", "bias")
         given: dict[str, Any] = dict.fromkeys(names) | dict(zip(names, args, strict=False)) | kwargs
-        own = copy(core)
-        own.score = map_tensors(core.score, recorder.copies.copy)
-        keys = given["key"], given["value"]
+        keys, own = (given["key"], given["value"]), copy_core(core, recorder.copies)
         call = recorder.record(path, own, given["query"], keys, output, mask=given["mask"], bias=given["bias"])
         calls.append(call)
 
