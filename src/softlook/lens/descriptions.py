@@ -67,8 +67,8 @@ def describe(value: Any, store: Store) -> Any:
             f"a {type(value).__name__} cannot be saved with a trace: it is a function, and a file holds no code. "
             f"Known kinds are {', '.join(KINDS)}."
         )
-    own = {"vector": value.vector} if isinstance(value, AdditiveScore) else _field_values(value)
-    return {"kind": NAMES[type(value)]} | {name: describe(part, store) for name, part in own.items()}
+    own = {name: describe(getattr(value, name), store) for name in _field_types(type(value))}
+    return {"kind": NAMES[type(value)], **own}
 
 
 def build(description: Any, fetch: Fetch) -> Any:
@@ -93,15 +93,22 @@ def build(description: Any, fetch: Fetch) -> Any:
 
 
 def _make(kind: type, values: dict[str, Any]) -> Any:
-    hints: dict[str, Any] = {"vector": Tensor} if kind is AdditiveScore else get_type_hints(kind)
-    names = ["vector"] if kind is AdditiveScore else [field.name for field in fields(kind)]
-    if set(values) != set(names) or not all(_matches(values[name], hints[name]) for name in names):
-        raise WeightsError(f"the description of a {NAMES[kind]} is invalid: expected {', '.join(names)}")
+    types = _field_types(kind)
+    if set(values) != set(types) or not all(_matches(values[name], hint) for name, hint in types.items()):
+        raise WeightsError(f"the description of a {NAMES[kind]} is invalid: expected {', '.join(types)}")
     if kind is not AdditiveScore:
         return kind(**values)
     score = AdditiveScore(len(values["vector"]))
     score.vector = nn.Parameter(values["vector"], requires_grad=False)
     return score
+
+
+def _field_types(kind: Any) -> dict[str, Any]:
+    """The fields that a description of this kind has, and their types."""
+    if kind is AdditiveScore:  # a module, not a dataclass
+        return {"vector": Tensor}
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
 def _matches(value: Any, hint: Any) -> bool:
@@ -114,16 +121,12 @@ def _matches(value: Any, hint: Any) -> bool:
     return value is None if hint in (None, NoneType) else isinstance(value, (int, float) if hint is float else hint)
 
 
-def _field_values(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
-
-
 def dense_tensor(mask: base.Mask, sizes: base.Sizes, device: torch.device, limit: int) -> Tensor:
-    """A mask that has no description, as a boolean tensor; an error if it has more than `limit` entries."""
-    visible = mask.to_dense(sizes, device)
-    if visible.numel() > limit:
+    """A mask that has no description, as a boolean tensor; an error if a head has more than `limit` entries."""
+    entries = sizes[2] * sizes[3]
+    if entries > limit:
         raise ConfigError(
-            f"the mask {mask} is a function, and a file holds no code; its {visible.numel():,} entries are too many to "
-            f"save instead. Use a mask of softlook.masks, or at most {limit:,} entries."
+            f"the mask {mask} is a function, and a file holds no code; its {entries:,} entries are too many to save "
+            f"instead. Use a mask of softlook.masks, or at most {limit:,} entries."
         )
-    return visible
+    return mask.to_dense(sizes, device)
