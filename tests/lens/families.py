@@ -142,7 +142,7 @@ def build(name: str) -> tuple[nn.Module, Callable[[Any], None]]:
 
 
 def kernel_maps(model: nn.Module) -> dict[str, list[Tensor]]:
-    """Filled in each forward pass: the map of each call, by the model's own kernel from values that are unit vectors."""
+    """Filled in each forward pass: the map of each call, by its kernel from values that are unit vectors."""
     maps: dict[str, list[Tensor]] = {}
 
     def record(path: str, core: AttentionCore, args: tuple[Any, ...]) -> None:
