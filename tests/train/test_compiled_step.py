@@ -82,7 +82,16 @@ def test_batches_of_too_many_shapes_run_eagerly() -> None:
             assert torch.equal(compiler(network, torch.ones(count, 2))[0], expected)
     assert compiler.graphs == MAX_SHAPES
     assert compiler.eager_calls == 2 * 3
-    assert "6 batches of further shapes ran eagerly" in str(compiler)
+    assert "6 batches, of rare shapes or at the start, ran eagerly" in str(compiler)
+
+
+def test_automatic_compilation_waits_and_compiles_common_shapes_only() -> None:
+    compiler = LossCompiler(lambda model, batch: (model(batch).sum(), 1, None), backend="eager", warmup_calls=10)
+    network = nn.Linear(2, 2)
+    for number in range(60):
+        compiler(network, torch.ones(2 if number % 2 else 3 + number, 2))
+        assert compiler.graphs == (number > 10)
+    assert compiler.eager_calls == 35
 
 
 def test_steps_of_a_process_do_not_share_their_graphs() -> None:

@@ -1,6 +1,7 @@
 """Compilation of a training step: forward, loss and backward as one graph per shape of a batch."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from types import FunctionType
@@ -16,6 +17,8 @@ MIN_STEPS, MIN_SECONDS = 500, 300.0
 """A shorter run would be over before a compiled step has saved the time of its compilation."""
 MAX_SHAPES = 8
 """Shapes of batches that are compiled, each on its own; batches of further shapes run eagerly."""
+WARMUP_CALLS, MIN_SHARE = 16, 0.2
+"""Batches after which automatic compilation begins, and the share of all batches that a shape needs to be worth it."""
 Sums = tuple[Tensor, int | Tensor, Tensor | None]
 """The fields of a `Loss`."""
 
@@ -23,8 +26,9 @@ Sums = tuple[Tensor, int | Tensor, Tensor | None]
 class LossCompiler:
     """Computes a loss through torch.compile, and eagerly where that is not possible.
 
-    All sizes are static: kernels are the fastest, and a batch of a new shape compiles a new graph. `reason` says why
-    nothing is compiled.
+    All sizes are static: kernels are the fastest, and a batch of a new shape compiles a new graph. With `warmup_calls`,
+    only common shapes are compiled, after so many batches: padded batches can have hundreds of shapes. `reason` says
+    why nothing is compiled.
 
     >>> compiler = LossCompiler(lambda model, batch: (model(batch).sum(), 1, None), backend="eager")
     >>> model = nn.Linear(2, 3)
@@ -34,9 +38,12 @@ class LossCompiler:
     (2, 2)
     """
 
-    def __init__(self, loss: Callable[[nn.Module, Any], Sums], *, backend: str = "inductor") -> None:
-        self.loss, self.backend = loss, backend
+    def __init__(
+        self, loss: Callable[[nn.Module, Any], Sums], *, backend: str = "inductor", warmup_calls: int = 0
+    ) -> None:
+        self.loss, self.backend, self.warmup_calls = loss, backend, warmup_calls
         self.shapes: set[tuple[Any, ...]] = set()
+        self.calls: Counter[tuple[Any, ...]] = Counter()
         self.graphs, self.eager_calls, self.seconds = 0, 0, 0.0
         self.reason: str | None = None
         # torch keeps compiled graphs with the code of a function: a copy of it has its own.
@@ -46,7 +53,8 @@ class LossCompiler:
 
     def __call__(self, model: nn.Module, batch: Any) -> Sums:
         shape = batch_shape(batch)
-        if self.reason is not None or (shape not in self.shapes and len(self.shapes) == MAX_SHAPES):
+        self.calls[shape] += 1
+        if self.reason is not None or not self._is_compiled(shape):
             self.eager_calls += 1
             return self.loss(model, batch)
         is_new, started = shape not in self.shapes, time.monotonic()
@@ -54,6 +62,13 @@ class LossCompiler:
         sums = self.compiled(self.loss, model, batch)
         self.seconds += time.monotonic() - started if is_new else 0.0
         return sums
+
+    def _is_compiled(self, shape: tuple[Any, ...]) -> bool:
+        """Whether batches of this shape are compiled."""
+        if shape in self.shapes or len(self.shapes) == MAX_SHAPES:
+            return shape in self.shapes
+        total, min_share = self.calls.total(), MIN_SHARE if self.warmup_calls else 0.0
+        return total > self.warmup_calls and self.calls[shape] >= min_share * total
 
     def disable(self, error: BaseException) -> str:
         """Run eagerly from now on, because of an error; returns the reason."""
@@ -68,7 +83,7 @@ class LossCompiler:
         if not self.graphs:
             return text
         text = f"compiled by {self.backend}: {self.graphs} graphs for {len(self.shapes)} shapes of batches"
-        eager = f"; {self.eager_calls} batches of further shapes ran eagerly" if self.eager_calls else ""
+        eager = f"; {self.eager_calls} batches, of rare shapes or at the start, ran eagerly" if self.eager_calls else ""
         return f"{text}, {self.seconds:.0f} s of compilation{eager}"
 
 

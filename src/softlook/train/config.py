@@ -56,7 +56,8 @@ class TrainingConfig(BaseConfig):
     gradient_accumulation_steps: int = Field(default=1, ge=1, description="batches accumulated per optimizer step")
     precision: Precision = Field(default="auto", description="compute dtype; auto: bfloat16 on a GPU")
     compile: bool | Literal["auto"] = Field(
-        default="auto", description="compile the training step with torch.compile; auto: on a GPU, for longer runs"
+        default="auto",
+        description="compile the training step with torch.compile; auto: on a GPU, in long runs, for common batch shapes",
     )
     device: str = Field(default="auto", description="auto: cuda, then mps, then cpu")
     parallel: Parallel = Field(default="ddp", description="ddp: replicate the model; fsdp: shard it")

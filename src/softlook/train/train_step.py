@@ -74,7 +74,8 @@ class PendingStep:
 class TrainStep:
     """Optimizer steps on a model, with gradient accumulation: every target weighs the same, as in one large batch.
 
-    `compile_reason` says why the step is not compiled; None compiles it with `backend` of torch.compile.
+    `compile_reason` says why the step is not compiled; None compiles it with `backend` of torch.compile, after
+    `warmup_calls` batches and only for their common shapes, or at once for all.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class TrainStep:
         world: World | None = None,
         compile_reason: str | None = "not requested",
         backend: str = "inductor",
+        warmup_calls: int = 0,
     ) -> None:
         self.objective, self.optimizer, self.grad_clip, self.dtype = objective, optimizer, grad_clip, dtype
         self.world = world or World()
@@ -101,7 +103,8 @@ class TrainStep:
         self.micro_batches = 1
         """Micro-batches per batch: doubled whenever the device runs out of memory."""
         self.compile_reason = compile_reason
-        self.compiler = LossCompiler(self._loss, backend=backend) if compile_reason is None else None
+        compiler = LossCompiler(self._loss, backend=backend, warmup_calls=warmup_calls)
+        self.compiler = compiler if compile_reason is None else None
         # The kernel of a fused optimizer reads on the device whether to skip a step: the host need not wait.
         is_fused = bool(optimizer.defaults.get("fused"))
         self.skips_on_device = is_fused and self.device.type == "cuda" and not self.world.is_sharded

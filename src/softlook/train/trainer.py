@@ -18,7 +18,7 @@ from softlook.train.batching.batches import Batches, as_batches, pinned, prefetc
 from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
 from softlook.train.checkpoint.run_dir import RunDir
 from softlook.train.checkpoint.train_state import Progress, TrainState, lora_fingerprint
-from softlook.train.compilation import reason_not_to_compile
+from softlook.train.compilation import WARMUP_CALLS, reason_not_to_compile
 from softlook.train.config import OptimizerConfig, TrainingConfig, fixed_settings
 from softlook.train.distributed.fsdp import shard_model
 from softlook.train.distributed.world import process_group
@@ -133,6 +133,7 @@ def fit(
             dtype=dtype,
             world=world,
             compile_reason=eager_reason,
+            warmup_calls=0 if training.compile is True else WARMUP_CALLS,
         )
         ema = EMA(model, training.ema_decay) if training.ema_decay else None
         keep = training.keep_checkpoints

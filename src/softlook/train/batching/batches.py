@@ -279,7 +279,8 @@ def pinned(source: Iterator[tuple[DataCursor, Batch]], device: torch.device) -> 
     if device.type != "cuda":
         return source
     return (
-        (cursor, map_tensors(batch, lambda one: one if one.is_cuda else one.pin_memory())) for cursor, batch in source
+        (cursor, map_tensors(batch, lambda one: one if one.is_cuda else one.contiguous().pin_memory()))
+        for cursor, batch in source
     )
 
 
