@@ -57,7 +57,7 @@ class TrainingConfig(BaseConfig):
     precision: Precision = Field(default="auto", description="compute dtype; auto: bfloat16 on a GPU")
     compile: bool | Literal["auto"] = Field(
         default="auto",
-        description="compile the training step with torch.compile; auto: on a GPU, in long runs, for common batch shapes",
+        description="compile the training step with torch.compile; auto: on a GPU, in long runs, for common shapes",
     )
     device: str = Field(default="auto", description="auto: cuda, then mps, then cpu")
     parallel: Parallel = Field(default="ddp", description="ddp: replicate the model; fsdp: shard it")
