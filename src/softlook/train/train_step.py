@@ -103,8 +103,9 @@ class TrainStep:
         self.micro_batches = 1
         """Micro-batches per batch: doubled whenever the device runs out of memory."""
         self.compile_reason = compile_reason
-        compiler = LossCompiler(self._loss, backend=backend, warmup_calls=warmup_calls)
-        self.compiler = compiler if compile_reason is None else None
+        self.compiler: LossCompiler | None = None
+        if compile_reason is None:
+            self.compiler = LossCompiler(self._loss, backend=backend, warmup_calls=warmup_calls)
         # The kernel of a fused optimizer reads on the device whether to skip a step: the host need not wait.
         is_fused = bool(optimizer.defaults.get("fused"))
         self.skips_on_device = is_fused and self.device.type == "cuda" and not self.world.is_sharded
