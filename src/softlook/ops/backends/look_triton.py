@@ -28,10 +28,10 @@ class Blocks:
 
 
 BLOCKS = {
-    "rows": {64: Blocks(128, 128, 8, 3), 128: Blocks(128, 64, 8, 3), 256: Blocks(64, 32, 4, 2)},
-    "output": {64: Blocks(128, 64, 4, 3), 128: Blocks(128, 64, 8, 3), 256: Blocks(64, 32, 4, 2)},
-    "top": {64: Blocks(64, 64, 4, 2), 128: Blocks(64, 64, 4, 2), 256: Blocks(64, 32, 4, 2)},
-    "keys": {64: Blocks(128, 128, 8, 3), 128: Blocks(128, 128, 8, 3), 256: Blocks(64, 64, 4, 2)},
+    "rows": {64: Blocks(128, 128, 4, 3), 128: Blocks(128, 128, 8, 2), 256: Blocks(64, 32, 4, 2)},
+    "output": {64: Blocks(64, 64, 4, 3), 128: Blocks(128, 128, 8, 3), 256: Blocks(64, 32, 4, 2)},
+    "top": {64: Blocks(64, 32, 4, 2), 128: Blocks(64, 64, 4, 3), 256: Blocks(64, 32, 4, 2)},
+    "keys": {64: Blocks(128, 128, 4, 3), 128: Blocks(128, 128, 4, 2), 256: Blocks(64, 64, 4, 2)},
     "spread": {64: Blocks(64, 64, 4, 2), 128: Blocks(64, 64, 4, 2), 256: Blocks(64, 32, 4, 1)},
 }
 """By purpose and width. Measured on an H200 by `benchmarks/look_gpu.py --tune`."""
