@@ -12,7 +12,7 @@ from softlook.ops.backends.tiled import tile_scores
 
 MAX_ROWS = 512
 """Queries of a longer map that are used, evenly spaced."""
-MAX_STEPS, TOLERANCE = 500, 1e-18
+MAX_STEPS, TOLERANCE = 500, 1e-16
 """Limits of the least-squares fit: steps, and the squared residual of the normal equations, relative to the start."""
 
 
@@ -77,9 +77,11 @@ def decompose_scores(
     visible = scores > -torch.inf
     if queries is not None:
         visible &= queries[:, None, rows, None]
-    design = _Design(visible, rows[:, None] + (S - T) - torch.arange(S, device=rows.device) + S - 1)
+    distance = rows[:, None] + (S - T) - torch.arange(S, device=rows.device)
+    weight = visible.to(scores.dtype)
+    design = _Design(weight, weight.sum(-1, keepdim=True).clamp(min=1), distance + S - 1)
     centered = design.center(scores.masked_fill(~visible, 0))
-    by_offset, by_key = _assign_trend(*_fit(design, centered), visible)
+    by_offset, by_key = _assign_trend(*_fit(design, centered), weight)
     offset, key = design.center(design.expand(by_offset)), design.center(by_key[:, :, None])
     interaction = centered - offset - key
     return ScoreParts(offset.float(), key.float(), interaction.float(), by_offset.float(), by_key.float(), rows)
@@ -90,15 +92,16 @@ class _Design:
     """The linear map from (f, g) to row-centered scores, and its transpose."""
 
     visible: Tensor
-    """(B, H, t, S)"""
+    """(B, H, t, S): 1 where a key is visible, 0 where it is masked."""
+    count: Tensor
+    """(B, H, t, 1): the number of visible keys, at least 1."""
     index: Tensor
     """(t, S): the index into f."""
 
     def center(self, scores: Tensor) -> Tensor:
         """Subtract the mean of each row's visible entries; 0 elsewhere."""
         scores = scores * self.visible
-        mean = scores.sum(-1, keepdim=True) / self.visible.sum(-1, keepdim=True).clamp(min=1)
-        return (scores - mean) * self.visible
+        return scores.addcmul_(scores.sum(-1, keepdim=True) / self.count, self.visible, value=-1)
 
     def expand(self, by_offset: Tensor) -> Tensor:
         return by_offset[:, :, self.index]
@@ -117,7 +120,7 @@ class _Design:
 def _fit(design: _Design, scores: Tensor) -> tuple[Tensor, Tensor]:
     """Solve the normal equations by conjugate gradients, scaled by the number of pairs per unknown."""
     residual = design.transpose(scores)
-    x, scale = torch.zeros_like(residual), design.transpose(design.visible.to(scores.dtype)).clamp(min=1)
+    x, scale = torch.zeros_like(residual), design.transpose(design.visible).clamp(min=1)
     direction = scaled = residual / scale
     start = product = (residual * scaled).sum(-1, keepdim=True)
     for _ in range(MAX_STEPS):
@@ -136,7 +139,7 @@ def _fit(design: _Design, scores: Tensor) -> tuple[Tensor, Tensor]:
 
 def _assign_trend(by_offset: Tensor, by_key: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
     """Move the trend of g, which f can express as well, to f."""
-    seen = visible.any(2).to(by_key.dtype)
+    seen = visible.amax(2)
     count = seen.sum(-1, keepdim=True).clamp(min=1)
     position = torch.arange(by_key.shape[2], device=by_key.device, dtype=by_key.dtype)
     position = (position - (seen * position).sum(-1, keepdim=True) / count) * seen
