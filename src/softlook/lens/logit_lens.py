@@ -5,12 +5,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
-from softlook.lens.trace import ALL, Trace
+from softlook.lens.trace import Trace
 from softlook.lens.unembedding import find_stack, find_unembedding
 
 
 @torch.no_grad()
-def logit_lens(model: nn.Module, trace: Trace, *, positions: slice = ALL) -> dict[str, Float[Tensor, "B *logits"]]:
+def logit_lens(model: nn.Module, trace: Trace, *, positions: slice = slice(None)) -> dict[str, Float[Tensor, "B *logits"]]:
     """Apply final norm and head to the residual stream after each block (nostalgebraist 2020), by its path.
 
     After the last block these are the logits of the model. Of an encoder-decoder it reads the decoder.

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from softlook.lens.trace import ALL, AttentionCall
+from softlook.lens.trace import AttentionCall
 from softlook.ops.arguments import AttentionArgs
 from softlook.ops.backends.tiled import tile_scores
 
@@ -48,7 +48,7 @@ class ScoreParts:
 def decompose_scores(
     call: AttentionCall,
     *,
-    heads: slice = ALL,
+    heads: slice = slice(None),
     queries: Bool[Tensor, "B T"] | None = None,
     max_rows: int = MAX_ROWS,
 ) -> ScoreParts:

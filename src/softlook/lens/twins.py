@@ -12,7 +12,7 @@ from softlook.base.errors import ConfigError, ShapeError
 from softlook.lens.effects import Metric
 from softlook.lens.head_table import HeadTable, merge_columns
 from softlook.lens.patching import patch
-from softlook.lens.trace import ALL, Trace, trace
+from softlook.lens.trace import Trace, trace
 
 MEASURED = {
     "share": "(metric of the first input with this head's output from the second - metric of the first) / (metric of "
@@ -38,7 +38,7 @@ class Twins:
         return (self.first != self.second).any(0).nonzero()[:, 0].tolist()
 
     def difference(
-        self, layer: str, *, heads: slice = ALL, rows: slice = ALL, columns: slice = ALL
+        self, layer: str, *, heads: slice = slice(None), rows: slice = slice(None), columns: slice = slice(None)
     ) -> Float[Tensor, "B h t s"]:
         """Attention weights of the second input minus those of the first. Only the selected part is computed."""
         one, other = (

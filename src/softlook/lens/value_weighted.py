@@ -7,12 +7,12 @@ from torch import Tensor, nn
 from softlook.base.errors import ConfigError
 from softlook.blocks.attention import MultiHeadAttention
 from softlook.lens.copying import head_weights
-from softlook.lens.trace import ALL, AttentionCall, Trace
+from softlook.lens.trace import AttentionCall, Trace
 
 
 @torch.no_grad()
 def value_weighted_attention(
-    model: nn.Module, trace: Trace, layer: str, *, heads: slice = ALL, rows: slice = ALL, columns: slice = ALL
+    model: nn.Module, trace: Trace, layer: str, *, heads: slice = slice(None), rows: slice = slice(None), columns: slice = slice(None)
 ) -> Float[Tensor, "B h t s"]:
     """Attention weights times the norms of what they weight, p_ij |W_O v_j| (Kobayashi et al. 2020).
 
