@@ -6,6 +6,7 @@ other heads. `make real` downloads the weights.
 """
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -73,7 +74,8 @@ def compare_ablations(report: Report, model: nn.Module, table: HeadTable, repeat
         "Ablation of induction heads",
         "Cross-entropy in nats on the second half of repeated random tokens, which only induction can predict, and on "
         f"the text, with heads set to zero. Random heads: the mean of {DRAWS} draws among all heads but the "
-        f"{max(COUNTS)} with the highest induction scores, with the smallest and the largest loss.",
+        f"{max(COUNTS)} with the highest induction scores, with the smallest and the largest loss; then the same with "
+        "as many heads in each layer as the induction heads.",
     )
     ranked = [(layer, head) for layer, head, _ in table.top("induction", max(COUNTS))]
     others = [head for head in table.heads if head not in ranked]
@@ -82,17 +84,33 @@ def compare_ablations(report: Report, model: nn.Module, table: HeadTable, repeat
     rows.add("nothing", *(f"{loss(model, ids):.3f}" for ids in (repeated, text)))
     for count in COUNTS:
         without = [loss(model, ids, ranked[:count]) for ids in (repeated, text)]
-        draws = [
-            [others[int(index)] for index in torch.randperm(len(others), generator=generator)[:count]]
-            for _ in range(DRAWS)
-        ]
-        random = [[loss(model, ids, heads) for heads in draws] for ids in (repeated, text)]
+        draws = [sample(others, count, generator) for _ in range(DRAWS)]
+        neighbors = [sample_same_layers(others, ranked[:count], generator) for _ in range(DRAWS)]
+        random, same_layers = (
+            [[loss(model, ids, heads) for heads in some] for ids in (repeated, text)] for some in (draws, neighbors)
+        )
         rows.add(f"{count} induction", *(f"{value:.3f}" for value in without))
         rows.add(f"{count} random", *map(summarize, random))
+        rows.add(f"{count} random of the same layers", *map(summarize, same_layers))
         report.summarize(
             f"Loss on repeated tokens without {count} induction heads: {without[0]:.2f}; without {count} random other "
-            f"heads: {mean(random[0]):.2f}, at most {max(random[0]):.2f}"
+            f"heads: {mean(random[0]):.2f}, at most {max(random[0]):.2f}; of the same layers: {mean(same_layers[0]):.2f}, "
+            f"at most {max(same_layers[0]):.2f}"
         )
+
+
+def sample(heads: Heads, count: int, generator: torch.Generator) -> Heads:
+    """Random heads, without replacement."""
+    return [heads[int(index)] for index in torch.randperm(len(heads), generator=generator)[:count]]
+
+
+def sample_same_layers(heads: Heads, like: Heads, generator: torch.Generator) -> Heads:
+    """Random heads, as many in each layer as `like` has there."""
+    return [
+        head
+        for layer, count in Counter(layer for layer, _ in like).items()
+        for head in sample([head for head in heads if head[0] == layer], count, generator)
+    ]
 
 
 @torch.no_grad()

@@ -56,6 +56,15 @@ def test_contributions_add_up_to_the_logit(name: str, position: int) -> None:
     torch.testing.assert_close(difference.total, expected, atol=1e-4, rtol=0)
 
 
+def test_contributions_of_a_half_precision_model_are_computed_in_single_precision() -> None:
+    model = gpt().bfloat16()
+    parts = logit_contributions(model, IDS, token=7, other=5)
+    with torch.no_grad():
+        logits = model(IDS)[:, -1].float()
+    assert parts.total.dtype == parts.heads["blocks.0.attn"].dtype == torch.float32
+    torch.testing.assert_close(parts.total, logits[:, 7] - logits[:, 5], atol=0.2, rtol=0.05)
+
+
 def test_contributions_of_a_decoder_include_its_cross_attention() -> None:
     source, target = IDS, IDS[:, :5]
     t5 = randomize(T5(T5Config(**SIZES, head_dim=8, hidden=64)))

@@ -7,7 +7,18 @@ import torch
 from torch import Tensor
 
 from softlook.base.errors import ConfigError, ShapeError
-from softlook.lens import ablate, attention_maps, head_effects, patch, trace, twins
+from softlook.lens import (
+    ablate,
+    attention_flow,
+    attention_maps,
+    attention_temperature,
+    head_effects,
+    logit_contributions,
+    mask_keys,
+    patch,
+    trace,
+    twins,
+)
 from softlook.models import GPT, Bert, BertConfig, GPTConfig, Llama, LlamaConfig
 
 SIZES: dict[str, Any] = {"vocab_size": 20, "dim": 32, "depth": 2, "heads": 4}
@@ -61,6 +72,31 @@ def test_effects_leave_gradients_and_hooks_alone() -> None:
         head_effects(model, loss, IDS)
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any(module._forward_hooks for module in model.modules())
+
+
+@pytest.mark.cuda
+def test_a_gpu_gives_the_effects_and_contributions_of_the_cpu() -> None:
+    model = gpt()
+    effects, parts = head_effects(model, loss, IDS), logit_contributions(model, IDS, token=3)
+    shares, flow = twins(model, IDS, OTHER).patching_table(loss), recorded_flow(model, IDS)
+    model, ids, other = model.cuda(), IDS.cuda(), OTHER.cuda()
+    for name, column in head_effects(model, loss, ids).columns.items():
+        torch.testing.assert_close(column, effects[name], atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(logit_contributions(model, ids, token=3).total.cpu(), parts.total, atol=1e-3, rtol=1e-3)
+    table = twins(model, ids, other).patching_table(loss)
+    torch.testing.assert_close(table["share"], shares["share"], atol=1e-2, rtol=1e-2)
+    torch.testing.assert_close(recorded_flow(model, ids), flow, atol=1e-3, rtol=0)
+    with torch.no_grad(), mask_keys(model, [2]), attention_temperature(model, "blocks.0.attn", 1, 2.0):
+        changed = model(ids).cpu()
+    model = model.cpu()
+    with torch.no_grad(), mask_keys(model, [2]), attention_temperature(model, "blocks.0.attn", 1, 2.0):
+        torch.testing.assert_close(changed, model(IDS), atol=1e-3, rtol=1e-3)
+
+
+def recorded_flow(model: GPT, ids: Tensor) -> Tensor:
+    with torch.no_grad(), trace(model) as recorded:
+        model(ids)
+    return attention_flow(recorded)
 
 
 def test_wrong_metrics_and_methods_are_errors() -> None:

@@ -174,6 +174,32 @@ def test_tables_select_sort_and_print() -> None:
         HeadTable(heads, {"x": torch.zeros(2)}, {})
 
 
+def test_grids_have_a_row_per_layer_and_a_column_per_head() -> None:
+    table = head_table(gpt(), IDS)
+    grids = table.grids()
+    assert list(grids) == list(table.columns) and grids["sink"].shape == (2, 4)
+    torch.testing.assert_close(grids["sink"][1], table.layer("blocks.1.attn", "sink"))
+    uneven = HeadTable((("a", 0), ("a", 1), ("b", 0), ("c", 0)), {"x": torch.zeros(4)}, {})
+    with pytest.raises(ConfigError, match="the same number of heads in every layer"):
+        uneven.grids()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_dtypes_give_close_scores(dtype: torch.dtype) -> None:
+    model = gpt()
+    plain, other = head_table(model, IDS), head_table(model.to(dtype), IDS)
+    for name in ("sink", "previous", "induction", "copying", "rare"):
+        torch.testing.assert_close(other[name], plain[name], atol=0.05, rtol=0)
+
+
+@pytest.mark.cuda
+def test_a_gpu_gives_the_scores_of_the_cpu() -> None:
+    model = gpt()
+    plain, other = head_table(model, IDS, separators=[3]), head_table(model.cuda(), IDS.cuda(), separators=[3])
+    for name in set(plain.columns) - {"offset"}:
+        torch.testing.assert_close(other[name], plain[name], atol=1e-3, rtol=1e-3, equal_nan=True)
+
+
 def test_cross_attention_training_mode_and_other_inputs_are_errors() -> None:
     with pytest.raises(ConfigError, match=r"call model.eval\(\) first"):
         head_table(gpt().train(), IDS)

@@ -170,9 +170,9 @@ def _head_contributions(
     """What each head, and each source token through it, adds in a direction. (B, H), (B, H, S)"""
     call = call_with_values(recorded, path)
     assert call.value is not None and call.output is not None
-    per_head = torch.einsum("bc,hce->bhe", direction, head_weights(attn)[1])
+    per_head = torch.einsum("bc,hce->bhe", direction, head_weights(attn)[1].to(direction.dtype))
     row = range(call.query.shape[2])[position]
     weights = recorded[path].weights(rows=slice(row, row + 1))[:, :, 0]
     grouped = per_head.unflatten(1, (call.value.shape[1], -1))
-    values = torch.einsum("bgre,bgse->bgrs", grouped, call.value).flatten(1, 2)
+    values = torch.einsum("bgre,bgse->bgrs", grouped, call.value.to(grouped.dtype)).flatten(1, 2)
     return (call.output[:, :, row] * per_head).sum(-1), weights * values

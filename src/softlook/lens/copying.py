@@ -31,7 +31,7 @@ def copying_scores(model: nn.Module, tokens: Int[Tensor, " n"]) -> dict[str, Flo
     unembedded = freeze_norm(unembedding.norm).pull_back(unembedding.directions(tokens))
     scores: dict[str, Tensor] = {}
     for path, block in model.named_modules():
-        attn, norm = getattr(block, "attn", None), getattr(block, "attn_norm", None)
+        attn, norm = getattr(block, "attn", None), getattr(block, "attn_norm", getattr(block, "norm", None))
         if isinstance(attn, MultiHeadAttention) and norm is not None:
             scores[f"{path}.attn"] = _layer_scores(attn, norm(embedded), unembedded)
     if not scores:
@@ -55,8 +55,8 @@ def head_weights(attn: MultiHeadAttention) -> tuple[Float[Tensor, "G E C"], Floa
 
 def _layer_scores(attn: MultiHeadAttention, embedded: Tensor, unembedded: Tensor) -> Tensor:
     """The non-zero eigenvalues of W_U W_O W_V W_E are those of the small matrix W_V (W_E W_U) W_O."""
-    value, output = head_weights(attn)
+    value, output = (weight.to(unembedded.dtype) for weight in head_weights(attn))
     value = value.repeat_interleave(len(output) // len(value), 0)
-    circuits = (value @ embedded.T) @ (unembedded @ output)  # (H, E, E)
+    circuits = (value @ embedded.T.to(value.dtype)) @ (unembedded @ output)  # (H, E, E)
     eigenvalues = torch.linalg.eigvals(circuits.float())
     return eigenvalues.real.sum(-1) / eigenvalues.abs().sum(-1)

@@ -137,7 +137,8 @@ def repeat_random_tokens(
     config: Any = getattr(model, "config", None)
     if not hasattr(config, "vocab_size"):
         raise ConfigError(f"expected a model of token ids with config.vocab_size, got {type(model).__name__}")
-    half = min(length, getattr(config, "context", 2 * length) // 2)
+    context = getattr(config, "context", getattr(config, "max_position_embeddings", None))  # the latter: Hugging Face
+    half = length if context is None else min(length, context // 2)
     allowed = torch.ones(config.vocab_size)
     allowed[list(exclude)] = 0
     tokens = allowed.expand(batch, -1).multinomial(half, replacement=half > int(allowed.sum()), generator=generator)

@@ -53,6 +53,15 @@ class HeadTable:
             raise ConfigError(f"no layer {path!r}: expected one of {', '.join(dict(self.heads))}")
         return self[name][chosen]
 
+    def grids(self) -> dict[str, Float[Tensor, "L H"]]:
+        """Every column by layer and head, for `head_scores_figure`; all layers need the same number of heads."""
+        layers = len(dict(self.heads))
+        if len(self.heads) % layers or self.heads != tuple(
+            (layer, head) for layer in dict(self.heads) for head in range(len(self.heads) // layers)
+        ):
+            raise ConfigError("a grid of layers and heads needs the same number of heads in every layer")
+        return {name: column.unflatten(0, (layers, -1)) for name, column in self.columns.items()}
+
     def top(self, name: str, count: int = 5) -> list[tuple[str, int, float]]:
         """The heads with the largest values of a column: layer, head and value."""
         values = self[name].nan_to_num(nan=-torch.inf)

@@ -10,7 +10,9 @@ from softlook.lens.unembedding import find_stack, find_unembedding
 
 
 @torch.no_grad()
-def logit_lens(model: nn.Module, trace: Trace, *, positions: slice = slice(None)) -> dict[str, Float[Tensor, "B *logits"]]:
+def logit_lens(
+    model: nn.Module, trace: Trace, *, positions: slice = slice(None)
+) -> dict[str, Float[Tensor, "B *logits"]]:
     """Apply final norm and head to the residual stream after each block (nostalgebraist 2020), by its path.
 
     After the last block these are the logits of the model. Of an encoder-decoder it reads the decoder.

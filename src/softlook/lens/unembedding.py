@@ -30,8 +30,8 @@ class Unembedding:
             raise ConfigError(
                 f"expected a head that is one linear layer to the vocabulary, got {type(self.head).__name__}"
             )
-        rows = self.head.weight[tokens] * self.scale
-        return rows @ self.projection.weight if isinstance(self.projection, nn.Linear) else rows
+        rows = at_least_float32(self.head.weight[tokens]) * self.scale
+        return rows @ self.projection.weight.to(rows.dtype) if isinstance(self.projection, nn.Linear) else rows
 
     def bias(self, tokens: Int[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         """The bias of the head for a token."""
@@ -54,7 +54,7 @@ class FrozenNorm:
 
     def offset(self, direction: Float[Tensor, "*B C"]) -> Float[Tensor, "*B"]:
         """What the bias adds to the product of `direction` with the output."""
-        return torch.zeros_like(direction[..., 0]) if self.bias is None else direction @ self.bias
+        return torch.zeros_like(direction[..., 0]) if self.bias is None else direction @ self.bias.to(direction.dtype)
 
 
 def find_unembedding(model: nn.Module) -> Unembedding:
@@ -91,11 +91,16 @@ def freeze_norm(norm: nn.Module, x: Float[Tensor, "*B C"] | None = None) -> Froz
     """
     weight = getattr(norm, "weight", None)
     if isinstance(norm, nn.LayerNorm):
-        power = None if x is None else x.float().var(-1, correction=0, keepdim=True)
+        power = None if x is None else at_least_float32(x).var(-1, correction=0, keepdim=True)
     elif isinstance(norm, RMSNorm | ZeroCenteredRMSNorm):
-        power = None if x is None else x.float().square().mean(-1, keepdim=True)
+        power = None if x is None else at_least_float32(x).square().mean(-1, keepdim=True)
     else:
         raise ConfigError(f"expected LayerNorm or RMSNorm, got {type(norm).__name__}")
-    gain = torch.ones(()) if weight is None else weight + isinstance(norm, ZeroCenteredRMSNorm)
+    gain = torch.ones(()) if weight is None else at_least_float32(weight) + isinstance(norm, ZeroCenteredRMSNorm)
     gain = gain if power is None else gain * (power + norm.eps).rsqrt()  # pyright: ignore[reportOperatorIssue]
     return FrozenNorm(gain, isinstance(norm, nn.LayerNorm), getattr(norm, "bias", None))
+
+
+def at_least_float32(x: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"]:
+    """The tensor in float32, or in float64 as it is."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

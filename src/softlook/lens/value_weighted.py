@@ -12,7 +12,13 @@ from softlook.lens.trace import AttentionCall, Trace
 
 @torch.no_grad()
 def value_weighted_attention(
-    model: nn.Module, trace: Trace, layer: str, *, heads: slice = slice(None), rows: slice = slice(None), columns: slice = slice(None)
+    model: nn.Module,
+    trace: Trace,
+    layer: str,
+    *,
+    heads: slice = slice(None),
+    rows: slice = slice(None),
+    columns: slice = slice(None),
 ) -> Float[Tensor, "B h t s"]:
     """Attention weights times the norms of what they weight, p_ij |W_O v_j| (Kobayashi et al. 2020).
 
