@@ -1,8 +1,9 @@
-"""`python -m benchmarks.head_kinds`: kinds of attention heads of SmolLM2-135M, and what ablating induction heads costs.
+"""`python -m benchmarks.head_kinds`: kinds of attention heads of SmolLM2-135M and MiniLM, and induction heads ablated.
 
-The head table finds previous-token, duplicate-token, induction and sink heads. Then the heads with the highest
-induction scores are ablated together, on other random tokens than those of the table, and compared with as many random
-other heads. `make real` downloads the weights.
+The head table finds previous-token, duplicate-token, induction and sink heads of SmolLM2, a decoder, and heads that
+attend to the next token or to [SEP] of MiniLM, an encoder. Then the heads of SmolLM2 with the highest induction scores
+are ablated together, on other random tokens than those of the table, and compared with as many random other heads.
+`make real` downloads the weights.
 """
 
 import argparse
@@ -19,10 +20,12 @@ from torch.nn import functional as F
 from benchmarks.report import FOLDER, Report
 from softlook.lens import HeadTable, ablate, head_table
 from softlook.lens.head_scores import repeat_random_tokens
-from softlook.weights import from_gguf, tokenizer_from_gguf
+from softlook.weights import from_gguf, from_hugging_face, read_tokenizer, tokenizer_from_gguf
 
-WEIGHTS = Path("build/real/SmolLM2-135M-Instruct")
-KINDS = ("previous", "duplicate", "induction", "sink", "copying")
+WEIGHTS = Path("build/real")
+DECODER, ENCODER = "SmolLM2-135M-Instruct", "all-MiniLM-L6-v2"
+DECODER_KINDS = ("previous", "duplicate", "induction", "sink", "copying")
+ENCODER_KINDS = ("previous", "next", "separator", "broad", "duplicate")
 TOP, COUNTS, DRAWS = 5, (1, 3, 10), 10
 """Heads of each kind that are listed, numbers of heads that are ablated together, and random draws of others."""
 REPEAT_LENGTH, SEED = 50, 1
@@ -41,29 +44,39 @@ Heads = Sequence[tuple[str, int]]
 
 def main() -> None:
     args = _parse_args()
-    (path,) = args.weights.glob("*.gguf")
+    report = Report("cpu", "python -m benchmarks.head_kinds", args.folder, "heads")
+    (path,) = (args.weights / DECODER).glob("*.gguf")
     model, tokenizer = from_gguf(path), tokenizer_from_gguf(path)
     text = torch.tensor([tokenizer.encode(" ".join(TEXT.split())).ids])
-    report = Report("cpu", "python -m benchmarks.head_kinds", args.folder, "heads")
     table = head_table(model, text, repeat_length=REPEAT_LENGTH)
-    list_kinds(report, table)
+    list_kinds(report, f"{DECODER} (GGUF, Q4_1)", table, DECODER_KINDS)
+    list_kinds(report, ENCODER, encoder_table(args.weights / ENCODER), ENCODER_KINDS)
     generator = torch.Generator().manual_seed(SEED)
     repeated = repeat_random_tokens(model, REPEAT_LENGTH, generator=generator)
     compare_ablations(report, model, table, repeated, text)
     print(f"\nwritten: {report.path.parent.name}/{report.path.name}", flush=True)
 
 
-def list_kinds(report: Report, table: HeadTable) -> None:
+def encoder_table(folder: Path) -> HeadTable:
+    """The head table of a BERT on the text, as it is encoded with [CLS] and [SEP]."""
+    tokenizer = read_tokenizer(folder)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    ids = torch.tensor([tokenizer.encode(" ".join(TEXT.split())).ids])
+    return head_table(from_hugging_face(folder), ids, separators=[int(ids[0, -1])], repeat_length=REPEAT_LENGTH)
+
+
+def list_kinds(report: Report, name: str, table: HeadTable, kinds: Sequence[str]) -> None:
     """The heads with the highest scores of each kind."""
     report.section(
-        "Kinds of heads",
-        f"The {TOP} heads of SmolLM2-135M-Instruct (GGUF, Q4_1) with the highest scores of each kind, as layer.head. "
-        f"Previous token and sink are measured on the first {len(TEXT.split())} words of Alice's Adventures in "
-        f"Wonderland, duplicate and induction on {REPEAT_LENGTH} random tokens and their repetition, copying on the "
-        "weights.",
+        f"Kinds of heads of {name}",
+        f"The {TOP} of {len(table.heads)} heads with the highest scores of each kind, as layer.head. Duplicate and "
+        f"induction are measured on {REPEAT_LENGTH} random tokens and their repetition, copying on the weights, the "
+        f"others on the first {len(TEXT.split())} words of Alice's Adventures in Wonderland; separator is the weight "
+        "on [SEP] at the end.",
     )
     rows = report.table("kind", *(f"{number}." for number in range(1, TOP + 1)), "median of all heads")
-    for kind in KINDS:
+    for kind in kinds:
         cells = [f"{short_name(layer, head)}: {value:.2f}" for layer, head, value in table.top(kind, TOP)]
         rows.add(kind, *cells, float(table[kind].median()))
 
@@ -94,8 +107,7 @@ def compare_ablations(report: Report, model: nn.Module, table: HeadTable, repeat
         rows.add(f"{count} random of the same layers", *map(summarize, same_layers))
         report.summarize(
             f"Loss on repeated tokens without {count} induction heads: {without[0]:.2f}; without {count} random other "
-            f"heads: {mean(random[0]):.2f}, at most {max(random[0]):.2f}; of the same layers: {mean(same_layers[0]):.2f}, "
-            f"at most {max(same_layers[0]):.2f}"
+            f"heads: {summarize(random[0], 2)}; of the same layers: {summarize(same_layers[0], 2)}"
         )
 
 
@@ -133,17 +145,18 @@ def short_name(layer: str, head: int) -> str:
     return f"{layer.split('.')[1]}.{head}"
 
 
-def summarize(losses: Sequence[float]) -> str:
-    return f"{mean(losses):.3f} ({min(losses):.3f} to {max(losses):.3f})"
+def summarize(losses: Sequence[float], digits: int = 3) -> str:
+    return "{:.{n}f} ({:.{n}f} to {:.{n}f})".format(mean(losses), min(losses), max(losses), n=digits)
 
 
 def _parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weights", type=Path, default=WEIGHTS, help="folder of the GGUF file")
+    parser.add_argument("--weights", type=Path, default=WEIGHTS, help="folder of the real weights")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="directory of the Markdown file")
     args = parser.parse_args()
-    if not list(args.weights.glob("*.gguf")):
-        parser.error(f"{args.weights} has no GGUF file: run `make real`, or name the folder with --weights")
+    for name in (DECODER, ENCODER):
+        if not (args.weights / name).is_dir():
+            parser.error(f"{args.weights} has no {name}: run `make real`, or name the folder with --weights")
     return args
 
 

@@ -11,8 +11,8 @@ from softlook.base.errors import ConfigError
 from softlook.lens.copying import copying_scores
 from softlook.lens.head_patterns import PatternStatistics, pattern_statistics, single_call
 from softlook.lens.head_table import HeadTable, merge_columns
-from softlook.lens.score_decomposition import decompose_scores
-from softlook.lens.trace import Trace, trace
+from softlook.lens.score_decomposition import MAX_ROWS, decompose_scores
+from softlook.lens.trace import AttentionCall, Trace, trace
 
 MAX_OFFSET = 8
 """Offsets up to this distance are searched for the best one."""
@@ -36,6 +36,8 @@ MEASURED = {
     "copying": "sum of the eigenvalues of W_U W_O W_V W_E, divided by the sum of their absolute values",
 }
 """How each score is measured."""
+SCORES, MIN_ROWS = 1 << 24, 32
+"""Scores of a layer that are decomposed at once, and the queries that are used at least."""
 COPYING_TOKENS = 1024
 """Tokens that the copying score is computed for."""
 
@@ -104,7 +106,7 @@ def text_scores(
     for path, layer in trace.items():
         call = single_call(path, layer, ids.shape[1])
         read = pattern_statistics(call, range(-reach, reach + 1), groups)
-        shares = decompose_scores(call, queries=valid).shares.nanmean(0)
+        shares = _score_shares(call, valid)
         scores[path] = {
             **_pattern_scores(read, groups, valid, window, has_separators=bool(separators)),
             "positional": shares[:, 0],
@@ -182,6 +184,13 @@ def _pattern_scores(
         "separator": _mean(separator, sees if has_separators else sees & False),
         "rare": _mean(rare, sees),
     }
+
+
+def _score_shares(call: AttentionCall, valid: Tensor) -> Tensor:
+    """The shares of offset, key and interaction per head, from fewer queries of a long text. (H, 3)"""
+    rows = SCORES // (call.query.shape[0] * call.query.shape[1] * call.key.shape[2])
+    parts = decompose_scores(call, queries=valid, max_rows=min(MAX_ROWS, max(rows, MIN_ROWS)))
+    return parts.shares.nanmean(0)
 
 
 def _mean(values: Tensor, chosen: Tensor) -> Tensor:
