@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from softlook import masks
+from softlook.base.errors import ShapeError
 from softlook.blocks import AttentionCore
 from softlook.lens.score_decomposition import decompose_scores
 from softlook.lens.trace import AttentionCall
@@ -100,3 +101,22 @@ def test_sampled_rows_and_selected_heads_and_queries_are_parts_of_the_whole() ->
     queries = torch.zeros(2, 40, dtype=torch.bool).index_fill(1, sampled.rows, True)
     chosen = decompose_scores(one, queries=queries).shares[:, 1:2]
     torch.testing.assert_close(chosen, sampled.shares, atol=1e-5, rtol=0)
+
+
+def test_a_part_of_the_map_is_decomposed_by_itself() -> None:
+    query, key, bias = torch.randn(2, 3, 40, 4), torch.randn(2, 3, 40, 4), torch.randn(2, 3, 40, 40)
+    whole = AttentionCall(AttentionCore(), query, key, None, bias, key.norm(dim=-1))
+    part = AttentionCall(
+        AttentionCore(), query[:, :, 5:17], key[:, :, 5:17], None, bias[:, :, 5:17, 5:17], key[:, :, 5:17].norm(dim=-1)
+    )
+    one, other = decompose_scores(whole, rows=slice(5, 17), columns=slice(5, 17)), decompose_scores(part)
+    torch.testing.assert_close(one.shares, other.shares, atol=1e-5, rtol=0)
+    torch.testing.assert_close(one.by_key, other.by_key, atol=1e-4, rtol=0)
+    assert one.rows.tolist() == list(range(5, 17)) and torch.equal(one.offsets, other.offsets)
+    right = decompose_scores(whole, rows=slice(30, 40), columns=slice(0, 6))
+    assert right.offsets[[0, -1]].tolist() == [25, 39] and right.by_offset.shape == (2, 3, 15)
+    torch.testing.assert_close(right.shares.sum(-1), torch.ones(2, 3))
+    with pytest.raises(ShapeError, match="select no part of a map of 40 queries and 40 keys"):
+        decompose_scores(whole, rows=slice(40, 50))
+    with pytest.raises(ShapeError, match="select no part"):
+        decompose_scores(whole, columns=slice(0, 10, 2))

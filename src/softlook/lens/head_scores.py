@@ -11,13 +11,15 @@ from softlook.base.errors import ConfigError
 from softlook.lens.copying import copying_scores
 from softlook.lens.head_patterns import PatternStatistics, pattern_statistics, single_call
 from softlook.lens.head_table import HeadTable, merge_columns
-from softlook.lens.score_decomposition import MAX_ROWS, decompose_scores
-from softlook.lens.trace import AttentionCall, Trace, trace
+from softlook.lens.score_decomposition import decompose_scores
+from softlook.lens.trace import Trace, trace
 
 MAX_OFFSET = 8
 """Offsets up to this distance are searched for the best one."""
 RARE = 0.1
 """The fraction of tokens that counts as rare."""
+DECOMPOSED = 512
+"""The scores of so many first tokens are decomposed: the fit takes longer for longer texts."""
 MEASURED = {
     "sink": "weight on the first token and on the sink logit, mean over the queries after it",
     "previous": "weight on key i - 1, mean over the queries that see two keys or more, as for all weights",
@@ -27,7 +29,7 @@ MEASURED = {
     "broad": "entropy divided by the log of the number of visible keys: 1 for equal weights",
     "offset": f"the offset i - j from -{MAX_OFFSET} to {MAX_OFFSET} with the largest mean weight",
     "offset weight": "the mean weight at that offset; syntactic heads exceed it on their relation (Voita et al. 2019)",
-    "positional": "share of the variance of the scores that depends on i - j alone (decompose_scores)",
+    "positional": f"share of the variance of the scores that depends on i - j alone, among the first {DECOMPOSED} tokens",
     "key only": "share that depends on the key alone",
     "separator": "weight on the `separators`",
     "rare": f"weight on the rarest {RARE:.0%} of the tokens in the text, by `counts` or else by token id",
@@ -36,8 +38,6 @@ MEASURED = {
     "copying": "sum of the eigenvalues of W_U W_O W_V W_E, divided by the sum of their absolute values",
 }
 """How each score is measured."""
-SCORES, MIN_ROWS = 1 << 24, 32
-"""Scores of a layer that are decomposed at once, and the queries that are used at least."""
 COPYING_TOKENS = 1024
 """Tokens that the copying score is computed for."""
 
@@ -101,12 +101,12 @@ def text_scores(
     """The scores that are measured on a text, of every layer of a trace."""
     valid = torch.ones_like(ids, dtype=torch.bool) if padding_mask is None else padding_mask
     groups = torch.stack(_key_groups(ids, valid, separators, counts), -1).float()
-    reach = max(window, MAX_OFFSET)
+    reach, part = max(window, MAX_OFFSET), slice(DECOMPOSED)
     scores = {}
     for path, layer in trace.items():
         call = single_call(path, layer, ids.shape[1])
         read = pattern_statistics(call, range(-reach, reach + 1), groups)
-        shares = _score_shares(call, valid)
+        shares = decompose_scores(call, rows=part, columns=part, queries=valid).shares.nanmean(0)
         scores[path] = {
             **_pattern_scores(read, groups, valid, window, has_separators=bool(separators)),
             "positional": shares[:, 0],
@@ -184,13 +184,6 @@ def _pattern_scores(
         "separator": _mean(separator, sees if has_separators else sees & False),
         "rare": _mean(rare, sees),
     }
-
-
-def _score_shares(call: AttentionCall, valid: Tensor) -> Tensor:
-    """The shares of offset, key and interaction per head, from fewer queries of a long text. (H, 3)"""
-    rows = SCORES // (call.query.shape[0] * call.query.shape[1] * call.key.shape[2])
-    parts = decompose_scores(call, queries=valid, max_rows=min(MAX_ROWS, max(rows, MIN_ROWS)))
-    return parts.shares.nanmean(0)
 
 
 def _mean(values: Tensor, chosen: Tensor) -> Tensor:

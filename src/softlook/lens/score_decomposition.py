@@ -6,13 +6,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from softlook.base.errors import ShapeError
 from softlook.lens.trace import AttentionCall
 from softlook.ops.arguments import AttentionArgs
 from softlook.ops.backends.tiled import tile_scores
 
 MAX_ROWS = 512
 """Queries of a longer map that are used, evenly spaced."""
-MAX_STEPS, TOLERANCE = 500, 1e-16
+MAX_STEPS, TOLERANCE = 500, 1e-12
 """Limits of the least-squares fit: steps, and the squared residual of the normal equations, relative to the start."""
 
 
@@ -27,9 +28,11 @@ class ScoreParts:
     interaction: Float[Tensor, "B H t S"]
     """What is left: it takes query and key together."""
     by_offset: Float[Tensor, "B H n"]
-    """The fitted function of the offset i - j, for the offsets 1 - S to S - 1."""
+    """The fitted function of the offset i - j, for each of `offsets`."""
     by_key: Float[Tensor, "B H S"]
     """The fitted function of the key."""
+    offsets: Int[Tensor, " n"]
+    """The offsets among the rows and keys that were used."""
     rows: Int[Tensor, " t"]
     """The queries that were used."""
 
@@ -49,6 +52,8 @@ def decompose_scores(
     call: AttentionCall,
     *,
     heads: slice = slice(None),
+    rows: slice = slice(None),
+    columns: slice = slice(None),
     queries: Bool[Tensor, "B T"] | None = None,
     max_rows: int = MAX_ROWS,
 ) -> ScoreParts:
@@ -58,8 +63,9 @@ def decompose_scores(
     are fitted jointly; the interaction is orthogonal to both. A trend g(j) = a j gives the same weights as
     f(i - j) = -a (i - j), so it counts as offset. The scores include biases and the softcap.
 
-    - `queries`: the queries to use, such as those that are not padding; default: all.
-    - `max_rows`: of a longer map, only so many queries, evenly spaced, are used.
+    - `heads`, `rows`, `columns`: the consecutive heads, queries and keys of a part of the map.
+    - `queries`: which queries count, such as those that are not padding; default: all.
+    - `max_rows`: of more queries, only so many, evenly spaced, are used.
 
     >>> from softlook import masks
     >>> from softlook.blocks import AttentionCore
@@ -71,20 +77,29 @@ def decompose_scores(
     """
     args = call.row_look.args
     assert args is not None
-    T, S = args.sizes[2:]
-    rows = torch.linspace(0, T - 1, min(T, max_rows), device=args.query.device).round().long()
-    scores = _read_scores(args, rows, heads)
+    chosen, keys = args.tile.rows[rows], args.tile.columns[columns]
+    if not chosen or not keys or (chosen.step, keys.step) != (1, 1):
+        raise ShapeError(
+            f"consecutive queries and keys are decomposed, but {rows} and {columns} select no part of a map of "
+            f"{args.sizes[2]} queries and {args.sizes[3]} keys"
+        )
+    device = args.query.device
+    index = torch.linspace(chosen[0], chosen[-1], min(len(chosen), max_rows), device=device).round().long()
+    scores = _read_scores(args, index, heads, keys)
     visible = scores > -torch.inf
     if queries is not None:
-        visible &= queries[:, None, rows, None]
-    distance = rows[:, None] + (S - T) - torch.arange(S, device=rows.device)
+        visible &= queries[:, None, index, None]
+    distance = index[:, None] + args.tile.shift - torch.arange(keys.start, keys.stop, device=device)
+    offsets = torch.arange(int(distance.min()), int(distance.max()) + 1, device=device)
     weight = visible.to(scores.dtype)
-    design = _Design(weight, weight.sum(-1, keepdim=True).clamp(min=1), distance + S - 1)
+    design = _Design(weight, weight.sum(-1, keepdim=True).clamp(min=1), distance - offsets[0], len(offsets))
     centered = design.center(scores.masked_fill(~visible, 0))
-    by_offset, by_key = _assign_trend(*_fit(design, centered), weight)
+    by_offset, by_key = _assign_trend(*_fit(design, centered), offsets, weight.amax(2))
     offset, key = design.center(design.expand(by_offset)), design.center(by_key[:, :, None])
     interaction = centered - offset - key
-    return ScoreParts(offset.float(), key.float(), interaction.float(), by_offset.float(), by_key.float(), rows)
+    return ScoreParts(
+        offset.float(), key.float(), interaction.float(), by_offset.float(), by_key.float(), offsets, index
+    )
 
 
 @dataclass(frozen=True)
@@ -96,7 +111,9 @@ class _Design:
     count: Tensor
     """(B, H, t, 1): the number of visible keys, at least 1."""
     index: Tensor
-    """(t, S): the index into f."""
+    """(t, S): the index of the offset."""
+    offsets: int
+    """The number of offsets."""
 
     def center(self, scores: Tensor) -> Tensor:
         """Subtract the mean of each row's visible entries; 0 elsewhere."""
@@ -107,12 +124,11 @@ class _Design:
         return by_offset[:, :, self.index]
 
     def apply(self, x: Tensor) -> Tensor:
-        count = x.shape[2] - self.index.shape[1]
-        return self.center(self.expand(x[..., :count]) + x[:, :, None, count:])
+        return self.center(self.expand(x[..., : self.offsets]) + x[:, :, None, self.offsets :])
 
     def transpose(self, centered: Tensor) -> Tensor:
         """For centered scores: sums per offset, then per key."""
-        sums = centered.new_zeros(*centered.shape[:2], 2 * self.index.shape[1] - 1)
+        sums = centered.new_zeros(*centered.shape[:2], self.offsets)
         sums.index_add_(2, self.index.flatten(), centered.flatten(2))
         return torch.cat([sums, centered.sum(2)], 2)
 
@@ -133,26 +149,24 @@ def _fit(design: _Design, scores: Tensor) -> tuple[Tensor, Tensor]:
         scaled = residual / scale
         previous, product = product, (residual * scaled).sum(-1, keepdim=True)
         direction = scaled + torch.where(previous > 0, product / previous, 0) * direction
-    count = design.index.shape[1]
-    return x[..., :-count], x[..., -count:]
+    return x[..., : design.offsets], x[..., design.offsets :]
 
 
-def _assign_trend(by_offset: Tensor, by_key: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-    """Move the trend of g, which f can express as well, to f."""
-    seen = visible.amax(2)
+def _assign_trend(by_offset: Tensor, by_key: Tensor, offsets: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Move the trend of g over the keys that are seen, which f can express as well, to f."""
     count = seen.sum(-1, keepdim=True).clamp(min=1)
     position = torch.arange(by_key.shape[2], device=by_key.device, dtype=by_key.dtype)
     position = (position - (seen * position).sum(-1, keepdim=True) / count) * seen
     by_key = (by_key - (seen * by_key).sum(-1, keepdim=True) / count) * seen
     slope = (position * by_key).sum(-1, keepdim=True) / position.square().sum(-1, keepdim=True).clamp(min=1)
-    distance = torch.arange(by_offset.shape[2], device=by_key.device, dtype=by_key.dtype) - by_key.shape[2] + 1
-    return by_offset - slope * distance, by_key - slope * position
+    return by_offset - slope * offsets, by_key - slope * position
 
 
-def _read_scores(args: AttentionArgs, rows: Tensor, heads: slice) -> Tensor:
-    """The scores of some queries, -inf where masked, in float64. (B, h, t, S)"""
-    whole, chosen = args.tile, rows.tolist()
-    if len(chosen) == len(whole.rows):
-        return tile_scores(args, whole)[0][:, heads].double()
-    tiles = [replace(whole, rows=range(row, row + 1)) for row in chosen]
+def _read_scores(args: AttentionArgs, rows: Tensor, heads: slice, keys: range) -> Tensor:
+    """The scores of some queries and consecutive keys, -inf where masked, in float64. (B, h, t, s)"""
+    first, last = int(rows[0]), int(rows[-1])
+    if last - first + 1 == len(rows):
+        tiles = [replace(args.tile, rows=range(first, last + 1), columns=keys)]
+    else:
+        tiles = [replace(args.tile, rows=range(row, row + 1), columns=keys) for row in rows.tolist()]
     return torch.cat([tile_scores(args, tile)[0][:, heads] for tile in tiles], 2).double()
