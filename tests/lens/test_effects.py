@@ -145,6 +145,8 @@ def test_blocks_patched_at_all_positions_carry_everything_and_the_past_carries_n
     assert list(shares) == ["blocks.0", "blocks.1"] and shares["blocks.0"].shape == (9,)
     assert not shares["blocks.0"][:3].any() and not shares["blocks.1"][:-1].any()
     torch.testing.assert_close(shares["blocks.1"][-1], torch.tensor(1.0))
+    kept = pair.patched_blocks(lambda logits: logits[:, -1:, 5].sum(0))  # a number with a dimension
+    torch.testing.assert_close(kept["blocks.0"], shares["blocks.0"])
 
 
 def test_both_twins_get_the_same_further_inputs() -> None:
@@ -161,5 +163,5 @@ def test_inputs_of_other_lengths_and_equal_metrics_are_errors() -> None:
         twins(model, IDS, OTHER[:, :5])
     with pytest.raises(ConfigError, match="there is no difference that a head carries"):
         twins(model, IDS, OTHER).patching_table(lambda logits: logits[:, 0, 5].sum())
-    with pytest.raises(ConfigError, match="a metric is one number, got a tensor of shape"):
+    with pytest.raises(ConfigError, match="a metric is one number as a tensor, got torch.Size"):
         twins(model, IDS, OTHER).patching_table(lambda logits: logits)

@@ -49,7 +49,7 @@ def head_effects(
         raise ConfigError(f"methods must be some of {', '.join(get_args(Method))}, got {unknown or methods}")
 
     def run() -> Tensor:
-        return _check_metric(metric(model(*args, **kwargs)))
+        return check_metric(metric(model(*args, **kwargs)))
 
     computed: dict[Method, dict[str, Tensor]] = {}
     if "exact" in methods:
@@ -105,7 +105,8 @@ def _record_outputs(model: nn.Module) -> Iterator[dict[str, tuple[Tensor, Tensor
         yield outputs
 
 
-def _check_metric(value: Any) -> Tensor:
+def check_metric(value: Any) -> Tensor:
+    """The value of a metric as a tensor without dimensions."""
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise ConfigError(f"a metric is one number as a tensor, got {getattr(value, 'shape', type(value).__name__)}")
     return value.reshape(())

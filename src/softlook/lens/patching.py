@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, ShapeError
-from softlook.lens.interventions import check_heads, head_indices
-from softlook.lens.trace import Trace, attention_cores
+from softlook.lens.interventions import attention_core, check_heads, head_indices
+from softlook.lens.trace import Trace
 
 
 @contextmanager
@@ -42,15 +42,14 @@ def patch(
     >>> torch.equal(patched, logits)
     True
     """
-    cores = attention_cores(model)
-    if path in cores:
-        module, activation = cores[path], _head_outputs(source, path)
-        chosen = range(activation.shape[1]) if heads is None else head_indices(heads)
-        check_heads(path, chosen, activation.shape[1])
-    elif path in source.residual:
+    if path in source.residual:
         module, activation, chosen = model.get_submodule(path), source.residual[path], None
         if heads is not None:
             raise ConfigError(f"heads belong to an attention layer, and {path} is a block")
+    elif path in source.layers:
+        module, activation = attention_core(model, path), _head_outputs(source, path)
+        chosen = range(activation.shape[1]) if heads is None else head_indices(heads)
+        check_heads(path, chosen, activation.shape[1])
     else:
         expected = ", ".join([*source, *source.residual]) or "nothing: it is empty"
         raise ConfigError(f"no activation {path!r} in the source: expected one of {expected}")

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, ShapeError
-from softlook.lens.effects import Metric
+from softlook.lens.effects import Metric, check_metric
 from softlook.lens.head_table import HeadTable, merge_columns
 from softlook.lens.patching import patch
 from softlook.lens.trace import Trace, trace
@@ -81,14 +81,12 @@ class Twins:
     @torch.no_grad()
     def _patched(self, metric: Metric, path: str, **options: Any) -> Tensor:
         with patch(self.model, self.second_trace, path, **options):
-            return metric(self.model(self.first, **self.inputs))
+            return check_metric(metric(self.model(self.first, **self.inputs)))
 
     @torch.no_grad()
     def _metrics(self, metric: Metric) -> tuple[Tensor, Tensor]:
         """The metric of the first input, and the difference to that of the second."""
-        one, other = (metric(self.model(ids, **self.inputs)) for ids in (self.first, self.second))
-        if one.numel() != 1:
-            raise ConfigError(f"a metric is one number, got a tensor of shape {tuple(one.shape)}")
+        one, other = (check_metric(metric(self.model(ids, **self.inputs))) for ids in (self.first, self.second))
         if one == other:
             raise ConfigError(f"both inputs have the metric {one.item():g}: there is no difference that a head carries")
         return one, other - one
