@@ -1,9 +1,11 @@
 """The head table recognizes heads that are built by hand, and its statistics are those of the dense map."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
 
 from softlook import masks
@@ -16,6 +18,7 @@ from softlook.lens.head_scores import MEASURED, head_table, repeat_random_tokens
 from softlook.lens.head_table import HeadTable
 from softlook.lens.trace import AttentionCall, AttentionTrace, Trace
 from softlook.models import GPT, T5, Bert, BertConfig, GPTConfig, Llama, LlamaConfig, T5Config
+from softlook.weights import from_hugging_face
 
 SIZES: dict[str, Any] = {"vocab_size": 30, "dim": 32, "depth": 2, "heads": 4}
 IDS = torch.randint(30, (2, 14), generator=torch.Generator().manual_seed(0))
@@ -143,6 +146,27 @@ def test_the_table_has_every_score_of_every_head() -> None:
     assert [name for name, column in table.columns.items() if column.isnan().any()] == ["next"]
     encoder = head_table(Bert(BertConfig(**SIZES, context=64)).eval(), IDS, padding_mask=PADDING)
     assert [name for name, column in encoder.columns.items() if column.isnan().any()] == ["separator", "copying"]
+
+
+def test_a_hugging_face_model_has_the_scores_of_its_softlook_twin(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=30,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=24,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    original = transformers.LlamaForCausalLM(config).eval()
+    original.save_pretrained(tmp_path)
+    own, other = head_table(from_hugging_face(tmp_path), IDS), head_table(original, IDS)
+    assert [head for _, head in own.heads] == [head for _, head in other.heads]
+    for name in set(own.columns) - {"copying", "offset"}:
+        torch.testing.assert_close(own[name], other[name], equal_nan=True, atol=1e-4, rtol=1e-3)
 
 
 def test_padding_does_not_change_the_scores() -> None:

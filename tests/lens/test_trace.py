@@ -23,6 +23,8 @@ PARTS = [
     {"columns": slice(2, 5)},
     {"heads": slice(1, 3), "rows": slice(5, 6), "columns": slice(9, 12)},
     {"rows": slice(-2, None), "columns": slice(None, -4)},
+    {"rows": slice(1, None, 4)},
+    {"heads": slice(3, 4), "rows": slice(2, 11, 3), "columns": slice(1, None, 5)},
 ]
 
 
@@ -144,7 +146,7 @@ def test_half_precision_halves_the_memory_and_keeps_the_weights_close() -> None:
         torch.testing.assert_close(recorded[path].weights().float(), weights, atol=2e-3, rtol=0)
 
 
-def test_wrong_paths_rows_and_steps_are_errors() -> None:
+def test_wrong_paths_rows_and_heads_are_errors() -> None:
     model = gpt()
     with trace(model) as empty:
         pass
@@ -156,8 +158,10 @@ def test_wrong_paths_rows_and_steps_are_errors() -> None:
         recorded["blocks.7"]
     with pytest.raises(ShapeError, match="select no part of a map of 12 queries and 12 keys"):
         recorded["blocks.0.attn"].weights(rows=slice(12, 20))
-    with pytest.raises(ShapeError, match="rows must be consecutive"):
-        recorded["blocks.0.attn"].weights(rows=slice(0, 8, 2))
+    with pytest.raises(ShapeError, match="select no part of a map"):
+        recorded["blocks.0.attn"].weights(rows=slice(8, 0, -2))
+    with pytest.raises(ShapeError, match="heads must be consecutive"):
+        recorded["blocks.0.attn"].weights(heads=slice(0, 4, 2))
 
 
 # --- rollout ---------------------------------------------------------------------------------------------------------

@@ -76,3 +76,29 @@ class Tile:
         """Return query position minus key position: positive for past keys, negative for future ones. (t, s)"""
         rows = torch.arange(self.rows.start, self.rows.stop, device=self.device) + self.shift
         return rows[:, None] - torch.arange(self.columns.start, self.columns.stop, device=self.device)
+
+
+@dataclass(frozen=True)
+class MapIndices:
+    """Any cells of the (B, H, T, S) attention map: indices that broadcast to the shape of the part."""
+
+    batch: Tensor
+    heads: Tensor
+    rows: Tensor
+    """Query indices."""
+    columns: Tensor
+    """Key indices."""
+    queries: int
+    """T of the whole map."""
+    keys: int
+    """S of the whole map."""
+
+    @property
+    def shift(self) -> int:
+        """S - T, the offset from a query's index to its position among the keys."""
+        return self.keys - self.queries
+
+    @property
+    def distances(self) -> Tensor:
+        """Query position minus key position: positive for past keys, negative for future ones."""
+        return self.rows + self.shift - self.columns

@@ -28,7 +28,7 @@ class AttentionCore(nn.Module):
     It is the place for forward hooks, which see and may change what every head does; `weights` and `look` give the
     attention map with the scale, softcap, sink and score of this module.
 
-    - `sink`: the logit of a key with a value of zeros (attention sink).
+    - `sink`: the logit of a key with a value of zeros (attention sink): a number, or one for each head.
     - `dropout`: probability of dropping an attention weight while training.
     """
 
@@ -37,7 +37,7 @@ class AttentionCore(nn.Module):
         *,
         scale: float | None = None,
         softcap: float | None = None,
-        sink: float | None = None,
+        sink: Tensor | float | None = None,
         dropout: float = 0.0,
         score: Score | None = None,
         backend: Backend = "auto",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from softlook.base.errors import MaskError
-from softlook.base.shapes import Tile, make_range
+from softlook.base.shapes import MapIndices, Tile, make_range
 from softlook.ops.bias import Bias, ScoreMod, as_bias
 from softlook.ops.masks import Mask
 from softlook.ops.masks.base import FIRST_KEY, NO_ANCHOR, Sizes, as_mask
@@ -95,6 +95,10 @@ class PrefixKeysBias(Bias):
             return scores
         changed = self.bias.apply(scores[..., untouched:], query, key[:, :, untouched:], scale, inner)
         return torch.cat([scores[..., :untouched], changed], -1)
+
+    def apply_at(self, scores: Tensor, query: Tensor, key: Tensor, scale: float, index: MapIndices) -> Tensor:
+        inner = replace(index, columns=(index.columns - self.count).clamp(min=0), keys=index.keys - self.count)
+        return torch.where(index.columns < self.count, scores, self.bias.apply_at(scores, query, key, scale, inner))
 
     def validate(self, sizes: Sizes, head_dim: int) -> None:
         self.bias.validate(inner_sizes(sizes, self.count), head_dim)

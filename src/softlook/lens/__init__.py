@@ -20,6 +20,7 @@ from softlook.lens.score_decomposition import decompose_scores as decompose_scor
 from softlook.lens.trace import AttentionTrace as AttentionTrace
 from softlook.lens.trace import Trace as Trace
 from softlook.lens.trace import attention_maps as attention_maps
+from softlook.lens.trace import load_trace as load_trace
 from softlook.lens.trace import trace as trace
 from softlook.lens.twins import Twins as Twins
 from softlook.lens.twins import twins as twins
@@ -43,6 +44,7 @@ __all__ = [
     "head_effects",
     "head_table",
     "heads_figure",
+    "load_trace",
     "logit_contributions",
     "logit_lens",
     "mask_keys",

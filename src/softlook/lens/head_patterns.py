@@ -9,7 +9,7 @@ from torch import Tensor
 
 from softlook.base.errors import ConfigError
 from softlook.base.shapes import Tile
-from softlook.lens.trace import AttentionCall, AttentionTrace
+from softlook.lens.attention_trace import AttentionCall, AttentionTrace
 from softlook.ops.statistics import Parts, RowTile, map_row_tiles
 
 
@@ -44,8 +44,7 @@ def pattern_statistics(
     >>> read.offsets.shape, read.visible[0, 0]
     (torch.Size([1, 2, 5, 2]), tensor([5., 5., 5., 5., 5.]))
     """
-    args = call.row_look.args
-    assert args is not None
+    args = call.args
     B, H, T, S = args.sizes
     key_groups = args.query.new_zeros(B, S, 0) if groups is None else groups
     widths = {"offsets": (len(offsets),), "groups": (key_groups.shape[2],), "entropy": (), "visible": ()}

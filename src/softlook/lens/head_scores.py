@@ -54,7 +54,7 @@ def head_table(
     seed: int = 0,
     **inputs: Any,
 ) -> HeadTable:
-    """Scores of every self-attention head of a model, on a text and on repeated random tokens.
+    """Scores of every self-attention head of a model, of Hugging Face too, on a text and on repeated random tokens.
 
     The table says below how each score was measured; `softlook.lens.head_scores.MEASURED` holds the same. A score
     without a meaning for the model, such as `next` with a causal mask, is NaN. No map of all queries and keys exists.

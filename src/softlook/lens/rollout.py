@@ -8,6 +8,7 @@ from torch import Tensor
 
 from softlook.base.errors import ShapeError
 from softlook.lens.trace import AttentionTrace, Trace
+from softlook.ops.look import Look
 
 
 def attention_rollout(
@@ -46,7 +47,8 @@ def attention_rollout(
     for layer in chosen.values():
         call = layer.calls[0]
         value = flow[:, None].expand(-1, call.key.shape[1], -1, -1).to(call.query.dtype)
-        mixed = call.row_look.mix(value).float().mean(1)
+        with torch.no_grad():
+            mixed = Look({}, call.args).mix(value).float().mean(1)  # one pass: weights and their product
         flow = residual * flow + (1 - residual) * mixed
     return flow
 

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softlook.base.errors import ShapeError
-from softlook.lens.trace import AttentionCall
+from softlook.lens.attention_trace import AttentionCall
 from softlook.ops.arguments import AttentionArgs
 from softlook.ops.backends.tiled import tile_scores
 
@@ -75,8 +75,7 @@ def decompose_scores(
     >>> decompose_scores(only_alibi).shares[0, 0].round(decimals=4).abs()
     tensor([1., 0., 0.])
     """
-    args = call.row_look.args
-    assert args is not None
+    args = call.args
     chosen, keys = args.tile.rows[rows], args.tile.columns[columns]
     if not chosen or not keys or (chosen.step, keys.step) != (1, 1):
         raise ShapeError(

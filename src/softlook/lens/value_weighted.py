@@ -6,8 +6,9 @@ from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
 from softlook.blocks.attention import MultiHeadAttention
+from softlook.lens.attention_trace import AttentionCall
 from softlook.lens.copying import head_weights
-from softlook.lens.trace import AttentionCall, Trace
+from softlook.lens.trace import Trace
 
 
 @torch.no_grad()

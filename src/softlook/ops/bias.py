@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from softlook.base.errors import DtypeError
-from softlook.base.shapes import Tile
+from softlook.base.shapes import MapIndices, Tile
 from softlook.ops.masks.base import Sizes, as_4d, check_broadcast, slice_tile
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -44,6 +44,13 @@ class Bias:
     def apply(self, scores: Tensor, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
         """Return the scores of a tile with the bias applied."""
         return scores + self.tile(query, key, scale, tile).to(scores.dtype)
+
+    def apply_at(self, scores: Tensor, query: Tensor, key: Tensor, scale: float, index: MapIndices) -> Tensor:
+        """Return the scores of any cells of the map with the bias applied; `query` and `key` are those of the cells."""
+        score_mod = self.score_mod(index.queries, index.keys)
+        if score_mod is None:
+            raise NotImplementedError(f"{type(self).__name__} implements neither score_mod() nor apply_at()")
+        return score_mod(scores, index.batch, index.heads, index.rows, index.columns).to(scores.dtype)
 
     def validate(self, sizes: Sizes, head_dim: int) -> None:
         """Raise an error unless the bias fits a map of these sizes with this head dimension."""
@@ -105,6 +112,9 @@ class BiasSum(Bias):
         if self.is_additive:
             return super().apply(scores, query, key, scale, tile)
         return self.other.apply(self.one.apply(scores, query, key, scale, tile), query, key, scale, tile)
+
+    def apply_at(self, scores: Tensor, query: Tensor, key: Tensor, scale: float, index: MapIndices) -> Tensor:
+        return self.other.apply_at(self.one.apply_at(scores, query, key, scale, index), query, key, scale, index)
 
     def validate(self, sizes: Sizes, head_dim: int) -> None:
         self.one.validate(sizes, head_dim)

@@ -1,10 +1,11 @@
 """Look: exact statistics of an attention map in O(N) memory."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import overload
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from softlook.ops.attention import attention, check_dropout
 from softlook.ops.bias import Bias
 from softlook.ops.masks.base import Mask
 from softlook.ops.scores import Score
+from softlook.ops.selection import select_heads, weights_at
 
 DEFAULT_STATS = ("lse", "entropy", "max_weight", "received")
 PER_QUERY = ("lse", "entropy", "effective_keys", "max_weight", "mean_distance", "top_weights", "top_indices")
@@ -87,30 +89,33 @@ class Look:
     pooled_max = Statistic("(B, H, bins, bins) the map, max-pooled.")
 
     def weights(self, *, heads: slice = slice(None), rows: slice = slice(None), columns: slice = slice(None)) -> Tensor:
-        """Compute a part of the map: consecutive heads, queries and keys. (B, h, t, s)
+        """Compute a part of the map: consecutive heads, and queries and keys with any step. (B, h, t, s)
 
         Only this part is computed, and each weight is that of the whole map.
 
         >>> import torch
         >>> from softlook import look, masks
         >>> query, key = torch.randn(2, 1, 2, 5000, 4)
-        >>> part = look(query, key, mask=masks.causal()).weights(rows=slice(4000, 4003), columns=slice(2, 4))
-        >>> part.shape
+        >>> result = look(query, key, mask=masks.causal())
+        >>> result.weights(rows=slice(4000, 4003), columns=slice(2, 4)).shape
         torch.Size([1, 2, 3, 2])
+        >>> result.weights(heads=slice(1, 2), rows=slice(0, None, 100), columns=slice(0, None, 100)).shape
+        torch.Size([1, 1, 50, 50])
         """
-        args = self._require_args()
-        whole = args.tile
-        tile = replace(
-            whole, rows=_select(whole.rows, rows, "rows"), columns=_select(whole.columns, columns, "columns")
-        )
-        chosen, R = _select(whole.heads, heads, "heads"), args.group_size
-        computed = whole.heads  # a score function is given all heads, others the heads that share their keys
-        if args.score is None:
-            computed = range(chosen.start // R * R, -(-chosen.stop // R) * R)
-        tile = replace(tile, heads=computed)
+        whole = self._require_args()
+        tile = whole.tile
+        chosen, tile.rows, tile.columns = tile.heads[heads], tile.rows[rows], tile.columns[columns]
+        if chosen.step != 1:
+            raise ShapeError(f"heads must be consecutive, got {heads}: select from the result")
+        args, first = select_heads(whole, chosen)
+        tile.heads = args.tile.heads
+        lse = self._require_lse(whole, range(chosen.start - first, chosen.start - first + len(tile.heads)))
         with disable_autocast(args.query):
-            part = statistics.block_weights(args, tile, self._require_lse(args))
-        return part[:, chosen.start - computed.start : chosen.stop - computed.start]
+            if tile.rows.step == tile.columns.step == 1:
+                part = statistics.block_weights(args, tile, lse)
+            else:
+                part = weights_at(args, _indices(tile.rows, lse), _indices(tile.columns, lse), lse)
+        return part[:, first : first + len(chosen)]
 
     def mix(self, value: Tensor) -> Tensor:
         """Multiply the map with `value`, (B, G, S, E) or (S, E). (B, H, T, E)"""
@@ -136,12 +141,14 @@ class Look:
         sizes = [f"{name} {'x'.join(map(str, value.shape))}" for name, value in self.values.items()]
         return f"Look({', '.join(sizes)})"
 
-    def _require_lse(self, args: AttentionArgs) -> Tensor:
-        """The log-sum-exp over all keys."""
+    def _require_lse(self, args: AttentionArgs, heads: range) -> Tensor:
+        """The log-sum-exp over all keys, of these heads."""
         lse = self.total_lse if self.total_lse is not None else self.values.get("lse")
         if lse is not None:
-            return lse
-        return statistics.compute_statistics(args, frozenset({"lse"}), top_k=1, bins=1)["lse"]
+            return lse[:, heads.start : heads.stop]
+        part, first = select_heads(args, heads)
+        lse = statistics.compute_statistics(part, frozenset({"lse"}), top_k=1, bins=1)["lse"]
+        return lse[:, first : first + len(heads)]
 
     def _require_args(self) -> AttentionArgs:
         if self.args is None:
@@ -247,12 +254,8 @@ def attention_and_look(
     return output, Look({name: values[name] for name in ALL_STATS if name in requested}, args)
 
 
-def _select(whole: range, part: slice, name: str) -> range:
-    """The indices of a slice without a step."""
-    selected = whole[part]
-    if selected.step != 1:
-        raise ShapeError(f"{name} must be consecutive, got {part}: select every n-th from the result")
-    return selected
+def _indices(part: range, like: Tensor) -> Tensor:
+    return torch.arange(part.start, part.stop, part.step, device=like.device)
 
 
 def _check_stats(stats: Iterable[str]) -> frozenset[str]:

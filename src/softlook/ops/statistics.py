@@ -150,10 +150,14 @@ def apply_transposed(args: AttentionArgs, lse: Tensor | None, amounts: Tensor) -
 
 def block_weights(args: AttentionArgs, tile: Tile, lse: Tensor) -> Tensor:
     """Weights of a part of the map, each of which is exact on its own: exp(score - lse). (b, h, t, s)"""
-    scores, visible_rows = tile_scores(args, tile)
+    columns = tile.columns if args.mask is None else args.mask.visible_range(tile)
+    columns = columns or tile.columns[:0]  # an empty range may be outside of the tile
+    scores, visible_rows = tile_scores(args, replace(tile, columns=columns))
     total = _row_slice(lse, tile)[..., None]
     weights = (scores - total.masked_fill(total == -torch.inf, 0)).exp()
-    return weights if visible_rows is None else weights.masked_fill(~visible_rows, 0)
+    weights = weights if visible_rows is None else weights.masked_fill(~visible_rows, 0)
+    margins = columns.start - tile.columns.start, tile.columns.stop - columns.stop
+    return torch.nn.functional.pad(weights, margins) if any(margins) else weights
 
 
 def _read_row_tile(

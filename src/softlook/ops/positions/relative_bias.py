@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from softlook.base.errors import MaskError
-from softlook.base.shapes import Tile
+from softlook.base.shapes import MapIndices, Tile
 from softlook.ops.bias import Bias, DenseBias, ScoreMod, score_dtype
 from softlook.ops.masks.base import Sizes
 
@@ -116,6 +116,11 @@ class ShawBias(Bias):
         products = query.to(dtype) @ self.keys.to(dtype).mT * scale
         return products.gather(-1, self._offsets(tile).expand(*query.shape[:2], -1, -1))
 
+    def apply_at(self, scores: Tensor, query: Tensor, key: Tensor, scale: float, index: MapIndices) -> Tensor:
+        clip = len(self.keys) // 2
+        products = query.to(scores.dtype) @ self.keys.to(scores.dtype).mT * scale
+        return scores + products.gather(-1, (clip - index.distances.clamp(-clip, clip)).expand_as(scores))
+
     def relative_values(self, weights: Tensor, tile: Tile) -> Tensor | None:
         if self.values is None:
             return None
@@ -170,6 +175,16 @@ class TransformerXLBias(Bias):
         by_distance = by_distance.masked_fill(distances < 0, -torch.inf)  # there is no vector for future keys
         keys = key.repeat_interleave(query.shape[1] // max(key.shape[1], 1), 1)
         return relative_shift(by_distance) + (keys @ content_bias[heads, :, None]).mT * scale
+
+    def apply_at(self, scores: Tensor, query: Tensor, key: Tensor, scale: float, index: MapIndices) -> Tensor:
+        heads, distances = index.heads.flatten(), index.distances
+        tensors = (self.relative[:, : index.keys], self.content_bias, self.position_bias)
+        relative, content_bias, position_bias = (tensor[heads].to(scores.dtype) for tensor in tensors)
+        by_distance = (query.to(scores.dtype) + position_bias[:, None]) @ relative.mT * scale
+        positions = by_distance.gather(-1, distances.clamp(min=0).expand_as(scores))
+        keys = key.to(scores.dtype).repeat_interleave(query.shape[1] // max(key.shape[1], 1), 1)
+        content = (keys @ content_bias[:, :, None]).mT * scale
+        return scores + positions.masked_fill(distances < 0, -torch.inf) + content
 
     @property
     def may_mask(self) -> bool:
