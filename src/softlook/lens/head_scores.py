@@ -57,7 +57,7 @@ def head_table(
     """Scores of every self-attention head of a model, of Hugging Face too, on a text and on repeated random tokens.
 
     The table says below how each score was measured; `softlook.lens.head_scores.MEASURED` holds the same. A score
-    without a meaning for the model, such as `next` with a causal mask, is NaN. No map of all queries and keys exists.
+    without a meaning for the model, such as `next` with a causal mask, is NaN. Memory is linear in the length.
 
     - `separators`: ids of special tokens, such as [SEP], a full stop or a line feed.
     - `counts`: how often each token occurs in the training text; default: a higher id is rarer, as in BPE.
@@ -155,7 +155,7 @@ def _key_groups(
     is_separator = torch.isin(ids, torch.tensor(list(separators), dtype=ids.dtype, device=ids.device)) & valid
     frequency = -ids.float() if counts is None else counts.to(ids.device)[ids].float()
     frequency = frequency.masked_fill(~valid | is_separator, torch.inf)
-    number = (valid.sum(1, keepdim=True) * RARE).ceil().long()
+    number = (valid.sum(1, keepdim=True) * RARE).ceil().long().clamp(min=1)
     limit = frequency.sort(1).values.gather(1, number - 1)
     return first, is_separator, (frequency <= limit) & valid & ~is_separator, torch.ones_like(valid)
 
