@@ -144,7 +144,7 @@ class Look:
             raise ShapeError(f"spread expects one vector per query, {(B, H, T, 'dim')}, got {tuple(amounts.shape)}")
         with disable_autocast(amounts):
             if look_terms.unsupported_reason(args, self.total_lse, amounts) is None:
-                return look_triton.apply_transposed(args, self._require_lse(args), amounts)
+                return look_triton.apply_transposed(args, self._require_lse(args, range(H)), amounts)
             return statistics.apply_transposed(args, self.total_lse, amounts).to(amounts.dtype)
 
     def __repr__(self) -> str:
