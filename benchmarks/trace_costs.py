@@ -15,7 +15,7 @@ from softlook.models import GPT, GPTConfig
 from softlook.ops.masks import causal
 
 OVERVIEW_MS, TILE_MS, SLOWDOWN, MEMORY = 50, 5, 1.5, 1 << 30
-"""Goals: milliseconds of an overview and of a tile, time of a traced forward pass relative to a plain one, and bytes."""
+"""Goals: milliseconds of an overview and of a tile, time of a traced relative to a plain forward pass, and bytes."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def _recording(report: Report, sizes: Sizes, rounds: int) -> None:
     width = 64 * sizes.heads
     report.section(
         "L. tracing a forward pass",
-        f"A GPT with {sizes.depth} layers of {sizes.heads} heads, width {width} and {sizes.vocab_size} tokens; one text "
-        f"of {sizes.tokens} tokens. MiB: peak memory of the call without the model, with the trace itself.",
+        f"A GPT with {sizes.depth} layers of {sizes.heads} heads, width {width} and a vocabulary of "
+        f"{sizes.vocab_size}; one text of {sizes.tokens} tokens. MiB: peak memory of the call without the model, with the trace itself.",
     )
     config = GPTConfig(
         vocab_size=sizes.vocab_size, context=sizes.tokens, dim=width, depth=sizes.depth, heads=sizes.heads
