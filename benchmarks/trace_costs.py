@@ -83,7 +83,8 @@ def _recording(report: Report, sizes: Sizes, rounds: int) -> None:
     report.section(
         "L. tracing a forward pass",
         f"A GPT with {sizes.depth} layers of {sizes.heads} heads, width {width} and a vocabulary of "
-        f"{sizes.vocab_size}; one text of {sizes.tokens} tokens. MiB: peak memory of the call without the model, with the trace itself.",
+        f"{sizes.vocab_size}; one text of {sizes.tokens} tokens. MiB: peak memory of the call without the model, with "
+        "the trace itself.",
     )
     config = GPTConfig(
         vocab_size=sizes.vocab_size, context=sizes.tokens, dim=width, depth=sizes.depth, heads=sizes.heads
