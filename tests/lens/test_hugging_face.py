@@ -14,6 +14,7 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaForCausalLM,
     PreTrainedModel,
+    StaticCache,
     T5ForConditionalGeneration,
     ViTConfig,
     ViTModel,
@@ -146,6 +147,23 @@ def test_a_generation_is_one_map_that_equals_that_of_the_whole_text(make: Any) -
     assert len(steps) == len(expected)
     for path, layer in expected.items():
         assert_close(steps[path].weights(), layer.weights(), atol=1e-5, rtol=0)
+
+
+def test_a_static_cache_gives_the_map_of_the_whole_text() -> None:
+    torch.manual_seed(0)
+    config = deepcopy(CASES["llama, grouped"].config)
+    config.update({"eos_token_id": None, "pad_token_id": 0, "bos_token_id": 1})
+    model: Any = LlamaForCausalLM(config).eval()
+    prompt = torch.tensor([[3, 14, 15, 9, 2]])
+    cache = StaticCache(config=config, max_cache_len=16)
+    with torch.no_grad(), trace(model) as steps:
+        for ids in prompt.split([3, 1, 1], 1):
+            model(ids, past_key_values=cache)
+    with torch.no_grad(), trace(model) as expected:
+        model(prompt)
+    for path, layer in expected.items():
+        assert_close(steps[path].weights(), layer.weights(), atol=1e-5, rtol=0)
+        assert len({call.key.data_ptr() for call in steps[path].calls}) == 1  # stored once
 
 
 def test_beams_have_the_weights_of_their_own_pasts() -> None:

@@ -14,7 +14,7 @@ from softlook.blocks.cache_types import QuantizedCache, SlidingWindowCache, Stat
 from softlook.blocks.kv_cache import KVCache, LayerCache
 from softlook.decode import Seq2SeqSession, beam_search
 from softlook.lens import Trace, attention_maps, trace
-from softlook.lens.recording import KeyBuffer
+from softlook.lens.recording import Copies, KeyBuffer
 from softlook.models import GPT, Bert, BertConfig, GPTConfig, Llama, LlamaConfig, Transformer, TransformerConfig
 
 SIZES: dict[str, Any] = {"vocab_size": 20, "dim": 32, "depth": 2, "heads": 4}
@@ -158,6 +158,15 @@ def test_layers_share_the_copy_of_one_mask() -> None:
         model(IDS, padding_mask=torch.ones_like(IDS, dtype=torch.bool))
     masks = [tensors_of(layer.calls[0].mask)[0] for layer in recorded.values()]
     assert masks[0].data_ptr() == masks[1].data_ptr()
+
+
+def test_an_expanded_tensor_is_copied_as_it_is() -> None:
+    copies, row = Copies(), torch.rand(1, 1, 1, 500) > 0.5
+    copy = copies.copy(row.expand(2, 4, 500, 500))
+    assert copy.untyped_storage().nbytes() == 500 and torch.equal(copy, row.expand(2, 4, 500, 500))
+    row[..., 3] = ~row[..., 3]
+    assert not torch.equal(copy, row.expand(2, 4, 500, 500))
+    assert torch.equal(copies.copy(row.expand(2, 4, 500, 500)), row.expand(2, 4, 500, 500))
 
 
 def test_separate_texts_are_separate_keys() -> None:

@@ -7,6 +7,7 @@ from softlook.lens.rollout import attention_rollout as attention_rollout
 from softlook.lens.trace import AttentionTrace as AttentionTrace
 from softlook.lens.trace import Trace as Trace
 from softlook.lens.trace import attention_maps as attention_maps
+from softlook.lens.trace import decode_tokens as decode_tokens
 from softlook.lens.trace import load_trace as load_trace
 from softlook.lens.trace import trace as trace
 
@@ -17,6 +18,7 @@ __all__ = [
     "attention_figure",
     "attention_maps",
     "attention_rollout",
+    "decode_tokens",
     "heads_figure",
     "load_trace",
     "trace",

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,15 +29,16 @@ class Copies:
     """
 
     def __init__(self) -> None:
-        self.latest: dict[tuple[torch.Size, torch.dtype, torch.device], Tensor] = {}
+        self.latest: dict[tuple[Any, ...], Tensor] = {}
 
     def copy(self, tensor: Tensor) -> Tensor:
         """A copy that later writes to the tensor do not reach."""
-        tensor = tensor.detach()
-        kind = (tensor.shape, tensor.dtype, tensor.device)
+        strides = tensor.stride()
+        once = tensor.detach()[tuple(slice(0, 1 if stride == 0 else None) for stride in strides)]  # of an expanded one
+        kind = (tensor.shape, once.shape, tensor.dtype, tensor.device)
         latest = self.latest.get(kind)
-        if latest is None or not torch.equal(latest, tensor):
-            latest = self.latest[kind] = tensor.clone()
+        if latest is None or not torch.equal(latest[tuple(slice(0, size) for size in once.shape)], once):
+            latest = self.latest[kind] = once.clone().expand(tensor.shape)
         return latest
 
 
