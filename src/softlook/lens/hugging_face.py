@@ -115,7 +115,6 @@ def read_mask(
     module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any]
 ) -> tuple[Mask | Tensor | None, Tensor | None]:
     """The mask of a call, and what is added to its scores."""
-    T, S = query.shape[2], key.shape[2]
     if mask is None:
         return _own_mask(module, query, key, options), None
     if not isinstance(mask, Tensor) or mask.ndim not in (2, 4):
@@ -124,9 +123,9 @@ def read_mask(
             f'implementation {options["implementation"]!r}. Use model.set_attn_implementation("sdpa").'
         )
     if mask.ndim == 2:  # FlashAttention's padding mask
-        own, padding = _own_mask(module, query, key, options), dense(mask[:, None, None, -S:].bool())
+        own, padding = _own_mask(module, query, key, options), dense(mask[:, None, None, -key.shape[2] :].bool())
         return padding if own is None else as_mask(own) & padding, None
-    mask = mask[..., :S]
+    mask = mask[..., : key.shape[2]]
     if mask.dtype == torch.bool:
         return mask, None
     visible = mask == 0
