@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from softlook.base.errors import DtypeError
 from softlook.blocks import AttentionCore
 from softlook.blocks.cache_types import QuantizedCache, SlidingWindowCache, StaticCache
 from softlook.blocks.kv_cache import KVCache, LayerCache
@@ -167,6 +168,17 @@ def test_an_expanded_tensor_is_copied_as_it_is() -> None:
     row[..., 3] = ~row[..., 3]
     assert not torch.equal(copy, row.expand(2, 4, 500, 500))
     assert torch.equal(copies.copy(row.expand(2, 4, 500, 500)), row.expand(2, 4, 500, 500))
+
+
+def test_numbers_beyond_the_range_of_half_precision_are_an_error() -> None:
+    model: Any = GPT(GPTConfig(**SIZES, context=24)).eval()
+    torch.nn.init.constant_(model.final_norm.bias, 1e6)
+    message = "exceeds the range of torch.float16. Use torch.bfloat16"
+    with pytest.raises(DtypeError, match=message), torch.no_grad(), trace(model, dtype=torch.float16):
+        model(IDS)
+    with torch.no_grad(), trace(model, dtype=torch.bfloat16) as recorded:
+        model(IDS)
+    assert recorded.logits is not None and recorded.logits.isfinite().all()
 
 
 def test_separate_texts_are_separate_keys() -> None:

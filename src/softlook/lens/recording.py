@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from softlook.base.errors import DtypeError
 from softlook.base.tensors import map_tensors
 from softlook.blocks.alignment import AdditiveScore
 from softlook.blocks.attention import AttentionCore
@@ -18,6 +19,21 @@ MIN_SPARE = 32
 """Positions that a buffer has at least beyond those in use, once keys are appended to it."""
 TOLERANCE = 1e-3
 """Relative difference up to which keys are those of the same positions, computed in another batch."""
+
+
+def copy_as(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """A copy in this dtype, or in its own; an error if a number exceeds the range of the dtype.
+
+    >>> copy_as(torch.tensor([1e5]), torch.float16)
+    Traceback (most recent call last):
+    softlook.base.errors.DtypeError: a recorded tensor exceeds the range of torch.float16. Use torch.bfloat16, ...
+    """
+    if dtype is None or dtype == tensor.dtype or not tensor.is_floating_point():
+        return tensor.clone()
+    copy = tensor.to(dtype)
+    if torch.finfo(dtype).max < torch.finfo(tensor.dtype).max and not torch.equal(copy.isfinite(), tensor.isfinite()):
+        raise DtypeError(f"a recorded tensor exceeds the range of {dtype}. Use torch.bfloat16, or dtype=None.")
+    return copy
 
 
 class Copies:
@@ -57,7 +73,7 @@ class Segment:
         if stop > self.buffers[0].shape[2]:
             self.resize(stop + max(stop // 2, MIN_SPARE))
         for buffer, tensor in zip(self.buffers, tensors, strict=True):
-            buffer[:, :, self.stop : stop] = tensor
+            buffer[:, :, self.stop : stop] = copy_as(tensor, buffer.dtype)
         self.stop = stop
 
     def resize(self, capacity: int) -> None:
@@ -134,7 +150,7 @@ class KeyBuffer:
 
     def _start(self, tensors: list[Tensor], first_key: int = 0) -> KeySlice:
         length = tensors[0].shape[2]
-        copies = [tensor.to(self.dtype or tensor.dtype, copy=True) for tensor in tensors]
+        copies = [copy_as(tensor, self.dtype) for tensor in tensors]
         return KeySlice(Segment(copies, length), 0, length, first_key)
 
 
@@ -229,4 +245,4 @@ class Recorder:
         """A copy in the recorded dtype; the tensor itself, with its graph, where gradients are wanted."""
         if self.grad and tensor.requires_grad:
             return tensor
-        return tensor.detach().to(self.dtype or tensor.dtype, copy=True)
+        return copy_as(tensor.detach(), self.dtype)
