@@ -157,19 +157,27 @@ def count_written(query: Tensor, key: Tensor, visible: Mask | Tensor | None) -> 
 
 
 def compact_mask(visible: Tensor) -> Mask | Tensor:
-    """A mask with the same entries that takes less memory where it is causal, hides padding, or both.
+    """A mask with the same entries, which takes less memory where it is a window, such as a causal mask, and padding.
 
     >>> print(compact_mask(torch.ones(2, 1, 3, 3).tril().bool()))
     causal()
     """
     T, S = visible.shape[2:]
-    last = visible[:, :, -1:]
-    if torch.equal(visible, last.expand_as(visible)):
-        return dense(last)
-    order = torch.ones(T, S, dtype=torch.bool, device=visible.device).tril(S - T)
-    if not torch.equal(visible, last & order):
+    columns, rows = visible.any(2, keepdim=True), visible.flatten(0, 1).any(0)
+    seen = rows.any(1)
+    if not bool(seen.any()):
         return visible
-    return causal() if bool(last.all()) else causal() & dense(last)
+    positions = torch.arange(S - T, S, device=visible.device)[seen]
+    first, last = rows[seen].byte().argmax(1), S - 1 - rows[seen].flip(1).byte().argmax(1)
+    left, right = int((positions - first).max()), int((last - positions).max())
+    if min(left, right) < 0:
+        return visible
+    band = window(left if left < S - 1 else None, right if right < S - 1 else None)
+    if not torch.equal(visible, columns & band.to_dense((1, 1, T, S), visible.device)):
+        return visible
+    if band == window(None, None):
+        return dense(columns)
+    return band if bool(columns.all()) else band & dense(columns)
 
 
 def check_output(path: str, module: nn.Module, call: AttentionCall, value: Tensor, output: Tensor) -> None:
