@@ -17,12 +17,13 @@ from benchmarks import (
     int8_cost,
     look_costs,
     model_costs,
+    trace_costs,
     training_costs,
 )
 from benchmarks.report import FOLDER, Report
 from benchmarks.timing import Deadline
 
-ALL_PARTS = "ABCDEFGHIJK"
+ALL_PARTS = "ABCDEFGHIJKL"
 
 
 def main() -> None:
@@ -54,6 +55,10 @@ def main() -> None:
         decoding_costs.measure(report, Deadline(args.minutes), args.quick)
         translation = [] if args.run is None else [int8_cost.translation_data(args.run, *args.pairs)]
         int8_cost.measure(report, [*int8_cost.dates(20 if args.quick else int8_cost.N_DATES), *translation])
+        _finish(report)
+    if "L" in parts:
+        report = Report("cpu", _command(args), folder, "trace")
+        trace_costs.measure(report, args.quick)
         _finish(report)
 
 
@@ -92,7 +97,7 @@ def _parse_args() -> argparse.Namespace:
     device.add_argument("--cpu", action="store_true", help="only the CPU benchmarks")
     device.add_argument("--gpu", action="store_true", help="only the GPU benchmarks")
     device.add_argument("--dry", action="store_true", help="the GPU benchmarks on the CPU with tiny sizes, as a test")
-    parser.add_argument("--only", metavar="LETTERS", help="parts to run: A-D and H-K on the CPU, E-H on the GPU")
+    parser.add_argument("--only", metavar="LETTERS", help="parts to run: A-D and H-L on the CPU, E-H on the GPU")
     parser.add_argument("--minutes", type=float, default=6.0, help="no new case starts after this time")
     parser.add_argument(
         "--folder", type=Path, help="directory of the Markdown file; default: docs/benchmarks, and /tmp for trial runs"

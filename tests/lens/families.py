@@ -147,7 +147,7 @@ def kernel_maps(model: nn.Module) -> dict[str, list[Tensor]]:
 
     def record(path: str, core: AttentionCore, args: tuple[Any, ...]) -> None:
         query, key, value, *rest = args
-        units = torch.eye(key.shape[2]).expand(*value.shape[:2], -1, -1)
+        units = torch.eye(key.shape[2], dtype=value.dtype, device=value.device).expand(*value.shape[:2], -1, -1)
         maps.setdefault(path.removesuffix(".core"), []).append(core.forward(query, key, units, *rest))
 
     for path, core in model.named_modules():

@@ -71,3 +71,16 @@ def test_attention_times_gradient_is_that_of_autograd(name: str) -> None:
         assert_close(layer.gradient_times_attention(scalar), expected, atol=1e-5, rtol=1e-3)
         part = layer.gradient_times_attention(scalar, heads=slice(0, 1), rows=slice(0, 4), columns=slice(0, None, 2))
         assert_close(part, expected[:, :1, :4, ::2], atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_trace_on_a_gpu_has_the_weights_of_the_kernel(dtype: torch.dtype) -> None:
+    model, _ = build("llama, grouped, softcap and windows")
+    model, expected = model.to("cuda", dtype), kernel_maps(model)
+    with torch.no_grad(), trace(model) as recorded:
+        model(torch.randint(20, (2, 16), device="cuda"))
+    for path, layer in recorded.items():
+        tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+        assert_close(layer.weights().float(), expected[path][0].float(), atol=tolerance, rtol=tolerance)
+        assert_close(layer.tile(1, 0, 0), layer.overview(size=8), atol=1e-6, rtol=1e-5)

@@ -14,13 +14,17 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaForCausalLM,
     PreTrainedModel,
+    StaticCache,
     T5ForConditionalGeneration,
     ViTConfig,
     ViTModel,
 )
 
+from softlook import masks
 from softlook.base.errors import ConfigError
 from softlook.lens import trace
+from softlook.lens.hugging_face import compact_mask
+from softlook.ops.masks import Mask
 from tests.parity.hugging_face_models import BERT, CASES, VOCABULARY, Case
 
 PADDING = torch.arange(9) < torch.tensor([[4], [9], [7]])
@@ -148,6 +152,23 @@ def test_a_generation_is_one_map_that_equals_that_of_the_whole_text(make: Any) -
         assert_close(steps[path].weights(), layer.weights(), atol=1e-5, rtol=0)
 
 
+def test_a_static_cache_gives_the_map_of_the_whole_text() -> None:
+    torch.manual_seed(0)
+    config = deepcopy(CASES["llama, grouped"].config)
+    config.update({"eos_token_id": None, "pad_token_id": 0, "bos_token_id": 1})
+    model: Any = LlamaForCausalLM(config).eval()
+    prompt = torch.tensor([[3, 14, 15, 9, 2]])
+    cache = StaticCache(config=config, max_cache_len=16)
+    with torch.no_grad(), trace(model) as steps:
+        for ids in prompt.split([3, 1, 1], 1):
+            model(ids, past_key_values=cache)
+    with torch.no_grad(), trace(model) as expected:
+        model(prompt)
+    for path, layer in expected.items():
+        assert_close(steps[path].weights(), layer.weights(), atol=1e-5, rtol=0)
+        assert len({call.key.data_ptr() for call in steps[path].calls}) == 1  # stored once
+
+
 def test_beams_have_the_weights_of_their_own_pasts() -> None:
     torch.manual_seed(0)
     config = deepcopy(CASES["gpt2"].config)
@@ -215,3 +236,31 @@ def test_attention_of_a_hugging_face_model_is_multiplied_with_gradients() -> Non
     for layer, weights, gradient in zip(recorded.values(), maps, gradients, strict=True):
         product = layer.gradient_times_attention(states[0, -1, 3])
         assert_close(product, (weights * gradient).detach(), atol=1e-5, rtol=1e-4)
+
+
+PATTERNS: dict[str, tuple[Mask, str]] = {
+    "causal": (masks.causal(), "causal()"),
+    "window": (masks.window(3), "window(3, 0)"),
+    "window on both sides": (masks.window(2, 4), "window(2, 4)"),
+    "padding": (masks.padding([9, 5]), "dense(2x1x1x9)"),
+    "causal and padding": (masks.causal() & masks.padding([9, 5]), "causal() & dense(2x1x1x9)"),
+    "window and padding": (masks.window(3) & masks.padding([9, 7]), "window(3, 0) & dense(2x1x1x9)"),
+    "everything": (masks.window(None, None), "dense(1x1x1x9)"),
+    "nothing": (masks.padding([0, 0]), "tensor"),
+    "graph": (masks.graph(torch.tensor([[0, 3, 5], [2, 3, 1]])), "tensor"),
+    "the strict past": (masks.from_function(lambda b, h, i, j: j < i), "tensor"),
+}
+
+
+@pytest.mark.parametrize("queries", [9, 4, 1])
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_compact_mask_has_the_same_entries(name: str, queries: int) -> None:
+    mask, text = PATTERNS[name]
+    if "graph" not in name or queries == 9:
+        visible = mask.to_dense((2, 1, queries, 9)).expand(-1, -1, queries, -1)
+        compact = compact_mask(visible)
+        if queries == 9:
+            assert str(compact).startswith(text)
+        if not isinstance(compact, Tensor):
+            compact = compact.to_dense((len(visible), 1, queries, 9))
+        assert torch.equal(compact.expand_as(visible), visible)

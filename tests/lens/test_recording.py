@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from softlook.base.errors import DtypeError
 from softlook.blocks import AttentionCore
 from softlook.blocks.cache_types import QuantizedCache, SlidingWindowCache, StaticCache
 from softlook.blocks.kv_cache import KVCache, LayerCache
 from softlook.decode import Seq2SeqSession, beam_search
 from softlook.lens import Trace, attention_maps, trace
-from softlook.lens.recording import KeyBuffer
+from softlook.lens.recording import Copies, KeyBuffer
 from softlook.models import GPT, Bert, BertConfig, GPTConfig, Llama, LlamaConfig, Transformer, TransformerConfig
 
 SIZES: dict[str, Any] = {"vocab_size": 20, "dim": 32, "depth": 2, "heads": 4}
@@ -158,6 +159,26 @@ def test_layers_share_the_copy_of_one_mask() -> None:
         model(IDS, padding_mask=torch.ones_like(IDS, dtype=torch.bool))
     masks = [tensors_of(layer.calls[0].mask)[0] for layer in recorded.values()]
     assert masks[0].data_ptr() == masks[1].data_ptr()
+
+
+def test_an_expanded_tensor_is_copied_as_it_is() -> None:
+    copies, row = Copies(), torch.rand(1, 1, 1, 500) > 0.5
+    copy = copies.copy(row.expand(2, 4, 500, 500))
+    assert copy.untyped_storage().nbytes() == 500 and torch.equal(copy, row.expand(2, 4, 500, 500))
+    row[..., 3] = ~row[..., 3]
+    assert not torch.equal(copy, row.expand(2, 4, 500, 500))
+    assert torch.equal(copies.copy(row.expand(2, 4, 500, 500)), row.expand(2, 4, 500, 500))
+
+
+def test_numbers_beyond_the_range_of_half_precision_are_an_error() -> None:
+    model: Any = GPT(GPTConfig(**SIZES, context=24)).eval()
+    torch.nn.init.constant_(model.final_norm.bias, 1e6)
+    message = "exceeds the range of torch.float16. Use torch.bfloat16"
+    with pytest.raises(DtypeError, match=message), torch.no_grad(), trace(model, dtype=torch.float16):
+        model(IDS)
+    with torch.no_grad(), trace(model, dtype=torch.bfloat16) as recorded:
+        model(IDS)
+    assert recorded.logits is not None and recorded.logits.isfinite().all()
 
 
 def test_separate_texts_are_separate_keys() -> None:

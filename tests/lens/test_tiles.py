@@ -12,6 +12,7 @@ from softlook.blocks import AttentionCore
 from softlook.blocks.kv_cache import KVCache
 from softlook.lens import AttentionTrace, attention_maps, tiles, trace
 from softlook.models import GPT, GPTConfig
+from tests.memory import LargestTensor
 
 T, S = 70, 83
 
@@ -107,3 +108,20 @@ def test_lanes_and_tiles_of_a_generation_are_those_of_the_whole_text() -> None:
         for name, lane in whole[path].lanes().items():
             if name != "top_indices":  # tied weights of 0 have any order
                 assert_close(steps[path].lanes()[name], lane, atol=1e-4, rtol=1e-4)
+
+
+def test_no_part_of_a_long_map_needs_memory_for_the_map() -> None:
+    torch.manual_seed(0)
+    N = 8192
+    core = AttentionCore()
+    query, key, value = torch.randn(3, 1, 2, N, 8, requires_grad=True)
+    with trace(torch.nn.ModuleDict({"core": core}), grad=True) as recorded:
+        output = core(query, key, value, masks.causal())
+    layer, one = recorded["core"], slice(0, 1)
+    with LargestTensor() as largest:
+        layer.tile(4, 1, 0, heads=one, size=64)
+        layer.overview(heads=one, size=128, pool=None)
+        layer.weights(heads=one, rows=slice(0, None, 64), columns=slice(5, 6))
+        layer.gradient_times_attention(output[0, 0, -1, 0], heads=one, rows=slice(N - 8, N))
+        layer.lanes(heads=one)
+    assert largest.elements <= 1 << 21, largest.name  # of 1 << 26

@@ -20,6 +20,7 @@ from softlook.lens.score_decomposition import decompose_scores as decompose_scor
 from softlook.lens.trace import AttentionTrace as AttentionTrace
 from softlook.lens.trace import Trace as Trace
 from softlook.lens.trace import attention_maps as attention_maps
+from softlook.lens.trace import decode_tokens as decode_tokens
 from softlook.lens.trace import load_trace as load_trace
 from softlook.lens.trace import trace as trace
 from softlook.lens.twins import Twins as Twins
@@ -43,6 +44,7 @@ __all__ = [
     "decompose_scores",
     "head_effects",
     "head_table",
+    "decode_tokens",
     "heads_figure",
     "load_trace",
     "logit_contributions",

@@ -14,6 +14,7 @@ from softlook.blocks.attention import AttentionCore
 from softlook.lens.tiles import Pool, pool_map
 from softlook.ops.arguments import AttentionArgs, disable_autocast, prepare_args
 from softlook.ops.bias import Bias, as_bias
+from softlook.ops.log_sum_exp import log_sum_exp
 from softlook.ops.look import Look
 from softlook.ops.masks import Mask
 from softlook.ops.selection import select_heads
@@ -73,8 +74,8 @@ class AttentionCall:
         missing = [head for head in chosen if head not in known]
         if missing:
             args, first = select_heads(self.args, range(missing[0], missing[-1] + 1))
-            with torch.no_grad(), disable_autocast(args.query):
-                lse = compute_statistics(args, frozenset({"lse"}), top_k=1, bins=1)["lse"]
+            with disable_autocast(args.query):
+                lse = log_sum_exp(args)
             known.update({missing[0] - first + index: lse[:, index] for index in range(lse.shape[1])})
         return torch.stack([known[head] for head in chosen], 1)
 
@@ -104,6 +105,10 @@ class Part:
     columns: slice
     margins: tuple[int, int]
     """Selected keys before and after those of the call."""
+
+    def pad(self, block: Tensor) -> Tensor:
+        """The block with zeros for the other keys."""
+        return nn.functional.pad(block, self.margins) if any(self.margins) else block
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,10 +159,10 @@ class AttentionTrace:
         torch.Size([1, 4, 50, 50])
         """
         parts = [
-            nn.functional.pad(part.call.weights(heads=heads, rows=part.rows, columns=part.columns), part.margins)
+            part.pad(part.call.weights(heads=heads, rows=part.rows, columns=part.columns))
             for part in self._parts(rows, columns)
         ]
-        return torch.cat(parts, 2)
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
     def gradient_times_attention(
         self, output: Float[Tensor, ""], *, heads: slice = ALL, rows: slice = ALL, columns: slice = ALL
@@ -185,7 +190,7 @@ class AttentionTrace:
             value = call.value.repeat_interleave(call.args.group_size, 1)[:, heads, part.columns].float()
             derivative = gradient[:, heads, part.rows].float() @ value.mT
             weights = call.weights(heads=heads, rows=part.rows, columns=part.columns)
-            products.append(nn.functional.pad(weights * derivative, part.margins))
+            products.append(part.pad(weights * derivative))
         return torch.cat(products, 2)
 
     def tile(

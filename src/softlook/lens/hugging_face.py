@@ -23,6 +23,7 @@ from softlook.lens.attention_trace import AttentionCall, AttentionTrace
 from softlook.lens.recording import Recorder
 from softlook.ops.bias import as_bias
 from softlook.ops.masks import Mask, causal, dense, window
+from softlook.ops.masks.base import as_mask
 from softlook.ops.selection import scores_at
 
 Attend = Callable[..., tuple[Tensor, Any]]
@@ -49,6 +50,10 @@ class Recording:
         path = self.paths[module]
         core, bias = make_core(module, options), options.get("position_bias")
         visible, added = read_mask(module, query, key, mask, options)
+        written = count_written(query, key, visible)
+        key, value = key[:, :, :written], value[:, :, :written]
+        bias, added = (None if x is None else x[..., :written] for x in (bias, added))
+        visible = compact_mask(visible[..., :written]) if isinstance(visible, Tensor) else visible
         bias = added if bias is None else bias if added is None else as_bias(bias) + added
         call = self.recorder.record(path, core, query, (key, value), output, mask=visible, bias=bias)
         layer = self.layers.setdefault(path, AttentionTrace())
@@ -110,45 +115,69 @@ def read_mask(
     module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any]
 ) -> tuple[Mask | Tensor | None, Tensor | None]:
     """The mask of a call, and what is added to its scores."""
-    T, S = query.shape[2], key.shape[2]
     if mask is None:
-        is_causal = options.get("is_causal")
-        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-        if options["implementation"] == "eager" or not is_causal or T == 1:
-            return None, None
-        width = options.get("sliding_window") if "flash" in options["implementation"] else None
-        return causal() if width is None else window(width - 1), None
+        return _own_mask(module, query, key, options), None
     if not isinstance(mask, Tensor) or mask.ndim not in (2, 4):
         raise ConfigError(
             f"a trace reads attention masks with 2 or 4 dimensions, got {type(mask).__name__} from the attention "
             f'implementation {options["implementation"]!r}. Use model.set_attn_implementation("sdpa").'
         )
     if mask.ndim == 2:  # FlashAttention's padding mask
-        own, _ = read_mask(module, query, key, None, options)
-        padding = dense(mask[:, None, None, -S:].bool())
-        return padding if own is None else own & padding, None  # pyright: ignore[reportOperatorIssue]
-    mask = mask[..., :S]
+        own, padding = _own_mask(module, query, key, options), dense(mask[:, None, None, -key.shape[2] :].bool())
+        return padding if own is None else as_mask(own) & padding, None
+    mask = mask[..., : key.shape[2]]
     if mask.dtype == torch.bool:
-        return compact_mask(mask), None
+        return mask, None
     visible = mask == 0
     is_boolean = bool((visible | (mask <= torch.finfo(mask.dtype).min / 2)).all() and visible.any(-1).all())
-    return (compact_mask(visible), None) if is_boolean else (None, mask)
+    return (visible, None) if is_boolean else (None, mask)
+
+
+def _own_mask(module: nn.Module, query: Tensor, key: Tensor, options: dict[str, Any]) -> Mask | Tensor | None:
+    """The mask of an attention function that is given none."""
+    T, S = query.shape[2], key.shape[2]
+    is_causal = options.get("is_causal")
+    is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    if options["implementation"] == "eager" or not is_causal or T == 1:
+        return None
+    if "flash" not in options["implementation"] and T != S:  # SDPA aligns the first query with the first key
+        return torch.ones(1, 1, T, S, dtype=torch.bool, device=query.device).tril()
+    width = options.get("sliding_window") if "flash" in options["implementation"] else None
+    return causal() if width is None else window(width - 1)
+
+
+def count_written(query: Tensor, key: Tensor, visible: Mask | Tensor | None) -> int:
+    """How many keys there are before the rest of a static cache: zeros that no query sees."""
+    T, S = query.shape[2], key.shape[2]
+    if not isinstance(visible, Tensor) or T >= S:
+        return S
+    columns = visible.flatten(0, 2).any(0).nonzero()
+    count = max(int(columns[-1]) + 1 if len(columns) else 0, T)
+    return S if bool(key[:, :, count:].any()) else count
 
 
 def compact_mask(visible: Tensor) -> Mask | Tensor:
-    """A mask with the same entries that takes less memory where it is causal, hides padding, or both.
+    """A mask with the same entries, which takes less memory where it is a window, such as a causal mask, and padding.
 
     >>> print(compact_mask(torch.ones(2, 1, 3, 3).tril().bool()))
     causal()
     """
     T, S = visible.shape[2:]
-    last = visible[:, :, -1:]
-    if torch.equal(visible, last.expand_as(visible)):
-        return dense(last)
-    order = torch.ones(T, S, dtype=torch.bool, device=visible.device).tril(S - T)
-    if not torch.equal(visible, last & order):
+    columns, rows = visible.any(2, keepdim=True), visible.flatten(0, 1).any(0)
+    seen = rows.any(1)
+    if not bool(seen.any()):
         return visible
-    return causal() if bool(last.all()) else causal() & dense(last)
+    positions = torch.arange(S - T, S, device=visible.device)[seen]
+    first, last = rows[seen].byte().argmax(1), S - 1 - rows[seen].flip(1).byte().argmax(1)
+    left, right = int((positions - first).max()), int((last - positions).max())
+    if min(left, right) < 0:
+        return visible
+    band = window(left if left < S - 1 else None, right if right < S - 1 else None)
+    if not torch.equal(visible, columns & band.to_dense((1, 1, T, S), visible.device)):
+        return visible
+    if band == window(None, None):
+        return dense(columns)
+    return band if bool(columns.all()) else band & dense(columns)
 
 
 def check_output(path: str, module: nn.Module, call: AttentionCall, value: Tensor, output: Tensor) -> None:

@@ -2,10 +2,12 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from softlook.base.errors import DtypeError
 from softlook.base.tensors import map_tensors
 from softlook.blocks.alignment import AdditiveScore
 from softlook.blocks.attention import AttentionCore
@@ -19,6 +21,21 @@ TOLERANCE = 1e-3
 """Relative difference up to which keys are those of the same positions, computed in another batch."""
 
 
+def copy_as(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """A copy in this dtype, or in its own; an error if a number exceeds the range of the dtype.
+
+    >>> copy_as(torch.tensor([1e5]), torch.float16)
+    Traceback (most recent call last):
+    softlook.base.errors.DtypeError: a recorded tensor exceeds the range of torch.float16. Use torch.bfloat16, ...
+    """
+    if dtype is None or dtype == tensor.dtype or not tensor.is_floating_point():
+        return tensor.clone()
+    copy = tensor.to(dtype)
+    if torch.finfo(dtype).max < torch.finfo(tensor.dtype).max and not torch.equal(copy.isfinite(), tensor.isfinite()):
+        raise DtypeError(f"a recorded tensor exceeds the range of {dtype}. Use torch.bfloat16, or dtype=None.")
+    return copy
+
+
 class Copies:
     """Copies of tensors, shared by equal ones: a mask is often given to every layer.
 
@@ -28,15 +45,16 @@ class Copies:
     """
 
     def __init__(self) -> None:
-        self.latest: dict[tuple[torch.Size, torch.dtype, torch.device], Tensor] = {}
+        self.latest: dict[tuple[Any, ...], Tensor] = {}
 
     def copy(self, tensor: Tensor) -> Tensor:
         """A copy that later writes to the tensor do not reach."""
-        tensor = tensor.detach()
-        kind = (tensor.shape, tensor.dtype, tensor.device)
+        strides = tensor.stride()
+        once = tensor.detach()[tuple(slice(0, 1 if stride == 0 else None) for stride in strides)]  # of an expanded one
+        kind = (tensor.shape, once.shape, tensor.dtype, tensor.device)
         latest = self.latest.get(kind)
-        if latest is None or not torch.equal(latest, tensor):
-            latest = self.latest[kind] = tensor.clone()
+        if latest is None or not torch.equal(latest[tuple(slice(0, size) for size in once.shape)], once):
+            latest = self.latest[kind] = once.clone().expand(tensor.shape)
         return latest
 
 
@@ -55,7 +73,7 @@ class Segment:
         if stop > self.buffers[0].shape[2]:
             self.resize(stop + max(stop // 2, MIN_SPARE))
         for buffer, tensor in zip(self.buffers, tensors, strict=True):
-            buffer[:, :, self.stop : stop] = tensor
+            buffer[:, :, self.stop : stop] = copy_as(tensor, buffer.dtype)
         self.stop = stop
 
     def resize(self, capacity: int) -> None:
@@ -132,7 +150,7 @@ class KeyBuffer:
 
     def _start(self, tensors: list[Tensor], first_key: int = 0) -> KeySlice:
         length = tensors[0].shape[2]
-        copies = [tensor.to(self.dtype or tensor.dtype, copy=True) for tensor in tensors]
+        copies = [copy_as(tensor, self.dtype) for tensor in tensors]
         return KeySlice(Segment(copies, length), 0, length, first_key)
 
 
@@ -227,4 +245,4 @@ class Recorder:
         """A copy in the recorded dtype; the tensor itself, with its graph, where gradients are wanted."""
         if self.grad and tensor.requires_grad:
             return tensor
-        return tensor.detach().to(self.dtype or tensor.dtype, copy=True)
+        return copy_as(tensor.detach(), self.dtype)

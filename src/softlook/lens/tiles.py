@@ -39,7 +39,7 @@ def pool_map(
     cells: list[Tensor] = []
     for strip in _strips(rows, height, maps * len(columns)):
         part = weights(slice(strip.start, strip.stop), slice(columns.start, columns.stop))
-        cells.append(_pool_rows(_pool_columns(part, width, pool), height, pool))
+        cells.append(_pool_columns(_pool_rows(part, height, pool), width, pool))  # over rows first: it is vectorized
         if (strip.stop - rows.start) % height == 0 or strip.stop == rows.stop:  # strips of one row of cells, or several
             parts = torch.stack(cells)
             pooled.append(parts.amax(0) if pool == "max" else parts.sum(0))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
@@ -117,6 +117,15 @@ def trace(
         yield recorded
     for path, layer in recorded.layers.items():
         recorder.share_buffers(path, layer.calls)
+
+
+def decode_tokens(decode: Callable[[list[int]], str], ids: Sequence[int] | Int[Tensor, " T"]) -> list[str]:
+    """The text of each token, for `Trace.tokens`; `decode` is that of a tokenizer.
+
+    >>> decode_tokens(lambda ids: "".join(map(chr, ids)), torch.tensor([104, 105]))
+    ['h', 'i']
+    """
+    return [decode([int(id)]) for id in ids]
 
 
 def load_trace(path: str | Path) -> Trace:

@@ -18,6 +18,7 @@ from softlook.base.errors import WeightsError
 from softlook.blocks.attention import AttentionCore
 from softlook.lens.attention_trace import AttentionCall, AttentionTrace
 from softlook.lens.descriptions import NAMES, build, dense_tensor, describe
+from softlook.lens.recording import copy_as
 from softlook.ops.bias import as_bias
 from softlook.ops.masks.base import And, DenseMask, Mask, Not, Or, as_mask
 from softlook.weights.atomic_folder import check_not_exists, disk_errors, fsync
@@ -45,8 +46,8 @@ class TensorStore:
     def add(self, tensor: Tensor) -> str:
         """Store a recorded tensor in the dtype of the file, and return its name."""
         name = f"t{len(self.tensors)}"
-        dtype = self.dtype if self.dtype is not None and tensor.is_floating_point() else tensor.dtype
-        self.tensors[name] = tensor.detach().to("cpu", dtype).contiguous()
+        own = tensor.detach() if self.dtype is None else copy_as(tensor.detach(), self.dtype)
+        self.tensors[name] = own.cpu().contiguous()
         return name
 
     def add_shared(self, tensor: Tensor) -> str:

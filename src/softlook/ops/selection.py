@@ -9,7 +9,8 @@ from softlook.base.shapes import MapIndices, Tile
 from softlook.ops.arguments import AttentionArgs
 from softlook.ops.backends.tiled import additive_mask, tile_scores
 from softlook.ops.bias import Bias, ScoreMod
-from softlook.ops.masks.base import Mask
+from softlook.ops.masks.base import And, DenseMask, Mask, Not, Or
+from softlook.ops.masks.masks import DocumentMask, GraphMask, PaddingMask, PrefixMask, WindowMask
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ def select_heads(args: AttentionArgs, heads: range) -> tuple[AttentionArgs, int]
         args,
         query=args.query[:, chosen.start : chosen.stop],
         key=args.key[:, first : last + 1],
-        mask=HeadsMask(args.mask, chosen.start) if args.mask is not None and args.mask.has_tensors else args.mask,
+        mask=None if args.mask is None else _select_mask(args.mask, chosen.start),
         bias=None if args.bias is None else HeadsBias(args.bias, chosen.start),
         sink=None if args.sink is None else args.sink[chosen.start : chosen.stop],
         sizes=(B, len(chosen), T, S),
@@ -92,10 +93,28 @@ def select_heads(args: AttentionArgs, heads: range) -> tuple[AttentionArgs, int]
     return selected, heads.start - chosen.start
 
 
+def _select_mask(mask: Mask, first: int) -> Mask:
+    return HeadsMask(mask, first) if _depends_on_head(mask) else mask
+
+
+def _depends_on_head(mask: Mask) -> bool:
+    """Whether a mask may differ between heads."""
+    match mask:
+        case And(one, other) | Or(one, other):
+            return _depends_on_head(one) or _depends_on_head(other)
+        case Not(inner):
+            return _depends_on_head(inner)
+        case DenseMask(visible):
+            return visible.shape[1] != 1
+        case _:
+            return not isinstance(mask, WindowMask | PrefixMask | PaddingMask | DocumentMask | GraphMask)
+
+
 def weights_at(args: AttentionArgs, rows: Tensor, columns: Tensor, lse: Tensor) -> Tensor:
     """Weights of any queries and keys, by their indices: exp(score - lse). (B, H, t, s)"""
-    total = lse.index_select(2, rows)[..., None]
-    return (scores_at(args, rows, columns) - total.masked_fill(total == -torch.inf, 0)).exp()
+    scores, total = scores_at(args, rows, columns), lse.index_select(2, rows)[..., None]
+    total = total.masked_fill(total == -torch.inf, 0)
+    return (scores - total).exp() if scores.requires_grad else scores.sub_(total).exp_()
 
 
 def scores_at(args: AttentionArgs, rows: Tensor, columns: Tensor) -> Tensor:
@@ -117,7 +136,8 @@ def scores_at(args: AttentionArgs, rows: Tensor, columns: Tensor) -> Tensor:
         scores = args.bias.apply_at(scores, part.query, part.key, args.scale, index)
     if args.mask is not None:
         visible = args.mask.mask_mod(index.batch, index.heads, index.rows, index.columns, index.shift)
-        scores = scores + additive_mask(visible, scores.dtype)
+        added = additive_mask(visible, scores.dtype)
+        scores = scores + added if scores.requires_grad else scores.add_(added)
     return scores
 
 
