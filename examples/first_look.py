@@ -14,7 +14,7 @@ from torch import Tensor
 
 from softlook import SoftDict, attention, attention_weights, explain, look, masks, positions, self_attention
 from softlook.lens import heads_figure
-from softlook.lens.color import STEPS, colormap, text_color
+from softlook.lens.figures.color import STEPS, colormap, text_color
 
 SENTENCE = ["she", "sells", "sea", "shells", "by", "the", "sea", "shore"]
 SUSAN = ["Susan", "gave", "roses", "to", "Mary"]

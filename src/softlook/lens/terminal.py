@@ -8,8 +8,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 from torch import Tensor
 
-from softlook.lens.color import STEPS, colormap, text_color
-from softlook.lens.layout import visible_label
+from softlook.lens.figures.color import STEPS, colormap, text_color
+from softlook.lens.figures.text import visible_label
 
 CELL, GAP = 2, 2
 """Width of a cell, and of the space between two maps, in characters."""

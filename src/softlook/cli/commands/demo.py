@@ -13,8 +13,8 @@ from torch import Tensor
 from softlook.cli.console import CommandResult, active_handler
 from softlook.cli.progress import progress
 from softlook.lens import attention_figure
-from softlook.lens.color import STEPS as COLOR_STEPS
-from softlook.lens.color import colormap, text_color
+from softlook.lens.figures.color import STEPS as COLOR_STEPS
+from softlook.lens.figures.color import colormap, text_color
 from softlook.recipes.demo.dates import (
     EXAMPLE_DATE,
     LANGUAGES,

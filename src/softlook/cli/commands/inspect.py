@@ -163,7 +163,7 @@ def _figure(layers: Sequence["LayerAttention"], title: str) -> str:
 
 
 def _page(layers: Sequence["LayerAttention"], title: str, model: str) -> str:
-    from softlook.lens.page import figures_page  # noqa: PLC0415  (imports torch)
+    from softlook.lens.figures.page import figures_page  # noqa: PLC0415  (imports torch)
 
     figures = {_heading(layer): _figure([layer], "") for layer in layers}
     return figures_page(title, figures, note=f"Attention weights of {model}: rows are queries, columns are keys.")

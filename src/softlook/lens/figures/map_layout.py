@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from softlook.lens.figures.text import shorten_label
+
 MAX_NUMBERED = 16
 """Cells per side up to which each shows its number."""
 NUMBERED_SIDE = 46
@@ -99,19 +101,3 @@ class FigureLayout:
     def y(self, number: int) -> float:
         """Top edge of a map, without its labels."""
         return self.head + number // self.columns * self.row_height + self.label_height
-
-
-def visible_label(label: str) -> str:
-    """Make control characters, outer spaces and invisible marks of a label visible.
-
-    >>> print(visible_label(" to\\n"), visible_label("a\\u202eb"))
-    ␣to\\n a\\u202eb
-    """
-    start, stop = len(label) - len(label.lstrip(" ")), len(label.rstrip(" "))
-    seen = [c if start <= n < stop or c != " " else "␣" for n, c in enumerate(label)]
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in seen)
-
-
-def shorten_label(label: str) -> str:
-    """Truncate a label to 16 characters."""
-    return label if len(label) <= 16 else label[:15] + "…"

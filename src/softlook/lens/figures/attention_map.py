@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from softlook.base.errors import ShapeError
-from softlook.lens.color import LIGHT, NAN_COLOR, STEPS, colormap, style, text_color
-from softlook.lens.layout import MAX_NUMBERED, MAX_WIDTH, FigureLayout, shorten_label, visible_label
+from softlook.lens.figures.color import LIGHT, NAN_COLOR, STEPS, colormap, style, text_color
+from softlook.lens.figures.map_layout import MAX_NUMBERED, MAX_WIDTH, FigureLayout
+from softlook.lens.figures.text import shorten_label, visible_label
 
 MAX_SIDE = 128
 """Cells per side that a browser draws without delay."""

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import torch
 
 from softlook.lens import heads_figure
-from softlook.lens.page import figures_page
+from softlook.lens.figures.page import figures_page
 
 
 class Tags(HTMLParser):
