@@ -47,7 +47,7 @@ def tint(name: str, fraction: float) -> Color:
     """The color of a magnitude, from 0 (nothing) to 1 (the largest), in the hue of a role.
 
     >>> tint("query", 0).light, tint("query", 1).light
-    ('#f3f5f8', '#0066a1')
+    ('#f3f5f8', '#006caa')
     """
     step = round(TINTS * min(max(fraction, 0.0), 1.0))
     if name == "weight":
@@ -110,13 +110,17 @@ def style() -> str:
 
 
 def _ramp(theme: dict[str, str], name: str, fraction: float) -> str:
-    """From the surface over the color of a role to that of its text."""
-    ends = (theme["surface"], theme[name], theme.get(f"{name}-ink", theme[name]))
-    middle = 0.75
-    start, stop, share = (0, 1, fraction / middle) if fraction <= middle else (1, 2, (fraction - middle) / (1 - middle))
-    one, other = _lab(ends[start]), _lab(ends[stop])
+    """From the surface over the color of a role, halfway to that of its text."""
+    surface, middle, ink = (_lab(color) for color in (theme["surface"], theme[name], theme.get(f"{name}-ink", theme[name])))
+    turn = 0.75
+    if fraction <= turn:
+        return _hex(_mix(surface, middle, fraction / turn))
+    return _hex(_mix(middle, ink, 0.5 * (fraction - turn) / (1 - turn)))
+
+
+def _mix(one: Lab, other: Lab, share: float) -> Lab:
     lightness, a, b = (x + share * (y - x) for x, y in zip(one, other, strict=True))
-    return _hex((lightness, a, b))
+    return lightness, a, b
 
 
 def _oklch(lightness: float, chroma: float, hue: float = math.radians(280)) -> str:

@@ -114,7 +114,8 @@ class Figure:
 
 
 def _centered(picture: Picture, width: float) -> Picture:
-    return picture.pad(left=max(0.0, (width - picture.width) / 2))
+    margin = max(0.0, (width - picture.width) / 2)
+    return picture.pad(left=margin, right=margin)
 
 
 def _style(marks: tuple[object, ...]) -> str:

@@ -87,11 +87,13 @@ def attention_map(
     return Picture(max(placed.width, shift + left + 44), placed.height, placed.marks)
 
 
-def block(picture: Picture, letter: str, color: str, *, shape: str = "", name: str = "") -> Picture:
-    """A matrix with its letter above and its shape below."""
+def block(
+    picture: Picture, letter: str, color: str, *, sup: str = "", shape: str = "", name: str = ""
+) -> Picture:
+    """A matrix with its letter above, which may have a superscript, and its shape below."""
     ink = f"{color}-ink" if color in INK else color
     heading = row(
-        label(letter, ink, size=SIZES["heading"] + 1, bold=True),
+        label(letter, ink, size=SIZES["heading"] + 1, bold=True, sup=sup),
         *([label(name, "soft", size=SIZES["small"])] if name else []), gap=6,
     )  # fmt: skip
     parts = [heading, picture]
@@ -152,13 +154,14 @@ def _cell(
         marks = [Rect(**box, radius=radius, fill=fill, stroke=None if value else role("edge"))]
     else:
         fill = tint(color, 0)
-        ring = max(2.0, min(width, height) / 6)
+        ring = 2.5 if digits is not None else max(2.0, min(width, height) / 6)
         inner = {"x": x + gap + ring / 2, "y": y + gap + ring / 2, "width": width - ring, "height": height - 2 * gap - ring}
         strength = 0.15 + 0.85 * min(1.0, -value / maximum)
         marks = [Rect(**{**box, **inner}, radius=radius / 2, fill=fill, stroke=tint(color, strength), stroke_width=ring)]
     if digits is not None:
-        size = min(13.0, side * 0.31 + 1)
         words = format_number(value, digits)
+        size = min(13.0, side * 0.31 + 1)
+        size *= min(1.0, (side - 8) / text_width(words, size))
         marks.append(
             Text(x=x + side / 2, y=y + height / 2 + 0.36 * size, words=words, size=size, anchor="middle", fill=on(fill))
         )

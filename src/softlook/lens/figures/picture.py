@@ -78,11 +78,12 @@ def label(
     bold: bool = False,
     italic: bool = False,
     mono: bool = False,
+    sup: str = "",
 ) -> Picture:
-    """One line of text in a box of its size."""
+    """One line of text in a box of its size, with an optional superscript."""
     fill = role(color) if isinstance(color, str) else color
-    text = Text(x=0, y=(LINE - 1) / 2 * size + ASCENT * size, words=words, size=size, fill=fill)
-    text = Text(**{**vars(text), "bold": bold, "italic": italic, "mono": mono})
+    y = (LINE - 1) / 2 * size + ASCENT * size
+    text = Text(x=0, y=y, words=words, size=size, fill=fill, bold=bold, italic=italic, mono=mono, sup=sup)
     return Picture(text.width, LINE * size, (text,))
 
 

@@ -13,6 +13,8 @@ from softlook.lens.figures.tokens import MONO
 Theme = Literal["auto", "light", "dark"]
 """The colors of a page: those that the reader's system prefers, or one of the two."""
 Point = tuple[float, float]
+SUPERSCRIPT = 0.7
+"""Size of a superscript, as a fraction of the font size."""
 ASCENT, DESCENT = 0.76, 0.24
 """Height of text above and below its baseline, as a fraction of its size."""
 
@@ -115,10 +117,14 @@ class Text(Shape):
     mono: bool = False
     angle: float = 0.0
     """Rotation around the point in degrees, clockwise."""
+    sup: str = ""
+    """A superscript after the words."""
 
     @property
     def width(self) -> float:
-        return text_width(visible_text(self.words), self.size, mono=self.mono, bold=self.bold)
+        own, sup = visible_text(self.words), visible_text(self.sup)
+        width = text_width(own, self.size, mono=self.mono, bold=self.bold)
+        return width + text_width(sup, SUPERSCRIPT * self.size, mono=self.mono, bold=self.bold)
 
     @property
     def corners(self) -> tuple[Point, Point, Point, Point]:
@@ -143,7 +149,11 @@ class Text(Shape):
         parts += ['font-weight="600"'] * self.bold + ['font-style="italic"'] * self.italic
         parts += [f'font-family="{MONO}"'] * self.mono
         parts += [f'transform="rotate({number(self.angle)} {x} {y})"'] * bool(self.angle)
-        return self.element("text", f"{' '.join(parts)} {self.paint(theme)}", escape(visible_text(self.words)))
+        words = escape(visible_text(self.words))
+        if self.sup:
+            place = f'dy="{number(-0.4 * self.size)}" font-size="{number(SUPERSCRIPT * self.size)}"'
+            words += f"<tspan {place}>{escape(visible_text(self.sup))}</tspan>"
+        return self.element("text", f"{' '.join(parts)} {self.paint(theme)}", words)
 
 
 Mark = Rect | Circle | Path | Text

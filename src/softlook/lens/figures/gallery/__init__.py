@@ -1,0 +1,22 @@
+"""The gallery: pictures of the ideas of attention, each drawn from numbers that the library computes."""
+
+from collections.abc import Callable
+
+from softlook.lens.figures.figure import Figure
+from softlook.lens.figures.gallery import heads, matrices, operation
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "notation": operation.notation,
+    "dot_product": operation.dot_product,
+    "basic_attention": operation.basic_attention,
+    "queries_keys_values": operation.queries_keys_values,
+    "soft_dictionary": operation.soft_dictionary,
+    "pixel_projection": matrices.pixel_projection,
+    "matrix_attention": matrices.matrix_attention,
+    "softmax_temperature": matrices.softmax_temperature,
+    "why_sqrt_d": matrices.why_sqrt_d,
+    "permutation": heads.permutation,
+    "multi_head": heads.multi_head,
+    "causal_mask": heads.causal_mask,
+}
+"""The figures by name, in the order of a chapter."""

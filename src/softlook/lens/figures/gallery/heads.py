@@ -1,0 +1,158 @@
+"""Pictures of heads: several heads as matrix products, permutation, the causal mask."""
+
+import torch
+from torch import Tensor
+
+from softlook.blocks.attention import SelfAttention
+from softlook.lens.figures.figure import Figure
+from softlook.lens.figures.gallery.inputs import SUSAN, random, seed
+from softlook.lens.figures.graph import arrow
+from softlook.lens.figures.matrix import attention_map, block, matrix, vector
+from softlook.lens.figures.picture import Picture, column, label, overlay, row, space, under
+from softlook.lens.figures.shapes import Path, Rect
+from softlook.lens.figures.color import role
+from softlook.lens.figures.tokens import SIZES
+from softlook.ops import masks
+from softlook.ops.attention import attention, attention_weights, self_attention
+from softlook.ops.permutation import equivariance_gap, permute
+from softlook.ops.positions import sinusoidal
+
+SMALL = SIZES["small"]
+HEADS, DIM = 2, 6
+
+
+def multi_head() -> Figure:
+    """Multi-head attention as matrix multiplication: cut, attend, concatenate, multiply."""
+    with seed(4):
+        layer = SelfAttention(DIM, heads=HEADS, qkv_bias=False)
+    x = random(1, 5, DIM, number=6)
+    with torch.no_grad():
+        query, (key, value) = layer.project_q(x), layer.project_kv(x)
+        heads = layer.core(query, key, value)
+        weights = layer.core.weights(query, key)
+        output = layer(x)[0]
+    joined = heads.transpose(1, 2).flatten(2)[0]
+    side = 14.0
+    projections = [
+        row(
+            block(_strips(matrix(linear.weight.detach().T, color, side=side), side), "W", color, sup=letter),
+            Picture(34, 12, arrow((0, 6), (34, 6)).marks),
+            block(_strips(matrix(_merged(values), color, side=side), side), letter, color), gap=8,
+        )
+        for letter, color, linear, values in (
+            ("Q", "query", layer.to_query, query), ("K", "key", layer.to_key, key), ("V", "value", layer.to_value, value),
+        )
+    ]  # fmt: skip
+    steps = [
+        row(
+            block(matrix(weights[0, head], "weight", maximum=1.0, side=side), f"A{'₁₂'[head]}", "weight"), label("×"),
+            block(matrix(value[0, head], "value", side=side), f"V{'₁₂'[head]}", "value"), label("="),
+            block(matrix(heads[0, head], "output", side=side), f"Z{'₁₂'[head]}", "output"), gap=8,
+        )
+        for head in range(HEADS)
+    ]  # fmt: skip
+    last = row(
+        block(_strips(matrix(joined, "output", side=side), side), "[Z₁ Z₂]", "output"), label("×"),
+        block(_strips(matrix(layer.to_out.weight.detach().T, "weight", side=side), side, rows=True), "W", "weight", sup="O"),
+        label("="), block(matrix(output, "output", side=side), "Y", "output"), gap=8,
+    )  # fmt: skip
+    first = block(matrix(x[0], "input", side=side), "X", "input", shape="5 × 6")
+    titles = ("1  multiply, and cut", "2  attend in each head", "3  concatenate, multiply")
+    columns = [
+        column(label(title, bold=True), content, gap=12, align="start")
+        for title, content in zip(
+            titles, (row(first, column(*projections, gap=8), gap=12), column(*steps, gap=24), last), strict=True
+        )
+    ]
+    return Figure(
+        "Multi-head attention as matrix multiplication",
+        "Five inputs with six features are multiplied by three matrices, whose columns are cut into two heads. Each "
+        "head computes its own attention. Their outputs side by side, times a last matrix, are the output.",
+        row(*columns, gap=34, align="start"),
+        {"X": x[0], "weights": weights[0], "heads": heads[0], "joined": joined, "Y": output,
+         "WO": layer.to_out.weight.detach()},
+        subtitle="Two heads of width 3 have as many parameters as one of width 6. The dashed line is the cut between them.",
+    )  # fmt: skip
+
+
+def _merged(x: Tensor) -> Tensor:
+    return x.transpose(1, 2).flatten(2)[0]
+
+
+def _strips(picture: Picture, side: float, *, rows: bool = False) -> Picture:
+    """A matrix with a dashed line between the heads."""
+    middle = DIM // HEADS * side
+    ends = ((-4.0, middle), (picture.width + 4, middle)) if rows else ((middle, -4.0), (middle, picture.height + 4))
+    return overlay(picture, Picture(0, 0, (Path(commands=(("M", ends[0]), ("L", ends[1])), stroke=role("ink"), dash="3 2"),)))
+
+
+def permutation() -> Figure:
+    """"Susan gave roses to Mary" and "Mary gave roses to Susan", without and with positions."""
+    words = random(1, 5, 6, number=21) * 0.8
+    swapped = torch.tensor([4, 1, 2, 3, 0])
+    positions = sinusoidal(5, 6) * 0.9
+    orders = (torch.arange(5), swapped)
+
+    def with_positions(x: Tensor) -> Tensor:
+        return self_attention(x + positions)
+
+    gaps = {"without positions": equivariance_gap(self_attention, words, swapped),
+            "with positions": equivariance_gap(with_positions, words, swapped)}  # fmt: skip
+    rows, numbers = [], {"words": words[0], "gaps": gaps}
+    for name, function, added in (("without positions", self_attention, 0.0), ("with positions", with_positions, positions)):
+        maps, outputs = [], []
+        for order in orders:
+            x = permute(words, order) + added
+            tokens = [SUSAN[n] for n in order.tolist()]
+            maps.append(attention_map(attention_weights(x[:, None], x[:, None], scale=1.0)[0, 0], tokens, tokens, side=20))
+            outputs.append(function(permute(words, order))[0, 1])
+        numbers[name] = torch.stack(outputs)
+        change = float((outputs[0] - outputs[1]).abs().max())
+        compared = column(
+            label("output of “gave”", "soft", size=SMALL),
+            *(vector(one, "output", maximum=2.0, side=20) for one in outputs),
+            label("equal" if change < 1e-5 else "different", "output-ink", bold=True),
+            label(f"largest difference {change:.1e}" if change < 1e-5 else f"largest difference {change:.2f}", "soft", size=SMALL),
+            gap=6,
+        )  # fmt: skip
+        rows.append(column(label(name, bold=True), row(*maps, compared, gap=26, align="end"), gap=4))
+    return Figure(
+        "The order of the words does not matter, until positions are added",
+        "Attention maps of “Susan gave roses to Mary” and “Mary gave roses to Susan”. Without positions the second map "
+        "is the first with its rows and columns swapped, and the output of “gave” is the same. With positions it differs.",
+        column(*rows, gap=22),
+        numbers,
+        subtitle="Permuting the inputs permutes rows and columns of the map, and the outputs with them.",
+        caption=f"Largest difference between permuting before and after attention: {gaps['without positions']:.1e} without "
+        f"positions, {gaps['with positions']:.2f} with them (softlook.ops.permutation.equivariance_gap).",
+    )
+
+
+def causal_mask() -> Figure:
+    """The causal mask: all positions at once in training, one by one in generation."""
+    tokens = ("Susan", "gave", "roses", "to", "Mary")
+    query, key = random(2, 1, 1, 5, 8, number=9)
+    mask = masks.causal()
+    weights = attention_weights(query, key, mask=mask)[0, 0]
+    hidden = ~mask.to_dense((1, 1, 5, 5))[0, 0]
+    steps, rows = [], []
+    for count in range(1, 6):
+        step = attention_weights(query[:, :, count - 1 : count], key[:, :, :count], mask=mask)[0, 0]
+        rows.append(torch.nn.functional.pad(step[0], (0, 5 - count)))
+        squares = matrix(step, "weight", maximum=1.0, side=26, name="weight")
+        steps.append(row(Picture(26 * 5, 26, squares.marks), label(f"→ {(*tokens[1:], '.')[count - 1]}", "output-ink", mono=True), gap=10))
+    generated = torch.stack(rows)
+    training = attention_map(weights, tokens, tokens, hidden=hidden, side=26)
+    targets = column(*(row(label("→", "soft"), label(word, "output-ink", mono=True), gap=6) for word in (*tokens[1:], ".")), gap=7.1)
+    left = column(label("Training: every position at once", bold=True), row(training, targets, gap=4, align="end"), gap=8)
+    head = label("key →", "key-ink", size=SMALL)
+    right = column(label("Generation: one position at a time", bold=True), space(0, 42), head, column(*steps, gap=0), gap=8)
+    return Figure(
+        "The causal mask in training and in generation",
+        "Left, a lower triangular attention map of five words: the upper triangle is hidden, and each row predicts the "
+        "next word. Right, the same rows, computed one after the other while the sentence grows.",
+        row(left, right, gap=60, align="end"),
+        {"training": weights, "generation": generated, "hidden": hidden},
+        subtitle="A query sees itself and what came before. Both give the same weights.".replace("came", "stands"),
+        caption=f"Largest difference between the two: {float((weights - generated).abs().max()):.1e}.",
+    )
