@@ -46,22 +46,21 @@ class Axis:
         return f"{tick:,.10g}".replace("-", "−")
 
 
-def make_axis(values: Sequence[float], *, log: bool = False, zero: bool = False, high: float | None = None) -> Axis:
-    """An axis around values, with round ticks.
+def make_axis(
+    values: Sequence[float], *, log: bool = False, zero: bool = False, ticks: tuple[float, ...] = ()
+) -> Axis:
+    """An axis around values, with round ticks. A logarithmic axis ends at the smallest and the largest value.
 
     >>> make_axis([0.1, 9.3], zero=True).ticks, make_axis([3, 700], log=True).ticks
-    ((0.0, 2.0, 4.0, 6.0, 8.0, 10.0), (1.0, 10.0, 100.0, 1000.0))
+    ((0.0, 2.0, 4.0, 6.0, 8.0, 10.0), (10.0, 100.0))
     """
-    least, most = min(values), high if high is not None else max(values)
+    least, most = min((*values, *ticks)), max((*values, *ticks))
     if log:
-        first, last = math.floor(math.log10(least) + 1e-9), math.ceil(math.log10(most) - 1e-9)
-        last = max(last, first + 1)
-        step = max(1, math.ceil((last - first) / 6))
-        return Axis(10.0**first, 10.0**last, True, tuple(10.0**power for power in range(first, last + 1, step)))
+        return Axis(least, most, True, ticks or _log_ticks(least, most))
     least = min(least, 0.0) if zero else least
     step = _round_step((most - least or 1.0) / 5)
     first, last = math.floor(least / step + 1e-9), math.ceil(most / step - 1e-9)
-    ticks = tuple(round(n * step, 10) for n in range(first, last + 1))
+    ticks = ticks or tuple(round(n * step, 10) for n in range(first, last + 1))
     return Axis(ticks[0], ticks[-1], False, ticks)
 
 
@@ -110,7 +109,7 @@ def bars(
 ) -> Picture:
     """Vertical bars with their values above and their names below; negative bars are hollow and hang down."""
     largest = maximum or max(map(abs, values)) or 1.0
-    below = 30.0 + height if min(values) < 0 else 0.0
+    below = 16.0 + height * -min(values) / largest if min(values) < 0 else 0.0
     marks: list[Mark] = []
     top = 18.0
     for index, (value, name) in enumerate(zip(values, names, strict=True)):
@@ -164,6 +163,32 @@ def _end_labels(ends: Sequence[tuple[float, str, str]], x: float) -> list[Mark]:
         last = max(y + 4, last + 1.25 * SMALL)
         marks.append(Text(x=x, y=last, words=name, size=SMALL, fill=role(color)))
     return marks
+
+
+def _log_ticks(least: float, most: float) -> tuple[float, ...]:
+    """Powers of ten within a range, at most six; with their multiples by 2 and 5 if there are few."""
+    first, last = math.floor(math.log10(least)), math.ceil(math.log10(most))
+    powers = [power for power in range(first, last + 1) if least * 0.99 <= 10.0**power <= most * 1.01]
+    if len(powers) >= 2:
+        return tuple(10.0**power for power in powers[:: math.ceil(len(powers) / 6)])
+    for factors in ((1, 2, 5), range(1, 10)):
+        steps = (factor * 10.0**power for power in range(first, last + 1) for factor in factors)
+        ticks = tuple(step for step in steps if least * 0.99 <= step <= most * 1.01)
+        if len(ticks) >= 2:
+            return ticks
+    return tuple(float(f"{end:.2g}") for end in (least, most))
+
+
+def scientific(value: float) -> str:
+    """A small or large number with two digits.
+
+    >>> scientific(2.4e-07), scientific(0.0), scientific(0.25)
+    ('2.4 × 10⁻⁷', '0', '0.25')
+    """
+    if value == 0 or 0.01 <= abs(value) < 10_000:
+        return f"{value:.2g}".replace("-", "−")
+    factor, power = f"{value:.1e}".split("e")
+    return f"{factor} × 10{str(int(power)).translate(DIGITS)}".replace("-", "−")
 
 
 def _round_step(step: float) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 from softlook.base.errors import ConfigError
 from softlook.lens.figures.color import Color, role
+from softlook.lens.figures.matrix import scale_legend
 from softlook.lens.figures.picture import Picture, column, label, paragraph, space
 from softlook.lens.figures.png import rasterize
 from softlook.lens.figures.shapes import Rect, Text, Theme, number
@@ -50,8 +51,10 @@ class Figure:
             parts.append(paragraph(self.subtitle, inner))
         head = column(*parts, gap=2)
         body = [head, space(0, 18 - 6 * (not self.subtitle)), _centered(self.picture, inner)]
+        if self.picture.scales:
+            body += [space(0, 14), scale_legend(self.picture.scales, inner)]
         if self.caption:
-            body += [space(0, 16), paragraph(self.caption, inner, size=SIZES["small"])]
+            body += [space(0, 8 if self.picture.scales else 16), paragraph(self.caption, inner, size=SIZES["small"])]
         return column(*body, gap=0).pad(MARGIN, MARGIN - 6, MARGIN, MARGIN - 6)
 
     @property

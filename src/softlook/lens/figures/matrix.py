@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from torch import Tensor
 
 from softlook.lens.figures.color import on, role, tint
-from softlook.lens.figures.picture import Picture, column, label, overlay, row
+from softlook.lens.figures.picture import Picture, Scale, column, label, overlay, row
 from softlook.lens.figures.shapes import Mark, Path, Rect, Text
 from softlook.lens.figures.text import shorten_label, text_width, visible_label
 from softlook.lens.figures.tokens import SIZES
@@ -17,6 +18,8 @@ SLANT = 45.0
 """Angle of column labels that do not fit above their columns."""
 INK = ("query", "key", "value", "output", "input", "weight")
 """The colors that have a darker variant for text."""
+NAMES = {"query": "Q", "key": "K", "value": "V", "output": "Y", "input": "X", "weight": "weight"}
+"""What the colors stand for, where a matrix has no letter."""
 
 
 def matrix(
@@ -43,7 +46,8 @@ def matrix(
     """
     values = values.detach().double()
     largest = float(values.nan_to_num(0, 0, 0).abs().max()) if values.numel() else 0.0
-    draw = partial(_cell, color=color, maximum=maximum or largest or 1.0, side=side, digits=digits)
+    maximum = maximum or largest or 1.0
+    draw = partial(_cell, color=color, maximum=maximum, side=side, digits=digits)
     marks: list[Mark] = []
     for i, numbers in enumerate(values.tolist()):
         for j, value in enumerate(numbers):
@@ -53,7 +57,8 @@ def matrix(
             else:
                 marks += draw(j * side, i * side, value, tooltip=tooltip)
     height, width = (side * size for size in values.shape)
-    picture = Picture(width, height, tuple(marks))
+    scales = () if digits is not None or hidden is not None and bool(hidden.all()) else (Scale(color, maximum),)
+    picture = Picture(width, height, tuple(marks), scales)
     return _with_labels(picture, side, rows, columns, (row_color, column_color))
 
 
@@ -83,8 +88,8 @@ def attention_map(
         _text("query ↓", left - 8, 14, "query-ink", anchor="end"), _text("key →", left, 14, "key-ink", anchor="start")
     )
     shift = max(0.0, text_width("query ↓", SIZES["small"]) + 8 - left)
-    placed = overlay(Picture(0, 0, names.marks).at(shift, 0), picture.at(shift, 20))
-    return Picture(max(placed.width, shift + left + 44), placed.height, placed.marks)
+    placed = overlay(names.at(shift, 0), picture.at(shift, 20))
+    return placed.sized(max(placed.width, shift + left + 44), placed.height)
 
 
 def block(
@@ -96,25 +101,26 @@ def block(
         label(letter, ink, size=SIZES["heading"] + 1, bold=True, sup=sup),
         *([label(name, "soft", size=SIZES["small"])] if name else []), gap=6,
     )  # fmt: skip
-    parts = [heading, picture]
+    named = tuple(replace(scale, name=letter + sup) for scale in picture.scales)
+    parts = [heading, replace(picture, scales=named)]
     if shape:
         parts.append(label(shape, "soft", size=SIZES["small"]))
     return column(*parts, gap=5, align="middle")
 
 
-def scale_bar(words: str, maximum: float, color: str = "weight", *, signed: bool = False, digits: int = 2) -> Picture:
-    """The printed scale of a matrix: the color of each magnitude."""
-    steps, width = 16, 7.0
-    signs = range(-steps, steps + 1, 2) if signed else range(0, steps + 1)
-    side = 14.0 if signed else width
-    marks: list[Mark] = []
-    for index, step in enumerate(signs):
-        marks += _cell(index * side, 0, step / steps, color=color, maximum=1.0, side=side, height=14.0, digits=None)
-    bar = Picture(side * len(signs), 14.0, tuple(marks))
-    ends = [f"−{maximum:.{digits}f}" if signed else "0", f"{maximum:.{digits}f}"]
+def scale_legend(scales: Sequence[Scale], width: float) -> Picture:
+    """The printed scales of matrices: the magnitude of the strongest color of each."""
     small = SIZES["small"]
-    parts = [label(words, "soft", size=small), label(ends[0], "soft", size=small), bar, label(ends[1], "soft", size=small)]
-    return row(*parts, gap=8)
+    lines, line = [], [label("strongest color:", "soft", size=small)]
+    for scale in scales:
+        ink = f"{scale.color}-ink" if scale.color in INK else "soft"
+        square = Picture(12, 12, (Rect(x=0, y=0, width=12, height=12, radius=2, fill=tint(scale.color, 1)),))
+        words = label(f"{scale.name or NAMES.get(scale.color, 'entry')} {scale.maximum:.3g}", ink, size=small)
+        entry = row(square, words, gap=6)
+        if row(*line, entry, gap=14).width > width:
+            lines, line = [*lines, line], []
+        line.append(entry)
+    return column(*(row(*entries, gap=14) for entries in [*lines, line]), gap=2)
 
 
 def format_number(value: float, digits: int = 2) -> str:
@@ -138,13 +144,12 @@ def _cell(
     maximum: float,
     side: float,
     digits: int | None,
-    height: float | None = None,
     tooltip: str = "",
 ) -> list[Mark]:
     """A filled square, or a ring for a negative number."""
-    height, gap = height or side, 1.0 if side > 12 else 0.4
-    width = side - 2 * gap
-    box = {"x": x + gap, "y": y + gap, "width": width, "height": height - 2 * gap, "tooltip": tooltip}
+    gap = 1.0 if side > 12 else 0.4
+    inside = side - 2 * gap
+    box = {"x": x + gap, "y": y + gap, "width": inside, "height": inside, "tooltip": tooltip}
     radius = SIZES["radius"] if side > 12 else 0.5
     if math.isnan(value):
         fill = role("alert")
@@ -154,8 +159,8 @@ def _cell(
         marks = [Rect(**box, radius=radius, fill=fill, stroke=None if value else role("edge"))]
     else:
         fill = tint(color, 0)
-        ring = 2.5 if digits is not None else max(2.0, min(width, height) / 6)
-        inner = {"x": x + gap + ring / 2, "y": y + gap + ring / 2, "width": width - ring, "height": height - 2 * gap - ring}
+        ring = 2.5 if digits is not None else max(2.0, inside / 6)
+        inner = {"x": x + gap + ring / 2, "y": y + gap + ring / 2, "width": inside - ring, "height": inside - ring}
         strength = 0.15 + 0.85 * min(1.0, -value / maximum)
         marks = [Rect(**{**box, **inner}, radius=radius / 2, fill=fill, stroke=tint(color, strength), stroke_width=ring)]
     if digits is not None:
@@ -163,7 +168,7 @@ def _cell(
         size = min(13.0, side * 0.31 + 1)
         size *= min(1.0, (side - 8) / text_width(words, size))
         marks.append(
-            Text(x=x + side / 2, y=y + height / 2 + 0.36 * size, words=words, size=size, anchor="middle", fill=on(fill))
+            Text(x=x + side / 2, y=y + side / 2 + 0.36 * size, words=words, size=size, anchor="middle", fill=on(fill))
         )
     return marks
 
@@ -191,7 +196,8 @@ def _with_labels(
         x, y = left + (j + 0.5) * side, top - 7
         place = {"angle": -SLANT, "anchor": "start"} if slanted else {"anchor": "middle"}
         marks += _text(_short(words), x + 3 * slanted, y, colors[1], size=size, mono=True, **place).marks
-    return Picture(left + picture.width + _overhang(columns, side), top + picture.height, tuple(marks))
+    width, height = left + picture.width + _overhang(columns, side), top + picture.height
+    return replace(picture, width=width, height=height, marks=tuple(marks))
 
 
 def _text(words: str, x: float, y: float, color: str, *, size: float = SIZES["small"], **options: object) -> Picture:

@@ -1,7 +1,7 @@
 """Pictures: shapes with a common origin and a size, placed in rows, in columns and over one another."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from softlook.lens.figures.color import Color, role
@@ -17,21 +17,36 @@ LINE = 1.45
 
 
 @dataclass(frozen=True)
+class Scale:
+    """The magnitude of the strongest color of a matrix."""
+
+    color: str
+    maximum: float
+    name: str = ""
+
+
+@dataclass(frozen=True)
 class Picture:
     """Shapes in a box of a known size, whose origin is its upper left corner."""
 
     width: float
     height: float
     marks: tuple[Mark, ...] = ()
+    scales: tuple[Scale, ...] = ()
+    """The scales of its matrices, which a figure prints."""
 
     def at(self, x: float, y: float) -> "Picture":
         """The picture moved by (x, y), in a box that is as much larger."""
-        return Picture(x + self.width, y + self.height, tuple(mark.moved(x, y) for mark in self.marks))
+        return Picture(x + self.width, y + self.height, tuple(mark.moved(x, y) for mark in self.marks), self.scales)
+
+    def sized(self, width: float, height: float) -> "Picture":
+        """The picture in a box of another size."""
+        return replace(self, width=width, height=height)
 
     def pad(self, left: float = 0, top: float = 0, right: float = 0, bottom: float = 0) -> "Picture":
         """The picture with space around it."""
         moved = self.at(left, top)
-        return Picture(moved.width + right, moved.height + bottom, moved.marks)
+        return moved.sized(moved.width + right, moved.height + bottom)
 
     @property
     def texts(self) -> list[Text]:
@@ -41,7 +56,8 @@ class Picture:
 def overlay(*pictures: Picture) -> Picture:
     """Pictures over one another, with a common origin."""
     width, height = (max((getattr(one, side) for one in pictures), default=0) for side in ("width", "height"))
-    return Picture(width, height, tuple(mark for one in pictures for mark in one.marks))
+    scales = dict.fromkeys(scale for one in pictures for scale in one.scales)
+    return Picture(width, height, tuple(mark for one in pictures for mark in one.marks), tuple(scales))
 
 
 def row(*pictures: Picture, gap: float = GAP, align: Align = "middle") -> Picture:
@@ -50,7 +66,7 @@ def row(*pictures: Picture, gap: float = GAP, align: Align = "middle") -> Pictur
     for one in pictures:
         placed.append(one.at(x, (height - one.height) * FRACTION[align]))
         x += one.width + gap
-    return Picture(max(x - gap, 0), height, overlay(*placed).marks)
+    return overlay(*placed).sized(max(x - gap, 0), height)
 
 
 def column(*pictures: Picture, gap: float = GAP, align: Align = "start") -> Picture:
@@ -59,7 +75,7 @@ def column(*pictures: Picture, gap: float = GAP, align: Align = "start") -> Pict
     for one in pictures:
         placed.append(one.at((width - one.width) * FRACTION[align], y))
         y += one.height + gap
-    return Picture(width, max(y - gap, 0), overlay(*placed).marks)
+    return overlay(*placed).sized(width, max(y - gap, 0))
 
 
 def grid(pictures: Sequence[Picture], columns: int, *, gap: float = GAP, align: Align = "start") -> Picture:

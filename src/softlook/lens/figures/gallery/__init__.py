@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from softlook.lens.figures.figure import Figure
-from softlook.lens.figures.gallery import heads, matrices, operation
+from softlook.lens.figures.gallery import architecture, equivalences, heads, matrices, norms, operation, positions
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     "notation": operation.notation,
@@ -17,6 +17,14 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "why_sqrt_d": matrices.why_sqrt_d,
     "permutation": heads.permutation,
     "multi_head": heads.multi_head,
+    "fully_connected": equivalences.fully_connected,
+    "convolution": equivalences.convolution,
     "causal_mask": heads.causal_mask,
+    "encoder_decoder": architecture.encoder_decoder,
+    "norm_placement": architecture.norm_placement,
+    "norm_axes": norms.norm_axes,
+    "gradient_flow": norms.gradient_flow,
+    "position_encodings": positions.position_encodings,
+    "positions_without_residuals": positions.positions_without_residuals,
 }
 """The figures by name, in the order of a chapter."""

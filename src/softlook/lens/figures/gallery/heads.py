@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from softlook.blocks.attention import SelfAttention
+from softlook.lens.figures.charts import scientific
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery.inputs import SUSAN, random, seed
 from softlook.lens.figures.graph import arrow
@@ -32,46 +33,41 @@ def multi_head() -> Figure:
         weights = layer.core.weights(query, key)
         output = layer(x)[0]
     joined = heads.transpose(1, 2).flatten(2)[0]
-    side = 14.0
+    side, inputs = 15.0, x[0]
+    linears = (("Q", "query", layer.to_query, query), ("K", "key", layer.to_key, key), ("V", "value", layer.to_value, value))
     projections = [
-        row(
-            block(_strips(matrix(linear.weight.detach().T, color, side=side), side), "W", color, sup=letter),
-            Picture(34, 12, arrow((0, 6), (34, 6)).marks),
-            block(_strips(matrix(_merged(values), color, side=side), side), letter, color), gap=8,
-        )
-        for letter, color, linear, values in (
-            ("Q", "query", layer.to_query, query), ("K", "key", layer.to_key, key), ("V", "value", layer.to_value, value),
-        )
-    ]  # fmt: skip
-    steps = [
-        row(
-            block(matrix(weights[0, head], "weight", maximum=1.0, side=side), f"A{'₁₂'[head]}", "weight"), label("×"),
-            block(matrix(value[0, head], "value", side=side), f"V{'₁₂'[head]}", "value"), label("="),
-            block(matrix(heads[0, head], "output", side=side), f"Z{'₁₂'[head]}", "output"), gap=8,
-        )
-        for head in range(HEADS)
-    ]  # fmt: skip
+        block(_strips(matrix(linear.weight.detach().T, color, side=side), side), "W", color, sup=letter)
+        for letter, color, linear, _ in linears
+    ]
+    results = [block(_strips(matrix(_merged(values), color, side=side), side), letter, color) for letter, color, _, values in linears]
+    first = row(block(matrix(inputs, "input", side=side), "X", "input"), label("×"), row(*projections, gap=6), label("="),
+                row(*results, gap=6), gap=10)  # fmt: skip
+    heads_row = row(*(_head(weights[0, n], value[0, n], heads[0, n], "₁₂"[n], side) for n in range(HEADS)), gap=44)
     last = row(
         block(_strips(matrix(joined, "output", side=side), side), "[Z₁ Z₂]", "output"), label("×"),
         block(_strips(matrix(layer.to_out.weight.detach().T, "weight", side=side), side, rows=True), "W", "weight", sup="O"),
-        label("="), block(matrix(output, "output", side=side), "Y", "output"), gap=8,
+        label("="), block(matrix(output, "output", side=side), "Y", "output"), gap=12,
     )  # fmt: skip
-    first = block(matrix(x[0], "input", side=side), "X", "input", shape="5 × 6")
-    titles = ("1  multiply, and cut", "2  attend in each head", "3  concatenate, multiply")
-    columns = [
-        column(label(title, bold=True), content, gap=12, align="start")
-        for title, content in zip(
-            titles, (row(first, column(*projections, gap=8), gap=12), column(*steps, gap=24), last), strict=True
-        )
-    ]
+    titles = ("1  One multiplication; its columns are cut into heads", "2  Each head attends by itself, in parallel",
+              "3  The heads side by side, times W of the output")  # fmt: skip
+    picture = column(*(column(label(t, bold=True), part, gap=8) for t, part in zip(titles, (first, heads_row, last), strict=True)), gap=24)
     return Figure(
         "Multi-head attention as matrix multiplication",
         "Five inputs with six features are multiplied by three matrices, whose columns are cut into two heads. Each "
         "head computes its own attention. Their outputs side by side, times a last matrix, are the output.",
-        row(*columns, gap=34, align="start"),
-        {"X": x[0], "weights": weights[0], "heads": heads[0], "joined": joined, "Y": output,
-         "WO": layer.to_out.weight.detach()},
+        picture,
+        {"X": inputs, "weights": weights[0], "heads": heads[0], "joined": joined, "Y": output,
+         "W": layer.to_out.weight.detach()},
         subtitle="Two heads of width 3 have as many parameters as one of width 6. The dashed line is the cut between them.",
+    )  # fmt: skip
+
+
+def _head(weights: Tensor, value: Tensor, output: Tensor, index: str, side: float) -> Picture:
+    """The attention of one head."""
+    return row(
+        block(matrix(weights, "weight", maximum=1.0, side=side), f"A{index}", "weight"), label("×"),
+        block(matrix(value, "value", side=side), f"V{index}", "value"), label("="),
+        block(matrix(output, "output", side=side), f"Z{index}", "output"), gap=12,
     )  # fmt: skip
 
 
@@ -88,9 +84,9 @@ def _strips(picture: Picture, side: float, *, rows: bool = False) -> Picture:
 
 def permutation() -> Figure:
     """"Susan gave roses to Mary" and "Mary gave roses to Susan", without and with positions."""
-    words = random(1, 5, 6, number=21) * 0.8
+    words = random(1, 5, 6, number=21) * 0.5
     swapped = torch.tensor([4, 1, 2, 3, 0])
-    positions = sinusoidal(5, 6) * 0.9
+    positions = sinusoidal(5, 6)
     orders = (torch.arange(5), swapped)
 
     def with_positions(x: Tensor) -> Tensor:
@@ -112,7 +108,7 @@ def permutation() -> Figure:
             label("output of “gave”", "soft", size=SMALL),
             *(vector(one, "output", maximum=2.0, side=20) for one in outputs),
             label("equal" if change < 1e-5 else "different", "output-ink", bold=True),
-            label(f"largest difference {change:.1e}" if change < 1e-5 else f"largest difference {change:.2f}", "soft", size=SMALL),
+            label(f"largest difference {scientific(change)}", "soft", size=SMALL),
             gap=6,
         )  # fmt: skip
         rows.append(column(label(name, bold=True), row(*maps, compared, gap=26, align="end"), gap=4))
@@ -123,7 +119,7 @@ def permutation() -> Figure:
         column(*rows, gap=22),
         numbers,
         subtitle="Permuting the inputs permutes rows and columns of the map, and the outputs with them.",
-        caption=f"Largest difference between permuting before and after attention: {gaps['without positions']:.1e} without "
+        caption=f"Largest difference between permuting before and after attention: {scientific(gaps['without positions'])} without "
         f"positions, {gaps['with positions']:.2f} with them (softlook.ops.permutation.equivariance_gap).",
     )
 
@@ -135,24 +131,31 @@ def causal_mask() -> Figure:
     mask = masks.causal()
     weights = attention_weights(query, key, mask=mask)[0, 0]
     hidden = ~mask.to_dense((1, 1, 5, 5))[0, 0]
-    steps, rows = [], []
-    for count in range(1, 6):
+    side, rows, marks = 26.0, [], []
+    training = attention_map(weights, tokens, tokens, hidden=hidden, side=side)
+    top = training.height - 5 * side
+    for count, target in enumerate((*tokens[1:], "."), start=1):
         step = attention_weights(query[:, :, count - 1 : count], key[:, :, :count], mask=mask)[0, 0]
         rows.append(torch.nn.functional.pad(step[0], (0, 5 - count)))
-        squares = matrix(step, "weight", maximum=1.0, side=26, name="weight")
-        steps.append(row(Picture(26 * 5, 26, squares.marks), label(f"→ {(*tokens[1:], '.')[count - 1]}", "output-ink", mono=True), gap=10))
+        squares = matrix(step, "weight", maximum=1.0, side=side, name="weight")
+        marks += [squares.at(0, top + (count - 1) * side), _target(target, side).at(5 * side + 10, top + (count - 1) * side)]
     generated = torch.stack(rows)
-    training = attention_map(weights, tokens, tokens, hidden=hidden, side=26)
-    targets = column(*(row(label("→", "soft"), label(word, "output-ink", mono=True), gap=6) for word in (*tokens[1:], ".")), gap=7.1)
-    left = column(label("Training: every position at once", bold=True), row(training, targets, gap=4, align="end"), gap=8)
-    head = label("key →", "key-ink", size=SMALL)
-    right = column(label("Generation: one position at a time", bold=True), space(0, 42), head, column(*steps, gap=0), gap=8)
+    targets = column(*(_target(word, side) for word in (*tokens[1:], ".")), gap=0)
+    left = column(label("Training: every position at once", bold=True), row(training, targets, gap=0, align="end"), gap=8)
+    head = label("key →", "key-ink", size=SMALL).at(0, top - 24)
+    right = column(label("Generation: one position at a time", bold=True), overlay(head, *marks), gap=8)
     return Figure(
         "The causal mask in training and in generation",
         "Left, a lower triangular attention map of five words: the upper triangle is hidden, and each row predicts the "
         "next word. Right, the same rows, computed one after the other while the sentence grows.",
         row(left, right, gap=60, align="end"),
         {"training": weights, "generation": generated, "hidden": hidden},
-        subtitle="A query sees itself and what came before. Both give the same weights.".replace("came", "stands"),
-        caption=f"Largest difference between the two: {float((weights - generated).abs().max()):.1e}.",
+        subtitle="A query sees itself and the words before it. Both ways give the same weights.",
+        caption=f"Largest difference between the two: {scientific(float((weights - generated).abs().max()))}.",
     )
+
+
+def _target(word: str, height: float) -> Picture:
+    """The word that a row predicts."""
+    words = row(label("→", "soft"), label(word, "output-ink", mono=True), gap=6)
+    return row(space(0, height), words, gap=0)

@@ -8,7 +8,7 @@ from softlook.lens.figures.color import Color
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery.inputs import SUSAN, random, seed
 from softlook.lens.figures.graph import arrow
-from softlook.lens.figures.matrix import attention_map, block, matrix, scale_bar
+from softlook.lens.figures.matrix import block, matrix
 from softlook.lens.figures.picture import Picture, column, label, over, row, under
 from softlook.lens.figures.shapes import Rect
 from softlook.ops.attention import attention, attention_scores, attention_weights
@@ -135,7 +135,7 @@ def why_sqrt_d() -> Figure:
             variances[name].append(float(scores.var()))
             slopes[name].append(_slope(scores))
     styles = {"q·k": "key", "q·k / √d": "query"}
-    x_axis = make_axis(WIDTHS, log=True)
+    x_axis = make_axis(WIDTHS, log=True, ticks=(4, 16, 64, 256, 1024))
     charts = [
         line_chart(
             {name: Line(WIDTHS, values, styles[name], dots=True) for name, values in lines.items()},
