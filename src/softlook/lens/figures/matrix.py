@@ -57,7 +57,7 @@ def matrix(
             else:
                 marks += draw(j * side, i * side, value, tooltip=tooltip)
     height, width = (side * size for size in values.shape)
-    scales = () if digits is not None or hidden is not None and bool(hidden.all()) else (Scale(color, maximum),)
+    scales = () if digits is not None or hidden is not None and bool(hidden.all()) else (Scale(color, maximum, name),)
     picture = Picture(width, height, tuple(marks), scales)
     return _with_labels(picture, side, rows, columns, (row_color, column_color))
 
@@ -101,7 +101,7 @@ def block(
         label(letter, ink, size=SIZES["heading"] + 1, bold=True, sup=sup),
         *([label(name, "soft", size=SIZES["small"])] if name else []), gap=6,
     )  # fmt: skip
-    named = tuple(replace(scale, name=letter + sup) for scale in picture.scales)
+    named = tuple(replace(scale, name=letter, sup=sup) for scale in picture.scales)
     parts = [heading, replace(picture, scales=named)]
     if shape:
         parts.append(label(shape, "soft", size=SIZES["small"]))
@@ -112,15 +112,26 @@ def scale_legend(scales: Sequence[Scale], width: float) -> Picture:
     """The printed scales of matrices: the magnitude of the strongest color of each."""
     small = SIZES["small"]
     lines, line = [], [label("strongest color:", "soft", size=small)]
-    for scale in scales:
-        ink = f"{scale.color}-ink" if scale.color in INK else "soft"
-        square = Picture(12, 12, (Rect(x=0, y=0, width=12, height=12, radius=2, fill=tint(scale.color, 1)),))
-        words = label(f"{scale.name or NAMES.get(scale.color, 'entry')} {scale.maximum:.3g}", ink, size=small)
+    for (color, maximum), names in _by_maximum(scales).items():
+        ink = f"{color}-ink" if color in INK else "soft"
+        square = Picture(12, 12, (Rect(x=0, y=0, width=12, height=12, radius=2, fill=tint(color, 1)),))
+        parts = [label(name, ink, size=small, sup=sup) for name, sup in names]
+        words = row(*parts, label(f"{maximum:.3g}", ink, size=small), gap=5)
         entry = row(square, words, gap=6)
         if row(*line, entry, gap=14).width > width:
             lines, line = [*lines, line], []
         line.append(entry)
     return column(*(row(*entries, gap=14) for entries in [*lines, line]), gap=2)
+
+
+def _by_maximum(scales: Sequence[Scale]) -> dict[tuple[str, float], list[tuple[str, str]]]:
+    """The names of matrices with the same color and scale."""
+    found: dict[tuple[str, float], list[tuple[str, str]]] = {}
+    for scale in scales:
+        name = (scale.name or NAMES.get(scale.color, "entry"), scale.sup)
+        names = found.setdefault((scale.color, scale.maximum), [])
+        names += [name] * (name not in names)
+    return found
 
 
 def format_number(value: float, digits: int = 2) -> str:

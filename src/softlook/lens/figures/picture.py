@@ -23,6 +23,7 @@ class Scale:
     color: str
     maximum: float
     name: str = ""
+    sup: str = ""
 
 
 @dataclass(frozen=True)

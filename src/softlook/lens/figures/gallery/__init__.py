@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from softlook.lens.figures.figure import Figure
-from softlook.lens.figures.gallery import architecture, equivalences, heads, matrices, norms, operation, positions
+from softlook.lens.figures.gallery import architecture, costs, equivalences, heads, matrices, memories, norms, operation, positions
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     "notation": operation.notation,
@@ -24,7 +24,10 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "norm_placement": architecture.norm_placement,
     "norm_axes": norms.norm_axes,
     "gradient_flow": norms.gradient_flow,
+    "path_and_cost": costs.path_and_cost,
     "position_encodings": positions.position_encodings,
     "positions_without_residuals": positions.positions_without_residuals,
+    "transformer_xl": memories.transformer_xl,
+    "product_keys": memories.product_keys,
 }
 """The figures by name, in the order of a chapter."""

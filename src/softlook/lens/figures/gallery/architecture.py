@@ -18,7 +18,7 @@ from softlook.lens.figures.tokens import SIZES
 from softlook.models.transformer import Transformer, TransformerConfig
 
 SMALL = SIZES["small"]
-BOX, STEP = 210.0, 60.0
+BOX, STEP = 228.0, 60.0
 COLORS = {"SelfAttention": "query", "CrossAttention": "key", "FeedForward": "value", "LayerNorm": "input"}
 
 
@@ -42,13 +42,13 @@ def encoder_decoder() -> Figure:
     for index, (name, modules) in enumerate(stacks.items()):
         x = 70.0 + index * 330
         picture, top = _stack(modules, x, bottom)
-        frame = Rect(x=x - 16, y=top - 14, width=BOX + 32, height=bottom - top + 2, radius=10, stroke=role("line"), dash="5 4")
+        frame = Rect(x=x - 16, y=top - 14, width=BOX + 32, height=bottom - top + 8, radius=10, stroke=role("line"), dash="5 4")
         depth = len(model.get_submodule(f"{name}.blocks"))  # pyright: ignore[reportArgumentType]
-        parts += [picture, Picture(0, 0, (frame,)), label(f"{depth} ×", bold=True).at(x - 58, (top + bottom) / 2)]
+        parts += [picture, Picture(0, 0, (frame,)), label(f"{depth} ×", bold=True).at(x - 52 if not index else x + BOX + 24, (top + bottom) / 2)]
         embedding = _count(model.get_submodule(f"{name}.embedding"))
         source = "source" if name == "encoder" else "target so far"
         parts.append(box("token + position embedding", "input", note=f"{embedding:,} parameters", width=BOX).at(x, bottom + 24))
-        parts.append(arrow((x + BOX / 2, bottom + 24), (x + BOX / 2, bottom - 8)))
+        parts.append(arrow((x + BOX / 2, bottom + 24), (x + BOX / 2, bottom - 10)))
         words = label(source, "soft")
         parts.append(words.at(x + BOX / 2 - words.width / 2, bottom + 104))
         parts.append(arrow((x + BOX / 2, bottom + 100), (x + BOX / 2, bottom + 70)))
@@ -73,8 +73,8 @@ def encoder_decoder() -> Figure:
         overlay(*parts).at(-12, shift),
         {"modules": modules, "parameters": _count(model), "depth": config.depth},
         subtitle="The modules of softlook.models.Transformer in the order of a forward pass, with their parameters.",
-        caption=f"A small model: width 64, 4 heads, {_count(model):,} parameters. Every layer adds to its input "
-        "(residual connection); post-norm, as published.",
+        caption=f"A small model: width 64, 4 heads, {_count(model):,} parameters. Pink: the residual "
+        "connections, which add the input of a layer to its output, before the norm (post-norm, as published).",
     )
 
 
@@ -107,6 +107,9 @@ def _stack(modules: list[Module], x: float, bottom: float) -> tuple[Picture, flo
         parts.append(box(words, COLORS[module.name], note=f"{module.parameters:,} parameters", width=BOX).at(x, y))
         if index:
             parts.append(arrow((x + BOX / 2, y + STEP), (x + BOX / 2, y + 46)))
+        if module.name != "LayerNorm":  # its input is added to its output before the norm
+            rail = ((x + BOX / 2, y + 51), (x - 8, y + 51), (x - 8, y - STEP + 22), (x, y - STEP + 22))
+            parts.append(lines(*rail, color="output"))
     return overlay(*parts), bottom - 58 - STEP * (len(modules) - 1)
 
 
@@ -114,7 +117,7 @@ def _count(module: nn.Module) -> int:
     return sum(one.numel() for one in module.parameters())
 
 
-DEPTH, WIDTH = 12, 64
+DEPTH, WIDTH, RUNS = 12, 64, 4
 
 
 def norm_placement() -> Figure:
@@ -124,8 +127,8 @@ def norm_placement() -> Figure:
     chart = line_chart(
         {name: Line(list(blocks), values, color, dots=True)
          for (name, values), color in zip(gradients.items(), ("query", "key"), strict=True)},
-        x_axis=make_axis(list(blocks), ticks=(1, 4, 8, 12)), y_axis=make_axis([y for ys in gradients.values() for y in ys], log=True),
-        x_label="block, from the input", y_label="gradient norm before training", width=210, height=220,
+        x_axis=make_axis(list(blocks), ticks=(1, 4, 8, 12)), y_axis=make_axis([y for ys in gradients.values() for y in ys], zero=True),
+        x_label="block, from the input", y_label="gradient norm before training", width=180, height=220,
     )  # fmt: skip
     drawings = [
         column(label(name, "ink", bold=True), _block(name), label(formula, "soft", size=SMALL), gap=10, align="middle")
@@ -137,16 +140,22 @@ def norm_placement() -> Figure:
         f"after every addition. A chart of gradient norms over {DEPTH} blocks: from {gradients['pre-norm'][0]:.2f} to "
         f"{gradients['pre-norm'][-1]:.2f} with pre-norm, from {gradients['post-norm'][0]:.2f} to "
         f"{gradients['post-norm'][-1]:.2f} with post-norm.",
-        row(*drawings, chart, gap=36),
+        row(*drawings, chart, gap=20),
         {"gradients": gradients},
         subtitle="Where the norm stands decides whether there is a path without any norm from the output to the input.",
         caption=f"Norm of the gradient of each block's parameters, {DEPTH} blocks of width {WIDTH} at initialization, loss: "
-        "mean squared difference to random targets.",
+        f"mean squared difference to random targets. Mean of {RUNS} initializations.",
     )
 
 
 def _gradients(kind: type[PreNormBlock] | type[PostNormBlock]) -> list[float]:
-    with seed(1):
+    """The norm of the gradient of each block, the mean over several initializations."""
+    runs = torch.tensor([_gradients_of(kind, number) for number in range(RUNS)])
+    return runs.mean(0).tolist()
+
+
+def _gradients_of(kind: type[PreNormBlock] | type[PostNormBlock], number: int) -> list[float]:
+    with seed(number):
         blocks = [kind(SelfAttention(WIDTH, heads=4), FeedForward(WIDTH), lambda: nn.LayerNorm(WIDTH)) for _ in range(DEPTH)]
         final = nn.LayerNorm(WIDTH) if kind is PreNormBlock else nn.Identity()
     x: Tensor = random(4, 16, WIDTH, number=2)
@@ -159,7 +168,7 @@ def _gradients(kind: type[PreNormBlock] | type[PostNormBlock]) -> list[float]:
 
 def _block(name: str) -> Picture:
     """A sub-layer with its residual connection, from bottom to top."""
-    x, width = 60.0, 120.0
+    x, width = 60.0, 140.0
     center = x + width / 2
     if name == "pre-norm":
         places = [("norm", "input", 150.0), ("attention or FFN", "query", 84.0)]

@@ -22,7 +22,7 @@ def fully_connected() -> Figure:
     """A fully connected layer as attention with one head for each input."""
     with seed(3):
         linear = nn.Linear(4, 3, bias=False)
-    x = random(1, 4, number=14)
+    x = torch.tensor([[0.9, -0.5, 0.3, 0.7]])
     layer = attention_from_linear(linear)
     (maps,) = attention_maps(layer, x).values()
     heads = maps[0, :, 0]

@@ -7,7 +7,7 @@ from softlook.lens.figures.charts import Line, line_chart, make_axis
 from softlook.lens.figures.color import role, tint
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery.inputs import random
-from softlook.lens.figures.graph import arrow, box, lines
+from softlook.lens.figures.graph import arrow, box
 from softlook.lens.figures.picture import Picture, column, label, overlay, row
 from softlook.lens.figures.shapes import Mark, Rect
 from softlook.lens.figures.tokens import SIZES
@@ -78,29 +78,30 @@ SHARPNESS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 def gradient_flow() -> Figure:
     """Gradients through values and through scores, against the sharpness of the softmax."""
-    norms: dict[str, list[float]] = {"values V": [], "queries Q": [], "keys K": []}
+    norms: dict[str, list[float]] = {"values": [], "scores": []}
     for sharpness in SHARPNESS:
-        inputs = [one.clone().requires_grad_() for one in random(3, 8, 4, 16, 16, number=30)]
-        output = attention(*inputs, scale=sharpness / 4)
-        (output * random(8, 4, 16, 16, number=31)).sum().backward()
-        for name, one, factor in zip(("queries Q", "keys K", "values V"), inputs, (1, 1, 1), strict=True):
-            assert one.grad is not None
-            norms[name].append(float(one.grad.norm()) * factor)
-    colors = {"values V": "value", "queries Q": "query", "keys K": "key"}
+        query, key, value = random(3, 8, 4, 16, 16, number=30)
+        value, added = value.requires_grad_(), torch.zeros(8, 4, 16, 16, requires_grad=True)  # its gradient is the scores'
+        output = attention(query, key, value, bias=added, scale=sharpness / 4)
+        gradients = torch.autograd.grad((output * random(8, 4, 16, 16, number=31)).sum(), (value, added))
+        for name, one in zip(norms, gradients, strict=True):
+            norms[name].append(float(one.norm()))
+    colors = {"values": "value", "scores": "weight"}
     chart = line_chart(
         {name: Line(SHARPNESS, values, colors[name], dots=True) for name, values in norms.items()},
-        x_axis=make_axis(SHARPNESS, log=True, ticks=(0.25, 1, 4, 32)), y_axis=make_axis([y for ys in norms.values() for y in ys], zero=True),
-        x_label="factor of the scores (1 is 1/√d)", y_label="norm of the gradient", width=220, height=220,
+        x_axis=make_axis(SHARPNESS, log=True, ticks=(0.25, 1, 4, 32)),
+        y_axis=make_axis([y for ys in norms.values() for y in ys], zero=True),
+        x_label="size of the scores (1: standard normal)", y_label="norm of the gradient", width=240, height=220,
     )  # fmt: skip
     return Figure(
         "Values have a linear path, scores pass the softmax",
-        "Left, the path of the gradient: from the output straight to the values, and through the softmax to queries and "
-        f"keys. Right, measured: the gradient of the values stays between {min(norms['values V']):.0f} and "
-        f"{max(norms['values V']):.0f}, while that of the queries is {norms['queries Q'][0]:.1f} for small scores and "
-        f"{norms['queries Q'][-1]:.0f} for scores 32 times as large.",
+        "Left, the path of the gradient: from the output straight to the values, and through the softmax to the scores. "
+        f"Right, measured: as the scores grow, the gradient of the values grows from {norms['values'][0]:.0f} to "
+        f"{norms['values'][-1]:.0f}; that of the scores is largest at {max(norms['scores']):.0f} and falls to "
+        f"{norms['scores'][-1]:.0f}.",
         row(_paths(), chart, gap=40),
         {"sharpness": list(SHARPNESS), "norms": norms},
-        subtitle="Y = A V is linear in V. In Q and K the gradient is multiplied by the slope of the softmax.",
+        subtitle="Y = A V is linear in V. The gradient of the scores is multiplied by the slope of the softmax.",
         caption="Norms by automatic differentiation: 8 examples, 4 heads, 16 positions, width 16, random inputs and a random "
         "gradient of the output.",
     )
@@ -117,6 +118,7 @@ def _paths() -> Picture:
         arrow((22, 218), (22, 186)), arrow((92, 218), (92, 186)), arrow((57, 148), (57, 116)), arrow((57, 78), (57, 46)),
         arrow((212, 218), (212, 46), "value", width=3),
         label("linear", "value-ink", bold=True).at(218, 124),
-        label("slope of the softmax", "soft", size=SMALL).at(64, 124).at(0, 0),
+        label("scores S", "weight-ink", size=SMALL).at(64, 124), label("weights A", "weight-ink", size=SMALL).at(64, 54),
+        arrow((117, 8), (117, -22)), label("Y", "output-ink", bold=True).at(124, -24),
     ]  # fmt: skip
-    return overlay(*parts, lines((117, 2), (117, 8), head=False)).sized(270, 256)
+    return overlay(*parts).at(0, 26).sized(270, 282)

@@ -8,35 +8,33 @@ from softlook.embed.positions import LearnedPositions
 from softlook.lens.figures.charts import Line, line_chart, make_axis
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery.inputs import random, seed
-from softlook.lens.figures.matrix import attention_map, matrix
-from softlook.lens.figures.picture import column, label, row
+from softlook.lens.figures.matrix import matrix
+from softlook.lens.figures.picture import column, label, paragraph, row
 from softlook.lens.figures.tokens import SIZES
 from softlook.ops.attention import attention_scores
 from softlook.ops.positions import alibi, rotary, rotary_angles, sinusoidal
 
 SMALL = SIZES["small"]
-COUNT, DIM = 24, 16
+COUNT, DIM, THETA = 16, 16, 100.0
 
 
 def position_encodings() -> Figure:
     """Four ways to tell positions: learned and sinusoidal vectors, rotary queries and keys, ALiBi's bias."""
     with seed(7):
         learned = LearnedPositions(COUNT, DIM)(torch.arange(COUNT)).detach()
-    waves = sinusoidal(COUNT, DIM)
+    waves = sinusoidal(COUNT, DIM, theta=THETA)
     one = random(1, 1, 1, DIM, number=4).expand(1, 1, COUNT, DIM)
-    angles = rotary_angles(COUNT, DIM, theta=100.0)
+    angles = rotary_angles(COUNT, DIM, theta=THETA)
     turned = attention_scores(rotary(one, angles), rotary(one, angles))[0, 0]
     zeros = torch.zeros(1, 1, COUNT, DIM)
     slopes = attention_scores(zeros, zeros, bias=alibi(torch.tensor([0.25])))[0, 0]
-    side = 7.0
+    side = 10.0
     panels = (
         ("learned", "input", learned, "a vector for each position, from training; here untrained", "position ↓  feature →"),
         ("sinusoidal", "input", waves, "sines and cosines of growing wavelengths, for any length", "position ↓  feature →"),
         ("rotary", "weight", turned, "q and k turn with their position: scores depend on the distance", "query ↓  key →"),
         ("ALiBi", "weight", slopes, "minus a slope times the distance, added to the scores", "query ↓  key →"),
     )
-    from softlook.lens.figures.picture import paragraph  # noqa: PLC0415
-
     drawn = [
         column(
             label(name, bold=True), label(axes, "soft", size=SMALL), matrix(values, color, side=side, name=name),
@@ -51,6 +49,7 @@ def position_encodings() -> Figure:
         row(*drawn, gap=16, align="start"),
         {name: values for name, _, values, _, _ in panels},
         subtitle="The first two are added to the inputs, rotary turns queries and keys, ALiBi is added to the scores.",
+        caption=f"Base of the wavelengths: {THETA:g} here, so that they fit {COUNT} positions; 10,000 by default.",
     )
 
 
@@ -86,7 +85,7 @@ def _probe(residual: bool) -> list[float]:
     with seed(5):
         layers = [SelfAttention(WIDTH, heads=4) for _ in range(LAYERS)]
     norm = nn.LayerNorm(WIDTH, elementwise_affine=False)
-    x = random(2 * SENTENCES, LENGTH, WIDTH, number=8) + sinusoidal(LENGTH, WIDTH)
+    x = 0.4 * random(2 * SENTENCES, LENGTH, WIDTH, number=8) + sinusoidal(LENGTH, WIDTH)
     found = [_accuracy(x)]
     with torch.no_grad():
         for layer in layers:
