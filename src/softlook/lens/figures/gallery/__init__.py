@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from softlook.lens.figures.figure import Figure
-from softlook.lens.figures.gallery import architecture, costs, equivalences, heads, matrices, memories, norms, operation, positions
+from softlook.lens.figures.gallery import architecture, costs, equivalences, heads, matrices, memories, norms, operation, positions, pronoun
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     "notation": operation.notation,
@@ -16,6 +16,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "softmax_temperature": matrices.softmax_temperature,
     "why_sqrt_d": matrices.why_sqrt_d,
     "permutation": heads.permutation,
+    "pronoun": pronoun.pronoun,
     "multi_head": heads.multi_head,
     "fully_connected": equivalences.fully_connected,
     "convolution": equivalences.convolution,
