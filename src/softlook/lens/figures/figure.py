@@ -13,7 +13,7 @@ from softlook.lens.figures.color import Color, role
 from softlook.lens.figures.matrix import scale_legend
 from softlook.lens.figures.picture import Picture, column, label, paragraph, space
 from softlook.lens.figures.png import rasterize
-from softlook.lens.figures.shapes import Rect, Text, Theme, number
+from softlook.lens.figures.shapes import Image, Rect, Text, Theme, number
 from softlook.lens.figures.text import text_width, visible_text
 from softlook.lens.figures.tokens import FONT, SIZES
 
@@ -130,4 +130,6 @@ def _style(marks: tuple[object, ...]) -> str:
         f".softlook .sl-f-{one.name}{{fill:{one.dark}}}.softlook .sl-s-{one.name}{{stroke:{one.dark}}}"
         for one in found.values()
     )
-    return f"<style>@media (prefers-color-scheme: dark){{{''.join(rules)}}}</style>"
+    images = ".softlook .sl-only-light{display:none}.softlook .sl-only-dark{display:inline!important}"
+    images = images if any(isinstance(mark, Image) for mark in marks) else ""
+    return f"<style>@media (prefers-color-scheme: dark){{{''.join(rules)}{images}}}</style>"

@@ -1,6 +1,7 @@
 """Shapes of figures: rectangles, circles, paths and text, each at its place and in its colors."""
 
 import math
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from html import escape
@@ -156,7 +157,35 @@ class Text(Shape):
         return self.element("text", f"{' '.join(parts)} {self.paint(theme)}", words)
 
 
-Mark = Rect | Circle | Path | Text
+@dataclass(frozen=True, kw_only=True)
+class Image(Shape):
+    """Two PNG images of the same size, for light and for dark pages, whose pixels are drawn as sharp squares."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    light: bytes
+    dark: bytes
+
+    def moved(self, dx: float, dy: float) -> "Image":
+        return replace(self, x=self.x + dx, y=self.y + dy)
+
+    def svg(self, theme: Theme) -> str:
+        shown = {"light": self.light, "dark": self.dark}
+        if theme != "auto":
+            return self._image(shown[theme], "")
+        hidden = ' style="display:none"'
+        return self._image(self.light, ' class="sl-only-light"') + self._image(self.dark, f' class="sl-only-dark"{hidden}')
+
+    def _image(self, data: bytes, more: str) -> str:
+        box = f'x="{number(self.x)}" y="{number(self.y)}" width="{number(self.width)}" height="{number(self.height)}"'
+        source = f'href="data:image/png;base64,{b64encode(data).decode()}"'
+        style = 'preserveAspectRatio="none" image-rendering="optimizeSpeed"'
+        return self.element("image", f"{box} {source} {style}{more}")
+
+
+Mark = Rect | Circle | Path | Text | Image
 """Any shape."""
 
 
