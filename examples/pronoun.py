@@ -79,7 +79,9 @@ def tokens(sentence: Sentence) -> list[str]:
 def make_batch(sentences: Sequence[Sentence]) -> Batch:
     index = {word: number for number, word in enumerate(VOCABULARY)}
     ids = torch.tensor([[index[word] for word in tokens(one)] for one in sentences])
-    nouns = torch.tensor([index[creature if adjective in OF_CREATURES else place] for creature, place, adjective in sentences])
+    nouns = torch.tensor(
+        [index[creature if adjective in OF_CREATURES else place] for creature, place, adjective in sentences]
+    )
     return Batch(ids, nouns, torch.tensor([index[adjective] for *_, adjective in sentences]))
 
 
@@ -114,7 +116,10 @@ def measure(model: PronounModel, held_out: Sequence[Sentence]) -> dict[str, Any]
     noun, adjective = model(batch.ids)
     right = (noun.argmax(-1) == batch.nouns) & (adjective.argmax(-1) == batch.properties)
     maps = attention_maps(model, make_batch(EXAMPLES).ids)
-    weights = {path: [[[round(w, 4) for w in head[IT].tolist()] for head in one] for one in layer] for path, layer in maps.items()}
+    weights = {
+        path: [[[round(w, 4) for w in head[IT].tolist()] for head in one] for one in layer]
+        for path, layer in maps.items()
+    }
     answers = [VOCABULARY[number] for number in noun[: len(EXAMPLES)].argmax(-1).tolist()]
     return {"accuracy": round(float(right.double().mean()), 4), "answers": answers, "weights": weights}
 

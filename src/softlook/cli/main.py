@@ -91,6 +91,12 @@ INSPECT_EXAMPLES = """
   softlook inspect dates "jeudi 3 mars 2022" --head all      cross-attention
   softlook inspect runs/lm-poems "Once upon" --layer all --html attention.html
 """
+FIGURE_EXAMPLES = """
+  softlook figure --list                             pictures of the ideas
+  softlook figure multi_head --out multi_head.png
+  softlook figure bert-base-uncased "The animal was tired." --out heads.html
+  softlook figure dates "5 4 2003" --kind beams
+"""
 PREDICT_EXAMPLES = """
   softlook predict runs/table-adult --data new.csv > predictions.csv
   softlook predict runs/table-adult --data new.csv --out out.csv --probabilities
@@ -132,6 +138,7 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("search", "search:search", "Find the most similar texts or words.", SEARCH_EXAMPLES),
     ("fill", "fill:fill", "Predict masked tokens.", FILL_EXAMPLES),
     ("inspect", "inspect:inspect", "Show the attention of a model for a text.", INSPECT_EXAMPLES),
+    ("figure", "figure:figure", "Draw attention as SVG, PNG or HTML.", FIGURE_EXAMPLES),
     ("predict", "predict:predict", "Predict the target of table rows.", PREDICT_EXAMPLES),
     ("demo", "demo:demo", "Train a Transformer to translate dates, and plot its attention.", DEMO_EXAMPLES),
     ("info", "info:info", "Print versions, devices and free disk space.", ""),

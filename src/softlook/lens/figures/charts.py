@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from softlook.lens.figures.color import role, tint
 from softlook.lens.figures.matrix import INK
@@ -46,9 +47,7 @@ class Axis:
         return f"{tick:,.10g}".replace("-", "−")
 
 
-def make_axis(
-    values: Sequence[float], *, log: bool = False, zero: bool = False, ticks: tuple[float, ...] = ()
-) -> Axis:
+def make_axis(values: Sequence[float], *, log: bool = False, zero: bool = False, ticks: tuple[float, ...] = ()) -> Axis:
     """An axis around values, with round ticks. A logarithmic axis ends at the smallest and the largest value.
 
     >>> make_axis([0.1, 9.3], zero=True).ticks, make_axis([3, 700], log=True).ticks
@@ -115,8 +114,12 @@ def bars(
     for index, (value, name) in enumerate(zip(values, names, strict=True)):
         size, x = height * abs(value) / largest, index * width
         y = top + height - size if value >= 0 else top + height
-        paint = {"fill": tint(color, 0.75)} if value >= 0 else {"stroke": tint(color, 0.75), "stroke_width": 2.0}
-        box = Rect(x=x + 4, y=y, width=width - 8, height=max(size, 1), radius=2, tooltip=f"{name}: {value:.4g}", **paint)
+        paint: dict[str, Any] = {"fill": tint(color, 0.75)}
+        if value < 0:
+            paint = {"stroke": tint(color, 0.75), "stroke_width": 2.0}
+        box = Rect(
+            x=x + 4, y=y, width=width - 8, height=max(size, 1), radius=2, tooltip=f"{name}: {value:.4g}", **paint
+        )
         marks.append(box)
         words = f"{value:.{digits}f}".replace("-", "−")
         label_y = y - 5 if value >= 0 else y + size + 13

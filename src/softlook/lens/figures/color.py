@@ -111,7 +111,9 @@ def style() -> str:
 
 def _ramp(theme: dict[str, str], name: str, fraction: float) -> str:
     """From the surface over the color of a role, halfway to that of its text."""
-    surface, middle, ink = (_lab(color) for color in (theme["surface"], theme[name], theme.get(f"{name}-ink", theme[name])))
+    surface, middle, ink = (
+        _lab(color) for color in (theme["surface"], theme[name], theme.get(f"{name}-ink", theme[name]))
+    )
     turn = 0.75
     if fraction <= turn:
         return _hex(_mix(surface, middle, fraction / turn))

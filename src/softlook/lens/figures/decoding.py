@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 from softlook.lens.figures.color import role, tint
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.graph import arrow
@@ -11,11 +13,8 @@ from softlook.lens.figures.matrix import matrix
 from softlook.lens.figures.picture import Picture, column, label, overlay, row
 from softlook.lens.figures.shapes import Mark, Rect, Text
 from softlook.lens.figures.text import shorten_label, text_width, visible_label
-from softlook.lens.figures.tokens import SIZES
-import torch
 
-SMALL = SIZES["small"]
-ROW, BOX = 38.0, 24.0
+ROW, BOX = 42.0, 24.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,9 @@ class BeamNode:
     status: Literal["kept", "finished", "dropped"]
 
 
-def beam_tree_figure(nodes: Sequence[BeamNode], *, source: str = "", title: str = "Beam search", beams: int = 0) -> Figure:
+def beam_tree_figure(
+    nodes: Sequence[BeamNode], *, source: str = "", title: str = "Beam search", beams: int = 0
+) -> Figure:
     """The tree of a beam search: candidates of each step below one another, the best hypothesis in color.
 
     >>> nodes = [BeamNode("a", 1, None, -0.1, "kept"), BeamNode("b", 1, None, -2.3, "dropped"),
@@ -43,13 +44,15 @@ def beam_tree_figure(nodes: Sequence[BeamNode], *, source: str = "", title: str 
     words = "".join(nodes[index].text for index in path)
     return Figure(
         title,
-        f"A tree of {len(nodes)} candidates over {max(node.step for node in nodes)} steps; {len(finished)} of them end a "
+        f"A tree of {len(nodes)} candidates over {max(node.step for node in nodes)} steps; {len(finished)} of them "
+        "end a "
         f"hypothesis. The best is {words} with a log-probability of {nodes[path[-1]].score:.2f}.",
         picture,
         {"nodes": list(nodes), "best": path},
         subtitle=(f"Input: {source}. " if source else "")
         + (f"{beams} beams: at each step the {beams} best candidates stay." if beams else ""),
-        caption="Number: sum of log-probabilities. Dashed: dropped. Double frame: end of a hypothesis. Colored: the best one.",
+        caption="Number: sum of log-probabilities. Dashed: dropped. Double frame: end of a hypothesis. Colored: the "
+        "best one.",
     )
 
 
@@ -72,8 +75,15 @@ def beam_tree(nodes: Sequence[BeamNode]) -> tuple[Picture, list[int]]:
         if node.parent is not None:
             px, py = places[node.parent]
             start = (px + widths[nodes[node.parent].step], py + BOX / 2)
-            edge = arrow(start, (left - 1, top + BOX / 2), "output" if is_best else "line", width=2.5 if is_best else 1.0,
-                         shape="curve", dash="3 3" if node.status == "dropped" else "", head=False)  # fmt: skip
+            edge = arrow(
+                start,
+                (left - 1, top + BOX / 2),
+                "output" if is_best else "line",
+                width=2.5 if is_best else 1.0,
+                shape="curve",
+                dash="3 3" if node.status == "dropped" else "",
+                head=False,
+            )
             edges.append(edge)
         boxes.append(_node(node, widths[node.step], is_best).at(left, top))
     height = ROW * max(map(len, steps.values()))
@@ -98,31 +108,40 @@ def translation_figure(
     side = 40.0
     columns = [
         column(
-            label(visible_label(shorten_label(one, 6)), "input-ink", mono=True), Picture(12, 20, arrow((6, 0), (6, 20)).marks),
+            label(visible_label(shorten_label(one, 6)), "input-ink", mono=True),
+            Picture(12, 20, arrow((6, 0), (6, 20)).marks),
             matrix(torch.tensor([[chance]]), "weight", maximum=1.0, side=side, digits=2, name="probability"),
-            Picture(12, 20, arrow((6, 0), (6, 20)).marks), label(visible_label(shorten_label(word, 6)), "output-ink", mono=True, bold=True),
-            gap=3, align="middle",
+            Picture(12, 20, arrow((6, 0), (6, 20)).marks),
+            label(visible_label(shorten_label(word, 6)), "output-ink", mono=True, bold=True),
+            gap=3,
+            align="middle",
         )
         for one, word, chance in zip(inputs, target, probabilities, strict=True)
-    ]  # fmt: skip
-    names = column(label("input", "input-ink"), label("probability", "weight-ink"), label("target", "output-ink"), gap=30)
+    ]
+    names = column(
+        label("input", "input-ink"), label("probability", "weight-ink"), label("target", "output-ink"), gap=30
+    )
     tree, path = beam_tree(nodes)
     found = "".join(nodes[index].text for index in path)
     loss = -sum(torch.tensor(probabilities).log().tolist()) / len(probabilities)
     return Figure(
         title,
-        f"Above: the target {''.join(target)} shifted by one as the input of the decoder, and the probability of each correct "
+        f"Above: the target {''.join(target)} shifted by one as the input of the decoder, and the probability of "
+        "each correct "
         f"token. Below: the tree of a beam search, whose best hypothesis is {found}.",
         column(
-            label("Training: the correct tokens go in, all positions at once", bold=True), row(names, row(*columns, gap=10), gap=18),
-            label("Decoding: its own tokens go in, one after the other", bold=True), tree, gap=16,
+            label("Training: the correct tokens go in, all positions at once", bold=True),
+            row(names, row(*columns, gap=10), gap=18),
+            label("Decoding: its own tokens go in, one after the other", bold=True),
+            tree,
+            gap=16,
         ),
         {"target": list(target), "probabilities": list(probabilities), "nodes": list(nodes), "best": path},
         subtitle=f"Input of the encoder: {visible_label(source)}",
         caption=f"Training minimizes the mean of −log p, here {loss:.3f}. "
         + (f"Beam search with {beams} beams; numbers are sums of log-probabilities; " if beams else "")
         + "dashed: dropped; double frame: end of a hypothesis.",
-    )  # fmt: skip
+    )
 
 
 def _best(nodes: Sequence[BeamNode]) -> list[int]:
@@ -148,11 +167,13 @@ def _node(node: BeamNode, width: float, is_best: bool) -> Picture:
     """A token in a box, with its score below."""
     color = "output" if is_best else "input"
     edge = {"stroke": role(f"{color}-ink"), "dash": "3 3" if node.status == "dropped" else ""}
-    marks: list[Mark] = [Rect(x=0, y=0, width=width, height=BOX, radius=4, fill=tint(color, 0.5 if is_best else 0.1), **edge)]
+    marks: list[Mark] = [
+        Rect(x=0, y=0, width=width, height=BOX, radius=4, fill=tint(color, 0.5 if is_best else 0.1), **edge)
+    ]
     if node.status == "finished":
         marks.append(Rect(x=2.5, y=2.5, width=width - 5, height=BOX - 5, radius=2, stroke=role(f"{color}-ink")))
     ink = role("soft") if node.status == "dropped" else role("ink")
-    score = f"{node.score:.1f}".replace("-", "−")
+    score = f"{node.score:.1f}".replace("-0.0", "0.0").replace("-", "−")
     marks.append(Text(x=width / 2, y=16.5, words=_words(node), size=13, mono=True, anchor="middle", fill=ink))
-    marks.append(Text(x=width / 2, y=BOX + 10.5, words=score, size=10, anchor="middle", fill=role("soft")))
+    marks.append(Text(x=width / 2, y=BOX + 11.5, words=score, size=11, anchor="middle", fill=role("soft")))
     return Picture(width, BOX + 12, tuple(marks))

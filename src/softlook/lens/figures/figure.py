@@ -83,7 +83,8 @@ class Figure:
         """The figure as an HTML page in one file."""
         name = escape(visible_text(self.title))
         return (
-            f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width">\n'
+            '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width">\n'
             f"<title>{name}</title>\n<style>:root{{color-scheme:light dark}}body{{margin:1rem}}"
             f"svg{{max-width:100%;height:auto}}</style>\n{self.svg()}</html>\n"
         )

@@ -1,7 +1,8 @@
 """Graphs: boxes and circles with names, and arrows between them."""
 
 import math
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from softlook.lens.figures.color import Color, role, tint
 from softlook.lens.figures.matrix import INK
@@ -29,13 +30,13 @@ def box(
     width = max(width or 0, needed)
     height = max(height, 44.0) if note else height
     ink = f"{color}-ink" if color in INK else color
-    edge = {"stroke": role(ink), "fill": tint(color, 0.12) if color in INK else role("paper")}
+    edge: dict[str, Any] = {"stroke": role(ink), "fill": tint(color, 0.12) if color in INK else role("paper")}
     middle = height / 2 + 0.36 * size - (8 if note else 0)
-    text = {"words": words, "size": size, "anchor": "middle", "fill": role(ink)}
+    text: dict[str, Any] = {"words": words, "size": size, "anchor": "middle", "fill": role(ink)}
     marks: list[Mark] = [Rect(x=0, y=0, width=width, height=height, radius=6, **edge)]
     marks.append(Text(x=width / 2, y=middle, mono=mono, **text))
     if note:
-        place = {"x": width / 2, "y": middle + 16, "size": SIZES["small"] - 1}
+        place: dict[str, Any] = {"x": width / 2, "y": middle + 16, "size": SIZES["small"] - 1}
         marks.append(Text(words=note, anchor="middle", fill=role("soft"), **place))
     return Picture(width, height, tuple(marks))
 
@@ -88,7 +89,14 @@ def arrow(
     return Picture(max(x, u), max(y, v), tuple(marks))
 
 
-def lines(*points: Point, color: Color | str = "line", width: float = 1.5, head: bool = True, dash: str = "") -> Picture:
+def lines(
+    points: Sequence[Point],
+    color: Color | str = "line",
+    *,
+    width: float = 1.5,
+    head: bool = True,
+    dash: str = "",
+) -> Picture:
     """A path of straight lines through points, with an arrow head at its end."""
     tail = Picture(0, 0)
     stroke = role(color) if isinstance(color, str) else color

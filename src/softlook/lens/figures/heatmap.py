@@ -20,7 +20,9 @@ def heatmap(weights: Tensor, *, maximum: float, width: float, height: float, nam
     1.0
     """
     steps = (weights.detach().double().nan_to_num(0).clamp(0, maximum) / maximum * STEPS).round().to(torch.uint8).cpu()
-    light, dark = (encode_png(steps, [colormap(step, dark=is_dark) for step in range(STEPS + 1)]) for is_dark in (False, True))
+    light, dark = (
+        encode_png(steps, [colormap(step, dark=is_dark) for step in range(STEPS + 1)]) for is_dark in (False, True)
+    )
     image = Image(x=0, y=0, width=width, height=height, light=light, dark=dark, tooltip=name)
     return Picture(width, height, (image,), (Scale("weight", maximum),))
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -48,11 +49,14 @@ def head_map_figure(
     height = side * min(max(len(queries) / len(keys), 0.5), 2.0)
     rows = [
         row(
-            *(heatmap(one, maximum=maximum, width=side, height=height, name=f"{name}, head {number}")
-              for number, one in enumerate(weights)), gap=8,
+            *(
+                heatmap(one, maximum=maximum, width=side, height=height, name=f"{name}, head {number}")
+                for number, one in enumerate(weights)
+            ),
+            gap=8,
         )
         for name, weights in layers.items()
-    ]  # fmt: skip
+    ]
     names = [label(visible_label(name), "soft", size=SMALL) for name in layers]
     left = max(name.width for name in names) + 10
     numbers = [label(str(n), "soft", size=SMALL) for n in range(heads)]
@@ -62,10 +66,11 @@ def head_map_figure(
     found = {name: _concentration(weights) for name, weights in layers.items()}
     return Figure(
         title,
-        f"{len(layers)} layers (rows) of up to {heads} heads (columns), each a map of {len(queries)} queries and {len(keys)} "
+        f"{len(layers)} layers (rows) of up to {heads} heads (columns), each a map of {len(queries)} queries and "
+        f"{len(keys)} "
         f"keys. " + _sharpest(found),
         overlay(*marks),
-        {name: weights for name, weights in layers.items()},
+        dict(layers.items()),
         subtitle="Rows are layers, columns are heads. In each map, rows are queries and columns are keys.",
     )
 
@@ -87,7 +92,8 @@ def map_figure(
     importances. Long labels are shortened.
 
     >>> import torch
-    >>> map_figure(torch.eye(3), queries=list("abc"), keys=list("abc"), title="Rollout", lanes={"entropy": torch.zeros(3)})
+    >>> lanes = {"entropy": torch.zeros(3)}
+    >>> map_figure(torch.eye(3), queries=list("abc"), keys=list("abc"), title="Rollout", lanes=lanes)
     Figure('Rollout', 760 x ...)
     """
     _check_shape(weights, queries, keys, title)
@@ -98,7 +104,10 @@ def map_figure(
     for lane, values in (lanes or {}).items():
         parts.append(_lane(lane, values, side, "output"))
     best = weights.argmax(-1).tolist()
-    words = [f"{query} {name} {keys[k]} most ({float(weights[n, k]):.2f})." for n, (query, k) in enumerate(zip(queries, best, strict=True))]
+    words = [
+        f"{query} {name} {keys[k]} most ({float(weights[n, k]):.2f})."
+        for n, (query, k) in enumerate(zip(queries, best, strict=True))
+    ]
     return Figure(
         title,
         f"{len(queries)} queries (rows) and {len(keys)} keys (columns). " + " ".join(words[:16]),
@@ -147,19 +156,22 @@ def twins_figure(
     change = second - first
     merged = [a if a == b else f"{a}/{b}" for a, b in zip(first_tokens, second_tokens, strict=True)]
     largest = max(float(first.max()), float(second.max())) or 1.0
-    maps = [
-        column(label(visible_label(name), bold=True), attention_map(one, tokens, tokens, side=side, maximum=maximum, color=color), gap=4)
+    drawn = {
+        name: attention_map(one, tokens, tokens, side=side, maximum=maximum, color=color)
         for name, one, tokens, color, maximum in (
             ("first", first, first_tokens, "weight", largest),
             ("second", second, second_tokens, "weight", largest),
             ("second − first", change, merged, "output", float(change.abs().max()) or 1.0),
         )
-    ]  # fmt: skip
+    }
+    height = max(one.height for one in drawn.values())
+    maps = [column(label(name, bold=True), one.pad(top=height - one.height), gap=4) for name, one in drawn.items()]
     at = int(change.abs().argmax())
     i, j = divmod(at, change.shape[1])
     return Figure(
         title,
-        f"Two maps and their difference. The largest change is that of {merged[i]} to {merged[j]}: {float(change[i, j]):+.2f}.",
+        f"Two maps and their difference. The largest change is that of {merged[i]} to {merged[j]}: "
+        f"{float(change[i, j]):+.2f}.",
         row(*maps, gap=24, align="end") if len(first_tokens) <= 12 else column(*maps, gap=24),
         {"first": first, "second": second, "difference": change},
         subtitle="Difference: filled where the second attends more, hollow where it attends less.",
@@ -189,7 +201,7 @@ def patches_figure(
         title,
         f"Grids of patches, stronger where the query attends more. Strongest patch (row, column): {found}.",
         grid(parts, 4, gap=22),
-        {name: one for name, one in maps.items()},
+        dict(maps.items()),
         subtitle="A square for each patch: the stronger, the more the query attends to it.",
     )
 
@@ -213,8 +225,12 @@ def _lane(name: str, values: Tensor, side: float, color: str) -> Picture:
     marks: list[Mark] = []
     for index, value in enumerate(values.double().tolist()):
         y, length = index * side, max(1.0, (width - 40) * abs(value) / largest)
-        paint = {"fill": tint(color, 0.7)} if value >= 0 else {"stroke": tint(color, 0.7), "stroke_width": 1.5}
-        marks.append(Rect(x=0, y=y + 0.2 * side, width=length, height=0.6 * side, radius=2, tooltip=f"{value:.4g}", **paint))
+        paint: dict[str, Any] = {"fill": tint(color, 0.7)}
+        if value < 0:
+            paint = {"stroke": tint(color, 0.7), "stroke_width": 1.5}
+        marks.append(
+            Rect(x=0, y=y + 0.2 * side, width=length, height=0.6 * side, radius=2, tooltip=f"{value:.4g}", **paint)
+        )
         if side >= 13:
             words = f"{value:.2f}".replace("-", "−")
             ink = tint(color, 1)
@@ -231,7 +247,8 @@ def _side(count: int) -> float:
 def _check_shape(weights: Tensor, queries: Sequence[str], keys: Sequence[str], name: str) -> None:
     if tuple(weights.shape) != (len(queries), len(keys)) or not weights.numel():
         raise ShapeError(
-            f"{name}: a map of {len(queries)} queries and {len(keys)} keys has shape ({len(queries)}, {len(keys)}) and at "
+            f"{name}: a map of {len(queries)} queries and {len(keys)} keys has shape ({len(queries)}, {len(keys)}) "
+            "and at "
             f"least one cell, got {tuple(weights.shape)}"
         )
     if max(weights.shape) > MAX_TOKENS:

@@ -80,9 +80,18 @@ def attention_map(
 ) -> Picture:
     """An attention map: a row for each query, a column for each key, with the names of both axes."""
     picture = matrix(
-        weights, color, maximum=maximum, side=side, rows=queries, columns=keys, row_color="query-ink",
-        column_color="key-ink", digits=digits, hidden=hidden, name="weight",
-    )  # fmt: skip
+        weights,
+        color,
+        maximum=maximum,
+        side=side,
+        rows=queries,
+        columns=keys,
+        row_color="query-ink",
+        column_color="key-ink",
+        digits=digits,
+        hidden=hidden,
+        name="weight",
+    )
     left = picture.width - side * len(keys) - _overhang(keys, side)
     names = overlay(
         _text("query ↓", left - 8, 14, "query-ink", anchor="end"), _text("key →", left, 14, "key-ink", anchor="start")
@@ -92,15 +101,14 @@ def attention_map(
     return placed.sized(max(placed.width, shift + left + 44), placed.height)
 
 
-def block(
-    picture: Picture, letter: str, color: str, *, sup: str = "", shape: str = "", name: str = ""
-) -> Picture:
+def block(picture: Picture, letter: str, color: str, *, sup: str = "", shape: str = "", name: str = "") -> Picture:
     """A matrix with its letter above, which may have a superscript, and its shape below."""
     ink = f"{color}-ink" if color in INK else color
     heading = row(
         label(letter, ink, size=SIZES["heading"] + 1, bold=True, sup=sup),
-        *([label(name, "soft", size=SIZES["small"])] if name else []), gap=6,
-    )  # fmt: skip
+        *([label(name, "soft", size=SIZES["small"])] if name else []),
+        gap=6,
+    )
     named = tuple(replace(scale, name=letter, sup=sup) for scale in picture.scales)
     parts = [heading, replace(picture, scales=named)]
     if shape:
@@ -137,13 +145,12 @@ def _by_maximum(scales: Sequence[Scale]) -> dict[tuple[str, float], list[tuple[s
 def format_number(value: float, digits: int = 2) -> str:
     """A number in a square.
 
-    >>> format_number(0.5), format_number(-0.001), format_number(0.0)
-    ('0.50', '0', '0')
+    >>> format_number(0.5), format_number(-0.5, 1), format_number(0.0)
+    ('0.50', '−0.5', '0')
     """
     if math.isinf(value):
         return "−∞" if value < 0 else "∞"
-    text = f"{value:.{digits}f}"
-    return "0" if float(text or 0) == 0 else text.replace("-", "−")
+    return "0" if value == 0 else f"{value:.{digits}f}".replace("-", "−")
 
 
 def _cell(
@@ -173,7 +180,9 @@ def _cell(
         ring = 2.5 if digits is not None else max(2.0, inside / 6)
         inner = {"x": x + gap + ring / 2, "y": y + gap + ring / 2, "width": inside - ring, "height": inside - ring}
         strength = 0.15 + 0.85 * min(1.0, -value / maximum)
-        marks = [Rect(**{**box, **inner}, radius=radius / 2, fill=fill, stroke=tint(color, strength), stroke_width=ring)]
+        marks = [
+            Rect(**{**box, **inner}, radius=radius / 2, fill=fill, stroke=tint(color, strength), stroke_width=ring)
+        ]
     if digits is not None:
         words = format_number(value, digits)
         size = min(13.0, side * 0.31 + 1)
@@ -244,7 +253,10 @@ def _overhang(labels: Sequence[str], side: float) -> float:
     if not labels or not _is_slanted(labels, side):
         return 0.0
     size = _label_size(side)
-    ends = [j * side + math.cos(math.radians(SLANT)) * text_width(_short(one), size, mono=True) for j, one in enumerate(labels)]
+    ends = [
+        j * side + math.cos(math.radians(SLANT)) * text_width(_short(one), size, mono=True)
+        for j, one in enumerate(labels)
+    ]
     return max(0.0, max(ends) + side / 2 + 6 - side * len(labels))
 
 

@@ -10,7 +10,6 @@ from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.matrix import matrix
 from softlook.lens.figures.picture import column, grid, label
 from softlook.lens.figures.text import visible_label
-from softlook.lens.figures.tokens import SIZES
 
 COLORS = ("query", "key", "value", "output", "weight", "input")
 """Colors of lines, in this order."""
@@ -36,12 +35,15 @@ def head_scores_figure(
     parts = [
         column(
             label(visible_label(name), bold=True),
-            matrix(values, "weight", maximum=maximum, side=side, rows=rows, columns=columns, name=visible_label(name)), gap=2,
+            matrix(values, "weight", maximum=maximum, side=side, rows=rows, columns=columns, name=visible_label(name)),
+            gap=2,
         )
         for name, values in scores.items()
-    ]  # fmt: skip
-    largest = [f"{name}: layer {n // heads}, head {n % heads}" for name, n in
-               ((name, int(values.abs().argmax())) for name, values in scores.items())]  # fmt: skip
+    ]
+    largest = [
+        f"{name}: layer {n // heads}, head {n % heads}"
+        for name, n in ((name, int(values.abs().argmax())) for name, values in scores.items())
+    ]
     across = max(1, int((1000 + 24) // (max(part.width for part in parts) + 24)))
     return Figure(
         title,
@@ -67,13 +69,20 @@ def curves_figure(
     """
     points = [point for line in curves.values() for point in line]
     lines = {
-        visible_label(name): Line([x for x, _ in line], [y for _, y in line], COLORS[n % len(COLORS)], dash="6 3" * (n >= len(COLORS)))
+        visible_label(name): Line(
+            [x for x, _ in line], [y for _, y in line], COLORS[n % len(COLORS)], dash="6 3" * (n >= len(COLORS))
+        )
         for n, (name, line) in enumerate(curves.items())
     }
     chart = line_chart(
-        lines, x_axis=make_axis([x for x, _ in points]), y_axis=make_axis([y for _, y in points], log=log, zero=not log),
-        x_label=x_label, y_label=y_label, width=480, height=260,
-    )  # fmt: skip
+        lines,
+        x_axis=make_axis([x for x, _ in points]),
+        y_axis=make_axis([y for _, y in points], log=log, zero=not log),
+        x_label=x_label,
+        y_label=y_label,
+        width=480,
+        height=260,
+    )
     ends = ", ".join(f"{name} {line[-1][1]:.4g}" for name, line in curves.items())
     text = f"{y_label} by {x_label}. At the end: {ends}."
     return Figure(title, text, chart, {name: list(line) for name, line in curves.items()})

@@ -176,7 +176,9 @@ class Image(Shape):
         if theme != "auto":
             return self._image(shown[theme], "")
         hidden = ' style="display:none"'
-        return self._image(self.light, ' class="sl-only-light"') + self._image(self.dark, f' class="sl-only-dark"{hidden}')
+        return self._image(self.light, ' class="sl-only-light"') + self._image(
+            self.dark, f' class="sl-only-dark"{hidden}'
+        )
 
     def _image(self, data: bytes, more: str) -> str:
         box = f'x="{number(self.x)}" y="{number(self.y)}" width="{number(self.width)}" height="{number(self.height)}"'

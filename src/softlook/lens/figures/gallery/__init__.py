@@ -3,7 +3,18 @@
 from collections.abc import Callable
 
 from softlook.lens.figures.figure import Figure
-from softlook.lens.figures.gallery import architecture, costs, equivalences, heads, matrices, memories, norms, operation, positions, pronoun
+from softlook.lens.figures.gallery import (
+    architecture,
+    costs,
+    equivalences,
+    heads,
+    matrices,
+    memories,
+    norms,
+    operation,
+    positions,
+    pronoun,
+)
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     "notation": operation.notation,

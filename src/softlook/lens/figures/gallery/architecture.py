@@ -42,12 +42,20 @@ def encoder_decoder() -> Figure:
     for index, (name, modules) in enumerate(stacks.items()):
         x = 70.0 + index * 330
         picture, top = _stack(modules, x, bottom)
-        frame = Rect(x=x - 16, y=top - 14, width=BOX + 32, height=bottom - top + 8, radius=10, stroke=role("line"), dash="5 4")
+        frame = Rect(
+            x=x - 16, y=top - 14, width=BOX + 32, height=bottom - top + 8, radius=10, stroke=role("line"), dash="5 4"
+        )
         depth = len(model.get_submodule(f"{name}.blocks"))  # pyright: ignore[reportArgumentType]
-        parts += [picture, Picture(0, 0, (frame,)), label(f"{depth} ×", bold=True).at(x - 52 if not index else x + BOX + 24, (top + bottom) / 2)]
+        parts += [
+            picture,
+            Picture(0, 0, (frame,)),
+            label(f"{depth} ×", bold=True).at(x - 52 if not index else x + BOX + 24, (top + bottom) / 2),
+        ]
         embedding = _count(model.get_submodule(f"{name}.embedding"))
         source = "source" if name == "encoder" else "target so far"
-        parts.append(box("token + position embedding", "input", note=f"{embedding:,} parameters", width=BOX).at(x, bottom + 24))
+        parts.append(
+            box("token + position embedding", "input", note=f"{embedding:,} parameters", width=BOX).at(x, bottom + 24)
+        )
         parts.append(arrow((x + BOX / 2, bottom + 24), (x + BOX / 2, bottom - 10)))
         words = label(source, "soft")
         parts.append(words.at(x + BOX / 2 - words.width / 2, bottom + 104))
@@ -55,14 +63,25 @@ def encoder_decoder() -> Figure:
         tops[name] = top
     x = 400.0 + BOX / 2
     parts.append(arrow((x, tops["decoder"] - 1), (x, tops["decoder"] - 32)))
-    parts.append(box("lm_head: logits", "output", note="tied to the token embedding", width=BOX).at(400, tops["decoder"] - 78))
+    parts.append(
+        box("lm_head: logits", "output", note="tied to the token embedding", width=BOX).at(400, tops["decoder"] - 78)
+    )
     words = label("next token", "soft")
-    parts += [arrow((x, tops["decoder"] - 78), (x, tops["decoder"] - 102)), words.at(x - words.width / 2, tops["decoder"] - 124)]
+    parts += [
+        arrow((x, tops["decoder"] - 78), (x, tops["decoder"] - 102)),
+        words.at(x - words.width / 2, tops["decoder"] - 124),
+    ]
     cross = next(n for n, one in enumerate(stacks["decoder"]) if one.name == "CrossAttention")
     y = bottom - 36 - STEP * cross - 5
     exit_x, middle = 70 + BOX / 2, 70 + BOX + 28
-    path = ((exit_x, tops["encoder"]), (exit_x, tops["encoder"] - 26), (middle, tops["encoder"] - 26), (middle, y), (400.0, y))
-    parts.append(lines(*path, color="key", width=2))
+    path = (
+        (exit_x, tops["encoder"]),
+        (exit_x, tops["encoder"] - 26),
+        (middle, tops["encoder"] - 26),
+        (middle, y),
+        (400.0, y),
+    )
+    parts.append(lines(path, "key", width=2))
     parts.append(label("K, V", "key-ink", bold=True).at(middle + 10, y - 24))
     shift = 130 - tops["decoder"]
     modules = {name: [(one.path, one.name, one.parameters) for one in found] for name, found in stacks.items()}
@@ -89,7 +108,9 @@ def _called(model: Transformer, path: str) -> list[Module]:
 
         return hook
 
-    hooks = [child.register_forward_pre_hook(record(name)) for name, child in block.named_children() if name != "dropout"]
+    hooks = [
+        child.register_forward_pre_hook(record(name)) for name, child in block.named_children() if name != "dropout"
+    ]
     with torch.no_grad():
         model(torch.zeros(1, 3, dtype=torch.long), torch.zeros(1, 2, dtype=torch.long))
     for hook in hooks:
@@ -109,7 +130,7 @@ def _stack(modules: list[Module], x: float, bottom: float) -> tuple[Picture, flo
             parts.append(arrow((x + BOX / 2, y + STEP), (x + BOX / 2, y + 46)))
         if module.name != "LayerNorm":  # its input is added to its output before the norm
             rail = ((x + BOX / 2, y + 51), (x - 8, y + 51), (x - 8, y - STEP + 22), (x, y - STEP + 22))
-            parts.append(lines(*rail, color="output"))
+            parts.append(lines(rail, "output"))
     return overlay(*parts), bottom - 58 - STEP * (len(modules) - 1)
 
 
@@ -125,11 +146,17 @@ def norm_placement() -> Figure:
     gradients = {name: _gradients(kind) for name, kind in (("pre-norm", PreNormBlock), ("post-norm", PostNormBlock))}
     blocks = range(1, DEPTH + 1)
     chart = line_chart(
-        {name: Line(list(blocks), values, color, dots=True)
-         for (name, values), color in zip(gradients.items(), ("query", "key"), strict=True)},
-        x_axis=make_axis(list(blocks), ticks=(1, 4, 8, 12)), y_axis=make_axis([y for ys in gradients.values() for y in ys], zero=True),
-        x_label="block, from the input", y_label="gradient norm before training", width=180, height=220,
-    )  # fmt: skip
+        {
+            name: Line(list(blocks), values, color, dots=True)
+            for (name, values), color in zip(gradients.items(), ("query", "key"), strict=True)
+        },
+        x_axis=make_axis(list(blocks), ticks=(1, 4, 8, 12)),
+        y_axis=make_axis([y for ys in gradients.values() for y in ys], zero=True),
+        x_label="block, from the input",
+        y_label="gradient norm before training",
+        width=180,
+        height=220,
+    )
     drawings = [
         column(label(name, "ink", bold=True), _block(name), label(formula, "soft", size=SMALL), gap=10, align="middle")
         for name, formula in (("pre-norm", "x + layer(norm(x))"), ("post-norm", "norm(x + layer(x))"))
@@ -143,7 +170,8 @@ def norm_placement() -> Figure:
         row(*drawings, chart, gap=20),
         {"gradients": gradients},
         subtitle="Where the norm stands decides whether there is a path without any norm from the output to the input.",
-        caption=f"Norm of the gradient of each block's parameters, {DEPTH} blocks of width {WIDTH} at initialization, loss: "
+        caption=f"Norm of the gradient of each block's parameters, {DEPTH} blocks of width {WIDTH} at "
+        "initialization, loss: "
         f"mean squared difference to random targets. Mean of {RUNS} initializations.",
     )
 
@@ -156,7 +184,9 @@ def _gradients(kind: type[PreNormBlock] | type[PostNormBlock]) -> list[float]:
 
 def _gradients_of(kind: type[PreNormBlock] | type[PostNormBlock], number: int) -> list[float]:
     with seed(number):
-        blocks = [kind(SelfAttention(WIDTH, heads=4), FeedForward(WIDTH), lambda: nn.LayerNorm(WIDTH)) for _ in range(DEPTH)]
+        blocks = [
+            kind(SelfAttention(WIDTH, heads=4), FeedForward(WIDTH), lambda: nn.LayerNorm(WIDTH)) for _ in range(DEPTH)
+        ]
         final = nn.LayerNorm(WIDTH) if kind is PreNormBlock else nn.Identity()
     x: Tensor = random(4, 16, WIDTH, number=2)
     for one in blocks:
@@ -185,7 +215,7 @@ def _block(name: str) -> Picture:
         previous = top
     parts.append(arrow((center, previous), (center, 0 if previous > 26 else -14)))
     rail = ((center, 214.0), (x - 26, 214.0), (x - 26, plus + 15), (center - 16, plus + 15))
-    parts.append(lines(*rail, color="output", width=2))
+    parts.append(lines(rail, "output", width=2))
     parts.append(label("residual", "output-ink", size=SMALL).at(-22, (214 + plus) / 2 - 4))
     parts.append(label("x", "input-ink", bold=True).at(center + 8, 222))
     return overlay(*parts).at(24, 16).sized(x + width + 28, 266)

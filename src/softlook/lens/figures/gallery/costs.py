@@ -30,13 +30,18 @@ def path_and_cost() -> Figure:
     charts = [
         line_chart(
             {name: Line(LENGTHS, values, COLORS[name], dots=True) for name, values in lines.items()},
-            x_axis=x_axis, y_axis=axis, x_label="length n", y_label=words, width=210, height=210,
+            x_axis=x_axis,
+            y_axis=axis,
+            x_label="length n",
+            y_label=words,
+            width=210,
+            height=210,
         )
         for words, lines, axis in (
             ("steps between the ends", paths, make_axis([y for ys in paths.values() for y in ys], log=True)),
             ("operations of one layer", costs, _cost_axis(costs)),
         )
-    ]  # fmt: skip
+    ]
     last = {name: int(values[-1]) for name, values in paths.items()}
     return Figure(
         "Path length and cost of RNN, convolution and attention",
@@ -46,7 +51,8 @@ def path_and_cost() -> Figure:
         row(*charts, gap=24),
         {"lengths": list(LENGTHS), "paths": paths, "operations": costs},
         subtitle="Attention joins any two positions in one step, and pays with n² scores.",
-        caption=f"Steps: layers or recurrent steps until the gradient of the last output with respect to the first input is not "
+        caption="Steps: layers or recurrent steps until the gradient of the last output with respect to the first "
+        "input is not "
         f"zero. Operations: counted by torch's flop counter, width {DIM}.",
     )
 

@@ -32,16 +32,33 @@ def fully_connected() -> Figure:
     names = [f"x{n}" for n in "₁₂₃₄"]
     left = column(label("A fully connected layer", bold=True), _bipartite(x[0], weight, plain), gap=12)
     product = row(
-        block(matrix(heads, "weight", maximum=1.0, side=24, rows=[f"head {n}" for n in range(4)], columns=names,
-                     column_color="key-ink"), "A", "weight"), label("×"),
-        block(vector(x[0], "input", vertical=True, side=24), "V = X", "value"), label("="),
-        block(vector(x[0], "input", vertical=True, side=24), "Z", "output"), gap=10,
-    )  # fmt: skip
+        block(
+            matrix(
+                heads,
+                "weight",
+                maximum=1.0,
+                side=24,
+                rows=[f"head {n}" for n in range(4)],
+                columns=names,
+                column_color="key-ink",
+            ),
+            "A",
+            "weight",
+        ),
+        label("×"),
+        block(vector(x[0], "input", vertical=True, side=24), "V = X", "value"),
+        label("="),
+        block(vector(x[0], "input", vertical=True, side=24), "Z", "output"),
+        gap=10,
+    )
     last = row(
-        block(vector(x[0], "input", side=24), "[Z₁ Z₂ Z₃ Z₄]", "output"), label("×"),
-        block(matrix(weight.T, "weight", side=24), "W", "weight", sup="O"), label("="),
-        block(vector(attended, "output", side=24), "Y", "output"), gap=10,
-    )  # fmt: skip
+        block(vector(x[0], "input", side=24), "[Z₁ Z₂ Z₃ Z₄]", "output"),
+        label("×"),
+        block(matrix(weight.T, "weight", side=24), "W", "weight", sup="O"),
+        label("="),
+        block(vector(attended, "output", side=24), "Y", "output"),
+        gap=10,
+    )
     right = column(label("The same as attention with four heads", bold=True), product, last, gap=14)
     return Figure(
         "A fully connected layer is attention with fixed maps",
@@ -63,8 +80,15 @@ def _bipartite(x: Tensor, weight: Tensor, y: Tensor) -> Picture:
         for j, one in enumerate(weights):
             start, stop = (20 + j * step, height + 22), (20 + offset + i * step, 46.0)
             strength = abs(one) / largest
-            line = arrow(start, stop, tint("weight", 0.25 + 0.75 * strength), width=0.8 + 3 * strength,
-                         dash="" if one > 0 else "5 3", head=False, tooltip=f"weight {one:.3f}")  # fmt: skip
+            line = arrow(
+                start,
+                stop,
+                tint("weight", 0.25 + 0.75 * strength),
+                width=0.8 + 3 * strength,
+                dash="" if one > 0 else "5 3",
+                head=False,
+                tooltip=f"weight {one:.3f}",
+            )
             parts.append(line)
     sides = ((x, "input", "x", 0.0, height + 24), (y, "output", "y", offset, 24.0))
     for values, color, letter, left, top in sides:
@@ -91,17 +115,21 @@ def convolution() -> Figure:
     heads = [
         column(
             label(f"head {n}: offset {offset}", "weight-ink", bold=True),
-            attention_map(maps[0, n], positions, positions, side=20), gap=4,
+            attention_map(maps[0, n], positions, positions, side=20),
+            gap=4,
         )
         for n, offset in enumerate(("−1", "0", "+1"))
-    ]  # fmt: skip
+    ]
     side = 22.0
     kernel = layer.to_out.weight.detach()
     bottom = row(
-        block(matrix(x[0], "input", side=side), "X", "input", shape="2 channels × 7 positions"), label("→ 3 heads →"),
-        block(matrix(kernel, "weight", side=side), "W", "weight", sup="O", shape="2 × (3 offsets × 2 channels)"), label("→"),
-        block(matrix(attended, "output", side=side), "Y", "output", shape="2 × 7"), gap=14,
-    )  # fmt: skip
+        block(matrix(x[0], "input", side=side), "X", "input", shape="2 channels × 7 positions"),
+        label("→ 3 heads →"),
+        block(matrix(kernel, "weight", side=side), "W", "weight", sup="O", shape="2 × (3 offsets × 2 channels)"),
+        label("→"),
+        block(matrix(attended, "output", side=side), "Y", "output", shape="2 × 7"),
+        gap=14,
+    )
     return Figure(
         "A convolution is attention to fixed offsets",
         "Three attention maps of seven positions. In each, every query attends to one key: the one before it, itself, "

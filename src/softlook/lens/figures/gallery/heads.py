@@ -3,18 +3,17 @@
 import torch
 from torch import Tensor
 
-from softlook.blocks.attention import SelfAttention
+from softlook.blocks.attention import AttentionCore, SelfAttention
 from softlook.lens.figures.charts import scientific
+from softlook.lens.figures.color import role
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery.inputs import SUSAN, random, seed
-from softlook.lens.figures.graph import arrow
 from softlook.lens.figures.matrix import attention_map, block, matrix, vector
-from softlook.lens.figures.picture import Picture, column, label, overlay, row, space, under
-from softlook.lens.figures.shapes import Path, Rect
-from softlook.lens.figures.color import role
+from softlook.lens.figures.picture import Picture, column, label, overlay, row, space
+from softlook.lens.figures.shapes import Path
 from softlook.lens.figures.tokens import SIZES
 from softlook.ops import masks
-from softlook.ops.attention import attention, attention_weights, self_attention
+from softlook.ops.attention import attention_weights, self_attention
 from softlook.ops.permutation import equivariance_gap, permute
 from softlook.ops.positions import sinusoidal
 
@@ -25,50 +24,88 @@ HEADS, DIM = 2, 6
 def multi_head() -> Figure:
     """Multi-head attention as matrix multiplication: cut, attend, concatenate, multiply."""
     with seed(4):
-        layer = SelfAttention(DIM, heads=HEADS, qkv_bias=False)
+        core = AttentionCore()
+        layer = SelfAttention(DIM, heads=HEADS, qkv_bias=False, core=core)
     x = random(1, 5, DIM, number=6)
     with torch.no_grad():
         query, (key, value) = layer.project_q(x), layer.project_kv(x)
-        heads = layer.core(query, key, value)
-        weights = layer.core.weights(query, key)
+        heads = core(query, key, value)
+        weights = core.weights(query, key)
         output = layer(x)[0]
     joined = heads.transpose(1, 2).flatten(2)[0]
     side, inputs = 15.0, x[0]
-    linears = (("Q", "query", layer.to_query, query), ("K", "key", layer.to_key, key), ("V", "value", layer.to_value, value))
+    linears = (
+        ("Q", "query", layer.to_query, query),
+        ("K", "key", layer.to_key, key),
+        ("V", "value", layer.to_value, value),
+    )
     projections = [
         block(_strips(matrix(linear.weight.detach().T, color, side=side), side), "W", color, sup=letter)
         for letter, color, linear, _ in linears
     ]
-    results = [block(_strips(matrix(_merged(values), color, side=side), side), letter, color) for letter, color, _, values in linears]
-    first = row(block(matrix(inputs, "input", side=side), "X", "input"), label("×"), row(*projections, gap=6), label("="),
-                row(*results, gap=6), gap=10)  # fmt: skip
+    results = [
+        block(_strips(matrix(_merged(values), color, side=side), side), letter, color)
+        for letter, color, _, values in linears
+    ]
+    first = row(
+        block(matrix(inputs, "input", side=side), "X", "input"),
+        label("×"),
+        row(*projections, gap=6),
+        label("="),
+        row(*results, gap=6),
+        gap=10,
+    )
     heads_row = row(*(_head(weights[0, n], value[0, n], heads[0, n], "₁₂"[n], side) for n in range(HEADS)), gap=44)
     last = row(
-        block(_strips(matrix(joined, "output", side=side), side), "[Z₁ Z₂]", "output"), label("×"),
-        block(_strips(matrix(layer.to_out.weight.detach().T, "weight", side=side), side, rows=True), "W", "weight", sup="O"),
-        label("="), block(matrix(output, "output", side=side), "Y", "output"), gap=12,
-    )  # fmt: skip
-    titles = ("1  One multiplication; its columns are cut into heads", "2  Each head attends by itself, in parallel",
-              "3  The heads side by side, times W of the output")  # fmt: skip
-    picture = column(*(column(label(t, bold=True), part, gap=8) for t, part in zip(titles, (first, heads_row, last), strict=True)), gap=24)
+        block(_strips(matrix(joined, "output", side=side), side), "[Z₁ Z₂]", "output"),
+        label("×"),
+        block(
+            _strips(matrix(layer.to_out.weight.detach().T, "weight", side=side), side, rows=True),
+            "W",
+            "weight",
+            sup="O",
+        ),
+        label("="),
+        block(matrix(output, "output", side=side), "Y", "output"),
+        gap=12,
+    )
+    titles = (
+        "1  One multiplication; its columns are cut into heads",
+        "2  Each head attends by itself, in parallel",
+        "3  The heads side by side, times W of the output",
+    )
+    picture = column(
+        *(column(label(t, bold=True), part, gap=8) for t, part in zip(titles, (first, heads_row, last), strict=True)),
+        gap=24,
+    )
     return Figure(
         "Multi-head attention as matrix multiplication",
         "Five inputs with six features are multiplied by three matrices, whose columns are cut into two heads. Each "
         "head computes its own attention. Their outputs side by side, times a last matrix, are the output.",
         picture,
-        {"X": inputs, "weights": weights[0], "heads": heads[0], "joined": joined, "Y": output,
-         "W": layer.to_out.weight.detach()},
-        subtitle="Two heads of width 3 have as many parameters as one of width 6. The dashed line is the cut between them.",
-    )  # fmt: skip
+        {
+            "X": inputs,
+            "weights": weights[0],
+            "heads": heads[0],
+            "joined": joined,
+            "Y": output,
+            "W": layer.to_out.weight.detach(),
+        },
+        subtitle="Two heads of width 3 have as many parameters as one of width 6. The dashed line is the cut between "
+        "them.",
+    )
 
 
 def _head(weights: Tensor, value: Tensor, output: Tensor, index: str, side: float) -> Picture:
     """The attention of one head."""
     return row(
-        block(matrix(weights, "weight", maximum=1.0, side=side), f"A{index}", "weight"), label("×"),
-        block(matrix(value, "value", side=side), f"V{index}", "value"), label("="),
-        block(matrix(output, "output", side=side), f"Z{index}", "output"), gap=12,
-    )  # fmt: skip
+        block(matrix(weights, "weight", maximum=1.0, side=side), f"A{index}", "weight"),
+        label("×"),
+        block(matrix(value, "value", side=side), f"V{index}", "value"),
+        label("="),
+        block(matrix(output, "output", side=side), f"Z{index}", "output"),
+        gap=12,
+    )
 
 
 def _merged(x: Tensor) -> Tensor:
@@ -79,11 +116,13 @@ def _strips(picture: Picture, side: float, *, rows: bool = False) -> Picture:
     """A matrix with a dashed line between the heads."""
     middle = DIM // HEADS * side
     ends = ((-4.0, middle), (picture.width + 4, middle)) if rows else ((middle, -4.0), (middle, picture.height + 4))
-    return overlay(picture, Picture(0, 0, (Path(commands=(("M", ends[0]), ("L", ends[1])), stroke=role("ink"), dash="3 2"),)))
+    return overlay(
+        picture, Picture(0, 0, (Path(commands=(("M", ends[0]), ("L", ends[1])), stroke=role("ink"), dash="3 2"),))
+    )
 
 
 def permutation() -> Figure:
-    """"Susan gave roses to Mary" and "Mary gave roses to Susan", without and with positions."""
+    """ "Susan gave roses to Mary" and "Mary gave roses to Susan", without and with positions."""
     words = random(1, 5, 6, number=21) * 0.5
     swapped = torch.tensor([4, 1, 2, 3, 0])
     positions = sinusoidal(5, 6)
@@ -92,15 +131,22 @@ def permutation() -> Figure:
     def with_positions(x: Tensor) -> Tensor:
         return self_attention(x + positions)
 
-    gaps = {"without positions": equivariance_gap(self_attention, words, swapped),
-            "with positions": equivariance_gap(with_positions, words, swapped)}  # fmt: skip
+    gaps = {
+        "without positions": equivariance_gap(self_attention, words, swapped),
+        "with positions": equivariance_gap(with_positions, words, swapped),
+    }
     rows, numbers = [], {"words": words[0], "gaps": gaps}
-    for name, function, added in (("without positions", self_attention, 0.0), ("with positions", with_positions, positions)):
+    for name, function, added in (
+        ("without positions", self_attention, 0.0),
+        ("with positions", with_positions, positions),
+    ):
         maps, outputs = [], []
         for order in orders:
             x = permute(words, order) + added
             tokens = [SUSAN[n] for n in order.tolist()]
-            maps.append(attention_map(attention_weights(x[:, None], x[:, None], scale=1.0)[0, 0], tokens, tokens, side=20))
+            maps.append(
+                attention_map(attention_weights(x[:, None], x[:, None], scale=1.0)[0, 0], tokens, tokens, side=20)
+            )
             outputs.append(function(permute(words, order))[0, 1])
         numbers[name] = torch.stack(outputs)
         change = float((outputs[0] - outputs[1]).abs().max())
@@ -110,16 +156,18 @@ def permutation() -> Figure:
             label("equal" if change < 1e-5 else "different", "output-ink", bold=True),
             label(f"largest difference {scientific(change)}", "soft", size=SMALL),
             gap=6,
-        )  # fmt: skip
+        )
         rows.append(column(label(name, bold=True), row(*maps, compared, gap=26, align="end"), gap=4))
     return Figure(
         "The order of the words does not matter, until positions are added",
         "Attention maps of “Susan gave roses to Mary” and “Mary gave roses to Susan”. Without positions the second map "
-        "is the first with its rows and columns swapped, and the output of “gave” is the same. With positions it differs.",
+        "is the first with its rows and columns swapped, and the output of “gave” is the same. With positions it "
+        "differs.",
         column(*rows, gap=22),
         numbers,
         subtitle="Permuting the inputs permutes rows and columns of the map, and the outputs with them.",
-        caption=f"Largest difference between permuting before and after attention: {scientific(gaps['without positions'])} without "
+        caption="Largest difference between permuting before and after attention: "
+        f"{scientific(gaps['without positions'])} without "
         f"positions, {gaps['with positions']:.2f} with them (softlook.ops.permutation.equivariance_gap).",
     )
 
@@ -138,10 +186,15 @@ def causal_mask() -> Figure:
         step = attention_weights(query[:, :, count - 1 : count], key[:, :, :count], mask=mask)[0, 0]
         rows.append(torch.nn.functional.pad(step[0], (0, 5 - count)))
         squares = matrix(step, "weight", maximum=1.0, side=side, name="weight")
-        marks += [squares.at(0, top + (count - 1) * side), _target(target, side).at(5 * side + 10, top + (count - 1) * side)]
+        marks += [
+            squares.at(0, top + (count - 1) * side),
+            _target(target, side).at(5 * side + 10, top + (count - 1) * side),
+        ]
     generated = torch.stack(rows)
     targets = column(*(_target(word, side) for word in (*tokens[1:], ".")), gap=0)
-    left = column(label("Training: every position at once", bold=True), row(training, targets, gap=0, align="end"), gap=8)
+    left = column(
+        label("Training: every position at once", bold=True), row(training, targets, gap=0, align="end"), gap=8
+    )
     head = label("key →", "key-ink", size=SMALL).at(0, top - 24)
     right = column(label("Generation: one position at a time", bold=True), overlay(head, *marks), gap=8)
     return Figure(

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from softlook.lens.figures.charts import Line, bars, line_chart, make_axis
 from softlook.lens.figures.color import Color
 from softlook.lens.figures.figure import Figure
-from softlook.lens.figures.gallery.inputs import SUSAN, random, seed
+from softlook.lens.figures.gallery.inputs import random, seed
 from softlook.lens.figures.graph import arrow
 from softlook.lens.figures.matrix import block, matrix
 from softlook.lens.figures.picture import Picture, column, label, over, row, under
@@ -28,20 +28,28 @@ def pixel_projection() -> Figure:
     for letter, color, layer, values in zip("QKV", ("query", "key", "value"), projections, maps, strict=True):
         weight = block(matrix(layer.weight.detach().T, color, side=18), "W", color, sup=letter)
         line = Picture(54, 12, arrow((0, 6), (54, 6)).marks)
-        parts.append(row(weight, line, matrix(values, color, side=7.5, name=letter), label(letter, f"{color}-ink", bold=True)))
+        parts.append(
+            row(weight, line, matrix(values, color, side=7.5, name=letter), label(letter, f"{color}-ink", bold=True))
+        )
     rows = [("R", 0), ("G", 1), ("B", 2)]
     channels = ", ".join(name for name, _ in rows)
     source = column(
         over(_pixels(image, side), f"{PIXELS} × {PIXELS} pixels", "input-ink"),
-        label(f"a set of {PIXELS**2} elements", "soft"), label(f"with 3 features: {channels}", "soft"),
-        gap=4, align="middle",
-    )  # fmt: skip
+        label(f"a set of {PIXELS**2} elements", "soft"),
+        label(f"with 3 features: {channels}", "soft"),
+        gap=4,
+        align="middle",
+    )
     return Figure(
         "Every pixel through the same matrices, in parallel",
         f"An image of {PIXELS} by {PIXELS} pixels is a set of {PIXELS**2} elements with three features. Three "
         "matrices, each 3 by 1, turn every pixel into a query, a key and a value.",
         row(source, Picture(40, 12, arrow((0, 6), (40, 6)).marks), column(*parts, gap=14), gap=20),
-        {"image": image, "weights": torch.stack([layer.weight.detach() for layer in projections]), "maps": torch.stack(maps)},
+        {
+            "image": image,
+            "weights": torch.stack([layer.weight.detach() for layer in projections]),
+            "maps": torch.stack(maps),
+        },
         subtitle="One set of parameters whatever the size of the image: a larger image only has more elements.",
     )
 
@@ -76,16 +84,27 @@ def matrix_attention() -> Figure:
     output = attention(*batch)[0, 0]
     side, big = 20.0, 36.0
     first = row(
-        block(matrix(query, "query", side=side), "Q", "query", shape="5 × 4"), label("×"),
-        block(matrix(key.T, "key", side=side), "K", "key", sup="T", shape="4 × 5"), label("/ √4  ="),
-        block(matrix(scores, "weight", side=big, digits=1), "S", "weight", shape="5 × 5", name="scores"), gap=14,
-    )  # fmt: skip
+        block(matrix(query, "query", side=side), "Q", "query", shape="5 × 4"),
+        label("×"),
+        block(matrix(key.T, "key", side=side), "K", "key", sup="T", shape="4 × 5"),
+        label("/ √4  ="),
+        block(matrix(scores, "weight", side=big, digits=1), "S", "weight", shape="5 × 5", name="scores"),
+        gap=14,
+    )
     second = row(
-        block(matrix(weights, "weight", maximum=1.0, side=big, digits=2), "A", "weight", shape="5 × 5, rows sum to 1",
-              name="weights"), label("×"),
-        block(matrix(value, "value", side=side), "V", "value", shape="5 × 4"), label("="),
-        block(matrix(output, "output", side=side), "Y", "output", shape="5 × 4"), gap=14,
-    )  # fmt: skip
+        block(
+            matrix(weights, "weight", maximum=1.0, side=big, digits=2),
+            "A",
+            "weight",
+            shape="5 × 5, rows sum to 1",
+            name="weights",
+        ),
+        label("×"),
+        block(matrix(value, "value", side=side), "V", "value", shape="5 × 4"),
+        label("="),
+        block(matrix(output, "output", side=side), "Y", "output", shape="5 × 4"),
+        gap=14,
+    )
     step = row(Picture(12, 34, arrow((6, 0), (6, 34)).marks), label("softmax of each row", "weight-ink"), gap=8)
     return Figure(
         "Attention as three matrix operations",
@@ -139,11 +158,15 @@ def why_sqrt_d() -> Figure:
     charts = [
         line_chart(
             {name: Line(WIDTHS, values, styles[name], dots=True) for name, values in lines.items()},
-            x_axis=x_axis, y_axis=make_axis([y for values in lines.values() for y in values], log=True),
-            x_label="width d", y_label=title, width=220, height=190,
+            x_axis=x_axis,
+            y_axis=make_axis([y for values in lines.values() for y in values], log=True),
+            x_label="width d",
+            y_label=title,
+            width=220,
+            height=190,
         )
         for title, lines in (("variance of the scores", variances), ("slope of the softmax", slopes))
-    ]  # fmt: skip
+    ]
     return Figure(
         "Why scores are divided by √d",
         f"Left: the variance of q·k grows like d, from {variances['q·k'][0]:.1f} at width 4 to "
@@ -153,7 +176,8 @@ def why_sqrt_d() -> Figure:
         row(*charts, gap=30),
         {"widths": list(WIDTHS), "variance": variances, "slope": slopes},
         subtitle="Large scores push the softmax to where its slope is zero, and then nothing is learned.",
-        caption=f"Means over {SAMPLES} queries and {KEYS} keys of standard normal numbers. The slope is the Frobenius norm "
+        caption=f"Means over {SAMPLES} queries and {KEYS} keys of standard normal numbers. The slope is the "
+        "Frobenius norm "
         "of the Jacobian of the softmax, by automatic differentiation.",
     )
 

@@ -23,19 +23,29 @@ def transformer_xl() -> Figure:
     with seed(3):
         config = TransformerXLConfig(vocab_size=20, dim=32, depth=DEPTH, heads=2, hidden=64, dropout=0.0)
         model = TransformerXL(config).eval()
-    reach = {"segments alone": _reach(model, memory=False), "with the states of the segment before": _reach(model, memory=True)}
+    reach = {
+        "segments alone": _reach(model, memory=False),
+        "with the states of the segment before": _reach(model, memory=True),
+    }
     drawings = [
-        column(label(name, bold=True), label("output ↓  input →", "soft", size=SMALL), _segments(cells),
-               label(f"the last output reads {int(cells[-1].sum())} inputs", "soft", size=SMALL), gap=8)
+        column(
+            label(name, bold=True),
+            label("output ↓  input →", "soft", size=SMALL),
+            _segments(cells),
+            label(f"the last output reads {int(cells[-1].sum())} inputs", "soft", size=SMALL),
+            gap=8,
+        )
         for name, cells in reach.items()
-    ]  # fmt: skip
+    ]
     return Figure(
         "Transformer-XL reads over the borders of segments",
-        f"Two grids of {SEGMENT * SEGMENTS} outputs and inputs, cut into segments of {SEGMENT}. Left, outputs depend on "
+        f"Two grids of {SEGMENT * SEGMENTS} outputs and inputs, cut into segments of {SEGMENT}. Left, outputs depend "
+        "on "
         f"inputs of their own segment only; right, on up to {DEPTH} segments before as well.",
         row(*drawings, gap=60),
-        {name: cells for name, cells in reach.items()},
-        subtitle=f"{DEPTH} layers, segments of {SEGMENT}, memory of {SEGMENT} states per layer. Each layer reaches one segment further.",
+        dict(reach.items()),
+        subtitle=f"{DEPTH} layers, segments of {SEGMENT}, memory of {SEGMENT} states per layer. Each layer reaches "
+        "one segment further.",
         caption="Measured: one input token is replaced at a time; filled are the outputs that change.",
     )
 
@@ -96,11 +106,18 @@ def product_keys() -> Figure:
         matrix(sums, "weight", maximum=largest, side=side, digits=2, hidden=compared, name="sum"),
         *(_frame(int(slot) // SUBKEYS, int(slot) % SUBKEYS, side) for slot in slots),
     )
-    first = vector(scores[0], "query", maximum=largest, side=side, digits=1, vertical=True, name="score of a first subkey")
+    first = vector(
+        scores[0], "query", maximum=largest, side=side, digits=1, vertical=True, name="score of a first subkey"
+    )
     second = vector(scores[1], "key", maximum=largest, side=side, digits=1, name="score of a second subkey")
     table = overlay(second.at(side + 10, 0), first.at(0, side + 10), grid.at(side + 10, side + 10))
     slot_rows = [
-        row(label(f"slot {slot}", mono=True), label(f"{weight:.2f}", "weight-ink", bold=True), label("× value", "value-ink"), gap=12)
+        row(
+            label(f"slot {slot}", mono=True),
+            label(f"{weight:.2f}", "weight-ink", bold=True),
+            label("× value", "value-ink"),
+            gap=12,
+        )
         for slot, weight in zip(slots.tolist(), weights.tolist(), strict=True)
     ]
     notes = column(
@@ -110,17 +127,19 @@ def product_keys() -> Figure:
         label(f"{2 * SUBKEYS} comparisons instead of {SUBKEYS**2}", "soft"),
         label(f"{TOP} best of each: {TOP**2} sums", "soft"),
         label(f"{TOP} best slots, softmax", "soft"),
-        *slot_rows, gap=8,
-    )  # fmt: skip
+        *slot_rows,
+        gap=8,
+    )
     return Figure(
         "Product keys: the best of many keys from few comparisons",
         f"A grid of {SUBKEYS} by {SUBKEYS} slots. Each has the score of its row plus that of its column. Only the "
         f"{TOP**2} sums of the best rows and columns are computed; the {TOP} largest are framed: "
-        + ", ".join(f"slot {s} with weight {w:.2f}" for s, w in zip(slots.tolist(), weights.tolist(), strict=True)) + ".",
+        + ", ".join(f"slot {s} with weight {w:.2f}" for s, w in zip(slots.tolist(), weights.tolist(), strict=True))
+        + ".",
         row(table, notes, gap=44),
         {"scores": scores, "slots": slots, "weights": weights, "sums": sums},
         subtitle="A key is a pair of subkeys, and its score is the sum of two scores. Hatched sums are never computed.",
-    )  # fmt: skip
+    )
 
 
 def _frame(i: int, j: int, side: float) -> Picture:

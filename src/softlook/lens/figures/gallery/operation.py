@@ -7,6 +7,7 @@ from softlook.lens.figures.gallery.inputs import SUSAN, random
 from softlook.lens.figures.graph import arrow, box, circle, lines
 from softlook.lens.figures.matrix import block, matrix, vector
 from softlook.lens.figures.picture import Picture, column, grid, label, overlay, paragraph, row, space
+from softlook.lens.figures.shapes import Point
 from softlook.lens.figures.tokens import SIZES
 from softlook.ops.attention import attention, attention_weights, self_attention
 from softlook.ops.soft_dict import SoftDict
@@ -29,19 +30,24 @@ def notation() -> Figure:
         ("Y", "output", output, "T × E", "outputs: averages of the values"),
     )
     cells = [
-        row(block(matrix(values, color, side=18), letter, color, shape=shape), paragraph(words, 128, size=SMALL), gap=14)
+        row(
+            block(matrix(values, color, side=18), letter, color, shape=shape), paragraph(words, 128, size=SMALL), gap=14
+        )
         for letter, color, values, shape, words in entries
     ]
     numbers = torch.linspace(-1, 1, 5)
     signs = row(
-        vector(numbers, "weight", digits=1, side=34), space(8),
+        vector(numbers, "weight", digits=1, side=34),
+        space(8),
         column(
             label("filled: positive, hollow: negative;", "soft", size=SMALL),
-            label("the larger the magnitude, the stronger the color", "soft", size=SMALL), gap=0,
+            label("the larger the magnitude, the stronger the color", "soft", size=SMALL),
+            gap=0,
         ),
         vector(torch.zeros(1), side=34, hidden=torch.ones(1, 1, dtype=torch.bool)),
-        label("hidden by a mask", "soft", size=SMALL), gap=10,
-    )  # fmt: skip
+        label("hidden by a mask", "soft", size=SMALL),
+        gap=10,
+    )
     drawn = {letter: values for letter, _, values, _, _ in entries}
     return Figure(
         "Notation",
@@ -49,7 +55,8 @@ def notation() -> Figure:
         "outputs Y. Below, five squares from −1 to 1: positive ones are filled, negative ones hollow.",
         column(grid(cells, 3, gap=26), signs, gap=26),
         drawn,
-        subtitle="A head of attention on five elements. Every matrix carries its letter; rows are queries, columns are keys.",
+        subtitle="A head of attention on five elements. Every matrix carries its letter; rows are queries, columns "
+        "are keys.",
     )
 
 
@@ -67,12 +74,23 @@ def dot_product() -> Figure:
     films = torch.stack(list(FILMS.values()))
     products, sums = films * USER, films @ USER
     side = SIZES["numbered_cell"]
-    head = matrix(USER[None], "query", maximum=1.0, side=side, digits=1, columns=FEATURES, rows=["user"],
-                  row_color="query-ink", name="user")  # fmt: skip
+    head = matrix(
+        USER[None],
+        "query",
+        maximum=1.0,
+        side=side,
+        digits=1,
+        columns=FEATURES,
+        rows=["user"],
+        row_color="query-ink",
+        name="user",
+    )
     left = label("Love story", mono=True).width + 8
     parts = [row(space(left + 8 - label("user", mono=True).width - 8), head, gap=0)]
     for name, film, product, total in zip(FILMS, films, products, sums, strict=True):
-        film_row = matrix(film[None], "key", maximum=1.0, side=side, digits=1, rows=[name], row_color="key-ink", name=name)
+        film_row = matrix(
+            film[None], "key", maximum=1.0, side=side, digits=1, rows=[name], row_color="key-ink", name=name
+        )
         film_row = row(space(left + 8 - film_row.width + 3 * side), film_row, gap=0)
         product_row = matrix(product[None], "weight", maximum=1.0, side=side, digits=2, name="product")
         answer = matrix(total[None, None], "output", maximum=2.0, side=side, digits=2, name="sum")
@@ -98,26 +116,33 @@ def basic_attention() -> Figure:
     output = self_attention(x)[chosen]
     largest = float(x.abs().max())
     columns = [
-        _attention_column(x[index], scores[index], weights[index], index, largest).at(index * STEP, 0) for index in range(4)
+        _attention_column(x[index], scores[index], weights[index], index, largest).at(index * STEP, 0)
+        for index in range(4)
     ]
     center, top = 1.5 * STEP + 50, 18.0
     sums = [arrow((index * STEP + 50, Y_TIMES), (center + 9 * (index - 1.5), top + 17)) for index in range(4)]
     result = row(vector(output, "output", maximum=largest, side=20), label("y₃", "output-ink", bold=True), gap=6)
-    bus = Y_INPUT - 22
-    rails = [
-        lines((chosen * STEP + 72, Y_INPUT - 4), (chosen * STEP + 72, bus), (index * STEP + 72, bus),
-              (index * STEP + 72, Y_DOT + 15), (index * STEP + 67, Y_DOT + 15), color="query")
-        for index in range(4)
-    ]  # fmt: skip
+    rails = [lines(_rail(chosen * STEP + 72, index * STEP + 72), "query") for index in range(4)]
     frame = box("", "line", width=3 * STEP + 100, height=48).at(0, Y_WEIGHT - 7)
     notes = [
         label(words, "soft", size=SMALL).at(3 * STEP + 112, y)
-        for words, y in (("times xᵢ", Y_TIMES + 6), ("softmax", Y_WEIGHT + 8), ("dot products", Y_DOT + 6), ("inputs", Y_INPUT))
+        for words, y in (
+            ("times xᵢ", Y_TIMES + 6),
+            ("softmax", Y_WEIGHT + 8),
+            ("dot products", Y_DOT + 6),
+            ("inputs", Y_INPUT),
+        )
     ]
     picture = overlay(
-        frame, *rails, *columns, *sums, circle("+").at(center - 15, 0),
-        arrow((center + 17, 15), (center + 50, 15)), result.at(center + 56, 4), *notes,
-    )  # fmt: skip
+        frame,
+        *rails,
+        *columns,
+        *sums,
+        circle("+").at(center - 15, 0),
+        arrow((center + 17, 15), (center + 50, 15)),
+        result.at(center + 56, 4),
+        *notes,
+    )
     return Figure(
         "Basic attention: a weighted sum, without parameters",
         f"Four inputs. The third is compared with each by a dot product; a softmax turns the four scores into weights "
@@ -131,7 +156,14 @@ def basic_attention() -> Figure:
 STEP, Y_TIMES, Y_WEIGHT, Y_DOT, Y_INPUT = 146.0, 84.0, 152.0, 232.0, 318.0
 
 
-def _attention_column(x: torch.Tensor, score: torch.Tensor, weight: torch.Tensor, index: int, largest: float) -> Picture:
+def _rail(start: float, end: float) -> tuple[Point, ...]:
+    """The path of the query from its input to a dot product."""
+    return (start, Y_INPUT - 4), (start, Y_INPUT - 22), (end, Y_INPUT - 22), (end, Y_DOT + 15), (end - 5, Y_DOT + 15)
+
+
+def _attention_column(
+    x: torch.Tensor, score: torch.Tensor, weight: torch.Tensor, index: int, largest: float
+) -> Picture:
     """One input on its way to the sum: dot product, weight, product."""
     center = 50.0
     squares = vector(x, "input", maximum=largest, side=20)
@@ -146,7 +178,7 @@ def _attention_column(x: torch.Tensor, score: torch.Tensor, weight: torch.Tensor
         vector(weight[None], "weight", maximum=1.0, side=34, digits=2).at(center - 17, Y_WEIGHT),
         arrow((center, Y_WEIGHT - 1), (center, Y_TIMES + 32)),
         circle("×").at(center - 15, Y_TIMES),
-        lines((center - 34, Y_INPUT - 4), (center - 34, Y_TIMES + 15), (center - 17, Y_TIMES + 15), color="value"),
+        lines(((center - 34, Y_INPUT - 4), (center - 34, Y_TIMES + 15), (center - 17, Y_TIMES + 15)), "value"),
     )
 
 
@@ -161,18 +193,24 @@ def queries_keys_values() -> Figure:
         numbers |= {f"W{letter}": w, letter: result}
         rows.append(
             row(
-                label("×"), block(matrix(w, color, maximum=largest, side=18), "W", color, sup=letter),
-                label("="), block(matrix(result, color, side=18), letter, color), label(words, "soft"), gap=16,
+                label("×"),
+                block(matrix(w, color, maximum=largest, side=18), "W", color, sup=letter),
+                label("="),
+                block(matrix(result, color, side=18), letter, color),
+                label(words, "soft"),
+                gap=16,
             )
-        )  # fmt: skip
+        )
     words = matrix(x, "input", side=18, rows=SUSAN)
     picture = row(block(words, "X", "input", shape="5 words × 4 features"), column(*rows, gap=18), gap=18)
     return Figure(
         "Queries, keys and values",
-        "The matrix X of five words is multiplied by three matrices, which gives queries, keys and values of each word.",
+        "The matrix X of five words is multiplied by three matrices, which gives queries, keys and values of each "
+        "word.",
         picture,
         numbers,
-        subtitle="Three roles of the same element, from three matrices that do not depend on the length of the sequence.",
+        subtitle="Three roles of the same element, from three matrices that do not depend on the length of the "
+        "sequence.",
     )
 
 
@@ -188,27 +226,48 @@ def soft_dictionary() -> Figure:
     soft = SoftDict(keys, values, temperature=40.0)
     weights, answer = soft.weights(asked), soft[asked]
     hard_weights = SoftDict(keys, values, temperature=40.0).weights(keys[1])
-    hard = [_dictionary_row(name, key, value, None) for (name, key), value in zip(CITIES.items(), TEMPERATURES, strict=True)]
+    hard = [
+        _dictionary_row(name, key, value, None) for (name, key), value in zip(CITIES.items(), TEMPERATURES, strict=True)
+    ]
     mild = [
         _dictionary_row(name, key, value, float(weight))
         for (name, key), value, weight in zip(CITIES.items(), TEMPERATURES, weights.tolist(), strict=True)
     ]
     picture = row(
-        column(label("A dictionary", bold=True), label("query = the key of Paris, exactly", "query-ink"), *hard,
-               label(f"→ {TEMPERATURES[1]:.1f} °C: one value; any other query: KeyError", "output-ink"), gap=10),
-        column(label("Attention", bold=True), label("query = (46.5, 7.0), near several keys", "query-ink"), *mild,
-               label(f"→ {answer.item():.1f} °C: every value, to the extent that its key matches", "output-ink"), gap=10),
-        gap=44, align="start",
-    )  # fmt: skip
+        column(
+            label("A dictionary", bold=True),
+            label("query = the key of Paris, exactly", "query-ink"),
+            *hard,
+            label(f"→ {TEMPERATURES[1]:.1f} °C: one value; any other query: KeyError", "output-ink"),
+            gap=10,
+        ),
+        column(
+            label("Attention", bold=True),
+            label("query = (46.5, 7.0), near several keys", "query-ink"),
+            *mild,
+            label(f"→ {answer.item():.1f} °C: every value, to the extent that its key matches", "output-ink"),
+            gap=10,
+        ),
+        gap=44,
+        align="start",
+    )
     return Figure(
         "A soft dictionary",
         "Left, a dictionary of four cities returns the value of the one key that equals the query. Right, attention "
         "returns the average of all values, with the weights "
-        + ", ".join(f"{name} {weight:.2f}" for name, weight in zip(CITIES, weights.tolist(), strict=True)) + ".",
+        + ", ".join(f"{name} {weight:.2f}" for name, weight in zip(CITIES, weights.tolist(), strict=True))
+        + ".",
         picture,
-        {"keys": keys, "values": values, "query": asked, "weights": weights, "answer": answer, "at a key": hard_weights},
+        {
+            "keys": keys,
+            "values": values,
+            "query": asked,
+            "weights": weights,
+            "answer": answer,
+            "at a key": hard_weights,
+        },
         subtitle="Keys are coordinates, values are temperatures. softlook.SoftDict compares by squared distance.",
-    )  # fmt: skip
+    )
 
 
 def _dictionary_row(name: str, key: tuple[float, float], value: float, weight: float | None) -> Picture:

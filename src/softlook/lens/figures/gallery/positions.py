@@ -30,18 +30,39 @@ def position_encodings() -> Figure:
     slopes = attention_scores(zeros, zeros, bias=alibi(torch.tensor([0.25])))[0, 0]
     side = 10.0
     panels = (
-        ("learned", "input", learned, "a vector for each position, from training; here untrained", "position ↓  feature →"),
-        ("sinusoidal", "input", waves, "sines and cosines of growing wavelengths, for any length", "position ↓  feature →"),
-        ("rotary", "weight", turned, "q and k turn with their position: scores depend on the distance", "query ↓  key →"),
+        (
+            "learned",
+            "input",
+            learned,
+            "a vector for each position, from training; here untrained",
+            "position ↓  feature →",
+        ),
+        (
+            "sinusoidal",
+            "input",
+            waves,
+            "sines and cosines of growing wavelengths, for any length",
+            "position ↓  feature →",
+        ),
+        (
+            "rotary",
+            "weight",
+            turned,
+            "q and k turn with their position: scores depend on the distance",
+            "query ↓  key →",
+        ),
         ("ALiBi", "weight", slopes, "minus a slope times the distance, added to the scores", "query ↓  key →"),
     )
     drawn = [
         column(
-            label(name, bold=True), label(axes, "soft", size=SMALL), matrix(values, color, side=side, name=name),
-            paragraph(words, 164, size=SMALL), gap=6,
+            label(name, bold=True),
+            label(axes, "soft", size=SMALL),
+            matrix(values, color, side=side, name=name),
+            paragraph(words, 164, size=SMALL),
+            gap=6,
         )
         for name, color, values, words, axes in panels
-    ]  # fmt: skip
+    ]
     return Figure(
         "Four ways to tell positions",
         f"Four heat maps of {COUNT} positions. Learned vectors look random before training; sinusoidal ones show waves "
@@ -61,22 +82,31 @@ def positions_without_residuals() -> Figure:
     accuracy = {name: _probe(residual) for name, residual in (("with residuals", True), ("without residuals", False))}
     layers = list(range(LAYERS + 1))
     chart = line_chart(
-        {name: Line(layers, values, color, dots=True)
-         for (name, values), color in zip(accuracy.items(), ("query", "key"), strict=True)}
+        {
+            name: Line(layers, values, color, dots=True)
+            for (name, values), color in zip(accuracy.items(), ("query", "key"), strict=True)
+        }
         | {"chance": Line([0, LAYERS], [1 / LENGTH] * 2, "soft", "2 4")},
-        x_axis=make_axis(layers, ticks=tuple(layers)), y_axis=make_axis([0, 1], ticks=(0, 0.25, 0.5, 0.75, 1)),
-        x_label="attention layers", y_label="positions recognized", width=380, height=220,
-    )  # fmt: skip
+        x_axis=make_axis(layers, ticks=tuple(layers)),
+        y_axis=make_axis([0, 1], ticks=(0, 0.25, 0.5, 0.75, 1)),
+        x_label="attention layers",
+        y_label="positions recognized",
+        width=380,
+        height=220,
+    )
     return Figure(
         "Without residuals, positions are lost",
         "A chart of how many positions a linear map recognizes from the hidden states after each layer: with residual "
         f"connections {accuracy['with residuals'][-1]:.0%} after {LAYERS} layers, without them "
-        f"{accuracy['without residuals'][1]:.0%} after one layer and {accuracy['without residuals'][-1]:.0%} at the end.",
+        f"{accuracy['without residuals'][1]:.0%} after one layer and {accuracy['without residuals'][-1]:.0%} at the "
+        "end.",
         chart,
         {"accuracy": accuracy, "chance": 1 / LENGTH},
         subtitle="Attention averages: without the path around it, the positions that were added at the input vanish.",
-        caption=f"Untrained self-attention of width {WIDTH} with layer norm; random tokens plus sinusoidal positions; a linear "
-        f"classifier of {LENGTH} positions fitted by least squares on {SENTENCES} sentences, measured on as many others.",
+        caption=f"Untrained self-attention of width {WIDTH} with layer norm; random tokens plus sinusoidal "
+        "positions; a linear "
+        f"classifier of {LENGTH} positions fitted by least squares on {SENTENCES} sentences, measured on as many "
+        "others.",
     )
 
 
