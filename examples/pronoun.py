@@ -25,12 +25,12 @@ from softlook.ops.positions import sinusoidal
 
 FILE = Path(__file__).parents[1] / "src/softlook/lens/figures/gallery/pronoun.json"
 CREATURES = ("animal", "dog", "horse", "cat", "child", "tourist", "cow", "fox")
-PLACES = ("road", "street", "river", "bridge", "field", "desert", "canal", "lake")
+LOCATIONS = ("road", "street", "river", "bridge", "field", "desert", "canal", "lake")
 OF_CREATURES = ("tired", "scared", "old", "sick", "lazy", "hungry")
-OF_PLACES = ("wide", "busy", "long", "deep", "noisy", "narrow")
+OF_LOCATIONS = ("wide", "busy", "long", "deep", "noisy", "narrow")
 TEMPLATE = "The {creature} didn't cross the {place} because it was too {property}"
 WORDS = sorted(set(TEMPLATE.format(creature="x", place="y", property="z").split()) - {"x", "y", "z"})
-VOCABULARY = [*WORDS, *CREATURES, *PLACES, *OF_CREATURES, *OF_PLACES]
+VOCABULARY = [*WORDS, *CREATURES, *LOCATIONS, *OF_CREATURES, *OF_LOCATIONS]
 EXAMPLES = ("animal", "road", "tired"), ("animal", "road", "wide")
 DIM, DEPTH, STEPS, BATCH, SEED = 32, 2, 400, 128, 0
 Sentence = tuple[str, str, str]
@@ -87,7 +87,7 @@ def make_batch(sentences: Sequence[Sentence]) -> Batch:
 
 def split() -> tuple[list[Sentence], list[Sentence]]:
     """All sentences, of which a fifth and the two examples are held out."""
-    sentences = [(c, p, a) for c in CREATURES for p in PLACES for a in (*OF_CREATURES, *OF_PLACES)]
+    sentences = [(c, p, a) for c in CREATURES for p in LOCATIONS for a in (*OF_CREATURES, *OF_LOCATIONS)]
     random.Random(SEED).shuffle(sentences)
     held_out = [*EXAMPLES, *(one for one in sentences[: len(sentences) // 5] if one not in EXAMPLES)]
     return [one for one in sentences if one not in held_out], held_out

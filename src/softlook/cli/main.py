@@ -123,6 +123,8 @@ TOKENIZER_EXAMPLES = """
   softlook tokenizer train corpus.txt --vocab-size 4000
   softlook tokenizer show tokenizer.json "Once upon a time"
 """
+STANDARD_STREAMS = {"predict": "/dev/stdin", "figure": "/dev/stdout"}
+"""What a hyphen stands for, by command."""
 SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("serve", "serve:serve", "Serve models over HTTP.", SERVE_EXAMPLES),
     ("import", "import_weights:import_weights", IMPORT_HELP, IMPORT_EXAMPLES),
@@ -215,12 +217,15 @@ def launch(
 
 
 def _expand_hyphen(arguments: Sequence[str]) -> list[str]:
-    """Replace the hyphen of `softlook predict RUN -` by a path: cyclopts takes it for an option.
+    """Replace the hyphen of `softlook predict RUN -` or `softlook figure NAME --out -` by a path.
 
-    >>> _expand_hyphen(["predict", "run", "-"])
-    ['predict', 'run', '/dev/stdin']
+    cyclopts takes it for an option.
+
+    >>> _expand_hyphen(["predict", "run", "-"]), _expand_hyphen(["figure", "notation", "--out", "-"])
+    (['predict', 'run', '/dev/stdin'], ['figure', 'notation', '--out', '/dev/stdout'])
     """
-    return ["/dev/stdin" if one == "-" and "predict" in arguments[:1] else one for one in arguments]
+    path = STANDARD_STREAMS.get(arguments[0]) if arguments else None
+    return [path if one == "-" and path else one for one in arguments]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

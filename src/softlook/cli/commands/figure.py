@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from softlook.lens.figures.figure import Figure
 
 log = logging.getLogger("softlook.cli")
-STDOUT = Path("-")
+STDOUT = Path("/dev/stdout")
+"""A hyphen."""
 Kind = Literal["heads", "rollout", "statistics", "alignment", "beams"]
 Theme = Literal["auto", "light", "dark"]
 

@@ -17,7 +17,7 @@ DIGITS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """A line of a chart: its points, its color, and whether it is dashed or has marked points."""
 
     x: Sequence[float]
@@ -64,7 +64,7 @@ def make_axis(values: Sequence[float], *, log: bool = False, zero: bool = False,
 
 
 def line_chart(
-    lines: Mapping[str, Line],
+    lines: Mapping[str, Curve],
     *,
     x_axis: Axis,
     y_axis: Axis,
@@ -146,7 +146,7 @@ def _axes(x_axis: Axis, y_axis: Axis, left: float, top: float, width: float, hei
     return marks
 
 
-def _line(points: Sequence[Point], line: Line, name: str) -> list[Mark]:
+def _line(points: Sequence[Point], line: Curve, name: str) -> list[Mark]:
     color = role(line.color)
     path = (("M", points[0]), *(("L", point) for point in points[1:]))
     marks: list[Mark] = [Path(commands=path, stroke=color, stroke_width=2, dash=line.dash, tooltip=name)]

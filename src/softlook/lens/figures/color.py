@@ -47,7 +47,7 @@ def tint(name: str, fraction: float) -> Color:
     """The color of a magnitude, from 0 (nothing) to 1 (the largest), in the hue of a role.
 
     >>> tint("query", 0).light, tint("query", 1).light
-    ('#f3f5f8', '#006caa')
+    ('#f3f5f8', '#006ca9')
     """
     step = round(TINTS * min(max(fraction, 0.0), 1.0))
     if name == "weight":

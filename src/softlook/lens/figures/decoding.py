@@ -63,17 +63,17 @@ def beam_tree(nodes: Sequence[BeamNode]) -> tuple[Picture, list[int]]:
     for index, node in enumerate(nodes):
         steps.setdefault(node.step, []).append(index)
     widths = {step: max(_box_width(nodes[n]) for n in members) for step, members in steps.items()}
-    places: dict[int, tuple[float, float]] = {}
+    points: dict[int, tuple[float, float]] = {}
     x = 0.0
     for step in sorted(steps):
         for slot, index in enumerate(steps[step]):
-            places[index] = (x, slot * ROW)
+            points[index] = (x, slot * ROW)
         x += widths[step] + 30
     edges, boxes = [], []
-    for index, (left, top) in places.items():
+    for index, (left, top) in points.items():
         node, is_best = nodes[index], index in path
         if node.parent is not None:
-            px, py = places[node.parent]
+            px, py = points[node.parent]
             start = (px + widths[nodes[node.parent].step], py + BOX / 2)
             edge = arrow(
                 start,

@@ -58,12 +58,12 @@ def arrow(
     *,
     width: float = 1.5,
     dash: str = "",
-    bend: float = 0.0,
+    curvature: float = 0.0,
     shape: Literal["line", "curve"] = "line",
     tooltip: str = "",
     head: bool = True,
 ) -> Picture:
-    """An arrow between two points: straight, or curved by `bend` pixels to its left.
+    """An arrow between two points: straight, or curved by `curvature` pixels to its left.
 
     With shape "curve" it leaves and arrives along the longer axis.
     """
@@ -74,14 +74,14 @@ def arrow(
         is_vertical = abs(v - y) >= abs(u - x)
         handles = ((x, (y + v) / 2), (u, (y + v) / 2)) if is_vertical else (((x + u) / 2, y), ((x + u) / 2, v))
     else:
-        side = ((v - y) / length * bend * 4 / 3, -(u - x) / length * bend * 4 / 3)
+        side = ((v - y) / length * curvature * 4 / 3, -(u - x) / length * curvature * 4 / 3)
         handles = tuple((x + f * (u - x) + side[0], y + f * (v - y) + side[1]) for f in (1 / 3, 2 / 3))
     into = (u - handles[1][0], v - handles[1][1])
     size = math.hypot(*into) or 1.0
     direction = (into[0] / size, into[1] / size)
     scale = HEAD * (1 + 0.12 * max(0.0, width - 1.5))
     stop = (u - direction[0] * scale * 0.8, v - direction[1] * scale * 0.8) if head else end
-    is_straight = shape == "line" and not bend
+    is_straight = shape == "line" and not curvature
     path = (("M", start), ("L", stop)) if is_straight else (("M", start), ("C", *handles, stop))
     marks: list[Mark] = [Path(commands=path, stroke=stroke, stroke_width=width, dash=dash, tooltip=tooltip)]
     if head:

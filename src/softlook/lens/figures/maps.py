@@ -152,7 +152,7 @@ def twins_figure(
     _check_shape(second, second_tokens, second_tokens, "the second map")
     if first.shape != second.shape:
         raise ShapeError(f"twins are aligned and have one length, got {tuple(first.shape)} and {tuple(second.shape)}")
-    side = min(_side(len(first_tokens)), 22.0 if len(first_tokens) < 12 else 14.0)
+    side = min(_side(len(first_tokens)), 22.0 if len(first_tokens) <= 12 else 16.0)
     change = second - first
     merged = [a if a == b else f"{a}/{b}" for a, b in zip(first_tokens, second_tokens, strict=True)]
     largest = max(float(first.max()), float(second.max())) or 1.0
@@ -241,7 +241,7 @@ def _lane(name: str, values: Tensor, side: float, color: str) -> Picture:
 
 def _side(count: int) -> float:
     """The side of a square, for a number of tokens."""
-    return 38.0 if count <= 12 else 22.0 if count <= 28 else 16.0 if count <= 48 else 13.0
+    return 38.0 if count <= 12 else 22.0 if count <= 28 else 16.0 if count <= 64 else 13.0
 
 
 def _check_shape(weights: Tensor, queries: Sequence[str], keys: Sequence[str], name: str) -> None:

@@ -226,7 +226,8 @@ def _text(words: str, x: float, y: float, color: str, *, size: float = SIZES["sm
 
 
 def _label_size(side: float) -> float:
-    return min(SIZES["text"], max(9.0, side - 4))
+    """Slanted labels of this size do not touch their neighbors."""
+    return min(SIZES["text"], max(9.0, 0.7 * side))
 
 
 def _short(words: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from jaxtyping import Float
 from torch import Tensor
 
-from softlook.lens.figures.charts import Line, line_chart, make_axis
+from softlook.lens.figures.charts import Curve, line_chart, make_axis
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.matrix import matrix
 from softlook.lens.figures.picture import column, grid, label
@@ -69,7 +69,7 @@ def curves_figure(
     """
     points = [point for line in curves.values() for point in line]
     lines = {
-        visible_label(name): Line(
+        visible_label(name): Curve(
             [x for x, _ in line], [y for _, y in line], COLORS[n % len(COLORS)], dash="6 3" * (n >= len(COLORS))
         )
         for n, (name, line) in enumerate(curves.items())

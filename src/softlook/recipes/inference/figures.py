@@ -36,8 +36,8 @@ def run_figure(pipeline: Pipeline, text: str, kind: FigureKind = "heads", *, num
         title = f"{pipeline.name}: beam search"
         return beam_tree_figure(search_tree(pipeline, text, num_beams), source=text, title=title, beams=num_beams)
     layers = inspect_attention(pipeline, text)
-    kinds = dict.fromkeys(layer.type for layer in layers)
-    chosen: AttentionType = "cross" if "cross" in kinds else next(iter(kinds))
+    kinds: list[AttentionType] = [layer.type for layer in layers]
+    chosen: AttentionType = "cross" if "cross" in kinds else kinds[0]
     if kind == "alignment":
         return _alignment([layer for layer in layers if layer.type == "cross"], pipeline.name)
     if kind == "rollout":

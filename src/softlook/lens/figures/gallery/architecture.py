@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from softlook.blocks import FeedForward, PostNormBlock, PreNormBlock, SelfAttention
-from softlook.lens.figures.charts import Line, line_chart, make_axis
+from softlook.lens.figures.charts import Curve, line_chart, make_axis
 from softlook.lens.figures.color import role
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery.inputs import random, seed
@@ -147,7 +147,7 @@ def norm_placement() -> Figure:
     blocks = range(1, DEPTH + 1)
     chart = line_chart(
         {
-            name: Line(list(blocks), values, color, dots=True)
+            name: Curve(list(blocks), values, color, dots=True)
             for (name, values), color in zip(gradients.items(), ("query", "key"), strict=True)
         },
         x_axis=make_axis(list(blocks), ticks=(1, 4, 8, 12)),
@@ -201,14 +201,14 @@ def _block(name: str) -> Picture:
     x, width = 60.0, 140.0
     center = x + width / 2
     if name == "pre-norm":
-        places = [("norm", "input", 150.0), ("attention or FFN", "query", 84.0)]
+        boxes = [("norm", "input", 150.0), ("attention or FFN", "query", 84.0)]
         plus = 34.0
     else:
-        places = [("attention or FFN", "query", 150.0), ("norm", "input", 20.0)]
+        boxes = [("attention or FFN", "query", 150.0), ("norm", "input", 20.0)]
         plus = 90.0
-    parts = [box(words, color, width=width).at(x, y) for words, color, y in places]
+    parts = [box(words, color, width=width).at(x, y) for words, color, y in boxes]
     parts.append(circle("+").at(center - 15, plus))
-    order = sorted([(y, y + 34) for *_, y in places] + [(plus, plus + 30)], reverse=True)
+    order = sorted([(y, y + 34) for *_, y in boxes] + [(plus, plus + 30)], reverse=True)
     previous = 236.0
     for top, low in order:
         parts.append(arrow((center, previous), (center, low + 1)))

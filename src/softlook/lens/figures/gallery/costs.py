@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from softlook.blocks.attention import AttentionCore, SelfAttention
 from softlook.blocks.convolution import CausalConvolution
-from softlook.lens.figures.charts import Axis, Line, line_chart, make_axis
+from softlook.lens.figures.charts import Axis, Curve, line_chart, make_axis
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery.inputs import random, seed
 from softlook.lens.figures.picture import row
@@ -29,7 +29,7 @@ def path_and_cost() -> Figure:
     x_axis = make_axis(LENGTHS, log=True, ticks=(4, 8, 16, 32, 64))
     charts = [
         line_chart(
-            {name: Line(LENGTHS, values, COLORS[name], dots=True) for name, values in lines.items()},
+            {name: Curve(LENGTHS, values, COLORS[name], dots=True) for name, values in lines.items()},
             x_axis=x_axis,
             y_axis=axis,
             x_label="length n",

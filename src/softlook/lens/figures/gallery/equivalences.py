@@ -22,8 +22,8 @@ def fully_connected() -> Figure:
     """A fully connected layer as attention with one head for each input."""
     with seed(3):
         linear = nn.Linear(4, 3, bias=False)
+        layer = attention_from_linear(linear)
     x = torch.tensor([[0.9, -0.5, 0.3, 0.7]])
-    layer = attention_from_linear(linear)
     (maps,) = attention_maps(layer, x).values()
     heads = maps[0, :, 0]
     with torch.no_grad():
@@ -106,8 +106,8 @@ def convolution() -> Figure:
     """A convolution as attention with one head for each offset of the kernel."""
     with seed(6):
         conv = nn.Conv1d(2, 2, kernel_size=3, padding=1, bias=False)
+        layer = attention_from_convolution(conv)
     x = random(1, 2, 7, number=17)
-    layer = attention_from_convolution(conv)
     (maps,) = attention_maps(layer, x).values()
     with torch.no_grad():
         plain, attended = conv(x)[0], layer(x)[0]

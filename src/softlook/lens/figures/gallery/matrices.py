@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from softlook.lens.figures.charts import Line, bars, line_chart, make_axis
+from softlook.lens.figures.charts import Curve, bars, line_chart, make_axis
 from softlook.lens.figures.color import Color
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery.inputs import random, seed
@@ -157,7 +157,7 @@ def why_sqrt_d() -> Figure:
     x_axis = make_axis(WIDTHS, log=True, ticks=(4, 16, 64, 256, 1024))
     charts = [
         line_chart(
-            {name: Line(WIDTHS, values, styles[name], dots=True) for name, values in lines.items()},
+            {name: Curve(WIDTHS, values, styles[name], dots=True) for name, values in lines.items()},
             x_axis=x_axis,
             y_axis=make_axis([y for values in lines.values() for y in values], log=True),
             x_label="width d",

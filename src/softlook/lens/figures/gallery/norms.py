@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from softlook.lens.figures.charts import Line, line_chart, make_axis
+from softlook.lens.figures.charts import Curve, line_chart, make_axis
 from softlook.lens.figures.color import role, tint
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery.inputs import random
@@ -107,7 +107,7 @@ def gradient_flow() -> Figure:
             norms[name].append(float(one.norm()))
     colors = {"values": "value", "scores": "weight"}
     chart = line_chart(
-        {name: Line(SHARPNESS, values, colors[name], dots=True) for name, values in norms.items()},
+        {name: Curve(SHARPNESS, values, colors[name], dots=True) for name, values in norms.items()},
         x_axis=make_axis(SHARPNESS, log=True, ticks=(0.25, 1, 4, 32)),
         y_axis=make_axis([y for ys in norms.values() for y in ys], zero=True),
         x_label="size of the scores (1: standard normal)",

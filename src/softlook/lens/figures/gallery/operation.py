@@ -36,7 +36,7 @@ def notation() -> Figure:
         for letter, color, values, shape, words in entries
     ]
     numbers = torch.linspace(-1, 1, 5)
-    signs = row(
+    examples = row(
         vector(numbers, "weight", digits=1, side=34),
         space(8),
         column(
@@ -53,7 +53,7 @@ def notation() -> Figure:
         "Notation",
         "Six matrices with their letters, colors and shapes: inputs X, queries Q, keys K, values V, weights A and "
         "outputs Y. Below, five squares from −1 to 1: positive ones are filled, negative ones hollow.",
-        column(grid(cells, 3, gap=26), signs, gap=26),
+        column(grid(cells, 3, gap=26), examples, gap=26),
         drawn,
         subtitle="A head of attention on five elements. Every matrix carries its letter; rows are queries, columns "
         "are keys.",
@@ -222,9 +222,9 @@ def soft_dictionary() -> Figure:
     """A hard dictionary beside a soft one, asked for a key that neither holds exactly."""
     keys = torch.tensor(list(CITIES.values()))
     values = torch.tensor(TEMPERATURES)[:, None]
-    asked = torch.tensor([46.5, 7.0])
+    query = torch.tensor([46.5, 7.0])
     soft = SoftDict(keys, values, temperature=40.0)
-    weights, answer = soft.weights(asked), soft[asked]
+    weights, answer = soft.weights(query), soft[query]
     hard_weights = SoftDict(keys, values, temperature=40.0).weights(keys[1])
     hard = [
         _dictionary_row(name, key, value, None) for (name, key), value in zip(CITIES.items(), TEMPERATURES, strict=True)
@@ -261,7 +261,7 @@ def soft_dictionary() -> Figure:
         {
             "keys": keys,
             "values": values,
-            "query": asked,
+            "query": query,
             "weights": weights,
             "answer": answer,
             "at a key": hard_weights,

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from softlook.blocks.attention import SelfAttention
 from softlook.embed.positions import LearnedPositions
-from softlook.lens.figures.charts import Line, line_chart, make_axis
+from softlook.lens.figures.charts import Curve, line_chart, make_axis
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery.inputs import random, seed
 from softlook.lens.figures.matrix import matrix
@@ -74,7 +74,7 @@ def position_encodings() -> Figure:
     )
 
 
-LAYERS, LENGTH, SENTENCES, WIDTH = 6, 16, 192, 32
+LAYERS, LENGTH, SENTENCES, WIDTH, TOKEN_SIZE = 6, 16, 192, 32, 0.25
 
 
 def positions_without_residuals() -> Figure:
@@ -83,10 +83,10 @@ def positions_without_residuals() -> Figure:
     layers = list(range(LAYERS + 1))
     chart = line_chart(
         {
-            name: Line(layers, values, color, dots=True)
+            name: Curve(layers, values, color, dots=True)
             for (name, values), color in zip(accuracy.items(), ("query", "key"), strict=True)
         }
-        | {"chance": Line([0, LAYERS], [1 / LENGTH] * 2, "soft", "2 4")},
+        | {"chance": Curve([0, LAYERS], [1 / LENGTH] * 2, "soft", "2 4")},
         x_axis=make_axis(layers, ticks=tuple(layers)),
         y_axis=make_axis([0, 1], ticks=(0, 0.25, 0.5, 0.75, 1)),
         x_label="attention layers",
@@ -103,8 +103,8 @@ def positions_without_residuals() -> Figure:
         chart,
         {"accuracy": accuracy, "chance": 1 / LENGTH},
         subtitle="Attention averages: without the path around it, the positions that were added at the input vanish.",
-        caption=f"Untrained self-attention of width {WIDTH} with layer norm; random tokens plus sinusoidal "
-        "positions; a linear "
+        caption=f"Untrained self-attention of width {WIDTH} with layer norm; random tokens of size {TOKEN_SIZE} "
+        "plus sinusoidal positions; a linear "
         f"classifier of {LENGTH} positions fitted by least squares on {SENTENCES} sentences, measured on as many "
         "others.",
     )
@@ -115,7 +115,7 @@ def _probe(residual: bool) -> list[float]:
     with seed(5):
         layers = [SelfAttention(WIDTH, heads=4) for _ in range(LAYERS)]
     norm = nn.LayerNorm(WIDTH, elementwise_affine=False)
-    x = 0.4 * random(2 * SENTENCES, LENGTH, WIDTH, number=8) + sinusoidal(LENGTH, WIDTH)
+    x = TOKEN_SIZE * random(2 * SENTENCES, LENGTH, WIDTH, number=8) + sinusoidal(LENGTH, WIDTH)
     found = [_accuracy(x)]
     with torch.no_grad():
         for layer in layers:
