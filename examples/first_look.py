@@ -5,7 +5,6 @@ pairs, so the score of two words is the number of pairs they share.
 """
 
 import math
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -176,7 +175,7 @@ def main() -> None:
     torch.testing.assert_close(attention(x, x, x, scale=1.0)[0, 0], plain @ x[0, 0])
     maps = {"temperature 1": plain, "temperature 4": warm, "causal": causal}
     figure = heads_figure(maps, queries=SENTENCE, keys=SENTENCE, title=" ".join(SENTENCE))
-    Path("first_look.svg").write_text(figure, encoding="utf-8")
+    figure.save("first_look.svg")
     heading("The figure is in first_look.svg")
     paragraph(
         "Open it in a browser; tooltips show the weights. Then edit the sentence in examples/first_look.py, "

@@ -46,7 +46,7 @@ def terminal_maps(
     columns = max(1, (width - margin) // CELL)
     max_weight = max((weights.max().item() for weights in maps.values()), default=0.0)
     blocks = [
-        _Block(name, list(keys[start : start + columns]), weights[:, start : start + columns].tolist())
+        _Block(visible_label(name), list(keys[start : start + columns]), weights[:, start : start + columns].tolist())
         for name, weights in maps.items()
         for start in range(0, len(keys), columns)
     ]

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from softlook.lens import attention_figure, heads_figure
 from softlook.lens.figures.figure import Figure
-from softlook.lens.figures.maps import alignment_figure, head_map_figure, map_figure, twins_figure
+from softlook.lens.figures.maps import alignment_figure, head_map_figure, twins_figure
 from softlook.lens.figures.picture import overlay
 from softlook.lens.figures.shapes import Text, overlap
 
@@ -56,7 +57,7 @@ def tokens(kind: str, count: int) -> list[str]:
 @pytest.mark.parametrize("count", COUNTS)
 def test_labels_of_a_map_do_not_overlap(kind: str, count: int) -> None:
     words, weights = tokens(kind, count), torch.rand(count, count).softmax(-1)
-    figure = map_figure(weights, queries=words, keys=words, title=words[0], lanes={words[1]: torch.rand(count)})
+    figure = attention_figure(weights, queries=words, keys=words, title=words[0], lanes={words[1]: torch.rand(count)})
     assert not colliding(figure) and not outside(figure)
 
 
@@ -67,6 +68,7 @@ def test_labels_of_twins_and_alignments_do_not_overlap(kind: str, count: int) ->
     for figure in (
         twins_figure(weights, weights.flip(0), first_tokens=words, second_tokens=[*words[:-1], "x"]),
         alignment_figure(weights[:2], source=words, target=words[:2], title="t"),
+        heads_figure({words[0]: weights, words[1]: weights}, queries=words, keys=words, title=words[2]),
     ):
         assert not colliding(figure) and not outside(figure)
 
@@ -80,7 +82,7 @@ def test_labels_of_head_maps_do_not_overlap(kind: str) -> None:
 
 
 def test_crowded_and_cut_labels_are_found() -> None:
-    picture = map_figure(torch.eye(2), queries=["a", "b"], keys=["a", "b"], title="t").picture
+    picture = attention_figure(torch.eye(2), queries=["a", "b"], keys=["a", "b"], title="t").picture
     doubled = overlay(picture, picture.at(3, 0))
     assert colliding(Figure("t", "d", doubled, {}))
     assert outside(Figure("t", "d", picture.at(-400, 0).sized(picture.width, picture.height), {}))

@@ -108,7 +108,7 @@ def _report(pipeline: Pipeline, text: str, to: Path, pretrained: bool) -> Comman
     _print_map(console, translation, text, weights)
     title = f"{text} → {translation}"
     figure = attention_figure(weights, queries=list(translation), keys=list(text), title=title)
-    (to / FIGURE).write_text(figure, encoding="utf-8")
+    figure.save(to / FIGURE)
     for line in _next_steps(to, pretrained):
         log.info(line)
     scores = {"unseen dates": dates.accuracy, "unseen formats": forms.accuracy}

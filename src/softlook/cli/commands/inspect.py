@@ -159,7 +159,7 @@ def _figure(layers: Sequence["LayerAttention"], title: str) -> str:
         for name, layer in zip(names, layers, strict=True)
         for head, weights in enumerate(layer.weights)
     }
-    return heads_figure(maps, queries=layers[0].queries, keys=layers[0].keys, title=title)
+    return heads_figure(maps, queries=layers[0].queries, keys=layers[0].keys, title=title).svg()
 
 
 def _page(layers: Sequence["LayerAttention"], title: str, model: str) -> str:

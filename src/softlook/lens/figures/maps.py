@@ -1,26 +1,24 @@
-"""Figures of a trained model's attention: head maps, a map with lanes, alignment, twins, image patches."""
+"""Figures of a trained model's attention: all heads, the alignment of a translation, twins, image patches."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from softlook.base.errors import ShapeError
-from softlook.lens.figures.color import Color, tint
+from softlook.lens.figures.attention_map import attention_figure, check_map, square_side
+from softlook.lens.figures.color import Color
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.heatmap import heatmap
 from softlook.lens.figures.matrix import attention_map, matrix
 from softlook.lens.figures.picture import Picture, column, grid, label, overlay, row
-from softlook.lens.figures.shapes import Mark, Rect, Text
-from softlook.lens.figures.text import text_width, visible_label
+from softlook.lens.figures.shapes import Rect
+from softlook.lens.figures.text import visible_label
 from softlook.lens.figures.tokens import SIZES
 
 SMALL = SIZES["small"]
-MAX_TOKENS = 128
-"""Tokens per side that have a label each."""
 MAX_WIDTH = 1100.0
 """Width of all heads of a layer."""
 
@@ -41,8 +39,8 @@ def head_map_figure(
     """
     if not layers:
         raise ShapeError("head_map_figure expects at least one layer, got none")
-    for name, weights in layers.items():
-        _check_shape(weights[0], queries, keys, name)
+    for weights in layers.values():
+        check_map(weights[0], queries, keys)
     heads = max(len(weights) for weights in layers.values())
     side = max(24.0, min(112.0, (MAX_WIDTH - 90) / heads - 8))
     maximum = max(float(weights.max()) for weights in layers.values()) or 1.0
@@ -75,49 +73,6 @@ def head_map_figure(
     )
 
 
-def map_figure(
-    weights: Float[Tensor, "T S"],
-    *,
-    queries: Sequence[str],
-    keys: Sequence[str],
-    title: str,
-    lanes: Mapping[str, Float[Tensor, " T"]] | None = None,
-    subtitle: str = "",
-    caption: str = "",
-    name: str = "attends to",
-) -> Figure:
-    """One map with its tokens, and lanes beside it: a number for each query, as bars.
-
-    Attention rollout, the mean over heads, or feature by feature of a table; lanes are entropies, received weights or
-    importances. Long labels are shortened.
-
-    >>> import torch
-    >>> lanes = {"entropy": torch.zeros(3)}
-    >>> map_figure(torch.eye(3), queries=list("abc"), keys=list("abc"), title="Rollout", lanes=lanes)
-    Figure('Rollout', 760 x ...)
-    """
-    _check_shape(weights, queries, keys, title)
-    side = _side(max(len(queries), len(keys)))
-    maximum = float(weights.max()) or 1.0
-    picture = attention_map(weights, queries, keys, maximum=maximum, side=side, digits=2 if side >= 36 else None)
-    parts = [picture]
-    for lane, values in (lanes or {}).items():
-        parts.append(_lane(lane, values, side, "output"))
-    best = weights.argmax(-1).tolist()
-    words = [
-        f"{query} {name} {keys[k]} most ({float(weights[n, k]):.2f})."
-        for n, (query, k) in enumerate(zip(queries, best, strict=True))
-    ]
-    return Figure(
-        title,
-        f"{len(queries)} queries (rows) and {len(keys)} keys (columns). " + " ".join(words[:16]),
-        row(*parts, gap=18, align="end"),
-        {"weights": weights, **(lanes or {})},
-        subtitle=subtitle or "Rows are queries, columns are keys.",
-        caption=caption,
-    )
-
-
 def alignment_figure(
     weights: Float[Tensor, "T S"], *, source: Sequence[str], target: Sequence[str], title: str = ""
 ) -> Figure:
@@ -130,7 +85,7 @@ def alignment_figure(
     spaced = " " if any(len(one) > 1 for one in (*source, *target)) else ""
     title = title or f"{spaced.join(source)} → {spaced.join(target)}"
     words = "Rows are target tokens, columns are source tokens: where the decoder looks while it writes each token."
-    return map_figure(weights, queries=target, keys=source, title=title, subtitle=words, name="looks at")
+    return attention_figure(weights, queries=target, keys=source, title=title, subtitle=words)
 
 
 def twins_figure(
@@ -148,11 +103,11 @@ def twins_figure(
     >>> twins_figure(torch.eye(2), torch.eye(2).flip(0), first_tokens=tokens[0], second_tokens=tokens[1])
     Figure('Two inputs and their difference', 760 x ...)
     """
-    _check_shape(first, first_tokens, first_tokens, "the first map")
-    _check_shape(second, second_tokens, second_tokens, "the second map")
+    check_map(first, first_tokens, first_tokens)
+    check_map(second, second_tokens, second_tokens)
     if first.shape != second.shape:
         raise ShapeError(f"twins are aligned and have one length, got {tuple(first.shape)} and {tuple(second.shape)}")
-    side = min(_side(len(first_tokens)), 22.0 if len(first_tokens) <= 12 else 16.0)
+    side = min(square_side(len(first_tokens)), 22.0 if len(first_tokens) <= 12 else 16.0)
     change = second - first
     merged = [a if a == b else f"{a}/{b}" for a, b in zip(first_tokens, second_tokens, strict=True)]
     largest = max(float(first.max()), float(second.max())) or 1.0
@@ -217,45 +172,6 @@ def _image(image: Tensor, size: float) -> Picture:
             color = Color(f"rgb-{code}", f"#{code}", f"#{code}")
             marks.append(Rect(x=j * side, y=i * side, width=side + 0.2, height=side + 0.2, fill=color))
     return Picture(side * small.shape[2], side * small.shape[1], tuple(marks))
-
-
-def _lane(name: str, values: Tensor, side: float, color: str) -> Picture:
-    """A bar for each row of a map."""
-    width, largest = 90.0, float(values.abs().max()) or 1.0
-    marks: list[Mark] = []
-    for index, value in enumerate(values.double().tolist()):
-        y, length = index * side, max(1.0, (width - 40) * abs(value) / largest)
-        paint: dict[str, Any] = {"fill": tint(color, 0.7)}
-        if value < 0:
-            paint = {"stroke": tint(color, 0.7), "stroke_width": 1.5}
-        marks.append(
-            Rect(x=0, y=y + 0.2 * side, width=length, height=0.6 * side, radius=2, tooltip=f"{value:.4g}", **paint)
-        )
-        if side >= 13:
-            words = f"{value:.2f}".replace("-", "−")
-            ink = tint(color, 1)
-            marks.append(Text(x=length + 4, y=y + side / 2 + 4, words=words, size=11, fill=ink))
-    bars = Picture(max(width, text_width(name, SMALL, bold=True)), side * len(values), tuple(marks))
-    return column(label(visible_label(name), f"{color}-ink", size=SMALL, bold=True), bars, gap=6)
-
-
-def _side(count: int) -> float:
-    """The side of a square, for a number of tokens."""
-    return 38.0 if count <= 12 else 22.0 if count <= 28 else 16.0 if count <= 64 else 13.0
-
-
-def _check_shape(weights: Tensor, queries: Sequence[str], keys: Sequence[str], name: str) -> None:
-    if tuple(weights.shape) != (len(queries), len(keys)) or not weights.numel():
-        raise ShapeError(
-            f"{name}: a map of {len(queries)} queries and {len(keys)} keys has shape ({len(queries)}, {len(keys)}) "
-            "and at "
-            f"least one cell, got {tuple(weights.shape)}"
-        )
-    if max(weights.shape) > MAX_TOKENS:
-        raise ShapeError(
-            f"{name}: a figure with labels has up to {MAX_TOKENS} tokens a side, got {tuple(weights.shape)}. "
-            "Pool the map first: look(..., stats=('pooled_max',))."
-        )
 
 
 def _concentration(weights: Tensor) -> list[float]:

@@ -35,6 +35,7 @@ def matrix(
     digits: int | None = None,
     hidden: Tensor | None = None,
     name: str = "",
+    tooltip: str = "{name} ({row}, {column}): {value:.4g}",
 ) -> Picture:
     """A matrix as squares. The larger the magnitude, the stronger the color; negative squares are hollow.
 
@@ -42,7 +43,8 @@ def matrix(
     - `rows`, `columns`: labels of the rows and columns, in `row_color` and `column_color`.
     - `digits`: decimals of the number in each square; default: no numbers.
     - `hidden`: squares that are hatched, such as those of a mask.
-    - `name`: what tooltips call an entry.
+    - `name`: what the printed scale and the tooltips call its entries.
+    - `tooltip`: the format of the tooltips.
     """
     values = values.detach().double()
     largest = float(values.nan_to_num(0, 0, 0).abs().max()) if values.numel() else 0.0
@@ -51,11 +53,12 @@ def matrix(
     marks: list[Mark] = []
     for i, numbers in enumerate(values.tolist()):
         for j, value in enumerate(numbers):
-            tooltip = f"{name or 'entry'} ({_name(rows, i)}, {_name(columns, j)}): {value:.4g}"
+            labels = {"row": _name(rows, i), "column": _name(columns, j)}
+            words = tooltip.format(name=name or "entry", value=value, **labels)
             if hidden is not None and bool(hidden[i, j]):
-                marks += _hatched(j * side, i * side, side, tooltip)
+                marks += _hatched(j * side, i * side, side, words)
             else:
-                marks += draw(j * side, i * side, value, tooltip=tooltip)
+                marks += draw(j * side, i * side, value, tooltip=words)
     height, width = (side * size for size in values.shape)
     scales = () if digits is not None or hidden is not None and bool(hidden.all()) else (Scale(color, maximum, name),)
     picture = Picture(width, height, tuple(marks), scales)
@@ -91,6 +94,7 @@ def attention_map(
         digits=digits,
         hidden=hidden,
         name="weight",
+        tooltip="{row} attends to {column}: {value:.3f}",
     )
     left = picture.width - side * len(keys) - _overhang(keys, side)
     names = overlay(
@@ -187,9 +191,9 @@ def _cell(
         words = format_number(value, digits)
         size = min(13.0, side * 0.31 + 1)
         size *= min(1.0, (side - 8) / text_width(words, size))
-        marks.append(
-            Text(x=x + side / 2, y=y + side / 2 + 0.36 * size, words=words, size=size, anchor="middle", fill=on(fill))
-        )
+        ink = on(fill) if round(value, digits) else role("soft")
+        place = {"x": x + side / 2, "y": y + side / 2 + 0.36 * size}
+        marks.append(Text(**place, words=words, size=size, anchor="middle", fill=ink))
     return marks
 
 

@@ -65,9 +65,10 @@ def fitting_sizes(mask: Mask) -> Sizes:
 def look_figure(look: Look, *, sequence: int = 0) -> Figure:
     """The statistics of a look as strips: a row for each head, a column for each query or key.
 
-    >>> from softlook.ops.look import look
+    >>> import torch
+    >>> from softlook import look
     >>> look_figure(look(*torch.randn(2, 1, 4, 100, 8)))
-    Figure('Look(lse 1x4x100, entropy 1x4x100, max_weight 1x4x100, received 1x4x100)', 760 x ...)
+    Figure('Look(lse 1x4x100, entropy 1x4x100, max_weight 1x4x100, received 1x4x100)', ...)
     """
     strips, numbers = [], {}
     for name, values in look.values.items():
@@ -88,6 +89,7 @@ def look_figure(look: Look, *, sequence: int = 0) -> Figure:
 def trace_figure(trace: Trace) -> Figure:
     """The layers of a trace, and the shapes of what it recorded in each.
 
+    >>> import torch
     >>> from softlook.lens import trace
     >>> from softlook.models import GPT, GPTConfig
     >>> model = GPT(GPTConfig(vocab_size=10, context=8, dim=16, depth=2, heads=4)).eval()

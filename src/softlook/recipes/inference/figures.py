@@ -10,10 +10,11 @@ from softlook.base.errors import ConfigError
 from softlook.decode import beam_search, create_session
 from softlook.decode.beam.hypotheses import BeamCandidate, BeamStep
 from softlook.decode.token_tensors import pad_right
+from softlook.lens.figures.attention_map import attention_figure
 from softlook.lens.figures.decoding import BeamNode, beam_tree_figure, translation_figure
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery import FIGURES
-from softlook.lens.figures.maps import alignment_figure, head_map_figure, map_figure
+from softlook.lens.figures.maps import alignment_figure, head_map_figure
 from softlook.recipes.inference.inspection import TITLES, AttentionType, LayerAttention, inspect_attention, token_labels
 from softlook.recipes.inference.pipeline import Pipeline, load_pipeline
 
@@ -118,14 +119,13 @@ def _rollout(layers: list[LayerAttention], text: str) -> Figure:
     for layer in layers:
         mixed = layer.weights.mean(0) @ flow
         flow = RESIDUAL * flow + (1 - RESIDUAL) * mixed
-    return map_figure(
+    return attention_figure(
         flow,
         queries=layers[0].queries,
         keys=layers[0].keys,
         title=f"Attention rollout of “{text}”",
         subtitle="How much of each input token (columns) reaches each output (rows) through all layers.",
         caption=f"Product over {len(layers)} layers of {RESIDUAL:g} × identity + {1 - RESIDUAL:g} × mean over heads.",
-        name="reads",
     )
 
 
@@ -136,7 +136,7 @@ def _statistics(layer: LayerAttention, text: str) -> Figure:
         "entropy": nn.functional.relu(-torch.xlogy(layer.weights, layer.weights).sum(-1)).mean(0),
         "largest weight": layer.weights.amax(-1).mean(0),
     }
-    return map_figure(
+    return attention_figure(
         weights,
         queries=layer.queries,
         keys=layer.keys,
