@@ -86,6 +86,7 @@ def test_two_heads_look_at_the_noun_and_at_the_property() -> None:
     drawn = figure("pronoun").numbers
     for word, noun in (("tired", 1), ("wide", 5)):  # animal, road
         assert sorted(drawn[word]["2/blocks.1.attn"].argmax(-1).tolist()) == [noun, 10]
+        assert word in [text.words for text in figure("pronoun").texts]
 
 
 def test_causal_mask() -> None:

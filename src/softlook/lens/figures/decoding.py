@@ -173,7 +173,7 @@ def _node(node: BeamNode, width: float, is_best: bool) -> Picture:
     if node.status == "finished":
         marks.append(Rect(x=2.5, y=2.5, width=width - 5, height=BOX - 5, radius=2, stroke=role(f"{color}-ink")))
     ink = role("soft") if node.status == "dropped" else role("ink")
-    score = f"{node.score:.1f}".replace("-0.0", "0.0").replace("-", "−")
+    score = f"{node.score:z.1f}".replace("-", "−")
     marks.append(Text(x=width / 2, y=16.5, words=_words(node), size=13, mono=True, anchor="middle", fill=ink))
     marks.append(Text(x=width / 2, y=BOX + 11.5, words=score, size=11, anchor="middle", fill=role("soft")))
     return Picture(width, BOX + 12, tuple(marks))

@@ -127,7 +127,8 @@ def scale_legend(scales: Sequence[Scale], width: float) -> Picture:
     for (color, maximum), names in _by_maximum(scales).items():
         ink = f"{color}-ink" if color in INK else "soft"
         square = Picture(12, 12, (Rect(x=0, y=0, width=12, height=12, radius=2, fill=tint(color, 1)),))
-        parts = [label(name, ink, size=small, sup=sup) for name, sup in names]
+        ends = [","] * (len(names) - 1) + [""]
+        parts = [label(name + comma, ink, size=small, sup=sup) for (name, sup), comma in zip(names, ends, strict=True)]
         words = row(*parts, label(f"{maximum:.3g}", ink, size=small), gap=5)
         entry = row(square, words, gap=6)
         if row(*line, entry, gap=14).width > width:
@@ -154,7 +155,7 @@ def format_number(value: float, digits: int = 2) -> str:
     """
     if math.isinf(value):
         return "−∞" if value < 0 else "∞"
-    return "0" if value == 0 else f"{value:.{digits}f}".replace("-", "−")
+    return "0" if value == 0 else f"{value:z.{digits}f}".replace("-", "−")
 
 
 def _cell(
@@ -192,8 +193,8 @@ def _cell(
         size = min(13.0, side * 0.31 + 1)
         size *= min(1.0, (side - 8) / text_width(words, size))
         ink = on(fill) if round(value, digits) else role("soft")
-        place = {"x": x + side / 2, "y": y + side / 2 + 0.36 * size}
-        marks.append(Text(**place, words=words, size=size, anchor="middle", fill=ink))
+        baseline = y + side / 2 + 0.36 * size
+        marks.append(Text(x=x + side / 2, y=baseline, words=words, size=size, anchor="middle", fill=ink))
     return marks
 
 

@@ -91,8 +91,7 @@ def multi_head() -> Figure:
             "Y": output,
             "W": layer.to_out.weight.detach(),
         },
-        subtitle="Two heads of width 3 have as many parameters as one of width 6. The dashed line is the cut between "
-        "them.",
+        subtitle="Two heads of width 3 have as many parameters as one of width 6. Dashed: the cut between them.",
     )
 
 

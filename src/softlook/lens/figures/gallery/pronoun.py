@@ -57,7 +57,7 @@ def _sentence(words: list[str], weights: dict[str, torch.Tensor], *, has_names: 
             names = [
                 f"layer {layer + 1}" if heads == "1" else f"layer {layer + 1} head {n + 1}" for n in range(len(values))
             ]
-            columns = words if len(parts) == 1 else ()
+            columns = () if parts else words
             squares = matrix(
                 values, "weight", maximum=1.0, side=side, columns=columns, column_color="key-ink", name="weight"
             )
