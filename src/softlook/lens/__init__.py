@@ -5,8 +5,8 @@ from softlook.lens.contributions import LogitContributions as LogitContributions
 from softlook.lens.contributions import logit_contributions as logit_contributions
 from softlook.lens.copying import copying_scores as copying_scores
 from softlook.lens.effects import head_effects as head_effects
-from softlook.lens.figure import attention_figure as attention_figure
-from softlook.lens.figure import heads_figure as heads_figure
+from softlook.lens.figures.attention_map import attention_figure as attention_figure
+from softlook.lens.figures.attention_map import heads_figure as heads_figure
 from softlook.lens.flow import attention_flow as attention_flow
 from softlook.lens.head_scores import head_table as head_table
 from softlook.lens.head_table import HeadTable as HeadTable

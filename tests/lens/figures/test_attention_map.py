@@ -9,6 +9,7 @@ from torch import Tensor
 
 from softlook import ShapeError, attention_weights
 from softlook.lens import attention_figure, heads_figure
+from softlook.lens.figures.figure import Figure
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE_LABELS = [
@@ -23,12 +24,17 @@ HOSTILE_LABELS = [
 ]
 
 
-def squares(svg: str) -> list[ElementTree.Element]:
-    return ElementTree.fromstring(svg).findall(f"{SVG}g[@class='sl-square']")
+def squares(figure: Figure) -> list[ElementTree.Element]:
+    """The squares of maps, which have a tooltip."""
+    return [rect for rect in ElementTree.fromstring(figure.svg("light")).iter(f"{SVG}rect") if len(rect)]
 
 
-def tooltips(svg: str) -> list[str]:
-    return [square.findtext(f"{SVG}title", "") for square in squares(svg)]
+def tooltips(figure: Figure) -> list[str]:
+    return [square.findtext(f"{SVG}title", "") for square in squares(figure)]
+
+
+def words(figure: Figure) -> list[str]:
+    return [text.words for text in figure.texts]
 
 
 def random_map(queries: int, keys: int) -> Tensor:
@@ -48,25 +54,23 @@ def test_every_tooltip_shows_the_weight_of_its_square(queries: int, keys: int) -
 
 def test_a_small_map_shows_its_weights_and_a_large_one_only_in_tooltips() -> None:
     weights = torch.tensor([[0.25, 0.7496, 0.0004, 0.0]])
-    svg = attention_figure(weights, queries=["q"], keys=list("abcd"))
-    assert [square.findtext(f"{SVG}text") for square in squares(svg)] == ["0.25", "0.75", "<.01", "0"]
+    figure = attention_figure(weights, queries=["q"], keys=list("abcd"))
+    assert [text for text in words(figure) if text[0].isdigit()] == ["0.25", "0.75", "0.00", "0"]
     large = attention_figure(random_map(17, 17), queries=numbered("q", 17), keys=numbered("k", 17))
-    assert all(square.find(f"{SVG}text") is None for square in squares(large))
+    assert not [text for text in words(large) if text.startswith("0.") and text != f"{weights.max():.3g}"][1:]
 
 
 def test_larger_weights_are_darker_and_equal_weights_have_equal_colors() -> None:
     weights = torch.tensor([[0.1, 0.2, 0.2, 0.5]])
-    boxes = [
-        square.find(f"{SVG}rect") for square in squares(attention_figure(weights, queries=["q"], keys=list("abcd")))
-    ]
-    reds = [int(box.attrib["fill"][1:3], 16) for box in boxes if box is not None]
+    boxes = squares(attention_figure(weights, queries=["q"], keys=list("abcd")))
+    reds = [int(box.attrib["fill"][1:3], 16) for box in boxes]
     assert reds[0] > reds[1] == reds[2] > reds[3]
 
 
 @pytest.mark.parametrize("label", HOSTILE_LABELS)
 def test_labels_are_escaped_and_control_characters_are_made_visible(label: str) -> None:
-    svg = heads_figure({label: torch.eye(2)}, queries=[label, "q"], keys=["k", label], title=label)
-    plain = heads_figure({"x": torch.eye(2)}, queries=["x", "q"], keys=["k", "x"], title="x")
+    svg = heads_figure({label: torch.eye(2)}, queries=[label, "q"], keys=["k", label], title=label).svg()
+    plain = heads_figure({"x": torch.eye(2)}, queries=["x", "q"], keys=["k", "x"], title="x").svg()
     tags, expected = ([e.tag for e in ElementTree.fromstring(s).iter()] for s in (svg, plain))
     assert set(tags) == set(expected)
     assert all(c.isprintable() or c == "\n" for c in svg)
@@ -75,12 +79,12 @@ def test_labels_are_escaped_and_control_characters_are_made_visible(label: str) 
 
 
 def test_a_tooltip_shows_the_label_unchanged() -> None:
-    svg = attention_figure(torch.eye(1), queries=["<it>"], keys=['R&D "x"'])
-    assert tooltips(svg) == ['<it> attends to R&D "x": 1.000']
+    figure = attention_figure(torch.eye(1), queries=["<it>"], keys=['R&D "x"'])
+    assert tooltips(figure) == ['<it> attends to R&D "x": 1.000']
 
 
 def test_a_figure_is_self_contained() -> None:
-    svg = attention_figure(torch.eye(2), queries=["a", "b"], keys=["a", "b"], title="t")
+    svg = attention_figure(torch.eye(2), queries=["a", "b"], keys=["a", "b"], title="t").svg()
     assert re.findall(r"https?://[^\"]+", svg) == ["http://www.w3.org/2000/svg"]
     assert "url(" not in svg
     assert "@import" not in svg
@@ -89,7 +93,7 @@ def test_a_figure_is_self_contained() -> None:
 def test_a_figure_is_accessible_to_screen_readers() -> None:
     weights = torch.tensor([[0.25, 0.75], [0.9, 0.1]])
     root = ElementTree.fromstring(
-        attention_figure(weights, queries=["it", "road"], keys=["cat", "dog"], title="Two words")
+        attention_figure(weights, queries=["it", "road"], keys=["cat", "dog"], title="Two words").svg()
     )
     assert root.attrib["role"] == "img"
     assert root.attrib["aria-label"] == root.findtext(f"{SVG}title") == "Two words"
@@ -103,19 +107,18 @@ def test_several_maps_share_one_color_scale() -> None:
     together = squares(heads_figure({"pale": pale, "strong": strong}, queries=["q"], keys=["a", "b"]))
     alone = squares(attention_figure(pale, queries=["q"], keys=["a", "b"]))
     assert len(together) == 4
-    fills = [square[1].attrib["fill"] for square in (alone[0], together[0], together[2])]
+    fills = [square.attrib["fill"] for square in (alone[0], together[0], together[2])]
     assert fills[0] == fills[2] != fills[1]  # 0.5 is the maximum of one map, and half of the maximum of both
 
 
 def test_nan_weights_are_shown() -> None:
-    svg = attention_figure(torch.tensor([[torch.nan, 1.0]]), queries=["q"], keys=["a", "b"])
-    assert squares(svg)[0].findtext(f"{SVG}text") == "nan"
-    assert tooltips(svg)[0] == "q attends to a: nan"
+    figure = attention_figure(torch.tensor([[torch.nan, 1.0]]), queries=["q"], keys=["a", "b"])
+    assert "nan" in words(figure) and tooltips(figure)[0] == "q attends to a: nan"
 
 
 def test_a_map_of_zeros_is_drawn() -> None:
-    svg = attention_figure(torch.zeros(2, 2), queries=["a", "b"], keys=["a", "b"])
-    assert tooltips(svg)[3] == "b attends to b: 0.000"
+    figure = attention_figure(torch.zeros(2, 2), queries=["a", "b"], keys=["a", "b"])
+    assert tooltips(figure)[3] == "b attends to b: 0.000"
 
 
 def test_invalid_maps_raise_an_error_with_a_solution() -> None:
@@ -133,10 +136,9 @@ def test_invalid_maps_raise_an_error_with_a_solution() -> None:
         heads_figure({}, queries=["a"], keys=["a"])
 
 
-def boxes(svg: str) -> list[tuple[float, float, float, float]]:
-    """Left, top, right and bottom of each cell."""
-    found = [square.find(f"{SVG}rect") for square in squares(svg)]
-    numbers = [[float(box.attrib[name]) for name in ("x", "y", "width", "height")] for box in found if box is not None]
+def boxes(figure: Figure) -> list[tuple[float, float, float, float]]:
+    """Left, top, right and bottom of each square."""
+    numbers = [[float(box.attrib[name]) for name in ("x", "y", "width", "height")] for box in squares(figure)]
     return [(x, y, x + width, y + height) for x, y, width, height in numbers]
 
 
@@ -144,24 +146,30 @@ def boxes(svg: str) -> list[tuple[float, float, float, float]]:
 def test_maps_that_do_not_fit_side_by_side_continue_in_the_next_row(tokens: int) -> None:
     labels = numbered("token", tokens)
     maps = {f"head {number}": random_map(tokens, tokens) for number in range(12)}
-    svg = heads_figure(maps, queries=labels, keys=labels)
-    width = float(ElementTree.fromstring(svg).attrib["width"])
-    cells = boxes(svg)
+    figure = heads_figure(maps, queries=labels, keys=labels)
+    width, cells = figure.page.width, boxes(figure)
     assert width <= 1200 and max(right for _, _, right, _ in cells) <= width
     assert len(set(cells)) == len(cells) == 12 * tokens**2  # none is drawn over another
     firsts = [cells[number * tokens**2] for number in range(12)]
     assert len({top for _, top, _, _ in firsts}) > 1 and firsts[0][0] == min(left for left, *_ in firsts)
 
 
-def test_each_row_of_maps_repeats_the_query_labels() -> None:
+def test_maps_stand_below_one_another_on_a_narrow_page() -> None:
     maps = {f"head {number}": torch.eye(2) for number in range(3)}
     one, three = (
-        heads_figure(maps, queries=["q0", "q1"], keys=["k0", "k1"], max_width=width).count(">q0</text>")
+        len({y for _, y, *_ in boxes(heads_figure(maps, queries=["q0", "q1"], keys=["k0", "k1"], max_width=width))})
         for width in (5000, 100)
     )
-    assert (one, three) == (1, 3)
+    assert (one, three) == (2, 6)  # two rows of squares for each row of maps
 
 
 def test_a_single_map_is_not_wrapped_however_wide() -> None:
-    svg = attention_figure(random_map(2, 128), queries=["a", "b"], keys=numbered("k", 128))
-    assert len({top for _, top, _, _ in boxes(svg)}) == 2
+    figure = attention_figure(random_map(2, 128), queries=["a", "b"], keys=numbered("k", 128))
+    assert len({top for _, top, _, _ in boxes(figure)}) == 2
+
+
+def test_lanes_beside_a_map_show_a_number_for_each_query() -> None:
+    lanes = {"entropy": torch.tensor([0.5, 1.25]), "change": torch.tensor([-0.25, 0.0])}
+    figure = attention_figure(torch.eye(2), queries=["a", "b"], keys=["a", "b"], lanes=lanes)
+    assert {"entropy", "0.50", "1.25", "change", "−0.25"} <= set(words(figure))
+    assert torch.equal(figure.numbers["entropy"], lanes["entropy"])

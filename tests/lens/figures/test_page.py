@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import torch
 
 from softlook.lens import heads_figure
-from softlook.lens.page import figures_page
+from softlook.lens.figures.page import figures_page
 
 
 class Tags(HTMLParser):
@@ -18,7 +18,7 @@ class Tags(HTMLParser):
 
 
 def test_a_page_shows_its_figures_under_their_headings_in_order() -> None:
-    svg = heads_figure({"head 0": torch.eye(2)}, queries=["a", "b"], keys=["a", "b"])
+    svg = heads_figure({"head 0": torch.eye(2)}, queries=["a", "b"], keys=["a", "b"]).svg()
     page = figures_page("Text", {"layer 0": svg, "layer 1": svg}, note="rows are queries")
     assert page.index("layer 0") < page.index("<svg") < page.index("layer 1")
     assert page.count("<svg") == 2 and "rows are queries" in page

@@ -2,7 +2,7 @@
 
 import pytest
 
-from softlook.lens.color import DARK, LIGHT, NAN_COLOR, STEPS, colormap, contrast, text_color
+from softlook.lens.figures.color import DARK, LIGHT, NAN_COLOR, STEPS, colormap, contrast, text_color
 
 TEXT = ("ink", "soft", "query", "key")
 

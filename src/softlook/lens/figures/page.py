@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from html import escape
 
-from softlook.lens.layout import visible_label
+from softlook.lens.figures.text import visible_label
 
 STYLE = """
 :root { color-scheme: light dark; }
