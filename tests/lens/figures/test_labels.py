@@ -7,6 +7,7 @@ from softlook.lens import attention_figure, heads_figure
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.maps import alignment_figure, head_map_figure, twins_figure
 from softlook.lens.figures.picture import overlay
+from softlook.lens.figures.scores import contributions_figure, head_scores_figure
 from softlook.lens.figures.shapes import Text, overlap
 
 KINDS = {
@@ -79,6 +80,18 @@ def test_labels_of_head_maps_do_not_overlap(kind: str) -> None:
     layers = {name: torch.rand(12, 16, 16) for name in words[:3]}
     figure = head_map_figure(layers, queries=words, keys=words, title=words[0])
     assert not colliding(figure) and not outside(figure)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", COUNTS)
+def test_labels_of_contributions_and_scores_do_not_overlap(kind: str, count: int) -> None:
+    words = tokens(kind, count)
+    layers = {f"{name} {n}": 1.0 for n, name in enumerate(words[:20])}
+    for figure in (
+        contributions_figure(layers, torch.randn(3, 12), torch.randn(count), tokens=words),
+        head_scores_figure({f"{name} {n}": torch.randn(2, 4) for n, name in enumerate(words[:6])}),
+    ):
+        assert not colliding(figure) and not outside(figure)
 
 
 def test_crowded_and_cut_labels_are_found() -> None:

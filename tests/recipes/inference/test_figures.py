@@ -1,18 +1,21 @@
 """Figures of a model draw what the model computes."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 from softlook.base.errors import ConfigError
+from softlook.lens import head_table
 from softlook.models import GPT, GPTConfig
 from softlook.recipes.inference.figures import GALLERY, run_figure, search_tree
 from softlook.recipes.inference.inspection import inspect_attention
 from softlook.recipes.inference.pipeline import Pipeline, load_pipeline
 from softlook.recipes.inference.translation import translate
 from tests.lens.figures.test_labels import colliding, outside
+from tests.recipes.trained_runs import train_runs
 
 TEXT = "3 mars 2022"
 
@@ -72,3 +75,38 @@ def test_a_model_that_does_not_translate_has_no_beam_tree(dates: Pipeline) -> No
         run_figure(language_model, TEXT, "beams")
     with pytest.raises(ConfigError, match="an alignment needs an encoder-decoder"):
         run_figure(language_model, TEXT, "alignment")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return train_runs(tmp_path_factory.mktemp("figures"), "lm", "classify")
+
+
+def test_the_scores_of_a_language_model_are_its_head_table(runs: dict[str, Path]) -> None:
+    pipeline = load_pipeline(runs["lm"], device="cpu")
+    figure = run_figure(pipeline, "the cat", "scores")
+    ids = torch.tensor([[*pipeline.special_tokens.prefix, *pipeline.tokenizer.encode(["the cat"])[0]]])
+    expected = head_table(pipeline.model, ids).grids()
+    assert list(figure.numbers) == list(expected)
+    for name, values in expected.items():
+        assert_close(figure.numbers[name], values, equal_nan=True)
+    assert colliding(figure) == [] and outside(figure) == []
+
+
+def test_contributions_add_up_to_the_logit_of_the_predicted_token(runs: dict[str, Path]) -> None:
+    pipeline = load_pipeline(runs["lm"], device="cpu")
+    figure = run_figure(pipeline, "the cat", "contributions")
+    ids = torch.tensor([[*pipeline.special_tokens.prefix, *pipeline.tokenizer.encode(["the cat"])[0]]])
+    with torch.no_grad():
+        logit = float(pipeline.model(ids)[0, -1].max())
+    assert sum(figure.numbers["layers"].values()) == pytest.approx(logit, abs=1e-3)
+    assert colliding(figure) == [] and outside(figure) == []
+
+
+def test_a_classifier_has_scores_and_no_contributions(runs: dict[str, Path], dates: Pipeline) -> None:
+    classifier = load_pipeline(runs["classify"], device="cpu")
+    assert run_figure(classifier, "film was dull", "scores").numbers
+    with pytest.raises(ConfigError, match="no language model"):
+        run_figure(classifier, "film was dull", "contributions")
+    with pytest.raises(ConfigError, match="no stack of self-attention alone"):
+        run_figure(dates, TEXT, "scores")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("softlook.cli")
 STDOUT = Path("/dev/stdout")
 """A hyphen."""
-Kind = Literal["heads", "rollout", "statistics", "alignment", "beams"]
+Kind = Literal["heads", "rollout", "statistics", "scores", "contributions", "alignment", "beams"]
 Theme = Literal["auto", "light", "dark"]
 
 

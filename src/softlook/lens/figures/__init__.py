@@ -10,6 +10,7 @@ from softlook.lens.figures.maps import alignment_figure as alignment_figure
 from softlook.lens.figures.maps import head_map_figure as head_map_figure
 from softlook.lens.figures.maps import patches_figure as patches_figure
 from softlook.lens.figures.maps import twins_figure as twins_figure
+from softlook.lens.figures.scores import contributions_figure as contributions_figure
 from softlook.lens.figures.scores import curves_figure as curves_figure
 from softlook.lens.figures.scores import head_scores_figure as head_scores_figure
 from softlook.lens.figures.summaries import look_figure as look_figure

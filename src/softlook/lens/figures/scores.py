@@ -1,57 +1,120 @@
-"""Figures of numbers by layer and head, and of training curves."""
+"""Figures of numbers by layer and head, of contributions to a logit, and of training curves."""
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from softlook.lens.figures.charts import Curve, line_chart, make_axis
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.matrix import matrix
-from softlook.lens.figures.picture import column, grid, label
+from softlook.lens.figures.picture import Picture, column, grid, label, row
 from softlook.lens.figures.text import visible_label
 
 COLORS = ("query", "key", "value", "output", "weight", "input")
 """Colors of lines, in this order."""
+STRIP = 16
+"""Tokens in a row."""
 
 
 def head_scores_figure(
     scores: Mapping[str, Float[Tensor, "L H"]],
     *,
     title: str = "Scores of every head",
-    subtitle: str = "Rows are layers, columns are heads.",
+    subtitle: str = "Rows are layers, columns are heads. A hatched square has no value.",
     shared_scale: bool = False,
 ) -> Figure:
-    """Numbers by layer and head, a grid for each kind: scores of the head table, contributions, effects of ablation.
+    """Numbers by layer and head, a grid for each kind: `HeadTable.grids`, contributions, effects of ablation.
+
+    NaN is drawn as a hatched square; a grid of NaN only is left out.
 
     >>> import torch
     >>> head_scores_figure({"previous token": torch.rand(4, 6), "induction": torch.rand(4, 6)})
     Figure('Scores of every head', 760 x ...)
     """
-    layers, heads = next(iter(scores.values())).shape
-    side = 22.0 if heads <= 12 else 13.0
-    maximum = max(float(one.abs().max()) for one in scores.values()) if shared_scale else None
-    rows, columns = [f"{n}" for n in range(layers)], [f"{n}" for n in range(heads)]
+    known = {name: values for name, values in scores.items() if not bool(values.isnan().all())}
+    if not known:
+        raise ValueError("head_scores_figure expects at least one grid with a number, got none")
+    maximum = max(_largest(one) for one in known.values()) if shared_scale else None
     parts = [
-        column(
-            label(visible_label(name), bold=True),
-            matrix(values, "weight", maximum=maximum, side=side, rows=rows, columns=columns, name=visible_label(name)),
-            gap=2,
-        )
-        for name, values in scores.items()
+        column(label(visible_label(name), bold=True), _head_grid(values, maximum, visible_label(name)), gap=2)
+        for name, values in known.items()
     ]
-    largest = [
-        f"{name}: layer {n // heads}, head {n % heads}"
-        for name, n in ((name, int(values.abs().argmax())) for name, values in scores.items())
+    found = [
+        f"{name}: layer {n // values.shape[1]}, head {n % values.shape[1]}"
+        for name, values in known.items()
+        for n in [int(values.abs().nan_to_num(-1).argmax())]
     ]
+    layers, heads = next(iter(known.values())).shape
     across = max(1, int((1000 + 24) // (max(part.width for part in parts) + 24)))
     return Figure(
         title,
-        f"Grids of {layers} layers (rows) and {heads} heads (columns). Largest: {'; '.join(largest)}.",
+        f"Grids of {layers} layers (rows) and {heads} heads (columns). Largest: {'; '.join(found)}.",
         grid(parts, min(across, 4), gap=24),
         dict(scores),
         subtitle=subtitle,
     )
+
+
+def contributions_figure(
+    layers: Mapping[str, float],
+    heads: Float[Tensor, "L H"],
+    sources: Float[Tensor, " S"],
+    *,
+    tokens: Sequence[str],
+    title: str = "What adds to a logit",
+) -> Figure:
+    """What each layer, each head and each source token adds to a logit: filled squares raise it, hollow ones lower it.
+
+    `sources` are the sums over all heads for each of the `tokens`.
+
+    >>> import torch
+    >>> layers = {"embedding": 0.5, "blocks.0.attn": -1.0}
+    >>> contributions_figure(layers, torch.randn(1, 4), torch.randn(2), tokens=["a", "b"])
+    Figure('What adds to a logit', 760 x ...)
+    """
+    amounts = torch.tensor(list(layers.values()))
+    names = [visible_label(name) for name in layers]
+    left = matrix(amounts[:, None], "weight", side=34, digits=2, rows=names, name="layer")
+    words = [visible_label(token) for token in tokens]
+    right = [
+        column(label("heads (layer ↓, head →)", bold=True), _head_grid(heads, None, "head"), gap=4),
+        column(label("source tokens, through all heads", bold=True), _token_strip(sources, words), gap=4),
+    ]
+    order = sources.argsort(descending=True).tolist()
+    return Figure(
+        title,
+        f"{len(layers)} parts add up to {float(amounts.sum()):.2f}, {names[int(amounts.abs().argmax())]} most of all; "
+        f"of the source tokens {words[order[0]]} raises the logit most.",
+        row(column(label("parts", bold=True), left, gap=4), column(*right, gap=20), gap=40, align="start"),
+        {"layers": dict(layers), "heads": heads, "sources": sources},
+        subtitle="Filled: raises the logit. Hollow: lowers it.",
+    )
+
+
+def _head_grid(values: Tensor, maximum: float | None, name: str) -> Picture:
+    """A row for each layer, a column for each head."""
+    layers, heads = values.shape
+    side = 22.0 if heads <= 12 else 16.0
+    rows, columns = [str(n) for n in range(layers)], [str(n) for n in range(heads)]
+    hidden = values.isnan()
+    return matrix(values, "weight", maximum=maximum, side=side, rows=rows, columns=columns, hidden=hidden, name=name)
+
+
+def _token_strip(values: Tensor, words: Sequence[str]) -> Picture:
+    """A square for each token, in rows of tokens."""
+    largest = _largest(values) or 1.0
+    parts = [values[n : n + STRIP] for n in range(0, len(values), STRIP)]
+    strips = [
+        matrix(part[None], "output", maximum=largest, side=24, columns=words[n * STRIP : (n + 1) * STRIP], name="token")
+        for n, part in enumerate(parts)
+    ]
+    return column(*strips, gap=6)
+
+
+def _largest(values: Tensor) -> float:
+    return float(values.nan_to_num(0).abs().max())
 
 
 def curves_figure(

@@ -172,19 +172,16 @@ class Image(Shape):
         return replace(self, x=self.x + dx, y=self.y + dy)
 
     def svg(self, theme: Theme) -> str:
-        shown = {"light": self.light, "dark": self.dark}
         if theme != "auto":
-            return self._image(shown[theme], "")
-        hidden = ' style="display:none"'
-        return self._image(self.light, ' class="sl-only-light"') + self._image(
-            self.dark, f' class="sl-only-dark"{hidden}'
-        )
+            return self._image(self.dark if theme == "dark" else self.light)
+        return self._image(self.light, "only-light") + self._image(self.dark, "only-dark", "display:none;")
 
-    def _image(self, data: bytes, more: str) -> str:
+    def _image(self, data: bytes, name: str = "", style: str = "") -> str:
         box = f'x="{number(self.x)}" y="{number(self.y)}" width="{number(self.width)}" height="{number(self.height)}"'
-        source = f'href="data:image/png;base64,{b64encode(data).decode()}"'
-        style = 'preserveAspectRatio="none" image-rendering="optimizeSpeed"'
-        return self.element("image", f"{box} {source} {style}{more}")
+        source = f'href="data:image/png;base64,{b64encode(data).decode()}" preserveAspectRatio="none"'
+        sharp = f'image-rendering="optimizeSpeed" style="{style}image-rendering:pixelated"'  # the latter for browsers
+        css_class = f' class="sl-{name}"' if name else ""
+        return self.element("image", f"{box} {source} {sharp}{css_class}")
 
 
 Mark = Rect | Circle | Path | Text | Image

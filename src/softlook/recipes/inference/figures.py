@@ -1,24 +1,30 @@
 """Figures of a model for a text: all heads, rollout, statistics of the last layer, alignment, beam tree."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
+from softlook.base.tensors import supported_token_types
 from softlook.decode import beam_search, create_session
 from softlook.decode.beam.hypotheses import BeamCandidate, BeamStep
 from softlook.decode.token_tensors import pad_right
+from softlook.lens.contributions import logit_contributions
 from softlook.lens.figures.attention_map import attention_figure
 from softlook.lens.figures.decoding import BeamNode, beam_tree_figure, translation_figure
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery import FIGURES
 from softlook.lens.figures.maps import alignment_figure, head_map_figure
+from softlook.lens.figures.scores import contributions_figure, head_scores_figure
+from softlook.lens.head_scores import head_table
+from softlook.models import TextEncoder
+from softlook.recipes.inference.encoding import tokenize
 from softlook.recipes.inference.inspection import TITLES, AttentionType, LayerAttention, inspect_attention, token_labels
-from softlook.recipes.inference.pipeline import Pipeline, load_pipeline
+from softlook.recipes.inference.pipeline import Pipeline, TextInput, load_pipeline
 
-FigureKind = Literal["heads", "rollout", "statistics", "alignment", "beams"]
+FigureKind = Literal["heads", "rollout", "statistics", "scores", "contributions", "alignment", "beams"]
 RESIDUAL = 0.5
 """The share of the residual connection in a rollout."""
 AMBIGUOUS_DATE = "5 4 2003"
@@ -36,6 +42,10 @@ def run_figure(pipeline: Pipeline, text: str, kind: FigureKind = "heads", *, num
     if kind == "beams":
         title = f"{pipeline.name}: beam search"
         return beam_tree_figure(search_tree(pipeline, text, num_beams), source=text, title=title, beams=num_beams)
+    if kind == "scores":
+        return _scores(pipeline, text)
+    if kind == "contributions":
+        return _contributions(pipeline, text)
     layers = inspect_attention(pipeline, text)
     kinds: list[AttentionType] = [layer.type for layer in layers]
     chosen: AttentionType = "cross" if "cross" in kinds else kinds[0]
@@ -90,6 +100,45 @@ def translation() -> Figure:
 
 GALLERY: dict[str, Callable[[], Figure]] = {**FIGURES, "translation": translation}
 """All pictures that need no run."""
+
+
+def _scores(pipeline: Pipeline, text: str) -> Figure:
+    """The head table as grids."""
+    ids, inputs = _input_ids(pipeline, text)
+    table = head_table(pipeline.model, ids, **inputs)
+    return head_scores_figure(table.grids(), title=f"Heads of {pipeline.name} on “{text}”")
+
+
+def _contributions(pipeline: Pipeline, text: str) -> Figure:
+    """What adds to the logit of the token that a language model predicts after a text."""
+    if getattr(pipeline.model, "mode", "") != "decoder-only":
+        raise ConfigError(f"{pipeline.name} is no language model, which contributions need: try --kind scores")
+    ids, _ = _input_ids(pipeline, text)
+    with torch.no_grad():
+        token = int(pipeline.model(ids)[0, -1].argmax())
+    parts = logit_contributions(pipeline.model, ids, token=token)
+    named = {"embedding": parts.embedding, **parts.layers, "bias": parts.bias}
+    heads = torch.cat(list(parts.heads.values())).cpu()
+    sources = torch.stack([one[0].sum(0) for one in parts.sources.values()]).sum(0).cpu()
+    predicted, words = token_labels(pipeline.tokenizer, [token])[0], token_labels(pipeline.tokenizer, ids[0].tolist())
+    title = f"What adds to the logit of “{predicted}” after “{text}”"
+    return contributions_figure(
+        {name: float(one[0]) for name, one in named.items()}, heads, sources, tokens=words, title=title
+    )
+
+
+def _input_ids(pipeline: Pipeline, text: str) -> tuple[Tensor, dict[str, Any]]:
+    """Ids of a text for an encoder or a decoder, and further inputs."""
+    model = pipeline.model
+    if isinstance(model, TextEncoder):
+        (encoded,) = tokenize(pipeline, [TextInput(text)])
+        types = torch.tensor([encoded.token_types], device=pipeline.device)
+        given = supported_token_types(model, types)
+        return torch.tensor([encoded.ids], device=pipeline.device), {} if given is None else {"token_types": given}
+    if getattr(model, "mode", "") != "decoder-only":
+        raise ConfigError(f"{pipeline.name} has no stack of self-attention alone: use --kind heads or alignment")
+    ids = [*pipeline.special_tokens.prefix, *pipeline.tokenizer.encode([text])[0]]
+    return torch.tensor([ids or list(pipeline.special_tokens.start)], device=pipeline.device), {}
 
 
 def _encode(pipeline: Pipeline, text: str) -> list[int]:
