@@ -79,3 +79,15 @@ def test_a_wrong_choice_is_an_error_before_anything_is_written(
 def test_cross_attention_of_a_language_model_is_an_error(command: RunCommand, runs: dict[str, Path]) -> None:
     completed = command("inspect", runs["lm"], "the cat", "--attention", "cross")
     assert completed.code == 65 and "has only self-attention" in completed.err
+
+
+def test_scores_name_the_heads_of_each_kind(command: RunCommand, runs: dict[str, Path]) -> None:
+    lines = command("inspect", runs["lm"], "the cat and the dog", "--scores").lines
+    start = next(n for n, line in enumerate(lines) if line.startswith("kind"))
+    kinds = {line.split("  ")[0] for line in lines[start + 1 :]}
+    assert {"sink", "previous", "local", "induction", "copying"} <= kinds
+    (content,) = command("--json", "inspect", runs["lm"], "the cat", "--scores").objects
+    heads = sum(len(layer["heads"]) for layer in content["layers"])
+    assert len(content["scores"]) == heads and 0 <= content["scores"][0]["previous"] <= 1
+    refused = command("inspect", "dates", DATE, "--scores")
+    assert refused.code != 0 and "self-attention alone" in refused.err

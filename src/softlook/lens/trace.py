@@ -64,6 +64,10 @@ class Trace(Mapping[str, AttentionTrace]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def _repr_html_(self) -> str:
+        # Imported here since figures of traces import this module.
+        return import_module("softlook.lens.figures.summaries").trace_figure(self)._repr_html_()
+
 
 @contextmanager
 def trace(

@@ -1,6 +1,7 @@
 """`softlook inspect`: the attention of a model in the terminal."""
 
 import logging
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,6 +18,7 @@ from softlook.cli.options import DeviceOption, ModelArg
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from softlook.lens import HeadTable
     from softlook.recipes.inference.inspection import HeadSummary, LayerAttention
 
 log = logging.getLogger("softlook.cli")
@@ -24,6 +26,8 @@ DIGITS = 6
 """Significant digits of weights as JSON."""
 PIPE_WIDTH = 100
 """Width of lines if stdout is not a terminal."""
+TOP_HEADS, UNRANKED = 3, ("offset",)
+"""Heads listed for each kind, and columns that are no scores."""
 SeqAttention = Literal["encoder", "decoder", "cross"]
 Layers = tuple[int | Literal["all"], ...]
 Heads = tuple[int | Literal["mean", "all"], ...]
@@ -45,12 +49,15 @@ def inspect(
     target: Annotated[
         str | None, Parameter(help="target of an encoder-decoder; default: its greedy translation")
     ] = None,
+    scores: Annotated[
+        bool, Parameter(help="also find the heads of each kind: sink, previous token, induction ...")
+    ] = False,
     html: Annotated[Path | None, Parameter(help="new HTML page with all heads of the layers")] = None,
     svg: Annotated[Path | None, Parameter(help="new SVG figure with all heads of the layers")] = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Show the attention weights of a model for a text: rows are queries, columns are keys."""
-    from softlook.recipes.inference.inspection import inspect_attention  # noqa: PLC0415  (imports torch)
+    from softlook.recipes.inference.inspection import inspect_attention, inspect_heads  # noqa: PLC0415  (imports torch)
     from softlook.recipes.inference.pipeline import load_pipeline  # noqa: PLC0415
     from softlook.weights.atomic_folder import check_not_exists, disk_errors  # noqa: PLC0415
 
@@ -67,15 +74,18 @@ def inspect(
         with disk_errors("write", path):
             path.write_text(content, encoding="utf-8")
         log.info("Wrote %s", path)
-    output = OutputStream()
+    table, output = inspect_heads(pipeline, text, text_pair) if scores else None, OutputStream()
     if output.json:
-        output.write_object(_to_object(text, layers, chosen, maps))
+        output.write_object(_to_object(text, layers, chosen, maps) | ({} if table is None else _scores_object(table)))
         return
     console = _console()
     for one, several in zip(chosen, maps, strict=True):
         console.print(_heading(one), style="bold")
         console.print(_draw(one, several, console))
     console.print(_summary_table(layers, chosen))
+    if table is not None:
+        console.print()
+        console.print(_scores_table(table))
     output.flush()
 
 
@@ -146,6 +156,32 @@ def _summary_table(layers: Sequence["LayerAttention"], chosen: Sequence["LayerAt
 
 def _summary_cells(name: str, summary: "HeadSummary") -> tuple[str, str, str, str]:
     return name, f"{summary.entropy:.2f}", summary.attends_to, f"{summary.weight:.3f}"
+
+
+def _scores_table(scores: "HeadTable") -> Table:
+    """The heads with the largest score of each kind, and how it is measured."""
+    table = Table("kind", "layer.head, score", "measured as", box=None, header_style="dim", pad_edge=False)
+    numbers = {path: number for number, path in enumerate(dict(scores.heads))}
+    for name in scores.columns:
+        best = [f"{numbers[path]}.{head} {score:.2f}" for path, head, score in scores.top(name, TOP_HEADS)]
+        if best and name not in UNRANKED:
+            table.add_row(name, "  ".join(best), scores.measured.get(name, ""))
+    return table
+
+
+def _scores_object(scores: "HeadTable") -> dict[str, Any]:
+    """The scores of every head as JSON types; null where a head has none."""
+    columns = {name: column.tolist() for name, column in scores.columns.items()}
+    return {
+        "scores": [
+            {
+                "path": path,
+                "head": head,
+                **{name: None if math.isnan(column[row]) else column[row] for name, column in columns.items()},
+            }
+            for row, (path, head) in enumerate(scores.heads)
+        ]
+    }
 
 
 def _figure(layers: Sequence["LayerAttention"], title: str) -> str:

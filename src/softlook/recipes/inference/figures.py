@@ -1,13 +1,12 @@
 """Figures of a model for a text: all heads, rollout, statistics of the last layer, alignment, beam tree."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from softlook.base.errors import ConfigError
-from softlook.base.tensors import supported_token_types
 from softlook.decode import beam_search, create_session
 from softlook.decode.beam.hypotheses import BeamCandidate, BeamStep
 from softlook.decode.token_tensors import pad_right
@@ -18,10 +17,15 @@ from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery import FIGURES
 from softlook.lens.figures.maps import alignment_figure, head_map_figure
 from softlook.lens.figures.scores import contributions_figure, head_scores_figure
-from softlook.lens.head_scores import head_table
-from softlook.models import TextEncoder
-from softlook.recipes.inference.encoding import tokenize
-from softlook.recipes.inference.inspection import TITLES, AttentionType, LayerAttention, inspect_attention, token_labels
+from softlook.recipes.inference.inspection import (
+    TITLES,
+    AttentionType,
+    LayerAttention,
+    inspect_attention,
+    inspect_heads,
+    model_inputs,
+    token_labels,
+)
 from softlook.recipes.inference.pipeline import Pipeline, TextInput, load_pipeline
 
 FigureKind = Literal["heads", "rollout", "statistics", "scores", "contributions", "alignment", "beams"]
@@ -104,16 +108,14 @@ GALLERY: dict[str, Callable[[], Figure]] = {**FIGURES, "translation": translatio
 
 def _scores(pipeline: Pipeline, text: str) -> Figure:
     """The head table as grids."""
-    ids, inputs = _input_ids(pipeline, text)
-    table = head_table(pipeline.model, ids, **inputs)
-    return head_scores_figure(table.grids(), title=f"Heads of {pipeline.name} on “{text}”")
+    return head_scores_figure(inspect_heads(pipeline, text).grids(), title=f"Heads of {pipeline.name} on “{text}”")
 
 
 def _contributions(pipeline: Pipeline, text: str) -> Figure:
     """What adds to the logit of the token that a language model predicts after a text."""
     if getattr(pipeline.model, "mode", "") != "decoder-only":
         raise ConfigError(f"{pipeline.name} is no language model, which contributions need: try --kind scores")
-    ids, _ = _input_ids(pipeline, text)
+    ids = torch.tensor([list(model_inputs(pipeline, TextInput(text))[0])], device=pipeline.device)
     with torch.no_grad():
         token = int(pipeline.model(ids)[0, -1].argmax())
     parts = logit_contributions(pipeline.model, ids, token=token)
@@ -125,20 +127,6 @@ def _contributions(pipeline: Pipeline, text: str) -> Figure:
     return contributions_figure(
         {name: float(one[0]) for name, one in named.items()}, heads, sources, tokens=words, title=title
     )
-
-
-def _input_ids(pipeline: Pipeline, text: str) -> tuple[Tensor, dict[str, Any]]:
-    """Ids of a text for an encoder or a decoder, and further inputs."""
-    model = pipeline.model
-    if isinstance(model, TextEncoder):
-        (encoded,) = tokenize(pipeline, [TextInput(text)])
-        types = torch.tensor([encoded.token_types], device=pipeline.device)
-        given = supported_token_types(model, types)
-        return torch.tensor([encoded.ids], device=pipeline.device), {} if given is None else {"token_types": given}
-    if getattr(model, "mode", "") != "decoder-only":
-        raise ConfigError(f"{pipeline.name} has no stack of self-attention alone: use --kind heads or alignment")
-    ids = [*pipeline.special_tokens.prefix, *pipeline.tokenizer.encode([text])[0]]
-    return torch.tensor([ids or list(pipeline.special_tokens.start)], device=pipeline.device), {}
 
 
 def _encode(pipeline: Pipeline, text: str) -> list[int]:

@@ -15,6 +15,8 @@ from softlook.blocks.attention import CrossAttention
 from softlook.decode.alignment import token_texts
 from softlook.decode.cpu import FusedCrossAttention
 from softlook.lens.figures.attention_map import MAX_SIDE
+from softlook.lens.head_scores import head_table
+from softlook.lens.head_table import HeadTable
 from softlook.lens.trace import attention_maps
 from softlook.models import SkipGram, TextEncoder
 from softlook.recipes.inference.encoding import tokenize
@@ -98,13 +100,26 @@ def inspect_attention(
         raise ConfigError(f"{pipeline.name} is no encoder-decoder, so there is no target")
     if mode == "encoder-decoder":
         return _inspect_seq2seq(pipeline, item, target)
+    ids, inputs = model_inputs(pipeline, item)
+    return _inspect_self(pipeline, item, ids, inputs)
+
+
+def inspect_heads(pipeline: Pipeline, text: str, pair: str | None = None) -> HeadTable:
+    """Scores of every head of an encoder or a language model, on a text and on repeated random tokens."""
+    if getattr(pipeline.model, "mode", "") == "encoder-decoder" or isinstance(pipeline.model, SkipGram):
+        raise ConfigError(f"{pipeline.name} has no stack of self-attention alone, which scores of heads need")
+    ids, inputs = model_inputs(pipeline, TextInput(text, pair))
+    return head_table(pipeline.model, torch.tensor([list(ids)], device=pipeline.device), **inputs)
+
+
+def model_inputs(pipeline: Pipeline, item: TextInput) -> tuple[Sequence[int], dict[str, Any]]:
+    """Token ids of a text for an encoder or a language model, and further inputs."""
     if isinstance(pipeline.model, TextEncoder):
         (row,) = tokenize(pipeline, [item])
-        types = torch.tensor([row.token_types], device=pipeline.device)
-        inputs = {"token_types": supported_token_types(pipeline.model, types)}
-        return _inspect_self(pipeline, item, row.ids, inputs)
+        types = supported_token_types(pipeline.model, torch.tensor([row.token_types], device=pipeline.device))
+        return row.ids, {} if types is None else {"token_types": types}
     ids = [*pipeline.special_tokens.prefix, *pipeline.tokenizer.encode([item.text])[0]]
-    return _inspect_self(pipeline, item, ids or list(pipeline.special_tokens.start), {})
+    return ids or list(pipeline.special_tokens.start), {}
 
 
 def _inspect_self(
