@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from softlook.lens.color import DARK, LIGHT
-from softlook.lens.figure import FONT
+from softlook.lens.figures.color import DARK, LIGHT
+from softlook.lens.figures.tokens import MONO as FONT
 
 Point = tuple[float, float]
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, MARGIN = 400, 300, 56, 64, 48, 28

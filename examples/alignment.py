@@ -149,7 +149,7 @@ def main() -> None:
     longest = max(unseen, key=lambda one: len(one.words))
     weights = alignment(model, tokenizer, longest.source, longest.target)[:, :-1]
     figure = attention_figure(weights, queries=longest.target.split(), keys=longest.words, title=longest.source)
-    Path("alignment.svg").write_text(figure, encoding="utf-8")
+    figure.save("alignment.svg")
     print(f"The attention map of {longest.source!r} is in alignment.svg")
 
 

@@ -5,7 +5,6 @@ pairs, so the score of two words is the number of pairs they share.
 """
 
 import math
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from softlook import SoftDict, attention, attention_weights, explain, look, masks, positions, self_attention
 from softlook.lens import heads_figure
-from softlook.lens.color import STEPS, colormap, text_color
+from softlook.lens.figures.color import STEPS, colormap, text_color
 
 SENTENCE = ["she", "sells", "sea", "shells", "by", "the", "sea", "shore"]
 SUSAN = ["Susan", "gave", "roses", "to", "Mary"]
@@ -176,7 +175,7 @@ def main() -> None:
     torch.testing.assert_close(attention(x, x, x, scale=1.0)[0, 0], plain @ x[0, 0])
     maps = {"temperature 1": plain, "temperature 4": warm, "causal": causal}
     figure = heads_figure(maps, queries=SENTENCE, keys=SENTENCE, title=" ".join(SENTENCE))
-    Path("first_look.svg").write_text(figure, encoding="utf-8")
+    figure.save("first_look.svg")
     heading("The figure is in first_look.svg")
     paragraph(
         "Open it in a browser; tooltips show the weights. Then edit the sentence in examples/first_look.py, "

@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 import torch
 
-from softlook.lens.color import DARK, LIGHT
-from softlook.lens.figure import FONT
+from softlook.lens.figures.color import DARK, LIGHT
+from softlook.lens.figures.tokens import MONO as FONT
 from softlook.models import Transformer, TransformerConfig
 from softlook.recipes.demo.dates import WrittenDate, held_out_dates, training_dates
 from softlook.tokens import TextTokenizer, train_tokenizer

@@ -4,8 +4,10 @@ This module does not import softlook: the jaxtyping import hook that pytest inst
 """
 
 import os
+from collections.abc import Iterator
 
 import hypothesis
+import jaxtyping
 import pytest
 import torch
 
@@ -35,3 +37,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def no_shape_checks() -> Iterator[None]:
+    """Disable the shape checks: they raise before softlook's own errors, and torch.compile cannot trace them."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)

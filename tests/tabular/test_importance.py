@@ -89,6 +89,30 @@ def test_the_only_relevant_column_is_the_most_important(column: int, estimator_c
     assert -1 <= importances.correlation <= 1
 
 
+def compared(attention: list[float], permutation: list[float], std: float = 0.0) -> FeatureImportances:
+    names = tuple(f"x{index}" for index in range(len(attention)))
+    spread = np.full(len(attention), std)
+    return FeatureImportances(names, np.array(attention), np.array(permutation), spread, rows=10)
+
+
+def test_columns_that_attention_and_permutation_rank_differently_are_flagged() -> None:
+    agreeing = compared([0.1, 0.2, 0.3, 0.4], [0.0, 0.1, 0.5, 0.4])
+    assert not agreeing.disagreement.any()
+    opposed = compared([0.6, 0.1, 0.2, 0.3], [0.0, 0.7, 0.3, 0.4])
+    assert opposed.disagreement.tolist() == [True, True, False, False]
+    assert not compared([0.6, 0.1, 0.2, 0.3], [0.01, 0.04, 0.03, 0.02], std=0.1).disagreement.any(), "noise"
+    unknown = compared([float("nan"), 0.1, 0.2], [0.5, 0.1, float("nan")])
+    assert not unknown.disagreement.any()
+
+
+def test_importances_are_printed_with_a_mark_at_disagreements() -> None:
+    lines = str(compared([0.6, 0.1, 0.2, 0.3], [0.0, 0.7, 0.3, 0.4])).splitlines()
+    assert lines[1] == "x1         0.1000       0.7000  !"
+    assert lines[2] == "x3         0.3000       0.4000"
+    assert [line.split()[0] for line in lines[1:5]] == ["x1", "x3", "x2", "x0"]
+    assert lines[-1] == "rank correlation -0.80; ! where the ranks disagree"
+
+
 def test_attention_maps_hold_the_attention_between_columns() -> None:
     model = small(TableTransformerRegressor, depth=3).fit(DATES, Y)
     maps = model.attention_maps(DATES)

@@ -72,6 +72,28 @@ def test_evaluations_take_a_small_share_of_the_time() -> None:
     assert progress.seconds + run.reserve <= 600
 
 
+def test_one_slow_evaluation_does_not_end_a_run_early() -> None:
+    run = RunSchedule(TrainingConfig(max_minutes=1), COSINE, RunClock(final_evaluations=4.0))
+    progress = run.begin(Progress())
+    for seconds in (8.0, 0.5, 0.5):
+        run.record_evaluation(progress, seconds)
+    assert run.reserve == 2.0
+
+
+def test_early_evaluations_follow_one_another_closely() -> None:
+    run = schedule(max_minutes=10)
+    progress, evaluated = run.begin(Progress()), list[float]()
+    while not run.is_out_of_time(progress):
+        progress = replace(progress, step=progress.step + 1, seconds=progress.seconds + 0.5)
+        if run.is_evaluation_due(progress):
+            run.record_evaluation(progress, 0.1)
+            evaluated.append(progress.seconds)
+    assert evaluated[0] <= 0.015 * 600
+    gaps = [later - earlier for earlier, later in zip(evaluated, evaluated[1:], strict=False)]
+    assert all(gap <= 0.55 * earlier + 6 for gap, earlier in zip(gaps, evaluated, strict=False))
+    assert max(gaps) <= 61 and len(evaluated) <= 25
+
+
 def test_set_up_and_the_final_evaluation_count_against_the_time_limit(tmp_path: Path) -> None:
     began = time.monotonic() - 1.0
 

@@ -1,10 +1,12 @@
 """Multi-head attention: self-attention, cross-attention, QK-norm."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from softlook.base.errors import ConfigError
 from softlook.blocks.beam_cache import fold_beams, unfold_beams
@@ -156,6 +158,17 @@ class MultiHeadAttention(nn.Module):
         """Keys and values of `x`."""
         return self.split_heads(self.to_key(x)), self.split_heads(self.to_value(x))
 
+    def project_qkv(self, x: Float[Tensor, "B T C"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of `x`; in a compiled graph on a GPU by one matrix product.
+
+        The compiler concatenates the weights while it casts them, which is free.
+        """
+        layers = [self.to_query, self.to_key, self.to_value]
+        if torch.compiler.is_compiling() and x.is_cuda and all(type(layer) is nn.Linear for layer in layers):
+            query, key, value = project_jointly(x, layers)
+            return self.split_heads(query), self.split_heads(key), self.split_heads(value)
+        return self.project_q(x), *self.project_kv(x)
+
 
 class SelfAttention(MultiHeadAttention):
     """Multi-head self-attention.
@@ -176,7 +189,7 @@ class SelfAttention(MultiHeadAttention):
         rotary: RotaryAngles | None = None,
         cache: LayerCache | None = None,
     ) -> Float[Tensor, "B T C"]:
-        query, (key, value) = self.project_q(x), self.project_kv(x)
+        query, key, value = self.project_qkv(x)
         if rotary is not None:
             query, key = apply_rotary(query, rotary), apply_rotary(key, rotary)
         if cache is not None:
@@ -205,6 +218,9 @@ class QKNormAttention(SelfAttention):
     def project_kv(self, x: Float[Tensor, "B S C"]) -> tuple[Float[Tensor, "B G S D"], Float[Tensor, "B G S D"]]:
         key, value = super().project_kv(x)
         return self.key_norm(key), value
+
+    def project_qkv(self, x: Float[Tensor, "B T C"]) -> tuple[Tensor, Tensor, Tensor]:
+        return self.project_q(x), *self.project_kv(x)
 
 
 class CrossAttention(MultiHeadAttention):
@@ -238,6 +254,19 @@ class CrossAttention(MultiHeadAttention):
         if cache is None:
             return self.project_kv(encoder_states)
         return cache.cross_kv(lambda: self.project_kv(encoder_states))
+
+
+def project_jointly(x: Float[Tensor, "*B C"], layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
+    """The outputs of several linear layers of the same input, by one matrix product.
+
+    >>> layers = [nn.Linear(4, 2), nn.Linear(4, 3)]
+    >>> x = torch.randn(5, 4)
+    >>> all(torch.allclose(one, layer(x)) for one, layer in zip(project_jointly(x, layers), layers))
+    True
+    """
+    bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
+    joint = F.linear(x, torch.cat([layer.weight for layer in layers]), bias)
+    return joint.split([layer.out_features for layer in layers], -1)
 
 
 def default_head_dim(dim: int, heads: int) -> int:

@@ -36,7 +36,7 @@ COMMON_FIELDS = (
 SELECTED_FIELDS = {
     "eval_fraction",
     *("arch", "model.dim", "model.depth", "model.heads", "model.hidden", "model.dropout"),
-    *("tokenizer.type", "tokenizer.vocab_size", "tokenizer.bpe_dropout"),
+    *("tokenizer.type", "tokenizer.vocab_size", "tokenizer.lowercase", "tokenizer.bpe_dropout"),
     *("batch.max_tokens", "batch.max_length", "batch.pad_to_multiple_of"),
     *("optim.lr", "optim.schedule", "optim.warmup", "optim.weight_decay"),
     *("training.max_steps", "training.max_minutes", "training.epochs", "training.evaluate_every"),

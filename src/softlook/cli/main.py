@@ -91,6 +91,12 @@ INSPECT_EXAMPLES = """
   softlook inspect dates "jeudi 3 mars 2022" --head all      cross-attention
   softlook inspect runs/lm-poems "Once upon" --layer all --html attention.html
 """
+FIGURE_EXAMPLES = """
+  softlook figure --list                             pictures of the ideas
+  softlook figure multi_head --out multi_head.png
+  softlook figure bert-base-uncased "The animal was tired." --out heads.html
+  softlook figure dates "5 4 2003" --kind beams
+"""
 PREDICT_EXAMPLES = """
   softlook predict runs/table-adult --data new.csv > predictions.csv
   softlook predict runs/table-adult --data new.csv --out out.csv --probabilities
@@ -117,6 +123,8 @@ TOKENIZER_EXAMPLES = """
   softlook tokenizer train corpus.txt --vocab-size 4000
   softlook tokenizer show tokenizer.json "Once upon a time"
 """
+STANDARD_STREAMS = {"predict": "/dev/stdin", "figure": "/dev/stdout"}
+"""What a hyphen stands for, by command."""
 SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("serve", "serve:serve", "Serve models over HTTP.", SERVE_EXAMPLES),
     ("import", "import_weights:import_weights", IMPORT_HELP, IMPORT_EXAMPLES),
@@ -132,6 +140,7 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("search", "search:search", "Find the most similar texts or words.", SEARCH_EXAMPLES),
     ("fill", "fill:fill", "Predict masked tokens.", FILL_EXAMPLES),
     ("inspect", "inspect:inspect", "Show the attention of a model for a text.", INSPECT_EXAMPLES),
+    ("figure", "figure:figure", "Draw attention as SVG, PNG or HTML.", FIGURE_EXAMPLES),
     ("predict", "predict:predict", "Predict the target of table rows.", PREDICT_EXAMPLES),
     ("demo", "demo:demo", "Train a Transformer to translate dates, and plot its attention.", DEMO_EXAMPLES),
     ("info", "info:info", "Print versions, devices and free disk space.", ""),
@@ -208,12 +217,15 @@ def launch(
 
 
 def _expand_hyphen(arguments: Sequence[str]) -> list[str]:
-    """Replace the hyphen of `softlook predict RUN -` by a path: cyclopts takes it for an option.
+    """Replace the hyphen of `softlook predict RUN -` or `softlook figure NAME --out -` by a path.
 
-    >>> _expand_hyphen(["predict", "run", "-"])
-    ['predict', 'run', '/dev/stdin']
+    cyclopts takes it for an option.
+
+    >>> _expand_hyphen(["predict", "run", "-"]), _expand_hyphen(["figure", "notation", "--out", "-"])
+    (['predict', 'run', '/dev/stdin'], ['figure', 'notation', '--out', '/dev/stdout'])
     """
-    return ["/dev/stdin" if one == "-" and "predict" in arguments[:1] else one for one in arguments]
+    path = STANDARD_STREAMS.get(arguments[0]) if arguments else None
+    return [path if one == "-" and path else one for one in arguments]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,11 +5,12 @@ from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
 from softlook.blocks.attention import AttentionCore
-from softlook.lens.trace import attention_cores
+from softlook.lens.interventions import attention_core, check_heads, head_indices
 
 Replacement = Literal["zero", "mean", "resample"]
 
@@ -40,14 +41,13 @@ def ablate(
     >>> torch.equal(model(ids), ablated)
     False
     """
-    chosen = [heads] if isinstance(heads, int) else list(heads)
-    core = _check(model, layer, replacement, amount)
+    chosen, core = head_indices(heads), attention_core(model, layer)
+    _check(replacement, amount)
 
     def replace(core: AttentionCore, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        if bad := [head for head in chosen if not 0 <= head < output.shape[1]]:
-            raise ConfigError(f"{layer} has the heads 0 to {output.shape[1] - 1}, got {bad[0]}")
+        check_heads(layer, chosen, output.shape[1])
         changed = output.clone()
-        changed[:, chosen] = torch.lerp(output[:, chosen], _replace(output[:, chosen], replacement), amount)
+        changed[:, chosen] = torch.lerp(output[:, chosen], ablated_output(output[:, chosen], replacement), amount)
         return changed
 
     hook = core.register_forward_hook(replace)
@@ -57,7 +57,8 @@ def ablate(
         hook.remove()
 
 
-def _replace(output: Tensor, replacement: Replacement) -> Tensor:
+def ablated_output(output: Float[Tensor, "B h T E"], replacement: Replacement) -> Float[Tensor, "B h T E"]:
+    """What replaces the output of heads."""
     if replacement == "zero":
         return torch.zeros_like(output)
     if replacement == "mean":
@@ -67,12 +68,8 @@ def _replace(output: Tensor, replacement: Replacement) -> Tensor:
     return output.roll(1, 0)
 
 
-def _check(model: nn.Module, layer: str, replacement: str, amount: float) -> AttentionCore:
-    cores = attention_cores(model)
-    if layer not in cores:
-        raise ConfigError(f"no attention layer {layer!r}: expected one of {', '.join(cores)}")
+def _check(replacement: str, amount: float) -> None:
     if replacement not in get_args(Replacement):
         raise ConfigError(f"replacement must be one of {', '.join(get_args(Replacement))}, got {replacement!r}")
     if not 0 <= amount <= 1:
         raise ConfigError(f"amount must be from 0 to 1, got {amount}")
-    return cores[layer]

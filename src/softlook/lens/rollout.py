@@ -8,7 +8,6 @@ from torch import Tensor
 
 from softlook.base.errors import ShapeError
 from softlook.lens.trace import AttentionTrace, Trace
-from softlook.ops.look import Look
 
 
 def attention_rollout(
@@ -47,8 +46,7 @@ def attention_rollout(
     for layer in chosen.values():
         call = layer.calls[0]
         value = flow[:, None].expand(-1, call.key.shape[1], -1, -1).to(call.query.dtype)
-        with torch.no_grad():
-            mixed = Look({}, call.args).mix(value).float().mean(1)  # one pass: weights and their product
+        mixed = call.look(stats=()).mix(value).float().mean(1)
         flow = residual * flow + (1 - residual) * mixed
     return flow
 

@@ -8,8 +8,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 from torch import Tensor
 
-from softlook.lens.color import STEPS, colormap, text_color
-from softlook.lens.layout import visible_label
+from softlook.lens.figures.color import STEPS, colormap, text_color
+from softlook.lens.figures.text import visible_label
 
 CELL, GAP = 2, 2
 """Width of a cell, and of the space between two maps, in characters."""
@@ -46,7 +46,7 @@ def terminal_maps(
     columns = max(1, (width - margin) // CELL)
     max_weight = max((weights.max().item() for weights in maps.values()), default=0.0)
     blocks = [
-        _Block(name, list(keys[start : start + columns]), weights[:, start : start + columns].tolist())
+        _Block(visible_label(name), list(keys[start : start + columns]), weights[:, start : start + columns].tolist())
         for name, weights in maps.items()
         for start in range(0, len(keys), columns)
     ]

@@ -150,6 +150,7 @@ class GPT(nn.Module):
         positions: Int[Tensor, "*B T"] | None = None,
         cache: KVCache | None = None,
         logits_to_keep: int | None = None,
+        hidden_states: bool = False,
     ) -> Float[Tensor, "B *logits"]:
         """Logits (B, T, vocab).
 
@@ -158,6 +159,7 @@ class GPT(nn.Module):
         - `bias`: added to the attention logits of every layer.
         - `positions`: for packed or left-padded rows; default: consecutive.
         - `logits_to_keep`: compute only the logits of so many last positions.
+        - `hidden_states`: return what `lm_head` would make logits of.
         """
         check_cache(cache, causal=self.config.causal)
         positions = token_positions(ids, positions, cache)
@@ -169,6 +171,8 @@ class GPT(nn.Module):
         for block, layer_cache in zip(self.blocks, layer_caches(cache, len(self.blocks)), strict=True):
             x = block(x, mask=mask, bias=bias, rotary=rotary, cache=layer_cache)
         x = self.project_out(self.final_norm(x if logits_to_keep is None else x[:, -logits_to_keep:]))
+        if hidden_states:
+            return x
         if self.config.head == "classification":
             return self.lm_head(x, non_padding(ids, padding_mask, self.config.pad_id))
         return self.lm_head(x)

@@ -163,6 +163,7 @@ class Llama(nn.Module):
         positions: Int[Tensor, "*B T"] | None = None,
         cache: KVCache | None = None,
         logits_to_keep: int | None = None,
+        hidden_states: bool = False,
     ) -> Float[Tensor, "B *logits"]:
         """Logits (B, T, vocab).
 
@@ -171,6 +172,7 @@ class Llama(nn.Module):
         - `bias`: added to the attention logits of every layer.
         - `positions`: for packed or left-padded rows; default: consecutive.
         - `logits_to_keep`: compute only the logits of so many last positions.
+        - `hidden_states`: return what `lm_head` would make logits of.
         """
         c = self.config
         check_cache(cache, causal=c.causal)
@@ -186,6 +188,8 @@ class Llama(nn.Module):
             angles = rotary if window in (CAUSAL, None) else local
             x = block(x, mask=masks[window], bias=bias, rotary=angles, cache=layer_cache)
         x = self.final_norm(x if logits_to_keep is None else x[:, -logits_to_keep:])
+        if hidden_states:
+            return x
         if c.head == "classification":
             return self.lm_head(x, non_padding(ids, padding_mask, c.pad_id))
         return self.lm_head(x)

@@ -20,6 +20,8 @@ from softlook.ops.arguments import (
     prepare_args,
 )
 from softlook.ops.attention import attention, check_dropout
+from softlook.ops.backends import look_terms, look_triton
+from softlook.ops.backends.plan import plan
 from softlook.ops.bias import Bias
 from softlook.ops.masks.base import Mask
 from softlook.ops.scores import Score
@@ -73,6 +75,8 @@ class Look:
     args: AttentionArgs | None = None
     total_lse: Tensor | None = None
     """Log-sum-exp over all keys, where `args` holds a chunk of them."""
+    backend: str = ""
+    """What computed the statistics: "kernels" (Triton, on a GPU), or "tiles" of plain torch and the reason."""
 
     lse = Statistic("(B, H, T) log-sum-exp of the scores; -inf if fully masked. A weight is exp(score - lse).")
     entropy = Statistic("(B, H, T) -sum of w log w, in nats: 0 for one key, log n for n equal weights.")
@@ -124,6 +128,10 @@ class Look:
         value = value.expand(B, G, *value.shape) if value.ndim == 2 else value
         check_value(args, value)
         with disable_autocast(value):
+            if self.total_lse is None and s == args.sizes[3]:
+                attend = plan(args, value)
+                if attend.kernel == "fused" and attend.native_mask:
+                    return attend.run()
             return statistics.apply_weights(args, self.total_lse, value)
 
     def spread(self, amounts: Tensor) -> Tensor:
@@ -135,6 +143,8 @@ class Look:
         if amounts.shape[:3] != (B, H, T):
             raise ShapeError(f"spread expects one vector per query, {(B, H, T, 'dim')}, got {tuple(amounts.shape)}")
         with disable_autocast(amounts):
+            if look_terms.unsupported_reason(args, self.total_lse, amounts) is None:
+                return look_triton.apply_transposed(args, self._require_lse(args, range(H)), amounts)
             return statistics.apply_transposed(args, self.total_lse, amounts).to(amounts.dtype)
 
     def __repr__(self) -> str:
@@ -147,7 +157,7 @@ class Look:
         if lse is not None:
             return lse[:, heads.start : heads.stop]
         part, first = select_heads(args, heads)
-        lse = statistics.compute_statistics(part, frozenset({"lse"}), top_k=1, bins=1)["lse"]
+        lse = _compute(part, frozenset({"lse"}), top_k=1, bins=1)[0]["lse"]
         return lse[:, first : first + len(heads)]
 
     def _require_args(self) -> AttentionArgs:
@@ -197,8 +207,8 @@ def look(
     _check_count("top_k", top_k)
     _check_count("bins", bins)
     with disable_autocast(args.query):
-        values = statistics.compute_statistics(args, requested, top_k=top_k, bins=bins, lse=lse)
-    return Look({name: values[name] for name in ALL_STATS if name in requested}, args, lse)
+        values, backend = _compute(args, requested, top_k=top_k, bins=bins, lse=lse)
+    return Look({name: values[name] for name in ALL_STATS if name in requested}, args, lse, backend)
 
 
 def attention_and_look(
@@ -234,9 +244,7 @@ def attention_and_look(
     _check_count("bins", bins)
     one_pass = check_dropout(dropout) == 0 and not args.requires_grad_with(value)
     with disable_autocast(value):
-        values = statistics.compute_statistics(
-            args, requested, top_k=top_k, bins=bins, value=value if one_pass else None
-        )
+        values, backend = _compute(args, requested, top_k=top_k, bins=bins, value=value if one_pass else None)
     output = values.pop("output", None)
     if output is None:
         output = attention(
@@ -251,7 +259,26 @@ def attention_and_look(
             dropout=dropout,
             score=score,
         )
-    return output, Look({name: values[name] for name in ALL_STATS if name in requested}, args)
+    return output, Look({name: values[name] for name in ALL_STATS if name in requested}, args, None, backend)
+
+
+def _compute(
+    args: AttentionArgs,
+    requested: frozenset[str],
+    *,
+    top_k: int,
+    bins: int,
+    lse: Tensor | None = None,
+    value: Tensor | None = None,
+) -> tuple[dict[str, Tensor], str]:
+    """Compute the statistics by name, and with values the "output"; also return what computed them."""
+    if not requested and value is None:
+        return {}, "nothing"
+    reason = look_terms.unsupported_reason(args, lse, value, stats=requested, top_k=top_k)
+    options = {"top_k": top_k, "bins": bins, "lse": lse, "value": value}
+    if reason is None:
+        return look_triton.compute_statistics(args, requested, **options), "kernels"
+    return statistics.compute_statistics(args, requested, **options), f"tiles: {reason}"
 
 
 def _indices(part: range, like: Tensor) -> Tensor:

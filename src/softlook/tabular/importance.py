@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 from torch import Tensor, nn
 
-from softlook.base.errors import ConfigError
+from softlook.base.errors import ConfigError, escape_control
 from softlook.lens.trace import trace
 from softlook.models.tab_transformer import TabTransformer
 from softlook.tabular.prediction import BaseTableEstimator
@@ -49,6 +49,28 @@ class FeatureImportances:
     def ranking(self) -> np.ndarray:
         """Column indices, the most important first; those that were not permuted last, by attention."""
         return np.lexsort((-np.nan_to_num(self.attention), -np.nan_to_num(self.permutation, nan=-np.inf)))
+
+    @property
+    def disagreement(self) -> np.ndarray:
+        """(columns,) whether attention and permutation rank a column differently, by more than half of the ranks.
+
+        A permutation importance within its standard deviation counts as 0. False for columns without either.
+        """
+        known = ~(np.isnan(self.attention) | np.isnan(self.permutation))
+        effect = np.where(np.abs(self.permutation) <= self.permutation_std, 0, self.permutation)
+        distance = np.abs(rankdata(self.attention[known]) - rankdata(effect[known]))
+        flags = np.zeros(len(self.names), dtype=bool)
+        flags[known] = distance > known.sum() / 2
+        return flags
+
+    def __str__(self) -> str:
+        """A line per column, the most important first; `!` where attention and permutation disagree."""
+        flags, width = self.disagreement, max(map(len, (*self.names, "column")))
+        lines = [f"{'column':{width}}  attention  permutation"]
+        for index in self.ranking():
+            values = f"{self.attention[index]:9.4f}  {self.permutation[index]:11.4f}"
+            lines.append(f"{escape_control(self.names[index]):{width}}  {values}{'  !' if flags[index] else ''}")
+        return "\n".join([*lines, f"rank correlation {self.correlation:.2f}; ! where the ranks disagree"])
 
 
 class ExplainableEstimator(BaseTableEstimator):

@@ -55,6 +55,10 @@ class TrainingConfig(BaseConfig):
     )
     gradient_accumulation_steps: int = Field(default=1, ge=1, description="batches accumulated per optimizer step")
     precision: Precision = Field(default="auto", description="compute dtype; auto: bfloat16 on a GPU")
+    compile: bool | Literal["auto"] = Field(
+        default="auto",
+        description="compile the training step with torch.compile; auto: on a GPU, in long runs, for common shapes",
+    )
     device: str = Field(default="auto", description="auto: cuda, then mps, then cpu")
     parallel: Parallel = Field(default="ddp", description="ddp: replicate the model; fsdp: shard it")
     seed: int = Field(default=0, ge=0, description="random seed")
@@ -91,8 +95,8 @@ class TrainingConfig(BaseConfig):
 
 
 _MUTABLE = """
-    max_steps max_minutes patience device parallel save_every keep_checkpoints log_every max_nonfinite_steps prefetch
-    heartbeat_timeout
+    max_steps max_minutes patience compile device parallel save_every keep_checkpoints log_every max_nonfinite_steps
+    prefetch heartbeat_timeout
 """
 MUTABLE_FIELDS = {*_MUTABLE.split()}
 """Fields of TrainingConfig that may change when a run resumes."""

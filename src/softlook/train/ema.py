@@ -31,11 +31,16 @@ class EMA:
         self.shadow = {name: tensor.detach().clone() for name, tensor in self.weights.items()}
 
     @torch.no_grad()
-    def update(self, step: int) -> None:
-        """Include the current weights."""
+    def update(self, step: int, applied: Tensor | None = None) -> None:
+        """Include the current weights; with `applied`, only where this number on their device is true."""
         decay = min(self.decay, (1 + step) / (10 + step))
         old, new = ([local_tensor(tensor) for tensor in tensors.values()] for tensors in (self.shadow, self.weights))
-        torch._foreach_lerp_(old, new, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
+        if applied is None:
+            torch._foreach_lerp_(old, new, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
+        else:
+            change = torch._foreach_sub(new, old)  # pyright: ignore[reportPrivateImportUsage]
+            torch._foreach_mul_(change, applied * (1 - decay))  # pyright: ignore[reportPrivateImportUsage]
+            torch._foreach_add_(old, change)  # pyright: ignore[reportPrivateImportUsage]
 
     @torch.no_grad()
     def reset(self) -> None:

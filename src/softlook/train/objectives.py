@@ -3,17 +3,21 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from softlook.base.errors import ConfigError
-from softlook.base.tensors import map_tensors
+from softlook.base.tensors import PLAIN_TYPES, can_read, map_tensors
 from softlook.base.tensors import supported_token_types as supported_token_types
 from softlook.losses import IGNORE_INDEX
+from softlook.models.gpt import GPT
+from softlook.models.llama import Llama
 from softlook.ops import masks
+from softlook.ops.arguments import cast_for_autocast
+from softlook.ops.linear_cross_entropy import linear_cross_entropy
 from softlook.train.batching.collate import ClassificationBatch, MaskedLMBatch, PackedBatch, Seq2SeqBatch, to_device
 from softlook.train.train_step import Loss, Objective
 
@@ -72,8 +76,11 @@ def symmetric_kl(first: Tensor, second: Tensor, selected: Tensor) -> Tensor:
     >>> symmetric_kl(logits, logits, torch.ones(1, 3, dtype=torch.bool))
     tensor(0.)
     """
-    first, second = (upcast(logits)[selected].log_softmax(-1) for logits in (first, second))
-    return ((first.exp() - second.exp()) * (first - second)).sum() / 2
+    is_readable = can_read(selected)  # elsewhere the number of positions is unknown until the device is waited for
+    first, second = (logits[selected] if is_readable else logits for logits in (first, second))
+    first, second = (upcast(logits).log_softmax(-1) for logits in (first, second))
+    terms = (first.exp() - second.exp()) * (first - second)
+    return (terms if is_readable else terms.where(selected[..., None], 0.0)).sum() / 2
 
 
 def causal_lm(label_smoothing: float = 0.0) -> Objective:
@@ -83,7 +90,9 @@ def causal_lm(label_smoothing: float = 0.0) -> Objective:
         if getattr(model, "mode", "") == "encoder-only":
             raise ConfigError("this model is bidirectional and sees the token to predict: build it with causal=True")
         mask = masks.documents(batch.document_ids)
-        return cross_entropy_sum(model(batch.ids, mask=mask, positions=batch.positions), batch.labels, label_smoothing)
+        return lm_cross_entropy_sum(
+            model, batch.ids, batch.labels, label_smoothing, mask=mask, positions=batch.positions
+        )
 
     return loss
 
@@ -142,12 +151,12 @@ def text_logits(model: nn.Module, batch: ClassificationBatch) -> Tensor:
 def mask_if_padded(padding_mask: Tensor) -> Tensor | None:
     """The padding mask; None without padding, as in most length-bucketed batches: then no layer has to mask anything.
 
-    On a GPU the mask is returned unchecked: reading it would synchronize.
+    On a GPU and in a compiled graph the mask is returned unchecked: reading it would synchronize.
 
     >>> mask_if_padded(torch.tensor([[True, True]])), mask_if_padded(torch.tensor([[True, False]]))
     (None, tensor([[ True, False]]))
     """
-    return None if padding_mask.device.type == "cpu" and bool(padding_mask.all()) else padding_mask
+    return None if can_read(padding_mask) and bool(padding_mask.all()) else padding_mask
 
 
 def cross_entropy_sum(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Loss:
@@ -156,6 +165,29 @@ def cross_entropy_sum(logits: Tensor, labels: Tensor, label_smoothing: float = 0
     total = F.cross_entropy(rows, targets, ignore_index=IGNORE_INDEX, label_smoothing=label_smoothing, reduction="sum")
     reported = remove_smoothing(total.detach(), rows.detach(), targets, label_smoothing) if label_smoothing else None
     return Loss(total, (labels != IGNORE_INDEX).sum(), reported)
+
+
+def lm_cross_entropy_sum(
+    model: nn.Module, ids: Tensor, labels: Tensor, label_smoothing: float = 0.0, **inputs: Any
+) -> Loss:
+    """`cross_entropy_sum` of the logits of a language model, which are not held as a whole where that is faster."""
+    if not can_fuse_head(model, labels):
+        return cross_entropy_sum(model(ids, **inputs), labels, label_smoothing)
+    head, hidden = cast(Any, model).lm_head, model(ids, **inputs, hidden_states=True)
+    (hidden,) = cast_for_autocast(hidden)
+    total, plain = linear_cross_entropy(hidden, head.weight, head.bias, labels, label_smoothing=label_smoothing)
+    return Loss(total, (labels != IGNORE_INDEX).sum(), plain if label_smoothing else None)
+
+
+def can_fuse_head(model: nn.Module, labels: Tensor) -> bool:
+    """Whether `linear_cross_entropy` replaces the head: on a GPU, for a plain linear layer that is not sharded.
+
+    >>> can_fuse_head(nn.Linear(2, 2), torch.zeros(1))
+    False
+    """
+    if not labels.is_cuda or not isinstance(model, GPT | Llama):  # not a model that DDP wraps
+        return False
+    return type(model.lm_head) is nn.Linear and type(model.lm_head.weight) in PLAIN_TYPES
 
 
 def remove_smoothing(total: Tensor, logits: Tensor, labels: Tensor, label_smoothing: float) -> Tensor:

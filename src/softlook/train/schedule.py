@@ -1,5 +1,6 @@
 """`RunSchedule`: the learning rate and the end of a run, by steps and by the clock."""
 
+import statistics
 import time
 from dataclasses import dataclass, field
 
@@ -11,6 +12,11 @@ HORIZON_FREE = ("constant", "inverse_sqrt")
 """Schedules that do not depend on the end of the run."""
 MAX_INTERVAL, NUM_INTERVALS = 600.0, 10
 """Seconds between two evaluations at most, and evaluations of a run, if they follow the clock."""
+FIRST_INTERVAL, INTERVAL_GROWTH = 0.01, 0.5
+"""The first interval as a share of the time, and the next ones as a share of the time so far.
+
+A fast device reads small data many times before a tenth of its time is over: the best model may be an early one.
+"""
 MAX_EVALUATION_SHARE = 0.07
 """Share of the time that evaluations during training may take."""
 
@@ -38,8 +44,8 @@ class RunSchedule:
     training: TrainingConfig
     optim: OptimizerConfig
     clock: RunClock = field(default_factory=RunClock)
-    evaluation_seconds: float = 0.0
-    """Of the slowest evaluation so far."""
+    evaluations: list[float] = field(default_factory=list)
+    """Seconds of each evaluation so far."""
     step_seconds: float = 0.0
     next_evaluation: float = 0.0
     """Seconds of the run at which the next evaluation is due."""
@@ -58,6 +64,11 @@ class RunSchedule:
         """Seconds of training that are left, after what follows the last step."""
         limit = self.training.time_limit
         return float("inf") if limit is None else limit - self.reserve - progress.seconds
+
+    @property
+    def evaluation_seconds(self) -> float:
+        """The usual cost of an evaluation: some are slower, the first one on a GPU and any beside other processes."""
+        return statistics.median(self.evaluations) if self.evaluations else 0.0
 
     @property
     def reserve(self) -> float:
@@ -103,7 +114,7 @@ class RunSchedule:
 
     def record_evaluation(self, progress: Progress, seconds: float) -> None:
         """Plan the next evaluation, given the seconds that this one took."""
-        self.evaluation_seconds = max(self.evaluation_seconds, seconds)
+        self.evaluations.append(seconds)
         self.next_evaluation = progress.seconds + seconds + self.evaluation_interval(progress)
 
     def evaluation_interval(self, progress: Progress) -> float:
@@ -111,5 +122,6 @@ class RunSchedule:
         limit = self.training.time_limit
         if limit is None:
             return float("inf")
-        usual = min((limit - progress.phase_seconds) / NUM_INTERVALS, MAX_INTERVAL)
+        total, elapsed = limit - progress.phase_seconds, progress.seconds - progress.phase_seconds
+        usual = min(total / NUM_INTERVALS, MAX_INTERVAL, max(FIRST_INTERVAL * total, INTERVAL_GROWTH * elapsed))
         return max(usual, self.evaluation_seconds / MAX_EVALUATION_SHARE)

@@ -1,5 +1,6 @@
 """One training step: forward, backward, clipping, optimizer."""
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -11,9 +12,13 @@ from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, TrainingError, is_out_of_memory
 from softlook.train.batching.collate import batch_size, split_batch, to_device
+from softlook.train.compilation import LossCompiler, Sums
 from softlook.train.distributed.world import World
+from softlook.train.ema import EMA
 from softlook.train.mixed_precision import autocast
 from softlook.train.optimizer import scale_and_clip_grads_
+
+log = logging.getLogger("softlook.train")
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,34 @@ class StepResult:
     """False if loss or gradient was NaN or infinite, and the weights were left alone."""
 
 
+class PendingStep:
+    """A step that the device may still be working on."""
+
+    def __init__(self, values: Tensor) -> None:
+        """`values`: the sums of losses, targets and reported losses, and the gradient norm."""
+        self.applied = torch.isfinite(values[0]) & torch.isfinite(values[3])
+        """Whether the weights change, as a number on the device."""
+        self._values, self._copied = values, None
+        if values.is_cuda:
+            self._values = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
+            self._copied = torch.cuda.Event()
+            self._copied.record()
+
+    def wait(self) -> StepResult:
+        """The metrics of the step, once the device has computed them."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        loss_sum, count, reported_sum, norm = self._values.tolist()
+        applied = math.isfinite(loss_sum) and math.isfinite(norm)
+        return StepResult((reported_sum if applied else loss_sum) / max(count, 1), int(count), norm, applied)
+
+
 class TrainStep:
-    """Optimizer steps on a model, with gradient accumulation: every target weighs the same, as in one large batch."""
+    """Optimizer steps on a model, with gradient accumulation: every target weighs the same, as in one large batch.
+
+    `compile_reason` says why the step is not compiled; None compiles it with `backend` of torch.compile, after
+    `warmup_calls` batches and only for their common shapes, or at once for all.
+    """
 
     def __init__(
         self,
@@ -56,6 +87,9 @@ class TrainStep:
         grad_clip: float,
         dtype: torch.dtype = torch.float32,
         world: World | None = None,
+        compile_reason: str | None = "not requested",
+        backend: str = "inductor",
+        warmup_calls: int = 0,
     ) -> None:
         self.objective, self.optimizer, self.grad_clip, self.dtype = objective, optimizer, grad_clip, dtype
         self.world = world or World()
@@ -68,6 +102,28 @@ class TrainStep:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=dtype == torch.float16)
         self.micro_batches = 1
         """Micro-batches per batch: doubled whenever the device runs out of memory."""
+        self.compile_reason = compile_reason
+        self.compiler: LossCompiler | None = None
+        if compile_reason is None:
+            self.compiler = LossCompiler(self._loss, backend=backend, warmup_calls=warmup_calls)
+        # The kernel of a fused optimizer reads on the device whether to skip a step: the host need not wait.
+        is_fused = bool(optimizer.defaults.get("fused"))
+        self.skips_on_device = is_fused and self.device.type == "cuda" and not self.world.is_sharded
+        self.skips_on_device &= not self.scaler.is_enabled()
+
+    @property
+    def max_in_flight(self) -> int:
+        """Steps whose metrics the host need not know before it launches the next one."""
+        return int(self.skips_on_device)
+
+    def explain(self) -> str:
+        """How the step runs, and why."""
+        loss = f"eager: {self.compile_reason}" if self.compiler is None else str(self.compiler)
+        wait = "the host runs one step ahead" if self.skips_on_device else "the host waits for every step"
+        name = type(self.optimizer).__name__
+        fused = "fused " if self.optimizer.defaults.get("fused") else ""
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"Forward, loss and backward in {dtype}, {loss}. Optimizer: {fused}{name}; {wait}."
 
     def autocast(self) -> AbstractContextManager[object]:
         """Compute in the chosen dtype."""
@@ -75,6 +131,10 @@ class TrainStep:
 
     def step(self, batches: Sequence[Any], lr: float) -> StepResult:
         """One optimizer step on `batches` at learning rate `lr`."""
+        return self.launch(batches, lr).wait()
+
+    def launch(self, batches: Sequence[Any], lr: float) -> PendingStep:
+        """One optimizer step, which a GPU may still be working on."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         sums, divisor = self._compute_gradients(batches)
@@ -83,13 +143,21 @@ class TrainStep:
         scale = divisor * self.world.size / targets.clamp(min=1)
         grads = (p.grad for p in self.parameters if p.grad is not None)
         grad_norm = scale_and_clip_grads_(grads, scale, self.grad_clip)
-        values = torch.stack([total, targets, reported, grad_norm])
-        loss_sum, count, reported_sum, norm = values.tolist()  # the step's only synchronization
-        applied = math.isfinite(loss_sum) and math.isfinite(norm)
-        if applied:
+        pending = PendingStep(torch.stack([total, targets, reported, grad_norm]))
+        if self.skips_on_device:
+            self.optimizer.found_inf = (~pending.applied).float()  # pyright: ignore[reportAttributeAccessIssue]
+            self.optimizer.step()
+        elif pending.wait().applied:
             self.scaler.step(self.optimizer)
         self.scaler.update()
-        return StepResult((reported_sum if applied else loss_sum) / max(count, 1), int(count), norm, applied)
+        return pending
+
+    def update_ema(self, ema: EMA, step: int, pending: PendingStep) -> None:
+        """Include the weights after a step in their average, unless the step was skipped."""
+        if self.skips_on_device:
+            ema.update(step, pending.applied)
+        elif pending.wait().applied:
+            ema.update(step)
 
     def _compute_gradients(self, batches: Sequence[Any]) -> tuple[Tensor, Tensor]:
         """Backward through all batches, in micro-batches that fit into memory."""
@@ -97,12 +165,24 @@ class TrainStep:
             self.optimizer.zero_grad(set_to_none=True)
             try:
                 return self._backward(batches)
-            except RuntimeError as error:
-                if not is_out_of_memory(error):
+            except Exception as error:
+                is_memory, reason = is_out_of_memory(error), str(error)
+                if not is_memory and not self._fall_back(error):
                     raise
-                reason = str(error)
             # Only here, outside the handler, are the tensors of the failed attempt freed.
-            self._split_further(batches, reason)
+            if is_memory:
+                self._split_further(batches, reason)
+
+    def _fall_back(self, error: Exception) -> bool:
+        """Run eagerly from now on if the step was compiled: an error that has another cause is raised again then."""
+        if self.compiler is None or self.compiler.reason is not None:
+            return False
+        log.warning(f"The training step runs eagerly: {self.compiler.disable(error)}")
+        return True
+
+    def _loss(self, model: nn.Module, batch: Any) -> Sums:
+        loss = self.objective(model, batch)
+        return loss.total, loss.count, loss.reported
 
     def _backward(self, batches: Sequence[Any]) -> tuple[Tensor, Tensor]:
         """The sums over all batches (loss, number of targets, reported loss) and the divisor of the gradients.
@@ -114,13 +194,14 @@ class TrainStep:
         for number, (micro_batch, weight) in enumerate(work, 1):
             with self.world.no_sync(self.model, unless=number == len(work)):
                 with self.autocast():
-                    loss = self.objective(self.model, to_device(micro_batch, self.device))
-                count = torch.as_tensor(loss.count).to(sums)
+                    compute = self._loss if self.compiler is None else self.compiler
+                    total, count, reported = compute(self.model, to_device(micro_batch, self.device))
+                count = torch.as_tensor(count).to(sums, non_blocking=True)
                 if divisor is None:
                     divisor = self.world.all_reduce_sum(count.clone()).clamp(min=1) / self.world.size
-                self.scaler.scale(loss.total * (weight / divisor).to(loss.total.dtype)).backward()
-            reported = loss.total if loss.reported is None else loss.reported
-            sums += weight * torch.stack([loss.total.detach().to(sums), count, reported.detach().to(sums)])
+                self.scaler.scale(total * (weight / divisor).to(total.dtype)).backward()
+            reported = total if reported is None else reported
+            sums += weight * torch.stack([total.detach().to(sums), count, reported.detach().to(sums)])
         assert divisor is not None
         return self.world.all_reduce_sum(sums), divisor
 

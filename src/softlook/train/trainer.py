@@ -14,17 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.device import choose_device
-from softlook.base.errors import TrainingError
-from softlook.train.batching.batches import Batches, DataCursor, as_batches, prefetch, resume_warning
+from softlook.train.batching.batches import Batches, as_batches, pinned, prefetch, resume_warning
 from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
 from softlook.train.checkpoint.run_dir import RunDir
 from softlook.train.checkpoint.train_state import Progress, TrainState, lora_fingerprint
+from softlook.train.compilation import WARMUP_CALLS, reason_not_to_compile
 from softlook.train.config import OptimizerConfig, TrainingConfig, fixed_settings
 from softlook.train.distributed.fsdp import shard_model
 from softlook.train.distributed.world import process_group
 from softlook.train.ema import EMA, trainable_tensors
 from softlook.train.events import (
-    BatchSplit,
     Callback,
     Evaluated,
     Event,
@@ -32,7 +31,6 @@ from softlook.train.events import (
     MetricWindow,
     Saved,
     Started,
-    StepSkipped,
     StopTraining,
     Warned,
     describe_stop,
@@ -44,7 +42,8 @@ from softlook.train.progress import progress_bar
 from softlook.train.rng import derive_seed, preserve_rng_states
 from softlook.train.schedule import RunClock, RunSchedule
 from softlook.train.signals import GracefulStop, Interrupted
-from softlook.train.train_step import Objective, StepResult, TrainStep
+from softlook.train.step_reporter import LaunchedStep, StepReporter
+from softlook.train.train_step import Objective, TrainStep
 from softlook.weights.meta import unique_tensors
 
 log = logging.getLogger("softlook.train")
@@ -119,7 +118,23 @@ def fit(
         if world.is_sharded:
             shard_model(model, device, world.size)
         optimizer = build_optimizer(model, optim)
-        train_step = TrainStep(model, objective, optimizer, grad_clip=optim.grad_clip, dtype=dtype, world=world)
+        eager_reason = reason_not_to_compile(
+            training.compile,
+            device,
+            is_distributed=world.is_initialized,
+            steps=training.step_limit,
+            seconds=training.time_limit,
+        )
+        train_step = TrainStep(
+            model,
+            objective,
+            optimizer,
+            grad_clip=optim.grad_clip,
+            dtype=dtype,
+            world=world,
+            compile_reason=eager_reason,
+            warmup_calls=0 if training.compile is True else WARMUP_CALLS,
+        )
         ema = EMA(model, training.ema_decay) if training.ema_decay else None
         keep = training.keep_checkpoints
         shown = stack.enter_context(progress_bar(progress and world.is_rank_zero))
@@ -177,8 +192,11 @@ class Trainer:
         progress = self.schedule.begin(replace(progress, seconds=self.elapsed()))
         # Batches that cannot seek may use the global RNG, as dropout does: they are not prefetched.
         count = 0 if resume_warning(self.batches) else self.training.prefetch
-        self.source = prefetch(self.batches.iter_from(progress.cursor), count)
-        self.window = MetricWindow(progress.loss_window)
+        self.source = prefetch(pinned(self.batches.iter_from(progress.cursor), self.state.device), count)
+        newest = None if self.checkpoints is None else self.checkpoints.describe_newest
+        self.reporter = StepReporter(
+            self.training, self.schedule, self.emit, newest, MetricWindow(progress.loss_window)
+        )
         self.is_exhausted, self.best_weights = False, dict[str, Tensor]()
         may_restart = self.uninformed_loss is not None and self.training.time_limit is not None and not progress.step
         self.first_weights = clone(trainable_tensors(self.state.model)) if may_restart else {}
@@ -188,6 +206,8 @@ class Trainer:
         dtype = str(self.train_step.dtype).removeprefix("torch.")
         steps, limit = self.training.step_limit or 0, self.training.time_limit
         self.emit(Started(progress.step, steps, str(self.state.device), dtype, count, limit, progress.phase_step))
+        if self.state.world.is_rank_zero and self.state.device.type != "cpu":
+            log.info(self.train_step.explain())
         if progress.step and (warning := resume_warning(self.batches)):
             self.warn(warning)
         if progress.step and progress.phase_step == progress.step and self.state.world.is_rank_zero:
@@ -213,49 +233,26 @@ class Trainer:
         return self.checkpoints.restore(self.state, self.warn if world.is_rank_zero else lambda message: None)
 
     def step(self, progress: Progress) -> Progress:
-        """One optimizer step."""
+        """Launch one optimizer step, and report those that the device has finished."""
         group = list(islice(self.source, self.training.gradient_accumulation_steps))
         if not group:
             self.is_exhausted = True
             return progress
         lr = self.schedule.learning_rate(progress)
-        result = self.train_step.step([batch for _, batch in group], lr)
+        pending = self.train_step.launch([batch for _, batch in group], lr)
         after = replace(
             progress,
             step=progress.step + 1,
             cursor=group[-1][0],
             seconds=self.elapsed(),
-            nonfinite_steps=0 if result.applied else progress.nonfinite_steps + 1,
             micro_batches=self.train_step.micro_batches,
         )
         self.schedule.step_seconds = after.seconds - progress.seconds
-        if result.applied and self.state.ema is not None:
-            self.state.ema.update(after.step)
-        self.log_step(result, lr, progress, after)
-        return replace(after, loss_window=self.window.state)
-
-    def log_step(self, result: StepResult, lr: float, before: Progress, after: Progress) -> None:
-        """Emit the events of a step."""
-        if after.micro_batches != before.micro_batches:
-            self.emit(BatchSplit(after.step, after.micro_batches))
-        if result.applied:
-            self.window.add(result.loss, result.targets)
-        else:
-            self.handle_nonfinite(result, before.cursor, after)
-        if after.step % self.training.log_every == 0 or self.schedule.is_last_step(after):
-            self.emit(self.window.flush(after.step, lr=lr, grad_norm=result.grad_norm, seconds=after.seconds))
-
-    def handle_nonfinite(self, result: StepResult, cursor: DataCursor, progress: Progress) -> None:
-        """Report a step with NaN or infinity, which was skipped; raise after too many in a row."""
-        self.emit(StepSkipped(progress.step, result.loss, result.grad_norm, (cursor.epoch, cursor.offset)))
-        if progress.nonfinite_steps > self.training.max_nonfinite_steps:
-            newest = "" if self.checkpoints is None else f" {self.checkpoints.describe_newest()}"
-            raise TrainingError(
-                f"{progress.nonfinite_steps} steps in a row gave NaN or infinity, the last at step {progress.step} "
-                f"with batch {cursor.offset} of epoch {cursor.epoch}: loss {result.loss}, "
-                f"gradient norm {result.grad_norm}. The weights were not changed.{newest} "
-                "Try a smaller optim.lr or a longer optim.warmup."
-            )
+        if self.state.ema is not None:
+            self.train_step.update_ema(self.state.ema, after.step, pending)
+        self.reporter.add(LaunchedStep(pending, lr, progress, after))
+        waits = self.schedule.is_evaluation_due(after) or self.schedule.is_save_due(after)
+        return self.reporter.report(after, in_flight=0 if waits else self.train_step.max_in_flight)
 
     def maybe_evaluate(self, progress: Progress) -> Progress:
         """Evaluate every `evaluate_every` steps, or by the clock, and after the last step."""
@@ -352,7 +349,7 @@ class Trainer:
 
     def finish(self, progress: Progress, reason: str) -> Progress:
         """Evaluate, save, and load the best weights."""
-        is_complete = self.request != StopRequest.SIGNAL
+        progress, is_complete = self.reporter.report(progress), self.request != StopRequest.SIGNAL
         if is_complete:
             # A run that a callback stopped continues its schedule, should it be resumed.
             is_phase_complete = self.request != StopRequest.CALLBACK or self.schedule.is_last_step(progress)
@@ -360,6 +357,8 @@ class Trainer:
         if self.request == StopRequest.TIME_LIMIT:  # the rest of the time is for what follows: it is used up
             progress = replace(progress, seconds=max(progress.seconds, self.training.time_limit or 0.0))
         self.save_checkpoint(progress)
+        if self.train_step.compiler is not None:
+            log.info(self.train_step.explain())
         best = self.load_best()
         self.emit(Finished(progress.step, reason, progress.seconds, is_complete, self.stop.received, best))
         return progress

@@ -161,6 +161,7 @@ def test_long_tables_are_trained_for_fewer_epochs() -> None:
 
 @pytest.mark.cuda
 @pytest.mark.filterwarnings("ignore")  # of the compiler
+@pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize(("mixed_precision", "compile"), [(False, False), (True, False), (False, True)])
 def test_captured_steps_equal_eager_ones(mixed_precision: bool, compile: bool) -> None:
     device, results = torch.device("cuda"), list[Tensor]()
@@ -192,6 +193,7 @@ def test_a_capture_changes_neither_weights_nor_random_state() -> None:
 
 @pytest.mark.cuda
 @pytest.mark.filterwarnings("ignore")  # of the compiler
+@pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("compile", [False, True])
 def test_captured_steps_have_a_new_dropout_mask_each_time(compile: bool) -> None:
     device = torch.device("cuda")

@@ -13,8 +13,8 @@ from torch import Tensor
 from softlook.cli.console import CommandResult, active_handler
 from softlook.cli.progress import progress
 from softlook.lens import attention_figure
-from softlook.lens.color import STEPS as COLOR_STEPS
-from softlook.lens.color import colormap, text_color
+from softlook.lens.figures.color import STEPS as COLOR_STEPS
+from softlook.lens.figures.color import colormap, text_color
 from softlook.recipes.demo.dates import (
     EXAMPLE_DATE,
     LANGUAGES,
@@ -108,7 +108,7 @@ def _report(pipeline: Pipeline, text: str, to: Path, pretrained: bool) -> Comman
     _print_map(console, translation, text, weights)
     title = f"{text} → {translation}"
     figure = attention_figure(weights, queries=list(translation), keys=list(text), title=title)
-    (to / FIGURE).write_text(figure, encoding="utf-8")
+    figure.save(to / FIGURE)
     for line in _next_steps(to, pretrained):
         log.info(line)
     scores = {"unseen dates": dates.accuracy, "unseen formats": forms.accuracy}

@@ -159,11 +159,11 @@ def _figure(layers: Sequence["LayerAttention"], title: str) -> str:
         for name, layer in zip(names, layers, strict=True)
         for head, weights in enumerate(layer.weights)
     }
-    return heads_figure(maps, queries=layers[0].queries, keys=layers[0].keys, title=title)
+    return heads_figure(maps, queries=layers[0].queries, keys=layers[0].keys, title=title).svg()
 
 
 def _page(layers: Sequence["LayerAttention"], title: str, model: str) -> str:
-    from softlook.lens.page import figures_page  # noqa: PLC0415  (imports torch)
+    from softlook.lens.figures.page import figures_page  # noqa: PLC0415  (imports torch)
 
     figures = {_heading(layer): _figure([layer], "") for layer in layers}
     return figures_page(title, figures, note=f"Attention weights of {model}: rows are queries, columns are keys.")

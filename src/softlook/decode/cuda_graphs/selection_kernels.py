@@ -172,6 +172,7 @@ def advance_beams(
         tl.store(finished_beam_ptr + n * K + i, value_at(finished_beam, slot, index))
         tl.store(finished_token_ptr + n * K + i, value_at(finished_token, slot, index))
         tl.store(finished_logprob_ptr + n * K + i, tl.max(tl.where(slot == index, finished_logprob, float("-inf")), 0))
+    scores = tl.where(was_done == 0, scores, float("-inf"))
     best = tl.max(scores, 0).to(tl.float64)
     is_done = (best == float("-inf")) | (best / tl.load(final_divisors_ptr + length) <= worst)
     tl.store(done_ptr + n, ((was_done != 0) | is_done).to(tl.int8))

@@ -58,10 +58,16 @@ def suits_cudnn(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | N
         and query.dtype in HALF_DTYPES
         and all(tensor.stride(3) == 1 for tensor in (query, key, value))
         and (attn_mask is None or not attn_mask.requires_grad)
-        and torch.cuda.get_device_properties(query.device).major in (9, 10)
-        and torch.backends.cuda.cudnn_sdp_enabled()
+        and prefers_cudnn(query.device)
         and not torch.are_deterministic_algorithms_enabled()
     )
+
+
+@torch.compiler.assume_constant_result  # a compiler can read neither the device nor the switch
+def prefers_cudnn(device: torch.device) -> bool:
+    """Return whether cuDNN is the fastest on this device, and not switched off."""
+    is_fastest = torch.cuda.get_device_properties(device).major in (9, 10)
+    return is_fastest and torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def suits_efficient(query: Tensor, key: Tensor, attn_mask: Tensor | None) -> bool:

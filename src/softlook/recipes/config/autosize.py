@@ -88,14 +88,23 @@ class TransformerSize:
 
 
 def select_model_size(
-    tokens: float, budget: ComputeBudget, *, block_factor: int = 12, vocab_size: int = 0
+    tokens: float,
+    budget: ComputeBudget,
+    *,
+    block_factor: int = 12,
+    vocab_size: int = 0,
+    min_tokens: float = MIN_TOKENS_PER_PARAMETER,
 ) -> TransformerSize:
-    """The largest size that the budget and the data allow. `block_factor`: parameters of a block / dim²."""
+    """The largest size that the budget and the data allow.
+
+    - `block_factor`: parameters of a block / dim².
+    - `min_tokens`: training tokens per parameter of the blocks.
+    """
     best: TransformerSize | None = None
     for dim, depth, heads in SIZES:
         parameters = block_factor * depth * dim * dim
         seen = min(budget.flops / (6 * (parameters + vocab_size * dim)), max_training_tokens(tokens, budget.device))
-        is_too_large = parameters > MAX_PARAMETERS_PER_TOKEN * tokens or seen < MIN_TOKENS_PER_PARAMETER * parameters
+        is_too_large = parameters > MAX_PARAMETERS_PER_TOKEN * tokens or seen < min_tokens * parameters
         if best is not None and is_too_large:
             break
         best = TransformerSize(dim, depth, heads, seen / max(tokens, 1))
@@ -120,14 +129,20 @@ def select_vocab_size(characters: int, budget: ComputeBudget) -> int:
 
 
 def autosize(
-    characters: int, overrides: Any, budget: ComputeBudget, *, block_factor: int, max_dropout: float
+    characters: int,
+    overrides: Any,
+    budget: ComputeBudget,
+    *,
+    block_factor: int,
+    max_dropout: float,
+    min_tokens: float = MIN_TOKENS_PER_PARAMETER,
 ) -> tuple[AutoSettings, float]:
     """The values most text tasks share: tokenizer, model size, batch, learning rate. Also the estimated token count."""
     tokenizer = overrides.get("tokenizer.type") or ("characters" if characters < MIN_BPE_CHARACTERS else "bpe")
     vocab_size = overrides.get("tokenizer.vocab_size") or select_vocab_size(characters, budget)
     tokens = characters / {"characters": 1.0, "bytes": 1.0}.get(tokenizer, 3.5)
     vocab_cost = vocab_size if tokenizer == "bpe" else 100
-    size = select_model_size(tokens, budget, block_factor=block_factor, vocab_size=vocab_cost)
+    size = select_model_size(tokens, budget, block_factor=block_factor, vocab_size=vocab_cost, min_tokens=min_tokens)
     dim = overrides.get("model.dim") or size.dim
     values = {
         "tokenizer.type": tokenizer,
@@ -149,7 +164,7 @@ def autosize(
 
 def select_learning_rate(dim: int) -> float:
     """Peak learning rate: lower for wider models."""
-    return float(f"{1e-3 * min(math.sqrt(256 / dim), 2.0):.1g}")
+    return float(f"{1e-3 * min(math.sqrt(256 / dim), 2.0):.2g}")
 
 
 def select_warmup(steps: int | None, norm: str | None = None) -> int | float:

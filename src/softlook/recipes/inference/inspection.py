@@ -14,7 +14,7 @@ from softlook.blocks.alignment import AlignmentModel
 from softlook.blocks.attention import CrossAttention
 from softlook.decode.alignment import token_texts
 from softlook.decode.cpu import FusedCrossAttention
-from softlook.lens.figure import MAX_SIDE
+from softlook.lens.figures.attention_map import MAX_SIDE
 from softlook.lens.trace import attention_maps
 from softlook.models import SkipGram, TextEncoder
 from softlook.recipes.inference.encoding import tokenize

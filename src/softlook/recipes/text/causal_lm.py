@@ -46,7 +46,7 @@ from softlook.train.batching.batches import DataCursor
 from softlook.train.batching.collate import PackedBatch, to_device
 from softlook.train.batching.packed_stream import PackedStream, TokenizedDocuments
 from softlook.train.events import Callback
-from softlook.train.objectives import causal_lm, cross_entropy_sum
+from softlook.train.objectives import causal_lm, cross_entropy_sum, lm_cross_entropy_sum
 from softlook.train.train_step import Loss
 
 SMALL_DATA_CHARACTERS = 5_000_000
@@ -265,7 +265,7 @@ class CausalLMObjective:
         if isinstance(module, TransformerXL):
             return self._by_segments(model, batch, state or SegmentState(self.segment_length))
         if isinstance(batch, SingleDocumentBatch) or isinstance(module, ConvolutionalLM):
-            return cross_entropy_sum(model(batch.ids), batch.labels)
+            return lm_cross_entropy_sum(model, batch.ids, batch.labels)
         return self.packed_loss(model, batch)
 
     def _by_segments(self, model: nn.Module, batch: PackedBatch | SingleDocumentBatch, state: "SegmentState") -> Loss:

@@ -233,6 +233,7 @@ def select_eval_fraction(plan: TrainingPlan, minutes: float | None, device: torc
         return plan.eval_share
     model, share = plan.model.to(device).eval(), 1 / 64
     with torch.no_grad(), preserve_rng_states(device):
+        plan.evaluate(model, share)  # the first forward pass of a GPU loads its kernels
         while True:
             began = time.monotonic()
             plan.evaluate(model, share)

@@ -48,6 +48,10 @@ SMALL_DATA_VALUES: dict[str, Any] = {
 }
 """A wide model with regularization, for small data on a GPU."""
 SMALL_DATA_MESSAGE = "Small data on a fast device: a wide model, with R-Drop and BPE dropout against overfitting."
+MIN_TOKENS_PER_PARAMETER = 5.0
+"""Training tokens per parameter of the blocks: translations are useless until cross-attention has learned to align."""
+CPU_LR_FACTOR = 1.5
+"""A small model that is trained for few steps learns to align sooner at a higher learning rate."""
 NUM_SAMPLES = 3
 """Sample translations in each evaluation."""
 IdPair = tuple[Ids, Ids]
@@ -81,7 +85,9 @@ class TranslationTask(TextTask[TranslationConfig, TextPair]):
     columns: ClassVar[dict[str, str]] = {"source": "source", "target": "target"}
 
     def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
-        auto, tokens = autosize(characters, overrides, budget, block_factor=28, max_dropout=0.3)
+        auto, tokens = autosize(
+            characters, overrides, budget, block_factor=28, max_dropout=0.3, min_tokens=MIN_TOKENS_PER_PARAMETER
+        )
         is_bpe, device = auto.values["tokenizer.type"] == "bpe", budget.device.type
         auto.values["batch.max_length"] = 256 if is_bpe else 512
         if device == "cuda":
@@ -90,7 +96,7 @@ class TranslationTask(TextTask[TranslationConfig, TextPair]):
             auto.values |= SMALL_DATA_VALUES
             auto.messages = [SMALL_DATA_MESSAGE]
         if device == "cpu":
-            auto.values["decode.eval_samples"] = 60
+            auto.values |= {"decode.eval_samples": 60, "optim.lr": round(CPU_LR_FACTOR * auto.values["optim.lr"], 5)}
         return auto
 
     def build_plan(

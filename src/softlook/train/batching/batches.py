@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from softlook.base.errors import TrainingError
+from softlook.base.tensors import map_tensors
 from softlook.train.rng import make_generator
 
 Item = TypeVar("Item")
@@ -271,6 +272,16 @@ def resume_warning(batches: Batches) -> str | None:
     if isinstance(batches, IterableBatches):
         return "the batches are skipped up to the cursor: exact only if their order is the same in every iteration"
     return None
+
+
+def pinned(source: Iterator[tuple[DataCursor, Batch]], device: torch.device) -> Iterator[tuple[DataCursor, Batch]]:
+    """The same batches; for a GPU in pinned memory, from which a copy does not make the host wait."""
+    if device.type != "cuda":
+        return source
+    return (
+        (cursor, map_tensors(batch, lambda one: one if one.is_cuda else one.contiguous().pin_memory()))
+        for cursor, batch in source
+    )
 
 
 def prefetch(source: Iterator[Item], count: int) -> Generator[Item]:

@@ -31,6 +31,6 @@ def _sample(sample: Mapping[str, Any]) -> str:
         f'<span class="token" style="--share:{100 * one:.0f}%" title="{value:.3f}">{escape_html(token)}</span>'
         for token, one, value in zip(tokens, share, received.tolist(), strict=True)
     )
-    figure = attention_figure(weights, queries=tokens, keys=tokens)
+    figure = attention_figure(weights, queries=tokens, keys=tokens).svg()
     folded = f'<details><summary>Attention map</summary><div class="fit">{figure}</div></details>'
     return f'<div class="card"><p class="tokens">{spans}</p>{folded}</div>'

@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from softlook.base.errors import escape_control
-from softlook.lens.color import LIGHT, STEPS, colormap, text_color
+from softlook.lens.figures.color import LIGHT, STEPS, colormap, text_color
 from softlook.recipes.run_dir.report.plots import svg_start, text
 
 SIZE = 380

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from softlook.lens.color import DARK, LIGHT
+from softlook.lens.figures.color import DARK, LIGHT
 from softlook.recipes.run_dir.report.formatting import format_count
 
 Point = tuple[float, float]
@@ -27,7 +27,7 @@ class PlotLine:
     name: str
     points: Sequence[Point]
     color: str = "query"
-    """A name of `softlook.lens.color.LIGHT`."""
+    """A name of `softlook.lens.figures.color.LIGHT`."""
     has_dots: bool = False
 
     @property

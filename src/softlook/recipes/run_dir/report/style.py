@@ -1,7 +1,7 @@
 """Style sheet of the report, from the colors of the figures."""
 
-from softlook.lens.color import DARK, LIGHT
-from softlook.lens.color import style as heatmap_style
+from softlook.lens.figures.color import DARK, LIGHT
+from softlook.lens.figures.color import style as heatmap_style
 from softlook.recipes.run_dir.report.plots import FONT, dark_style
 
 
