@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from benchmarks.memory import peak_bytes, tensor_bytes
+from benchmarks.memory import peak_bytes
 from benchmarks.report import Report, megabytes, ms
 from benchmarks.timing import CpuTimer, Entry, median, time_interleaved
 from softlook.blocks import AttentionCore
@@ -34,7 +34,7 @@ def measure(report: Report, quick: bool) -> None:
     sizes = Sizes(keys=2048, tokens=256, depth=2, heads=2) if quick else Sizes()
     with torch.no_grad():
         _parts(report, sizes)
-        _recording(report, sizes, rounds=2 if quick else 3)
+        _recording(report, sizes, rounds=2)
 
 
 def _parts(report: Report, sizes: Sizes) -> None:
@@ -116,9 +116,6 @@ def _recording(report: Report, sizes: Sizes, rounds: int) -> None:
         table.add(
             name, ms(median(values)), median(values) / base, megabytes(memory[name]), megabytes(memory[name] - least)
         )
-    recorded = traced(None)()
-    kept = sum(tensor_bytes(c.query, c.key, c.value_norm) for layer in recorded.values() for c in layer.calls)
-    report.text(f"Queries, keys and norms of a trace: {megabytes(kept)} MiB.")
     slowdown, above = median(samples["traced"]) / base, memory["traced"] - least
     shape = f"{sizes.depth} x {sizes.heads} heads, {sizes.tokens} tokens"
     report.summarize(f"{shape}: {slowdown:.2f} x the plain forward pass (goal: {SLOWDOWN})")

@@ -64,12 +64,14 @@ class Recording:
 
 _recordings: list[Recording] = []
 _lock = Lock()
-_get_interface = AttentionInterface.get_interface
+_get_interface: Any = getattr(AttentionInterface, "get_interface", None)
 
 
 @contextmanager
 def record_attention(model: nn.Module, recorder: Recorder, layers: dict[str, AttentionTrace]) -> Iterator[None]:
     """Record the calls of transformers' attention functions by the modules of `model`, inside the context."""
+    if _get_interface is None:
+        raise ConfigError("tracing a Hugging Face model requires transformers 5 or newer, with `get_interface`")
     recording = Recording({module: path for path, module in model.named_modules()}, recorder, layers)
     hook = model.register_forward_hook(lambda *_: check_recorded(model, layers))
     with _lock:
@@ -212,10 +214,10 @@ def _recording_interface(interface: AttentionInterface, implementation: str, def
     ) -> tuple[Tensor, Any]:
         output, *rest = attend(module, query, key, value, attention_mask, **options)
         heads = output.transpose(1, 2)  # what is recorded stays part of the graph
+        given = {**options, "implementation": implementation or "eager"}
         for recording in tuple(_recordings):
             if module in recording.paths:
-                tensors = query, key, value, heads
-                recording.record(module, tensors, attention_mask, {**options, "implementation": implementation or ""})
+                recording.record(module, (query, key, value, heads), attention_mask, given)
         return heads.transpose(1, 2), *rest  # pyright: ignore[reportReturnType]
 
     return record
