@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, ShapeError
-from softlook.blocks import AttentionCore
+from softlook.blocks import AttentionCore, SelfAttention
 from softlook.blocks.kv_cache import KVCache
 from softlook.lens import attention_maps, attention_rollout, trace
 from softlook.models import GPT, T5, Bert, BertConfig, GPTConfig, Llama, LlamaConfig, T5Config
