@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,8 @@ class Sampled:
 
     step: int
     samples: list[dict[str, str]]
+    attention: list[dict[str, Any]] = field(default_factory=list)
+    """Tokens and attention weights of a few fixed texts, as JSON types."""
 
 
 @dataclass(frozen=True)

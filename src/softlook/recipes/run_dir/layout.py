@@ -3,7 +3,7 @@
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -168,23 +168,27 @@ class EvaluationCallback:
     """Evaluates the model, samples its outputs in each evaluation, and passes all events on to other callbacks."""
 
     def __init__(
-        self, evaluate: EvaluateFn, sample: Callable[[nn.Module], list[dict[str, str]]], callbacks: Sequence[Callback]
+        self,
+        evaluate: EvaluateFn,
+        sample: Callable[[nn.Module], list[dict[str, str]]],
+        callbacks: Sequence[Callback],
+        attention: Callable[[nn.Module], list[dict[str, Any]]] = lambda model: [],
     ) -> None:
-        self.evaluate_fn, self.sample, self.callbacks = evaluate, sample, callbacks
-        self.samples: list[dict[str, str]] = []
+        self.evaluate_fn, self.sample, self.callbacks, self.attention = evaluate, sample, callbacks, attention
+        self.sampled = Sampled(0, [])
         self.finished: Finished | None = None
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Validation scores; the samples are kept for the next event."""
         report_activity("evaluating on the validation data")
         scores = self.evaluate_fn(model)
-        self.samples = self.sample(model)
+        self.sampled = Sampled(0, self.sample(model), self.attention(model))
         return scores
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Finished):
             self.finished = event
-        samples = [Sampled(event.step, self.samples)] if isinstance(event, Evaluated) else []
+        samples = [replace(self.sampled, step=event.step)] if isinstance(event, Evaluated) else []
         dispatch(self.callbacks, event, *samples)
 
 

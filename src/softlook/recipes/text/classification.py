@@ -80,7 +80,7 @@ def train_classification(
     >>> _ = Path("reviews.csv").write_text(f"text,label\\n{rows}")
     >>> config = ClassificationConfig(data=(Path("reviews.csv"),), training=TrainingConfig(max_steps=2))
     >>> sorted(train_classification(config).scores)
-    ['accuracy', 'attention', 'attention_loss', 'compared', 'compared_on', 'f1', 'loss', 'mcc', 'validation']
+    ['accuracy', 'attention_loss', 'compared', 'compared_on', 'f1', 'loss', 'mcc', 'validation']
     """
     return run_task(ClassificationTask(), config, callbacks, progress=progress)
 
@@ -152,6 +152,7 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
             objective=problem.objective(config.reg),
             evaluate=evaluator,
             sample=partial(sample_predictions, collator, valid),
+            attention=partial(sample_attention, tokenizer=tokenizer, texts=[example.text for example in valid[:3]]),
             epoch_tokens=tokens,
             batch_tokens=max_tokens,
             total_tokens=_total_tokens(tokens, is_pretrained=config.init_from is not None),
@@ -178,10 +179,9 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
         valid: Sequence[LabeledText],
         model: Any,
     ) -> dict[str, Any]:
-        """Scores on the test data, or else in detail on the validation data, and the attention of a few texts."""
-        attention = sample_attention(model, evaluator.collator.tokenizer, [example.text for example in valid])
+        """Scores on the test data, or else in detail on the validation data."""
         tested = self._score_test_data(config, evaluator.collator, model)
-        return {"attention": attention, **(tested or {"validation": evaluator.report(model, valid)})}
+        return tested or {"validation": evaluator.report(model, valid)}
 
     def _score_test_data(
         self, config: ClassificationConfig, collator: ClassificationCollator, model: nn.Module

@@ -298,7 +298,9 @@ def train_and_test(
     with open_loggers(names, folder.path, run.resolved.rows()) as loggers:
         writer = RunWriter(folder.path, run.resolved.rows())
         own = [EventLog(folder.events), writer, loggers, *callbacks] if world.is_rank_zero else []
-        evaluation = EvaluationCallback(partial(plan.evaluate, share=config.eval_fraction), plan.sample, own)
+        evaluation = EvaluationCallback(
+            partial(plan.evaluate, share=config.eval_fraction), plan.sample, own, plan.attention
+        )
         progress = fit(
             plan.model,
             plan.batches,

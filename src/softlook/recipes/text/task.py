@@ -52,6 +52,8 @@ class TrainingPlan:
     batch_tokens: int
     total_tokens: float | None = None
     """Training tokens over all epochs; default: `max_training_tokens`."""
+    attention: Callable[[nn.Module], list[dict[str, Any]]] = lambda model: []
+    """Attention of the model on a few fixed texts."""
     test: Callable[[nn.Module], dict[str, Any]] = lambda model: {}
     """Scores of the trained model on test data."""
     test_cost: float = 0.0
