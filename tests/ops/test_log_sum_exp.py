@@ -44,7 +44,7 @@ def test_the_log_sum_exp_is_that_of_the_tiles(name: str, dtype: torch.dtype, key
 
 @pytest.mark.parametrize("name", FUSED)
 def test_plain_maps_use_the_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "compute_statistics", lambda *_, **__: pytest.fail("not by the kernel"))
+    monkeypatch.setattr(module, "compute_values", lambda *_, **__: pytest.fail("not by the kernel"))
     query, key = torch.randn(2, 2, 6, T, 8)
     log_sum_exp(prepare_args(query, key, **FUSED[name]))
 

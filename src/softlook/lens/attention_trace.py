@@ -15,10 +15,9 @@ from softlook.lens.tiles import Pool, pool_map
 from softlook.ops.arguments import AttentionArgs, disable_autocast, prepare_args
 from softlook.ops.bias import Bias, as_bias
 from softlook.ops.log_sum_exp import log_sum_exp
-from softlook.ops.look import Look
+from softlook.ops.look import Look, compute_values
 from softlook.ops.masks import Mask
 from softlook.ops.selection import select_heads
-from softlook.ops.statistics import compute_statistics
 
 ALL = slice(None)
 LANES = ("lse", "entropy", "max_weight", "mean_distance", "top_weights", "top_indices")
@@ -237,7 +236,7 @@ class AttentionTrace:
             chosen = range(call.query.shape[1])[heads]
             args, first = select_heads(call.args, chosen)
             with torch.no_grad(), disable_autocast(args.query):
-                values = compute_statistics(args, frozenset({*LANES, "received"}), top_k=top_k, bins=1)
+                values, _ = compute_values(args, frozenset({*LANES, "received"}), top_k=top_k, bins=1)
             values = {name: value[:, first : first + len(chosen)] for name, value in values.items()}
             values["top_indices"] += call.first_key * (values["top_indices"] >= 0)
             margins = call.first_key, S - call.first_key - call.key.shape[2]

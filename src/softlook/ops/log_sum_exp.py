@@ -5,9 +5,9 @@ from torch import Tensor
 
 from softlook.ops.arguments import AttentionArgs
 from softlook.ops.backends.tiled import additive_mask
+from softlook.ops.look import compute_values
 from softlook.ops.masks.base import DenseMask, Mask
 from softlook.ops.masks.masks import CAUSAL, PaddingMask, PrefixMask, WindowMask
-from softlook.ops.statistics import compute_statistics
 
 FUSED_MIN_QUERIES = 128
 """With fewer queries, a few large operations are as fast."""
@@ -24,7 +24,7 @@ def log_sum_exp(args: AttentionArgs) -> Tensor:
     with torch.no_grad():
         lse = _fused(args) if _has_kernel(args) else None
         if lse is None:
-            return compute_statistics(args, frozenset({"lse"}), top_k=1, bins=1)["lse"]
+            return compute_values(args, frozenset({"lse"}), top_k=1, bins=1)[0]["lse"]
         return lse if args.sink is None else torch.logaddexp(lse, args.sink[:, None])
 
 

@@ -157,7 +157,7 @@ class Look:
         if lse is not None:
             return lse[:, heads.start : heads.stop]
         part, first = select_heads(args, heads)
-        lse = _compute(part, frozenset({"lse"}), top_k=1, bins=1)[0]["lse"]
+        lse = compute_values(part, frozenset({"lse"}), top_k=1, bins=1)[0]["lse"]
         return lse[:, first : first + len(heads)]
 
     def _require_args(self) -> AttentionArgs:
@@ -207,7 +207,7 @@ def look(
     _check_count("top_k", top_k)
     _check_count("bins", bins)
     with disable_autocast(args.query):
-        values, backend = _compute(args, requested, top_k=top_k, bins=bins, lse=lse)
+        values, backend = compute_values(args, requested, top_k=top_k, bins=bins, lse=lse)
     return Look({name: values[name] for name in ALL_STATS if name in requested}, args, lse, backend)
 
 
@@ -244,7 +244,7 @@ def attention_and_look(
     _check_count("bins", bins)
     one_pass = check_dropout(dropout) == 0 and not args.requires_grad_with(value)
     with disable_autocast(value):
-        values, backend = _compute(args, requested, top_k=top_k, bins=bins, value=value if one_pass else None)
+        values, backend = compute_values(args, requested, top_k=top_k, bins=bins, value=value if one_pass else None)
     output = values.pop("output", None)
     if output is None:
         output = attention(
@@ -262,7 +262,7 @@ def attention_and_look(
     return output, Look({name: values[name] for name in ALL_STATS if name in requested}, args, None, backend)
 
 
-def _compute(
+def compute_values(
     args: AttentionArgs,
     requested: frozenset[str],
     *,
