@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from softlook.base.display import Displayed
 from softlook.base.errors import ConfigError
 from softlook.blocks.attention import AttentionCore
 from softlook.lens.attention_trace import AttentionCall as AttentionCall
@@ -28,7 +29,7 @@ BLOCKS = "blocks"
 
 
 @dataclass(eq=False)
-class Trace(Mapping[str, AttentionTrace]):
+class Trace(Displayed, Mapping[str, AttentionTrace]):
     """What a model computed inside `trace`: an `AttentionTrace` for each attention layer, by the path of its module."""
 
     layers: dict[str, AttentionTrace]
@@ -63,10 +64,6 @@ class Trace(Mapping[str, AttentionTrace]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-    def _repr_html_(self) -> str:
-        # Imported here since figures of traces import this module.
-        return import_module("softlook.lens.figures.summaries").trace_figure(self)._repr_html_()
 
 
 @contextmanager

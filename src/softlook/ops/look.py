@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softlook.base.display import Displayed
 from softlook.base.errors import ShapeError
 from softlook.ops import statistics
 from softlook.ops.arguments import (
@@ -58,7 +59,7 @@ class Statistic:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Look:
+class Look(Displayed):
     """Statistics of an attention map. Weights are those before dropout; the share of a sink belongs to no key.
 
     >>> import torch

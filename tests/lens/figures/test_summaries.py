@@ -1,14 +1,12 @@
 """Masks, looks and traces are shown as figures."""
 
-from typing import Any
-
 import pytest
 import torch
 
 from softlook import look, masks
 from softlook.base.errors import MaskError
+from softlook.blocks import SelfAttention
 from softlook.lens import trace
-from softlook.lens.figures.notebook import FIGURES, html_of, load_ipython_extension
 from softlook.lens.figures.summaries import fitting_sizes, look_figure, mask_figure, trace_figure
 from softlook.models import Transformer, TransformerConfig
 from softlook.ops.masks import Mask
@@ -31,7 +29,7 @@ def test_the_figure_of_a_mask_shows_its_pairs(mask: Mask) -> None:
     figure, sizes = mask_figure(mask), fitting_sizes(mask)
     assert torch.equal(figure.numbers["visible"], mask.to_dense(sizes).expand(sizes))
     assert colliding(figure) == [] and outside(figure) == []
-    assert html_of(mask)
+    assert mask._repr_html_()
 
 
 def test_a_mask_that_fits_no_square_map_needs_its_sizes() -> None:
@@ -39,7 +37,7 @@ def test_a_mask_that_fits_no_square_map_needs_its_sizes() -> None:
     with pytest.raises(MaskError, match="name its sizes="):
         mask_figure(mask)
     assert mask_figure(mask, (1, 1, 3, 5)).numbers["visible"].shape == (1, 1, 3, 5)
-    assert html_of(mask) is None  # IPython then prints its repr
+    assert mask._repr_html_() is None  # IPython then prints its repr
 
 
 def test_the_figure_of_a_look_shows_its_statistics() -> None:
@@ -59,19 +57,8 @@ def test_the_figure_of_a_trace_lists_its_layers() -> None:
     assert len(figure.numbers["layers"]) == 6 and colliding(figure) == []
 
 
-def test_the_extension_registers_a_formatter_for_each_class() -> None:
-    class Formatter:
-        def __init__(self) -> None:
-            self.found: dict[type, Any] = {}
-
-        def for_type(self, cls: type, function: Any) -> None:
-            self.found[cls] = function
-
-    class Shell:
-        def __init__(self) -> None:
-            self.display_formatter = self
-            self.formatters = {"text/html": Formatter()}
-
-    shell = Shell()
-    load_ipython_extension(shell)
-    assert shell.formatters["text/html"].found == dict.fromkeys(FIGURES, html_of)
+def test_notebooks_show_masks_looks_and_traces() -> None:
+    with trace(SelfAttention(8, heads=2)) as recorded:
+        pass
+    for value in (masks.causal(), look(*torch.randn(2, 1, 1, 5, 4)), recorded):
+        assert "svg" in (value._repr_html_() or "")

@@ -1,5 +1,8 @@
 """Figures of masks, looks and traces: what they hold, at a glance."""
 
+from collections.abc import Callable
+from typing import Any
+
 from torch import Tensor
 
 from softlook.base.errors import MaskError
@@ -20,6 +23,20 @@ SHOWN = 4
 """Sequences of a batch, or layers of a trace, side by side."""
 WIDTH, MAX_LAYERS = 640.0, 48
 TRACE_COLUMNS = {"layer": "ink", "calls": "soft", "heads": "weight-ink", "queries": "query-ink", "keys": "key-ink"}
+
+
+def summary_html(value: Any) -> str | None:
+    """The figure of a mask, look or trace as HTML; None if it has none, such as a mask of unknown size.
+
+    >>> from softlook import masks
+    >>> summary_html(masks.causal())[:10]
+    '<img alt="'
+    """
+    make = next(make for cls, make in FIGURES.items() if isinstance(value, cls))
+    try:
+        return make(value)._repr_html_()
+    except MaskError:
+        return None
 
 
 def mask_figure(mask: Mask, sizes: Sizes | None = None) -> Figure:
@@ -158,3 +175,7 @@ def _strip(name: str, values: Tensor) -> Picture:
     strip = heatmap(finite - low, maximum=(high - low) or 1.0, width=WIDTH, height=height, name=name)
     words = f"{name.replace('_', ' ')}: {low:.3g} (pale) to {high:.3g}"
     return column(label(words, "ink", size=SMALL), Picture(strip.width, strip.height, strip.marks), gap=4)
+
+
+FIGURES: dict[type, Callable[[Any], Figure]] = {Mask: mask_figure, Look: look_figure, Trace: trace_figure}
+"""The figure of each class."""

@@ -63,11 +63,15 @@ def suits_cudnn(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | N
     )
 
 
-@torch.compiler.assume_constant_result  # a compiler can read neither the device nor the switch
 def prefers_cudnn(device: torch.device) -> bool:
     """Return whether cuDNN is the fastest on this device, and not switched off."""
     is_fastest = torch.cuda.get_device_properties(device).major in (9, 10)
     return is_fastest and torch.backends.cuda.cudnn_sdp_enabled()
+
+
+# A compiler can read neither the device nor the switch. `torch.compiler.assume_constant_result` sets the same mark, but
+# imports the compiler.
+prefers_cudnn._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def suits_efficient(query: Tensor, key: Tensor, attn_mask: Tensor | None) -> bool:

@@ -31,6 +31,7 @@ def linear_cross_entropy(
     The second sum has no gradient. The gradients of half-precision `hidden` are computed in its dtype, and those of
     `weight` are summed in float32.
 
+    >>> from torch.nn.functional import cross_entropy
     >>> hidden, weight, labels = torch.randn(5, 8), torch.randn(7, 8), torch.tensor([3, 0, 6, -100, 2])
     >>> total, plain = linear_cross_entropy(hidden, weight, None, labels, label_smoothing=0.1)
     >>> logits = hidden @ weight.T

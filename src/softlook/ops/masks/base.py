@@ -12,6 +12,7 @@ from typing import overload
 import torch
 from torch import Tensor
 
+from softlook.base.display import Displayed
 from softlook.base.errors import MaskError
 from softlook.base.shapes import Tile
 from softlook.base.tensors import to_device
@@ -22,7 +23,7 @@ Sizes = tuple[int, int, int, int]
 """B, H, T, S of the attention map."""
 
 
-class Mask:
+class Mask(Displayed):
     """Which keys each query attends to. True = visible. Immutable: it copies the tensors it is built from."""
 
     shared_key: Hashable | None = None
