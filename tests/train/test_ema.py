@@ -75,3 +75,17 @@ def test_averaging_a_damaged_checkpoint_raises(tmp_path: Path) -> None:
     (path / "model.safetensors").write_bytes((path / "model.safetensors").read_bytes()[:-1])
     with pytest.raises(WeightsError, match=r"model.safetensors is not what was saved: it was truncated"):
         average_checkpoints([path])
+
+
+def test_a_step_that_was_skipped_on_the_device_leaves_the_average_alone() -> None:
+    model = nn.Linear(3, 3)
+    plain, conditional = EMA(model, 0.9), EMA(model, 0.9)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    plain.update(50)
+    conditional.update(50, torch.tensor(True))
+    torch.testing.assert_close(conditional.shadow, plain.shadow)
+    before = {name: tensor.clone() for name, tensor in conditional.shadow.items()}
+    conditional.update(51, torch.tensor(False))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in conditional.shadow.items())
