@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, ShapeError
-from softlook.blocks import AttentionCore, SelfAttention
+from softlook.blocks import AttentionCore
 from softlook.blocks.kv_cache import KVCache
 from softlook.lens import attention_maps, attention_rollout, trace
 from softlook.models import GPT, T5, Bert, BertConfig, GPTConfig, Llama, LlamaConfig, T5Config
@@ -204,10 +204,3 @@ def test_values_and_head_outputs_are_recorded_on_request_and_agree_with_the_map(
     with torch.no_grad(), trace(model) as plain:
         model(ids)
     assert plain["blocks.1.attn"].calls[0].value is None
-
-
-def test_notebooks_show_a_trace_as_a_figure() -> None:
-    layer = SelfAttention(8, heads=2)
-    with trace(layer) as recorded:
-        layer(torch.randn(1, 5, 8))
-    assert "core" in recorded._repr_html_() and "svg" in recorded._repr_html_()
