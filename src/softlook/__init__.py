@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from softlook.base.errors import ShapeError as ShapeError
     from softlook.ops import bias as bias
     from softlook.ops import masks as masks
+    from softlook.ops import permutation as permutation
     from softlook.ops import positions as positions
     from softlook.ops import scores as scores
     from softlook.ops.attention import attention as attention
@@ -48,6 +49,7 @@ __all__ = [
     "fast_weights",
     "look",
     "masks",
+    "permutation",
     "positions",
     "scores",
     "self_attention",

@@ -1,9 +1,15 @@
 """Permutations: only masks and biases depend on the order of queries and keys, and heads are interchangeable."""
 
 import torch
-from hypothesis import given
-from torch import Tensor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
 
+from softlook import masks, positions
+from softlook.blocks import FeedForward, PreNormBlock, SelfAttention
+from softlook.embed import TokenEmbedding
+from softlook.heads.pooling import MeanPool
+from softlook.ops.permutation import invariance_gap
 from tests.ops_cases import Case, cases, close
 
 
@@ -71,3 +77,22 @@ def test_the_order_of_heads_and_groups_does_not_matter(case: Case) -> None:
     permuted = case.replace(query=case.query[:, heads], key=case.key[:, groups], value=case.value[:, groups], **options)
     close(permuted.attend(), case.attend()[:, heads])
     close(permuted.weights(), case.weights()[:, heads])
+
+
+@settings(max_examples=10)
+@given(st.permutations(range(5)))
+def test_a_mean_pooled_model_ignores_the_order_of_its_tokens_but_not_their_positions(order: list[int]) -> None:
+    torch.manual_seed(0)
+    ids = torch.tensor([[3, 1, 4, 2, 6, 0, 0]])
+    is_token, table = ids > 0, positions.sinusoidal(7, 16)
+    embedding, attn = TokenEmbedding(8, 16), SelfAttention(16, heads=2)
+    block = PreNormBlock(attn, FeedForward(16), lambda: nn.LayerNorm(16))
+
+    def model(ids: Tensor, positions: Tensor) -> Tensor:
+        states = block(embedding(ids) + positions, mask=masks.dense(is_token[:, None, None]))
+        return MeanPool()(states, is_token)
+
+    rows = torch.tensor([*order, 5, 6])
+    assert invariance_gap(lambda ids: model(ids, torch.zeros_like(table)), ids, rows) < 1e-5
+    if order != sorted(order):
+        assert invariance_gap(lambda ids: model(ids, table), ids, rows) > 1e-5

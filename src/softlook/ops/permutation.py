@@ -2,6 +2,12 @@
 
 Attention is permutation-equivariant: permuting the input permutes the output. Mean pooling makes it
 permutation-invariant. Positions and masks introduce order.
+
+>>> import torch
+>>> from softlook import permutation, self_attention
+>>> x, order = torch.randn(1, 3, 8), torch.tensor([2, 0, 1])
+>>> permutation.equivariance_gap(self_attention, x, order) < 1e-5
+True
 """
 
 from collections.abc import Callable
@@ -58,3 +64,6 @@ def _max_difference(one: Tensor, other: Tensor) -> float:
     if one.shape != other.shape:
         raise ShapeError(f"the output's shape depends on the order: {tuple(one.shape)} and {tuple(other.shape)}")
     return (one - other).abs().max().item() if one.numel() else 0.0
+
+
+__all__ = ["equivariance_gap", "invariance_gap", "permute"]
