@@ -15,7 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 
 EXAMPLE = re.compile(r"^( *)>>> .*(?:\n(?! *$).*)*", re.MULTILINE)
 CODE = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)`(?!`)")
-PARAMETER = re.compile(r"^ *[-*] (?:`\w+`(?:, | and )?)+:", re.MULTILINE)
+EXPORTED = re.compile(r"^softlook\.(?=(?:bias|masks|positions|scores)\b)")  # modules of softlook.ops
 
 
 def to_myst(docstring: str, known: set[str], fence: str = "```") -> str:
@@ -23,7 +23,8 @@ def to_myst(docstring: str, known: set[str], fence: str = "```") -> str:
 
     def link(match: re.Match[str]) -> str:
         name = match[1]
-        return f"{{py:obj}}`{name}`" if name in known or name.startswith("softlook.") else match[0]
+        is_known = name in known or name.startswith("softlook.")
+        return f"{{py:obj}}`{name} <{EXPORTED.sub('softlook.ops.', name)}>`" if is_known else match[0]
 
     parts, end = [], 0
     for example in EXAMPLE.finditer(docstring):
