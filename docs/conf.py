@@ -17,6 +17,7 @@ exclude_patterns = ["_extensions"]
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_disable_syntax = ["html_inline", "html_block"]  # <eos> is a token, not a tag
+myst_fence_as_directive = ["math"]  # as on GitHub
 myst_heading_anchors = 4
 highlight_language = "text"  # of indented blocks
 pygments_style, pygments_dark_style = "friendly", "github-dark"
