@@ -12,14 +12,14 @@ from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 logger = logging.getLogger(__name__)
-BIG = re.compile(r"\\[bB]igg?(?![a-zA-Z])")  # MathML sizes parentheses by itself
-DOTS = re.compile(r"\\dots(?![a-zA-Z])")
+SYNONYMS = {"dots": "ldots", "big": "bigl", "bigg": "biggl", "Big": "Bigl", "Bigg": "Biggl"}
+SYNONYM = re.compile(rf"\\({'|'.join(SYNONYMS)})(?![a-zA-Z])")
 
 
 def convert(node: nodes.math | nodes.math_block) -> str:
     """Convert a formula, or warn that a command is unknown and show its source."""
     try:
-        formula = DOTS.sub(r"\\ldots", BIG.sub("", node.astext()))
+        formula = SYNONYM.sub(lambda match: f"\\{SYNONYMS[match[1]]}", node.astext())
         return tex2mathml(formula, as_block=isinstance(node, nodes.math_block))
     except MathError as error:
         logger.warning("%s in the formula %s", error, node.astext(), location=node)

@@ -1,6 +1,7 @@
 """Public names of modules, with their signatures and docstrings, read from the source."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -9,6 +10,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src"
 RECORDS = {"BaseModel", "NamedTuple"}  # classes whose signature is the list of their fields, like dataclasses
+ANNOTATED = re.compile(r"(\w+): ")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -165,7 +167,7 @@ def describe_class(module: Module, node: ast.ClassDef) -> Definition:
             members.append(describe_function("method", statement))
     unique = {member.name: member for member in members}  # of overloads, the implementation
     signature = constructor(module, node)
-    names = frozenset(unique) | {name.strip() for name in signature.strip("()").replace("=", ",").split(",")}
+    names = frozenset([*unique, *ANNOTATED.findall(signature)])
     return Definition(
         "class",
         node.name,
