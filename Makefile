@@ -54,7 +54,7 @@ bench: setup ## run the benchmarks and write docs/benchmarks
 	$(BIN)/python -m benchmarks
 
 docs: setup ## build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --fresh-env --doctree-dir build/doctrees docs site
 
 # Versions are resolved in a fresh environment. Packages of a CUDA build of torch are left out: see setup.
 lock: ## resolve versions again and write the lock

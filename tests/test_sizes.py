@@ -6,7 +6,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 MAX_LINES = 400
-FOLDERS = ("src", "tests", "benchmarks", "examples")
+FOLDERS = ("src", "tests", "benchmarks", "docs", "examples")
 FILES = sorted(path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 
