@@ -42,7 +42,7 @@ def list_chapters(app: Sphinx, docname: str, source: list[str]) -> None:
         shown = ["index"] if "index" in pages else pages
         source[0] = source[0].replace("\nbook/index\n", "".join(f"\nbook/{page}\n" for page in shown))
     if docname == "book/index" and "{toctree}" not in source[0]:
-        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n[0-9]*\n```\n"
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
 
 
 def setup(app: Sphinx) -> None:
