@@ -66,8 +66,8 @@ def test_nothing_is_reported_about_short_texts() -> None:
 
 def test_a_run_reports_the_tokens_that_it_does_not_use(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "softlook"):
-        train_classification(classification_config(tmp_path, 1, batch=BatchConfig(max_length=12)))
-    assert "Texts of up to 12 tokens. 1" in caplog.text
+        train_classification(classification_config(tmp_path, 1, batch=BatchConfig(max_length=4)))
+    assert "Texts of up to 4 tokens. 1" in caplog.text
     assert "are longer: their first and last tokens are used" in caplog.text
 
 

@@ -114,10 +114,12 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
             return auto
         message, values = next(size for limit, size in SIZES.items() if characters < limit)
         auto.values |= dict(zip(SIZE_FIELDS, values, strict=True))
-        has_classes = overrides.get("problem") in (None, "single_label")
-        auto.values["reg.label_smoothing"] *= has_classes
-        smoothing = " and label smoothing" if has_classes else ""
-        auto.messages = [f"{message}, with word dropout{smoothing} against overfitting."]
+        problem = overrides.get("problem") or "single_label"
+        auto.values["reg.label_smoothing"] *= problem == "single_label"
+        auto.values["reg.word_dropout"] *= problem != "regression"  # a number without some of its words is another one
+        used = {"word dropout": "reg.word_dropout", "label smoothing": "reg.label_smoothing"}
+        names = " and ".join(name for name, field in used.items() if auto.values[field]) or "dropout"
+        auto.messages = [f"{message}, with {names} against overfitting."]
         return auto
 
     def build_plan(
