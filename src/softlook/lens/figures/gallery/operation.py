@@ -16,7 +16,7 @@ SMALL = SIZES["small"]
 
 
 def notation() -> Figure:
-    """The letters, colors and signs of all figures, on one head of attention."""
+    """The letters, colors and symbols of all figures, on one head of attention."""
     x, (w_q, w_k, w_v) = random(5, 4, number=3), random(3, 4, 3, number=5) / 2
     query, key, value = x @ w_q, x @ w_k, x @ w_v
     weights = attention_weights(query[None, None], key[None, None])[0, 0]
@@ -219,7 +219,7 @@ TEMPERATURES = (24.0, 21.0, 30.0, 33.0)
 
 
 def soft_dictionary() -> Figure:
-    """A hard dictionary beside a soft one, asked for a key that neither holds exactly."""
+    """A hard dictionary beside a soft one, queried with a key that neither holds exactly."""
     keys = torch.tensor(list(CITIES.values()))
     values = torch.tensor(TEMPERATURES)[:, None]
     query = torch.tensor([46.5, 7.0])
