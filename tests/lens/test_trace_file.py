@@ -52,10 +52,14 @@ def test_every_family_loads_with_the_same_weights_and_statistics(name: str, tmp_
     assert list(loaded) == list(recorded)
     for path, layer in recorded.items():
         own = loaded[path]
-        assert_close(own.weights(), layer.weights(), rtol=0, atol=0)
+        # The recorded tensors are equal bit for bit. What is computed from them rounds as the layout in memory has it:
+        # a matrix product of contiguous keys and one of transposed keys may differ in the last bit.
+        assert_close(own.weights(), layer.weights())
         for lane, values in layer.lanes(top_k=2).items():
-            assert_close(own.lanes(top_k=2)[lane], values, rtol=0, atol=0)
+            assert_close(own.lanes(top_k=2)[lane], values)
         for call, other in zip(own.calls, layer.calls, strict=True):
+            for one, two in ((call.query, other.query), (call.key, other.key)):
+                assert_close(one, two, rtol=0, atol=0)
             assert str(call.mask) == str(other.mask) or isinstance(other.mask, Tensor)
             for one, two in ((call.value, other.value), (call.output, other.output)):
                 assert one is not None and two is not None
