@@ -38,9 +38,10 @@ look: setup ## print attention maps of a sentence, without any training
 test: setup ## run the tests
 	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
-check: setup ## lint, format, type check and import contracts
+check: setup ## lint, format, spelling, type check and import contracts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/codespell README.md CHANGELOG.md docs src benchmarks examples
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
