@@ -58,7 +58,7 @@ def test_windows_with_negative_bounds_are_not_forwarded() -> None:
     assert not is_forward_window(WindowMask(None, -1))
 
 
-def flash_on_a_cpu(  # noqa: PLR0913, PLR0917  (torch's signature)
+def flash_on_a_cpu(  # noqa: PLR0917  (torch's signature)
     query: Tensor,
     key: Tensor,
     value: Tensor,

@@ -43,7 +43,7 @@ def top_cells(
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, K: tl.constexpr,
     MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The first key of each of the K best segments, and the K best lanes, of BLOCK_M queries; -1 where there are fewer."""
+    """The first keys of the K best segments of BLOCK_M queries, and their K best lanes; -1 where there are fewer."""
     H, R, T, S = sizes
     span, limits, _ids, _dense, _table, _bias, _scale, _softcap = terms
     bh = tl.program_id(0).to(tl.int64)
