@@ -187,6 +187,8 @@ def can_fuse_head(model: nn.Module, labels: Tensor) -> bool:
     """
     if not labels.is_cuda or not isinstance(model, GPT | Llama):  # not a model that DDP wraps
         return False
+    if model.ngrams is not None and not model.training:  # mixed with the logits
+        return False
     return type(model.lm_head) is nn.Linear and type(model.lm_head.weight) in PLAIN_TYPES
 
 

@@ -192,6 +192,7 @@ class CausalLMConfig(TextConfig):
     arch: Literal["gpt", "llama", "transformer_xl", "convolution"] | None = Field(
         default=None, description="model architecture; default: gpt, or llama if time is short"
     )
+    no_ngrams: bool = Field(default=False, description="use attention alone, without an n-gram model")
     model: ModelConfig = ModelConfig()
     batch: BatchConfig = BatchConfig()
 
