@@ -1,0 +1,23 @@
+/** The chapters of part one: attention from first principles. */
+import "./chapters.css";
+import type { ComponentType } from "preact";
+import type { Chapter, ChapterProps, Strings } from "../types";
+import { DictionaryChapter, STEPS as dictionarySteps } from "./dictionary";
+import { DotChapter, STEPS as dotSteps } from "./dot";
+import { ScaleChapter, STEPS as scaleSteps } from "./scale";
+import { SoftmaxChapter, STEPS as softmaxSteps } from "./softmax";
+
+const chapter = (id: string, steps: number, component: ComponentType<ChapterProps>): Chapter => ({
+  id,
+  title: (strings: Strings) => (strings as Record<string, string>)[`c.${id}.title`],
+  steps,
+  component,
+});
+
+/** The chapters of part one, in order. */
+export const chapters: Chapter[] = [
+  chapter("dot", dotSteps, DotChapter),
+  chapter("softmax", softmaxSteps, SoftmaxChapter),
+  chapter("scale", scaleSteps, ScaleChapter),
+  chapter("dictionary", dictionarySteps, DictionaryChapter),
+];
