@@ -53,7 +53,7 @@ function SelectedHead(props: ShownProps & { selection: Selection }) {
   return (
     <section class="v-view" aria-label={s["v.head_view"]}>
       <HeadControls {...props} kind={kind} />
-      <Badges trace={trace} />
+      {(drawingOf(props) === "lines" || kind === "value_weighted") && <Badges trace={trace} />}
       <div class="v-split">
         {drawingOf(props) === "lines" ? (
           <LinePicture
@@ -80,7 +80,9 @@ function SelectedHead(props: ShownProps & { selection: Selection }) {
               )}
             </Ready>
           )}
-          {lanes.value && <LaneNumbers lanes={lanes.value} row={locked >= 0 ? locked : pointed} tokens={rows} />}
+          {lanes.value && drawingOf(props) === "lines" && (
+            <LaneNumbers lanes={lanes.value} row={locked >= 0 ? locked : pointed} tokens={rows} />
+          )}
         </aside>
       </div>
       {drawingOf(props) === "matrix" && rows.length <= SHOWN_TOKENS && (

@@ -1,24 +1,51 @@
 /** All layers and heads at once: a small map of each, a click opens one. */
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { fill, strings } from "../i18n";
-import { channels, weightColor } from "../theme/colors";
+import { fill, formatNumber, strings } from "../i18n";
+import { scaleOf, shareOf } from "../parts/map-scale";
+import { weightColor } from "../theme/colors";
 import { theme } from "../theme/theme";
+import { weightOfByte } from "../transport/frame";
 import type { AttentionInfo, Frame, ViewProps } from "../types";
+import type { ColorScale } from "../webgl/renderer";
 import { overviewSize } from "./geometry/overview";
 import { useAnswer } from "./shared/answer";
 import { Badges } from "./shared/badges";
+import { Controls, Segments } from "./shared/controls";
+import { ScaleLegend } from "./shared/legend";
 import { Ready } from "./shared/notice";
 import { endpoint } from "./shared/selection";
 
 const SIZE = 64;
+const SUPERSCRIPT = [..."⁰¹²³⁴⁵⁶"];
 
 export function Heads({ trace, transport, state }: ViewProps) {
   const s = strings();
+  const columns = Math.max(...trace.attentions.map((attention) => attention.columns), 1);
+  const scale = scaleOf(state, theme.value, columns);
   const answer = useAnswer(trace.id, (signal) => transport.frame(endpoint(trace, "overview"), { size: SIZE }, signal));
   return (
     <section class="v-view" aria-label={s["v.heads"]}>
       <Badges trace={trace} statistic={answer.value?.statistic} />
       <p class="v-hint">{s["v.heads.hint"]}</p>
+      <Controls>
+        <Segments
+          label={s.map_scale}
+          value={scale.log ? "log" : "linear"}
+          options={[
+            { value: "log", text: s.map_log },
+            { value: "linear", text: s.map_linear },
+          ]}
+          onChange={(value) => state.set("scale", value)}
+        />
+        <ScaleLegend
+          color={weightColor}
+          texts={
+            scale.log
+              ? [`10⁻${SUPERSCRIPT[scale.decades]}`, "1"]
+              : ["0", formatNumber(scale.full, scale.full < 0.1 ? 3 : 1)]
+          }
+        />
+      </Controls>
       <Ready answer={answer}>
         {(frame) => (
           <div class="v-overview" onKeyDown={moveFocus}>
@@ -27,6 +54,7 @@ export function Heads({ trace, transport, state }: ViewProps) {
                 key={attention.path}
                 attention={attention}
                 frame={frame}
+                scale={scale}
                 first={headsBefore(trace.attentions, index)}
                 onOpen={(head) => state.go("view", "head", { attention: attention.path, head })}
               />
@@ -44,11 +72,12 @@ const headsBefore = (attentions: AttentionInfo[], index: number): number =>
 interface LayerProps {
   attention: AttentionInfo;
   frame: Frame;
+  scale: ColorScale;
   first: number;
   onOpen: (head: number) => void;
 }
 
-function Layer({ attention, frame, first, onOpen }: LayerProps) {
+function Layer({ attention, frame, scale, first, onOpen }: LayerProps) {
   const s = strings();
   return (
     <fieldset class="v-layer">
@@ -64,7 +93,7 @@ function Layer({ attention, frame, first, onOpen }: LayerProps) {
           aria-label={fill(s["v.heads.open"], { path: attention.path, head })}
           onClick={() => onOpen(head)}
         >
-          <Thumbnail frame={frame} map={first + head} attention={attention} />
+          <Thumbnail frame={frame} map={first + head} attention={attention} scale={scale} />
           <span>{head}</span>
         </button>
       ))}
@@ -72,24 +101,29 @@ function Layer({ attention, frame, first, onOpen }: LayerProps) {
   );
 }
 
-function Thumbnail({ frame, map, attention }: { frame: Frame; map: number; attention: AttentionInfo }) {
+interface ThumbnailProps {
+  frame: Frame;
+  map: number;
+  attention: AttentionInfo;
+  scale: ColorScale;
+}
+
+function Thumbnail({ frame, map, attention, scale }: ThumbnailProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const { rows, columns } = overviewSize(attention.rows, attention.columns, SIZE);
-  const shown = theme.value;
+  const { log, decades, palette } = scale;
   useLayoutEffect(() => {
     const context = canvas.current?.getContext("2d");
     if (!context) return;
     const image = context.createImageData(columns, rows);
-    const palette = Array.from({ length: 256 }, (_, byte) =>
-      channels(weightColor(byte / 255, shown)).map((part) => Math.round(255 * part)),
-    );
     const start = map * frame.shape[1] * frame.shape[2];
     for (let i = 0; i < rows * columns; i++) {
       const byte = frame.data[start + Math.floor(i / columns) * frame.shape[2] + (i % columns)];
-      image.data.set([...palette[byte], 255], 4 * i);
+      const color = 4 * Math.round(255 * shareOf(weightOfByte(frame, byte), scale));
+      image.data.set(palette.subarray(color, color + 4), 4 * i);
     }
     context.putImageData(image, 0, 0);
-  }, [frame, map, rows, columns, shown]);
+  }, [frame, map, rows, columns, log, decades, palette]);
   return <canvas ref={canvas} width={columns} height={rows} />;
 }
 

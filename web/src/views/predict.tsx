@@ -19,8 +19,9 @@ export function Predict({ trace, transport, state }: ViewProps) {
   const s = strings();
   const last = trace.rowTokens.length - 1;
   const position = Math.max(0, Math.min(last, Math.round(state.number("position", last))));
+  const known = trace.live || trace.capabilities.includes("next");
   const next = useAnswer(
-    `${trace.id} ${position}`,
+    known ? `${trace.id} ${position}` : null,
     async (signal) =>
       candidates((await transport.get(endpoint(trace, "next"), { position, k: CANDIDATES }, signal)) as Row[]),
     trace.id,
@@ -40,18 +41,22 @@ export function Predict({ trace, transport, state }: ViewProps) {
         onLock={(index) => state.set("position", index)}
       />
       <div class="v-columns">
-        <Ready answer={next}>
-          {(rows) => (
-            <CandidateTable
-              caption={fill(s["v.predict.at"], { token: trace.rowTokens[position] ?? "", position })}
-              rows={rows}
-            />
-          )}
-        </Ready>
+        {known ? (
+          <Ready answer={next}>
+            {(rows) => (
+              <CandidateTable
+                caption={fill(s["v.predict.at"], { token: trace.rowTokens[position] ?? "", position })}
+                rows={rows}
+              />
+            )}
+          </Ready>
+        ) : (
+          <Notice command="softlook studio MODEL">{s["v.predict.needs"]}</Notice>
+        )}
         {trace.capabilities.includes("logit_lens") ? (
           <LogitLens trace={trace} transport={transport} position={position} />
         ) : (
-          <Notice command="softlook studio MODEL_FOLDER">{s["v.lens.needs"]}</Notice>
+          known && <Notice command="softlook studio MODEL">{s["v.lens.needs"]}</Notice>
         )}
       </div>
       <Ready answer={heads}>

@@ -50,7 +50,7 @@ export function RolloutView({ trace, transport, state }: ViewProps) {
       />
       <Ready answer={answer}>
         {() => (
-          <div class="v-columns">
+          <div>
             <RowBars
               caption={fill(s["v.rollout.of"], { token: tokenLabel(tokens[row]) })}
               values={values}

@@ -22,7 +22,13 @@ export interface LineLayout {
 export const LINE_TOKENS = 32;
 /** The most tokens that lines can show; beyond, the matrix is readable and lines are not. */
 
-export const layoutOf = (width: number): LineLayout => ({ rowHeight: 26, left: 0, right: width, mass: 0.9, widest: 7 });
+export const layoutOf = (width: number): LineLayout => ({
+  rowHeight: 26,
+  left: 0,
+  right: width,
+  mass: 0.9,
+  widest: 14,
+});
 
 /** The middle of a token's row. */
 export const middle = (index: number, layout: LineLayout): number => (index + 0.5) * layout.rowHeight;

@@ -117,7 +117,7 @@ function Keys({ columns, weights, kind, bars }: KeysProps) {
   const most = Math.max(...(weights ?? []).map(Math.abs), 1e-9);
   const text = kind === "weights" ? formatPercent : formatNumber;
   return (
-    <ul class="v-side keys" aria-label={strings()["v.keys"]}>
+    <ul class="v-side v-keys-side" aria-label={strings()["v.keys"]}>
       {columns.map((token, column) => {
         const value = weights?.[column] ?? 0;
         const shade = String(Math.round((100 * Math.max(0, value)) / most));

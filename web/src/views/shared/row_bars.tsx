@@ -39,7 +39,7 @@ export function RowBars({ caption, values, tokens, count = 8, format = formatPer
             </th>
             <td class="v-number">{format(values[index])}</td>
             <td class="v-bar-cell">
-              <span class={values[index] < 0 ? "v-bar negative" : "v-bar"} aria-hidden="true">
+              <span class={values[index] < 0 ? "v-bar negative" : "v-bar weight"} aria-hidden="true">
                 <span style={{ width: `${(100 * Math.abs(values[index])) / most}%` }} />
               </span>
             </td>
