@@ -18,7 +18,13 @@ function start(): void {
   const config = document.getElementById("softlook-config");
   const element = document.getElementById("softlook");
   if (!config?.textContent || !element) return;
+  removeToken();
   mount(element, transportOf(JSON.parse(config.textContent)), { hash: location.hash, bindUrl: true });
+}
+
+/** The one-time token of the link has been used: it does not stay in the address bar. */
+function removeToken(): void {
+  if (location.search.includes("token=")) history.replaceState(null, "", location.pathname + location.hash);
 }
 
 if (typeof document !== "undefined") start();

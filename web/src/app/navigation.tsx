@@ -16,13 +16,18 @@ export function Navigation({ open, chapters, views }: Props) {
   const session = useSession();
   const trace = session.trace.value;
   const everywhere = session.info.value?.capabilities ?? [];
-  const offered = views.filter((view) => isOffered(view.needs, trace, everywhere));
   return (
     <nav class={`navigation ${open ? "open" : ""}`} aria-label={s.menu}>
       <h2>{s.part_two}</h2>
       <ul>
-        {offered.map((view) => (
-          <Entry key={view.id} kind="view" id={view.id} title={view.title(s)} />
+        {views.map((view) => (
+          <Entry
+            key={view.id}
+            kind="view"
+            id={view.id}
+            title={view.title(s)}
+            missing={!isOffered(view.needs, trace, everywhere)}
+          />
         ))}
       </ul>
       <h2>{s.part_one}</h2>
@@ -35,7 +40,16 @@ export function Navigation({ open, chapters, views }: Props) {
   );
 }
 
-function Entry({ kind, id, title, number }: { kind: "chapter" | "view"; id: string; title: string; number?: number }) {
+interface EntryProps {
+  kind: "chapter" | "view";
+  id: string;
+  title: string;
+  number?: number;
+  /** Whether the view lacks something: it then says what. */
+  missing?: boolean;
+}
+
+function Entry({ kind, id, title, number, missing = false }: EntryProps) {
   const { state } = useSession();
   const page = pageOf(state.route.value);
   const here = page?.kind === kind && page.id === id;
@@ -43,6 +57,7 @@ function Entry({ kind, id, title, number }: { kind: "chapter" | "view"; id: stri
     <li>
       <a
         href={formatHash({ kind, id, parameters: {} })}
+        class={missing ? "missing" : ""}
         aria-current={here ? "page" : undefined}
         onClick={(event) => {
           if (event.ctrlKey || event.metaKey || event.shiftKey) return;

@@ -13,7 +13,11 @@ export interface Info {
   capabilities: string[];
   traces: TraceInfo[];
   runs: { id: string; title?: string }[];
+  /** Whether a model is still being loaded: recorded traces are shown until then. */
+  loading?: boolean;
 }
+
+const WHILE_LOADING = 1000; // milliseconds between two questions whether the model is there
 
 export class Session {
   readonly info = signal<Info | null>(null);
@@ -38,8 +42,10 @@ export class Session {
     this.failure.value = "";
     try {
       const info = (await this.transport.get("info", {}, signal)) as Info;
-      this.traces.value = info.traces;
+      const known = new Set(info.traces.map(({ id }) => id));
+      this.traces.value = [...info.traces, ...this.traces.peek().filter(({ id }) => !known.has(id))];
       this.info.value = info;
+      if (info.loading) setTimeout(() => !signal?.aborted && this.open(signal), WHILE_LOADING);
     } catch (error) {
       if (!signal?.aborted) this.failure.value = String((error as Error).message);
     }

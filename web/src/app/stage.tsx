@@ -112,7 +112,8 @@ function ViewStage({ view }: { view: View | undefined }) {
   }
   if (!session.info.value) return <Notice text={s.loading} />;
   if (!trace) return <Notice text={s.no_trace} />;
-  if (!view || !isOffered(view.needs, trace, everywhere)) return <Notice text={s.view_missing} />;
+  if (!view) return <Notice text={s.view_missing} />;
+  if (!isOffered(view.needs, trace, everywhere)) return <Missing view={view} />;
   return (
     <article class="view" data-view={view.id}>
       <header class="page-title">
@@ -127,6 +128,22 @@ function ViewStage({ view }: { view: View | undefined }) {
           language={language.value}
         />
       </div>
+    </article>
+  );
+}
+
+/** What a view lacks, and the command that provides it. */
+function Missing({ view }: { view: View }) {
+  const s = strings();
+  const missing = view.missing?.(s);
+  return (
+    <article class="view" data-view={view.id}>
+      <header class="page-title">
+        <h2>{view.title(s)}</h2>
+      </header>
+      <Notice text={missing?.text ?? s.view_missing}>
+        {missing && <code class="command">{missing.command}</code>}
+      </Notice>
     </article>
   );
 }

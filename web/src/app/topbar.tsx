@@ -124,6 +124,11 @@ function TraceChoice() {
       <span class={`badge ${trace.live ? "live" : ""}`} title={trace.live ? s.live_hint : s.recorded_hint}>
         {state}
       </span>
+      {session.info.value?.loading && (
+        <span class="badge loading" role="status">
+          <span class="spinner" /> {s.model_loading}
+        </span>
+      )}
     </div>
   );
 }

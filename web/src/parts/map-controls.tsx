@@ -10,14 +10,15 @@ interface Props {
   trace: TraceInfo;
   state: Store;
   small: boolean;
+  columns: number;
   statistic: Statistic;
   loading: boolean;
   onZoom: (factor: number) => void;
 }
 
-export function MapControls({ trace, state, small, statistic, loading, onZoom }: Props) {
+export function MapControls({ trace, state, small, columns, statistic, loading, onZoom }: Props) {
   const s = strings();
-  const scale = scaleOf(state, theme.value, small);
+  const scale = scaleOf(state, theme.value, columns);
   return (
     <div class="map-controls">
       <div class="segments" role="group" aria-label={s.map_scale}>

@@ -19,12 +19,17 @@ export function paletteOf(theme: Theme): Uint8Array {
   return palette;
 }
 
-/** The scale of the state; `small` maps are linear unless the state says otherwise. */
-export function scaleOf(state: Store, theme: Theme, small: boolean): ColorScale {
+/** Maps of at most this many tokens are squares. */
+export const SQUARES = 48;
+const LONG = 4096;
+
+/** The scale of the state. Otherwise squares are linear, longer maps logarithmic, and long ones reach further down. */
+export function scaleOf(state: Store, theme: Theme, columns: number): ColorScale {
+  const small = columns <= SQUARES;
   const chosen = state.get("scale");
   return {
     log: chosen === undefined ? !small : chosen === "log",
-    decades: Math.min(Math.max(state.number("decades", 4), 1), 6),
+    decades: Math.min(Math.max(state.number("decades", columns > LONG ? 5 : 4), 1), 6),
     full: 2 ** -Math.min(Math.max(state.number("gain", 0), 0), 10),
     palette: paletteOf(theme),
     empty: channels(color("paper", theme)),

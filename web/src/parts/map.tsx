@@ -14,14 +14,14 @@ import { connectGestures, moveCell } from "./map-gestures";
 import { LANES_WIDTH, MapLanes } from "./map-lanes";
 import { type Cell, type ExactPart, MapOverlay, type Strong } from "./map-overlay";
 import { MapReadout } from "./map-readout";
-import { scaleOf } from "./map-scale";
+import { SQUARES, scaleOf } from "./map-scale";
 import { MapSquares } from "./map-squares";
 import { tokensOf } from "./tokens-of";
 import { useRequest } from "./use-request";
 import "./map.css";
 
-const SQUARES = 48;
 const NUMBERED = 28; // pixels of a cell that has room for its number
+const LEAST_CELL = 12;
 const LARGEST_CELL = 46;
 const LEAST_HEIGHT = 260;
 
@@ -53,7 +53,7 @@ export function MapPanel({ trace, transport, state, attention, head, lanes = tru
   const tokens = tokensOf(trace, attention);
   const locked = lockedCell(state, shape);
   const cell = locked ?? pointed.value ?? cursor.value;
-  const scale = scaleOf(state, theme.value, small);
+  const scale = scaleOf(state, theme.value, columns);
   const strong = useRequest(!small && one !== null ? name : null, (signal) =>
     transport.get(path(trace, "strong"), { attention: attention.path, head }, signal),
   );
@@ -111,6 +111,7 @@ export function MapPanel({ trace, transport, state, attention, head, lanes = tru
         trace={trace}
         state={state}
         small={small}
+        columns={columns}
         statistic={small ? "exact" : drawn.value.statistic}
         loading={!small && drawn.value.loading}
         onZoom={zoom}
@@ -269,7 +270,8 @@ function useSize(
 
 function fitted(shape: MapShape, small: boolean, widest: number, highest: number, before: Viewport | null): Viewport {
   if (small) {
-    const zoom = Math.min(Math.max(Math.floor(widest / shape.columns), 9), LARGEST_CELL);
+    const room = Math.min(widest / shape.columns, Math.max(highest / shape.rows, NUMBERED));
+    const zoom = Math.min(Math.max(Math.floor(room), LEAST_CELL), LARGEST_CELL);
     return { row: 0, column: 0, zoom, width: zoom * shape.columns, height: zoom * shape.rows };
   }
   const least = Math.min(widest / shape.columns, highest / shape.rows);

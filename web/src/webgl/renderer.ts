@@ -79,7 +79,6 @@ export class MapRenderer {
     gl.clearColor(...scale.empty, 1);
     gl.clear(gl.COLOR_BUFFER_BIT);
     this.clip(view, shape);
-    // biome-ignore lint/correctness/useHookAtTopLevel: a function of WebGL, not a hook
     gl.useProgram(this.program);
     this.bindPalette(scale.palette);
     gl.uniform1i(places.cells, 0);

@@ -2,14 +2,14 @@
 import { formatNumber, formatPercent } from "../../i18n";
 import { Block } from "./block";
 import type { Vector } from "./math";
-import type { Role } from "./squares";
+import type { Tone } from "./squares";
 
 interface BarsProps {
   name: string;
   title: string;
   labels: string[];
   values: Vector;
-  tone: Role;
+  tone: Tone;
   /** The length of the longest bar. */
   limit: number;
   digits?: number;

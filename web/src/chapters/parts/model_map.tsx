@@ -59,7 +59,7 @@ export function ModelHeads() {
     <Model chosen={chosen} allHeads>
       <div class="gallery">
         {heads.map((weights, i) => (
-          <MatrixBlock key={i} letter={`A${i + 1}`} values={weights} tone="weight" limit={1} small mark="tiny" />
+          <MatrixBlock key={i} letter={`A_${i + 1}`} values={weights} tone="weight" limit={1} small mark="tiny" />
         ))}
       </div>
     </Model>

@@ -6,13 +6,13 @@ import { formatNumber } from "../../i18n";
 import { Block } from "./block";
 import { useText } from "./context";
 import type { Vector } from "./math";
-import type { Role } from "./squares";
+import type { Tone } from "./squares";
 
 const HALF = 160;
 
 export interface Arrow {
   letter: string;
-  tone: Role;
+  tone: Tone;
   at: Vector;
   /** Without it the arrow cannot be moved. */
   onMove?: (at: Vector) => void;

@@ -3,11 +3,12 @@ import type { ComponentChildren } from "preact";
 import { formatNumber } from "../../i18n";
 import { Block } from "./block";
 import { largest, type Matrix, type Vector } from "./math";
+import { Words } from "./words";
 
-export type Role = "query" | "key" | "value" | "output" | "input" | "weight";
+export type Tone = "query" | "key" | "value" | "output" | "input" | "weight";
 
 interface Look {
-  tone: Role;
+  tone: Tone;
   /** The absolute value of the strongest color. */
   limit: number;
   digits?: number;
@@ -22,9 +23,9 @@ const kind = (value: number): string =>
   value === Number.NEGATIVE_INFINITY ? "square hatched" : value < 0 ? "square negative" : "square";
 
 /** One number. */
-export function Square({ value, ...rest }: Look & { value: number }) {
+export function Square({ value, marked = false, ...rest }: Look & { value: number; marked?: boolean }) {
   return (
-    <span class={kind(value)} style={look(rest, value)} data-value={value}>
+    <span class={`${kind(value)} ${marked ? "marked" : ""}`} style={look(rest, value)} data-value={value}>
       {formatNumber(value, rest.digits ?? 1)}
     </span>
   );
@@ -69,7 +70,7 @@ interface MatrixProps {
   letter: string;
   name?: ComponentChildren;
   values: Matrix;
-  tone: Role;
+  tone: Tone;
   rows?: string[];
   columns?: string[];
   limit?: number;
@@ -82,17 +83,24 @@ interface MatrixProps {
   /** Rows, columns or cells that are emphasized; the others are dimmed. */
   bright?: (row: number, column: number) => boolean;
   mark?: string;
+  /** A gap after this many columns, as wide as the CSS variable --cut. */
+  cut?: number;
 }
 
 /** A matrix with its letter and size; cells can be edited, or chosen with the pointer and the arrow keys. */
 export function MatrixBlock(props: MatrixProps) {
-  const { letter, values, tone, rows, columns, name, mark } = props;
+  const { letter, values, tone, rows, columns, name, mark, cut = 0 } = props;
+  const classOf = (i: number, j: number) =>
+    `${props.bright && !props.bright(i, j) ? "dim" : ""} ${cut && j && j % cut === 0 ? "cut" : ""}`;
   const limit = props.limit ?? largest(values);
   return (
-    <Block name={letter} class={`matrix ${props.small ? "small" : ""} ${mark ?? ""}`}>
-      <table data-name={letter}>
+    <Block name={letter.replace("^", "")} class={`matrix ${props.small ? "small" : ""} ${mark ?? ""}`}>
+      <table data-name={letter.replace("^", "")}>
         <caption class={`ink-${tone}`}>
-          <b>{letter}</b> {name}{" "}
+          <b>
+            <Words text={letter} />
+          </b>{" "}
+          {name}{" "}
           <small>
             {values.length} × {values[0].length}
           </small>
@@ -114,7 +122,7 @@ export function MatrixBlock(props: MatrixProps) {
             <tr key={i}>
               {rows && <th scope="row">{rows[i]}</th>}
               {numbers.map((value, j) => (
-                <td key={j} class={props.bright && !props.bright(i, j) ? "dim" : ""}>
+                <td key={j} class={classOf(i, j)}>
                   <Cell {...props} limit={limit} i={i} j={j} value={value} />
                 </td>
               ))}
@@ -174,18 +182,22 @@ const ARROWS: Record<string, [number, number]> = {
 interface RowProps {
   letter: string;
   values: Vector;
-  tone: Role;
+  tone: Tone;
   limit?: number;
   digits?: number;
   edit?: (index: number, value: number) => void;
+  /** The number that is emphasized. */
+  mark?: number;
 }
 
 /** A vector: its letter and a row of squares. */
-export function VectorBlock({ letter, values, tone, limit, digits, edit }: RowProps) {
+export function VectorBlock({ letter, values, tone, limit, digits, edit, mark }: RowProps) {
   const bound = limit ?? largest([values]);
   return (
     <Block name={letter} class="vector">
-      <b class={`letter ink-${tone}`}>{letter}</b>
+      <b class={`letter ink-${tone}`}>
+        <Words text={letter} />
+      </b>
       <span class="row" data-name={letter}>
         {values.map((value, i) =>
           edit ? (
@@ -197,7 +209,7 @@ export function VectorBlock({ letter, values, tone, limit, digits, edit }: RowPr
               onChange={(v) => edit(i, v)}
             />
           ) : (
-            <Square key={i} {...{ tone, value, digits }} limit={bound} />
+            <Square key={i} {...{ tone, value, digits }} limit={bound} marked={i === mark} />
           ),
         )}
       </span>

@@ -37,12 +37,14 @@ const key = (id: string | number): string => String(id);
 /** The nodes and edges of the first `shown` steps. Kept beams come first in a step, each group by log probability. */
 export function beamTree(steps: Step[], shown = steps.length): Tree {
   const nodes = steps.slice(0, shown).flatMap(({ beams }, step) =>
-    [...beams].sort((a, b) => Number(b.kept) - Number(a.kept) || b.logp - a.logp).map((beam, slot) => ({
-      ...beam,
-      step,
-      slot,
-      best: false,
-    })),
+    [...beams]
+      .sort((a, b) => Number(b.kept) - Number(a.kept) || b.logp - a.logp)
+      .map((beam, slot) => ({
+        ...beam,
+        step,
+        slot,
+        best: false,
+      })),
   );
   const known = new Map(nodes.map((node) => [key(node.id), node]));
   const parent = (node: Node) => (node.parent === null ? null : (known.get(key(node.parent)) ?? null));

@@ -47,6 +47,7 @@ export function ticks({ low, high }: Range, count = 4): number[] {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough) ?? rough;
   const result: number[] = [];
-  for (let i = Math.ceil(low / step); i * step <= high + step * 1e-9; i++) result.push(Number((i * step).toPrecision(12)));
+  for (let i = Math.ceil(low / step); i * step <= high + step * 1e-9; i++)
+    result.push(Number((i * step).toPrecision(12)));
   return result;
 }

@@ -18,14 +18,3 @@ export function differenceScale(values: ArrayLike<number>, limit?: number): Diff
     ticks: [-reach, 0, reach],
   };
 }
-
-/** RGB of a share between the paper and the color of its sign. */
-export function mix(paper: number[], color: number[], share: number): number[] {
-  return paper.map((part, index) => Math.round(part + (color[index] - part) * Math.abs(share)));
-}
-
-/** [r, g, b] of a color such as #0072b2. */
-export function channels(color: string): number[] {
-  const digits = color.trim().replace("#", "");
-  return [0, 2, 4].map((start) => Number.parseInt(digits.slice(start, start + 2), 16));
-}

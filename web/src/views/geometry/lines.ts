@@ -1,7 +1,6 @@
 /** Lines between the tokens of two columns: one for each weight that is drawn. */
 
 export interface Line {
-  head: number;
   row: number;
   column: number;
   weight: number;
@@ -23,7 +22,13 @@ export interface LineLayout {
 export const LINE_TOKENS = 32;
 /** The most tokens that lines can show; beyond, the matrix is readable and lines are not. */
 
-export const layoutOf = (width: number): LineLayout => ({ rowHeight: 26, left: 0, right: width, mass: 0.9, widest: 7 });
+export const layoutOf = (width: number): LineLayout => ({
+  rowHeight: 26,
+  left: 0,
+  right: width,
+  mass: 0.9,
+  widest: 14,
+});
 
 /** The middle of a token's row. */
 export const middle = (index: number, layout: LineLayout): number => (index + 0.5) * layout.rowHeight;
@@ -42,21 +47,18 @@ export function strongest(weights: ArrayLike<number>, mass: number): number[] {
   return chosen;
 }
 
-/** The lines of some heads; `data` is [heads, rows, columns] and `heads` names each of its maps. */
-export function lines(data: ArrayLike<number>, shape: number[], heads: number[], layout: LineLayout): Line[] {
-  const [, rows, columns] = shape;
-  return heads.flatMap((head, map) =>
-    Array.from({ length: rows }, (_, row) => row).flatMap((row) => {
-      const start = (map * rows + row) * columns;
-      const weights = Array.from({ length: columns }, (_, column) => data[start + column]);
-      return strongest(weights, layout.mass).map((column) => line(head, row, column, weights[column], layout));
-    }),
-  );
+/** The lines of a map [rows, columns], or of some of its rows from `first` on. */
+export function lines(data: ArrayLike<number>, columns: number, layout: LineLayout, first = 0): Line[] {
+  const rows = Math.floor(data.length / columns);
+  return Array.from({ length: rows }, (_, row) => row).flatMap((row) => {
+    const weights = Array.from({ length: columns }, (_, column) => data[row * columns + column]);
+    return strongest(weights, layout.mass).map((column) => line(first + row, column, weights[column], layout));
+  });
 }
 
-function line(head: number, row: number, column: number, weight: number, layout: LineLayout): Line {
+function line(row: number, column: number, weight: number, layout: LineLayout): Line {
   const { left, right } = layout;
   const [from, to, bend] = [middle(row, layout), middle(column, layout), (right - left) * 0.4];
   const path = `M${left},${from} C${left + bend},${from} ${right - bend},${to} ${right},${to}`;
-  return { head, row, column, weight, path, width: Math.max(0.5, weight * layout.widest) };
+  return { row, column, weight, path, width: Math.max(0.5, weight * layout.widest) };
 }
