@@ -30,6 +30,7 @@ class Why(Enum):
     FLEX_SKIPS = "a compiled kernel skips what {mask} hides"
     TILED_SKIPS = "{mask} hides most of the map, and tiled attention skips it"
     VARLEN = "each document runs through torch's kernels on its own"
+    FLASH_VARLEN = "torch's flash kernel takes all packed documents in one call, without a mask"
     SHORT = "for so few queries and keys, three matrix operations are faster than the fused kernel"
     NO_FUSED = "torch has no fused kernel for these arguments and computes the whole map"
     MATERIALIZED = "mask and bias are materialized for torch's fused kernel"
@@ -138,7 +139,7 @@ def _select_sdpa(args: AttentionArgs, value: Tensor, dropout: float) -> tuple[Ke
     """torch's SDPA supports the arguments; where a mask hides much, a kernel that skips hidden keys may be faster."""
     kernel, native_mask = sdpa.select_kernel(args, value, dropout)
     mask = args.mask
-    if mask is not None and kernel != "varlen" and not sdpa.has_native_mask(args):
+    if mask is not None and "varlen" not in kernel and not sdpa.has_native_mask(args):
         if torch.compiler.is_exporting():
             pass  # sizes are symbols, which cannot be compared
         elif args.query.is_cuda:
@@ -154,6 +155,8 @@ def _sdpa_rule(kernel: Kernel, native_mask: bool, masked: bool) -> Why:
     """Why one of torch's kernels was selected."""
     if kernel == "varlen":
         return Why.VARLEN
+    if kernel == "flash_varlen":
+        return Why.FLASH_VARLEN
     if kernel == "math":
         return Why.SHORT
     if kernel == "unfused":
@@ -187,7 +190,7 @@ def _visible_share(args: AttentionArgs) -> float:
 def _temporary_bytes(kernel: Kernel, native_mask: bool, args: AttentionArgs) -> int:
     (B, H, T, S), size = args.sizes, args.query.element_size()
     float_size = max(size, 4)
-    if kernel == "varlen":
+    if kernel in ("varlen", "flash_varlen"):
         return 0
     if kernel == "flex":
         return flex.block_mask_bytes(args)

@@ -189,7 +189,7 @@ class CausalLMConfig(TextConfig):
     inference_command: ClassVar[str] = "generate"
 
     text: str | None = Field(default=None, description="text column, in tables")
-    arch: Literal["gpt", "llama", "transformer_xl", "convolution"] | None = Field(
+    arch: Literal["gpt", "llama", "transformer_xl", "convolution", "fast_weights"] | None = Field(
         default=None, description="model architecture; default: gpt, or llama if time is short"
     )
     no_ngrams: bool = Field(default=False, description="use attention alone, without an n-gram model")

@@ -104,6 +104,10 @@ class Pipeline:
         """The task of the model."""
         return inference_task(self.model, self.name)
 
+    def to_tensor(self, ids: Sequence[int]) -> torch.Tensor:
+        """Token ids as a batch of one sequence, on the device of the model."""
+        return torch.tensor([list(ids)], device=self.device)
+
     def require(self, task: InferenceTask) -> "Pipeline":
         """This pipeline; raise an error if the model has another task. Every encoder can embed."""
         own = self.task

@@ -19,6 +19,8 @@ from softlook.models import (
     GPT,
     ConvolutionalLM,
     ConvolutionalLMConfig,
+    FastWeightLM,
+    FastWeightLMConfig,
     GPTConfig,
     Llama,
     LlamaConfig,
@@ -62,7 +64,7 @@ MAX_EVAL_TOKENS = {"cuda": 1_000_000}
 """Validation tokens in each evaluation; 32,768 on other devices."""
 MAX_UNIGRAM_TOKENS = 10_000_000
 """Tokens in which the frequency of each token is counted."""
-Model = GPT | Llama | TransformerXL | ConvolutionalLM
+Model = GPT | Llama | TransformerXL | ConvolutionalLM | FastWeightLM
 
 
 def train_causal_lm(
@@ -226,6 +228,8 @@ def build_model(config: CausalLMConfig, tokenizer: TextTokenizer, ngrams: NGramL
     if config.arch == "transformer_xl":
         hidden = sizes["hidden"] or 4 * sizes["dim"]
         return TransformerXL(TransformerXLConfig(**sizes | {"hidden": hidden, "pre_norm": True}))
+    if config.arch == "fast_weights":
+        return FastWeightLM(FastWeightLMConfig(**sizes))
     sizes |= {"context": context, "ngrams": ngrams and ngrams.config}
     model = Llama(LlamaConfig(**sizes)) if config.arch == "llama" else GPT(GPTConfig(**sizes))
     model.ngrams = ngrams
@@ -264,7 +268,7 @@ def model_inputs(batch: PackedBatch | SingleDocumentBatch) -> dict[str, Any]:
 
 
 class CausalLMObjective:
-    """Next-token cross-entropy. Attention does not cross documents; a convolution has no mask, and does.
+    """Next-token cross-entropy. Attention does not cross documents; convolutions and fast weights have no mask, and do.
 
     Transformer-XL reads a row segment by segment and carries its cache from one to the next; with a `state`, also from
     one batch to the next, whose rows continue those of the batch before.
@@ -279,7 +283,7 @@ class CausalLMObjective:
         module = getattr(model, "module", model)  # unwrap DDP
         if isinstance(module, TransformerXL):
             return self._by_segments(model, batch, state or SegmentState(self.segment_length))
-        if isinstance(batch, SingleDocumentBatch) or isinstance(module, ConvolutionalLM):
+        if isinstance(batch, SingleDocumentBatch) or isinstance(module, ConvolutionalLM | FastWeightLM):
             return lm_cross_entropy_sum(model, batch.ids, batch.labels)
         return self.packed_loss(model, batch)
 
