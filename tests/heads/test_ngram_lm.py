@@ -15,9 +15,11 @@ from softlook.blocks.kv_cache import KVCache
 from softlook.decode import ContextShift, beam_search, create_session, generate, stream
 from softlook.decode.cuda_graphs.session import model_unsupported_reason
 from softlook.decode.sessions import CausalLMSession
-from softlook.heads.ngram_lm import NGramLM
-from softlook.models import GPT, GPTConfig, Llama, LlamaConfig
+from softlook.heads.ngram_lm import NEIGHBOR_KINDS, NGramLM
+from softlook.models import GPT, Bert, BertConfig, GPTConfig, Llama, LlamaConfig
 from softlook.ops import masks
+from softlook.recipes.inference.pipeline import replace_head
+from softlook.recipes.text.neighbor_model import NeighborModel
 from softlook.recipes.text.ngram_lm import KneserNeyModel
 from softlook.serve.engine.kv_cache import RaggedKVCache
 from softlook.train.batching.packed_stream import TokenizedDocuments
@@ -187,6 +189,39 @@ def test_a_model_with_ngrams_cannot_be_exported(export: Callable[..., Path], tmp
 
 def test_cuda_graphs_leave_a_model_with_ngrams_out() -> None:
     assert model_unsupported_reason(CausalLMSession(language_model())) == "it has an n-gram model"
+
+
+MASK, END = 1, 0
+
+
+@settings(max_examples=40)
+@given(st.lists(ROW, min_size=1, max_size=5), ROW)
+def test_neighbor_probabilities_equal_those_of_the_counts(train: list[list[int]], text: list[int]) -> None:
+    counted = NeighborModel(documents(train), vocab_size=V)
+    made, ids = counted.to_module(mask_id=MASK, special_ids=(END, MASK)), torch.tensor([text])
+    own, kind = made.logprobs(ids, torch.ones_like(ids, dtype=torch.bool))
+    seen = [V, *(NeighborModel.UNKNOWN if id == MASK else V if id == END else id for id in text), V]
+    for place in range(len(text)):
+        expected = counted.distribution(seen[place], seen[place + 2])
+        torch.testing.assert_close(own[place].exp().double(), expected, atol=1e-5, rtol=1e-4)
+    assert ((kind >= NEIGHBOR_KINDS) == (ids[0] == MASK)).all()
+
+
+def test_a_masked_language_model_mixes_its_neighbors_and_is_saved(tmp_path: Path) -> None:
+    counted = NeighborModel(documents([[2, 3, 4, 5] * 5, [3, 4, 6]]), vocab_size=V)
+    made = counted.to_module(mask_id=MASK, special_ids=(END, MASK))
+    sizes: dict[str, Any] = {"vocab_size": V, "context": 8, "dim": 16, "depth": 1, "heads": 2}
+    model = Bert(BertConfig(**sizes, neighbors=made.config)).eval()
+    model.ngrams = made
+    made.gate.fill_(-20.0)  # the neighbors alone
+    ids = torch.tensor([[2, 3, MASK, 5]])
+    assert int(model(ids)[0, 2].argmax()) == 4
+    loaded = load(save(model, tmp_path / "bert"))
+    assert loaded.config == model.config and torch.equal(loaded(ids), model(ids))
+    with pytest.raises(WeightsError, match="--no-ngrams"):
+        to_hugging_face(model, tmp_path / "hf")
+    encoder = replace_head(model, head="hidden_states")
+    assert encoder.config.neighbors is None and encoder.ngrams is None
 
 
 def test_half_precision_weights_give_similar_probabilities() -> None:

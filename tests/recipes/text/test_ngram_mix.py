@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from softlook.heads.ngram_lm import mix_logprobs
-from softlook.recipes import evaluate, train_causal_lm
+from softlook.recipes import evaluate, train_causal_lm, train_masked_lm
 from softlook.recipes.config.schema import BatchConfig
 from softlook.recipes.text.ngram_mix import HeldOutTokens, build_ngram_lm, fit_gate, mix_loss
 from softlook.train.batching.packed_stream import TokenizedDocuments
 from softlook.train.events import Evaluated, Event
 from softlook.weights import load
-from tests.recipes.small import causal_lm_config, events_of, sentences
+from tests.recipes.small import causal_lm_config, events_of, masked_lm_config, sentences
 
 
 def tokens(attention: float, own: float, count: int = 200) -> HeldOutTokens:
@@ -77,3 +77,12 @@ def test_a_fine_tuned_model_keeps_its_ngrams(tmp_path: Path) -> None:
     tuned = train_causal_lm(config(tmp_path, "tuned", init_from=first.run_dir))
     ngrams: Any = tuned.model
     assert torch.equal(ngrams.ngrams.unigram, load(first.run_dir).ngrams.unigram)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_masked_language_model_is_better_with_its_neighbors(tmp_path: Path) -> None:
+    trained = train_masked_lm(masked_lm_config(tmp_path))
+    assert trained.scores["loss"] < trained.scores["attention_loss"]
+    plain = train_masked_lm(masked_lm_config(tmp_path, run_dir=tmp_path / "plain", no_ngrams=True))
+    assert trained.scores["loss"] < plain.scores["loss"] and "attention_loss" not in plain.scores
+    text = sentences(tmp_path / "more.txt")
+    assert evaluate(trained.run_dir, (text,))["loss"] < evaluate(plain.run_dir, (text,))["loss"]

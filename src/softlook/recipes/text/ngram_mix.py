@@ -1,13 +1,14 @@
 """The gate between attention and the n-grams of a language model, fitted on held-out text."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from softlook.heads.ngram_lm import NGramLM, mix_logprobs
+from softlook.heads.ngram_lm import GatedMix, NGramLM, mix_logprobs
 from softlook.losses import IGNORE_INDEX
 from softlook.recipes.text.baselines import ngram_order, sample_documents
 from softlook.recipes.text.ngram_lm import KneserNeyModel
@@ -47,20 +48,34 @@ def predict_tokens(model: Any, batches: Iterable[tuple[Any, dict[str, Any]]]) ->
     """
     parts = []
     for batch, inputs in batches:
-        attention = _attention_logits(model, batch.ids, inputs).log_softmax(-1)
+        with without_ngrams(model):
+            attention = model(batch.ids, **inputs)
         positions = inputs.get("positions", torch.arange(batch.ids.shape[1], device=batch.ids.device))
         own, length = model.ngrams.logprobs(batch.ids, positions.expand(len(batch.ids), -1))
-        has_label = batch.labels != IGNORE_INDEX
-        attention, own, label = attention[has_label], own[has_label], batch.labels[has_label][:, None]
-        features = model.ngrams.gate_features(attention, own, length[has_label])
-        parts.append((features, attention.gather(-1, label)[:, 0], own.gather(-1, label)[:, 0]))
+        is_used = batch.labels != IGNORE_INDEX
+        attention = attention[is_used].float().log_softmax(-1)
+        parts.append(held_out_tokens(model.ngrams, attention, own[is_used], length[is_used], batch.labels[is_used]))
     return HeldOutTokens(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
-def _attention_logits(model: Any, ids: Tensor, inputs: dict[str, Any]) -> Tensor:
+def held_out_tokens(
+    ngrams: GatedMix,
+    attention: Float[Tensor, "N V"],
+    own: Float[Tensor, "N V"],
+    kind: Int[Tensor, " N"],
+    labels: Int[Tensor, " N"],
+) -> HeldOutTokens:
+    """The log-probabilities of labels, and the features of the gate."""
+    features, label = ngrams.gate_features(attention, own, kind), labels[:, None]
+    return HeldOutTokens(features, attention.gather(-1, label)[:, 0], own.gather(-1, label)[:, 0])
+
+
+@contextmanager
+def without_ngrams(model: Any) -> Iterator[None]:
+    """Attention alone, inside the context."""
     model.ngrams.enabled = False
     try:
-        return model(ids, **inputs).float()
+        yield
     finally:
         model.ngrams.enabled = True
 
