@@ -76,10 +76,8 @@ def fit_pytabkit(name: str) -> FitModel:
         from pytabkit import models  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  (optional)
 
         kind = getattr(models.sklearn.sklearn_interfaces, f"{name}_{'Classifier' if dataset.classes else 'Regressor'}")
-        model, rows = (
-            kind(random_state=params.seed, n_threads=params.threads),
-            _together(dataset.train, dataset.validation),
-        )
+        model = kind(random_state=params.seed, n_threads=params.threads)
+        rows = _together(dataset.train, dataset.validation)
         model.fit(rows.frame, rows.targets)
         return FittedModel(model.predict_proba if dataset.classes else model.predict, {})
 
@@ -101,10 +99,8 @@ def _together(*splits: Split) -> Split:
 
 def run(task: Task, config: RunConfig) -> list[Result]:
     """Fit, and score on the test rows."""
-    dataset, start = (
-        load_suite_dataset(config.data_dir, task.dataset, task.seed).head(config.max_rows),
-        time.perf_counter(),
-    )
+    dataset = load_suite_dataset(config.data_dir, task.dataset, task.seed).head(config.max_rows)
+    start = time.perf_counter()
     params = replace(config.fit_params(task.seed), learning_rate=LEARNING_RATE, patience=PATIENCE)
     fitted = MODELS[task.model](dataset, params)
     fit_end = time.perf_counter()
