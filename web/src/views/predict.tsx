@@ -40,7 +40,7 @@ export function Predict({ trace, transport, state }: ViewProps) {
         locked={position}
         onLock={(index) => state.set("position", index)}
       />
-      <div class="v-columns">
+      <div class="v-columns v-predict">
         {known ? (
           <Ready answer={next}>
             {(rows) => (
@@ -108,4 +108,4 @@ function LogitLens({ trace, transport, position }: LogitLensProps) {
   );
 }
 
-const WINDOW = 12;
+const WINDOW = 10;
