@@ -87,6 +87,7 @@ function LogitLens({ trace, transport, position }: LogitLensProps) {
         const chosen = columns[column]?.[block];
         return (
           <div>
+            <p class="v-caption">{strings()["v.lens.caption"]}</p>
             <LensTable
               tokens={shown.map((at) => trace.rowTokens[at])}
               columns={columns}

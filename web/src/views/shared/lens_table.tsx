@@ -24,8 +24,7 @@ export function LensTable({ tokens, columns, chosen, onChoose }: LensTableProps)
   }, [chosen[1]]);
   return (
     <div class="v-scroll" ref={root}>
-      <table class="v-table v-lens">
-        <caption>{s["v.lens.caption"]}</caption>
+      <table class="v-table v-lens" aria-label={s["v.lens.caption"]}>
         <thead>
           <tr>
             <td />
