@@ -8,10 +8,11 @@ import { reason } from "./shared/answer";
 import { Badges } from "./shared/badges";
 import { Controls, Slider, TextArea } from "./shared/controls";
 import { Notice } from "./shared/notice";
+import { textOf } from "./shared/selection";
 
 export function Beams({ trace, transport, state }: ViewProps) {
   const s = strings();
-  const [text, setText] = useState(state.get("text") ?? trace.columnTokens.join(""));
+  const [text, setText] = useState(state.get("text") ?? textOf(trace));
   const beams = state.number("beams", 4);
   const [steps, setSteps] = useState<Step[]>([]);
   const [failure, setFailure] = useState("");

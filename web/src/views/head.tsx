@@ -37,7 +37,7 @@ function SelectedHead(props: ShownProps & { selection: Selection }) {
   const s = strings();
   const { attention, head } = selection;
   const { rows, columns } = tokensOf(trace, attention);
-  const kind: Kind = KINDS.find((name) => name === state.get("kind")) ?? "weights";
+  const kind = kindOf(props);
   const locked = Math.min(Math.round(state.number("row", -1)), attention.rows - 1);
   const [pointed, setPointed] = useState(-1);
   const row = useWeights(transport, trace, selection, { kind, row: locked });
@@ -97,6 +97,12 @@ function SelectedHead(props: ShownProps & { selection: Selection }) {
       )}
     </section>
   );
+}
+
+/** What the state asks for, as far as the trace has it. */
+function kindOf({ trace, state }: ViewProps): Kind {
+  const possible = trace.capabilities.includes("contributions") ? KINDS : KINDS.slice(0, 1);
+  return possible.find((name) => name === state.get("kind")) ?? "weights";
 }
 
 /** The most rows whose lanes come as lists. */

@@ -40,7 +40,7 @@ export function Predict({ trace, transport, state }: ViewProps) {
         locked={position}
         onLock={(index) => state.set("position", index)}
       />
-      <div class="v-columns">
+      <div class="v-columns v-predict">
         {known ? (
           <Ready answer={next}>
             {(rows) => (
@@ -87,6 +87,7 @@ function LogitLens({ trace, transport, position }: LogitLensProps) {
         const chosen = columns[column]?.[block];
         return (
           <div>
+            <p class="v-caption">{strings()["v.lens.caption"]}</p>
             <LensTable
               tokens={shown.map((at) => trace.rowTokens[at])}
               columns={columns}
@@ -108,4 +109,4 @@ function LogitLens({ trace, transport, position }: LogitLensProps) {
   );
 }
 
-const WINDOW = 12;
+const WINDOW = 10;

@@ -11,7 +11,7 @@ import { Controls, TextArea } from "./shared/controls";
 import { Grid } from "./shared/grid";
 import { ScaleLegend } from "./shared/legend";
 import { Notice, Ready } from "./shared/notice";
-import { AttentionPicker, type Selection, selected, tokensOf } from "./shared/selection";
+import { AttentionPicker, type Selection, selected, textOf, tokensOf } from "./shared/selection";
 import { Tokens } from "./shared/tokens";
 
 /** The answer to POST twins. */
@@ -30,10 +30,7 @@ interface Patched {
 
 export function Twins({ trace, transport, state }: ViewProps) {
   const s = strings();
-  const [texts, setTexts] = useState([
-    state.get("first") ?? trace.rowTokens.join(""),
-    state.get("second") ?? trace.rowTokens.join(""),
-  ]);
+  const [texts, setTexts] = useState([state.get("first") ?? textOf(trace), state.get("second") ?? textOf(trace)]);
   const [first, second] = [state.get("first"), state.get("second")];
   const ready = first !== undefined && second !== undefined && first !== second;
   const pair = useAnswer(
@@ -86,7 +83,7 @@ function PairView({ pair, transport, state }: PairProps) {
         <Tokens
           key={index}
           label={s[index ? "v.twins.second" : "v.twins.first"]}
-          tokens={one.rowTokens}
+          tokens={one.columnTokens}
           locked={-1}
           pressed={changed}
           marked={changed}
@@ -147,7 +144,7 @@ type PatchProps = Pick<ViewProps, "transport"> & { pair: Pair; selection: Select
 function Patch({ pair, transport, selection }: PatchProps) {
   const s = strings();
   const { path } = selection.attention;
-  const heads = selection.head === "mean" ? [] : [selection.head];
+  const heads = selection.head === "mean" ? null : [selection.head];
   const [everywhere, setEverywhere] = useState(true);
   const positions = everywhere ? null : pair.changed;
   const body = { layer: path, heads, positions };
@@ -166,7 +163,7 @@ function Patch({ pair, transport, selection }: PatchProps) {
         {({ before, patched, target }) => (
           <>
             <ChangeTable
-              caption={fill(s["v.twins.patched"], { path, head: heads.join() })}
+              caption={fill(s["v.twins.patched"], { path, head: String(selection.head) })}
               rows={changes(candidates(before), candidates(patched))}
               names={[s["v.twins.first"], s["v.twins.patch"]]}
             />

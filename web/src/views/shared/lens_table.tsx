@@ -1,4 +1,5 @@
 /** The logit lens as a table: blocks from top to bottom, positions from left to right. */
+import { useEffect, useRef } from "preact/hooks";
 import { fill, formatPercent, strings } from "../../i18n";
 import { TokenText } from "../../parts/token";
 import { textOn, tint } from "../../theme/colors";
@@ -17,10 +18,13 @@ interface LensTableProps {
 
 export function LensTable({ tokens, columns, chosen, onChoose }: LensTableProps) {
   const s = strings();
+  const root = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    root.current?.querySelector("[aria-pressed=true]")?.scrollIntoView({ inline: "nearest", block: "nearest" });
+  }, [chosen[1]]);
   return (
-    <div class="v-scroll">
-      <table class="v-table v-lens">
-        <caption>{s["v.lens.caption"]}</caption>
+    <div class="v-scroll" ref={root}>
+      <table class="v-table v-lens" aria-label={s["v.lens.caption"]}>
         <thead>
           <tr>
             <td />

@@ -66,5 +66,8 @@ export function AttentionPicker({ trace, state, shown = trace.attentions, mean =
   );
 }
 
+/** The text that the model read: titles of an encoder-decoder also have its output. */
+export const textOf = (trace: TraceInfo): string => trace.title.split(" → ")[0];
+
 /** The path of an endpoint of a trace. */
 export const endpoint = (trace: TraceInfo, name: string): string => `traces/${encodeURIComponent(trace.id)}/${name}`;
