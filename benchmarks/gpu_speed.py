@@ -1,8 +1,8 @@
 """Speed on a GPU beside the best peers: `python -m benchmarks.gpu_speed PART ... --out FOLDER --minutes M`.
 
-Each part writes FOLDER/PART.json: rows of one table, measured in one run, medians of interleaved rounds. Device times are those between two events behind a queue of work;
-`wall` is the time per call of many calls in a row, the host's part included. `python -m benchmarks.gpu_speed_page
-FOLDER` makes a page of the files.
+Each part writes FOLDER/PART.json: rows of one table, measured in one run, medians of interleaved rounds. Device times
+are those between two events behind a queue of work; `wall` is the time per call of many calls in a row, the host's part
+included. `python -m benchmarks.gpu_speed_page FOLDER` makes a page of the files.
 """
 
 import argparse

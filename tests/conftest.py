@@ -4,6 +4,7 @@ This module does not import softlook: the jaxtyping import hook that pytest inst
 """
 
 import os
+import sys
 from collections.abc import Iterator
 
 import hypothesis
@@ -37,6 +38,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _no_kept_kernels() -> None:
+    """Tests replace rules by which kernels are selected: they begin without kernels of other tests."""
+    if kept := sys.modules.get("softlook.ops.backends.kept_kernels"):
+        kept.drop_kept_kernels()
 
 
 @pytest.fixture
