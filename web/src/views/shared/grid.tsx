@@ -26,7 +26,7 @@ const LABEL_LETTERS = 12;
 /** Side of a square: numbers fit from 36 pixels on. */
 export function cellSize(rows: number, columns: number): number {
   const most = Math.max(rows, columns);
-  if (most <= 12) return 38;
+  if (most <= 12) return 36;
   if (most <= 24) return 24;
   if (most <= 48) return 15;
   return Math.max(1, Math.floor(720 / most));
