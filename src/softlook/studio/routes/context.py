@@ -65,6 +65,7 @@ def get_studio(request: Request) -> Studio:
 StudioOf = Annotated[Studio, Depends(get_studio)]
 Attention = Annotated[str, Query(max_length=200, description="the path of an attention, or its number")]
 Head = Annotated[str, Query(max_length=12, description="the number of a head, -1 for all, or mean")]
+Range = Annotated[str, Query(max_length=40, description="first:stop; default: all")]
 
 
 class TraceRequest:
