@@ -23,7 +23,14 @@ const Share = ({ value, role }: { value: number; role?: string }) => (
   </span>
 );
 
-export function CandidateTable({ caption, rows }: { caption: string; rows: Candidate[] }) {
+interface CandidateTableProps {
+  caption: string;
+  rows: Candidate[];
+  /** What the rows are; default: tokens. */
+  name?: string;
+}
+
+export function CandidateTable({ caption, rows, name }: CandidateTableProps) {
   const s = strings();
   const logits = rows.some((row) => row.logit !== undefined);
   return (
@@ -31,7 +38,7 @@ export function CandidateTable({ caption, rows }: { caption: string; rows: Candi
       <caption>{caption}</caption>
       <thead>
         <tr>
-          <th scope="col">{s["v.token"]}</th>
+          <th scope="col">{name ?? s["v.token"]}</th>
           {logits && <th scope="col">{s["v.logit"]}</th>}
           <th scope="col" colSpan={2}>
             {s["v.probability"]}

@@ -23,11 +23,14 @@ const LABEL = 86;
 const HEADER = 70;
 const LABEL_LETTERS = 12;
 
-/** Side of a square: numbers fit from 36 pixels on. */
+/** Side of a square from which on a number fits in it. */
+const NUMBERED = 26;
+
+/** Side of a square. */
 export function cellSize(rows: number, columns: number): number {
   const most = Math.max(rows, columns);
-  if (most <= 12) return 36;
-  if (most <= 24) return 24;
+  if (most <= 10) return 36;
+  if (most <= 20) return 26;
   if (most <= 48) return 15;
   return Math.max(1, Math.floor(720 / most));
 }
@@ -110,8 +113,14 @@ function Squares({ rows, columns, data, color, format, size }: Sized) {
           return (
             <g key={`${r},${c}`} transform={`translate(${c * size},${r * size})`}>
               <rect class="v-cell" width={size - 1} height={size - 1} fill={fill} rx={size > 10 ? 2 : 0} />
-              {size >= 36 && (
-                <text x={(size - 1) / 2} y={size / 2 + 3.5} text-anchor="middle" font-size="10.5" fill={textOn(fill)}>
+              {size >= NUMBERED && (
+                <text
+                  x={(size - 1) / 2}
+                  y={size / 2 + 3.5}
+                  text-anchor="middle"
+                  font-size={size >= 34 ? 11 : 10}
+                  style={{ fill: textOn(fill) }}
+                >
                   {format(value)}
                 </text>
               )}

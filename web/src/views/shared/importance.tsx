@@ -27,7 +27,7 @@ export function ImportanceTable({ importance }: { importance: FeatureImportance 
   const most = (name: (typeof MEASURES)[number]) => Math.max(...importance[name].map((value) => value ?? 0), 1e-9);
   return (
     <div class="v-scroll">
-      <table class="v-table">
+      <table class="v-table v-importance">
         <caption>{fill(s["v.table.measured"], { rows: importance.rows })}</caption>
         <thead>
           <tr>
@@ -52,7 +52,12 @@ export function ImportanceTable({ importance }: { importance: FeatureImportance 
           {order.map((index) => (
             <tr key={index}>
               <th scope="row">{importance.names[index]}</th>
-              <Measure value={importance.attention[index]} most={most("attention")} text={formatPercent} />
+              <Measure
+                role="weight"
+                value={importance.attention[index]}
+                most={most("attention")}
+                text={formatPercent}
+              />
               <Measure
                 value={importance.permutation[index]}
                 most={most("permutation")}
@@ -70,16 +75,18 @@ export function ImportanceTable({ importance }: { importance: FeatureImportance 
 }
 
 interface MeasureProps {
+  /** Its color; default: that of outputs. */
+  role?: string;
   value: number | null;
   most: number;
   text: (value: number) => string;
 }
 
-const Measure = ({ value, most, text }: MeasureProps) => (
+const Measure = ({ role = "", value, most, text }: MeasureProps) => (
   <>
     <td class="v-number">{value === null ? "–" : text(value)}</td>
     <td class="v-bar-cell">
-      <span class="v-bar" aria-hidden="true">
+      <span class={`v-bar ${role}`} aria-hidden="true">
         <span style={{ width: `${(100 * Math.max(0, value ?? 0)) / most}%` }} />
       </span>
     </td>
