@@ -91,10 +91,14 @@ class Parser {
   }
 }
 
+/** A chunk may begin with one of these: it is still between two terms. */
+const INFIX = { form: "infix" } as object;
+
 function sign(token: string): VNode {
   if (/^\d/.test(token)) return <mn>{token}</mn>;
   if (/^\p{L}/u.test(token)) return <mi>{token}</mi>;
-  return token === "\u2003" ? <mspace width="1em" /> : <mo>{token}</mo>;
+  if (token === "\u2003") return <mspace width="1em" />;
+  return <mo {...(token === "+" || token === "=" ? INFIX : {})}>{token === "-" ? "−" : token}</mo>;
 }
 
 /** Splits before = and + outside of braces, so that a long line can wrap. */

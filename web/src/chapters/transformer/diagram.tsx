@@ -99,10 +99,12 @@ function BoxView({ box, preNorm, x, y, chosen, onChoose }: BoxViewProps) {
     <g style={{ opacity, "--c": `var(--${box.tone})` }} aria-hidden={opacity === 0}>
       {!plain && (
         <>
+          <path class="residual" d={`M${x + WIDTH / 2},${y + HEIGHT + 30}V${y - 30}`} />
           <path
-            class="residual"
-            d={`M${x + WIDTH / 2},${y + HEIGHT + 27}H${x + WIDTH + 3}V${y - 25}H${x + WIDTH / 2}`}
+            class="residual around"
+            d={`M${x + WIDTH / 2},${y + HEIGHT + 27}H${x + WIDTH + 4}V${joinY}H${x + WIDTH / 2}`}
           />
+          <circle class="join" cx={x + WIDTH / 2} cy={joinY} r={5} />
           <rect class="norm" x={x + 30} y={normY} width={WIDTH - 60} height={18} rx={5} />
           <text class="small" x={x + WIDTH / 2} y={normY + 13}>
             {text("norm")}
