@@ -127,7 +127,7 @@ function Difference({ pair, transport, state, selection }: PairProps & { selecti
               columns={columns}
               data={frame.data}
               color={(value) => divergingColor(scale.share(value))}
-              format={(value) => (Number.isNaN(value) ? s["v.grid.hint"] : points(value))}
+              format={points}
               say={(row, column, value) =>
                 fill(s["v.twins.said"], { query: rows[row], key: columns[column], value: formatNumber(100 * value, 1) })
               }

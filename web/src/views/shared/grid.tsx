@@ -1,6 +1,7 @@
 /** A grid of numbers with a cell cursor: squares with printed numbers while they fit, an image beyond. */
 import { useMemo } from "preact/hooks";
 import { useAnnounce } from "../../app/session";
+import { strings } from "../../i18n";
 import { tokenLabel } from "../../parts/token";
 import { channels, textOn } from "../../theme/colors";
 
@@ -36,7 +37,7 @@ export function cellSize(rows: number, columns: number): number {
 }
 
 export function Grid(props: GridProps) {
-  const { label, rows, columns, data, format, say, cursor, onCursor } = props;
+  const { label, rows, columns, data, say, cursor, onCursor } = props;
   const announce = useAnnounce();
   const size = cellSize(rows.length, columns.length);
   const [row, column] = cursor ?? [-1, -1];
@@ -82,7 +83,7 @@ export function Grid(props: GridProps) {
           </g>
         </svg>
       </div>
-      <figcaption>{text || format(Number.NaN)}</figcaption>
+      <figcaption>{text || strings()["v.grid.hint"]}</figcaption>
     </figure>
   );
 }

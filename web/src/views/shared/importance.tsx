@@ -52,18 +52,11 @@ export function ImportanceTable({ importance }: { importance: FeatureImportance 
           {order.map((index) => (
             <tr key={index}>
               <th scope="row">{importance.names[index]}</th>
-              <Measure
-                role="weight"
-                value={importance.attention[index]}
-                most={most("attention")}
-                text={formatPercent}
-              />
+              <Measure hue="weight" value={importance.attention[index]} most={most("attention")} text={formatPercent} />
               <Measure
                 value={importance.permutation[index]}
                 most={most("permutation")}
-                text={(value) =>
-                  `${formatNumber(value, 3)} ± ${formatNumber(importance.permutation_std[index] ?? 0, 3)}`
-                }
+                text={(value) => formatNumber(value, 3) + deviation(importance.permutation_std[index])}
               />
               <td>{importance.disagreement[index] ? s["v.table.disagree"] : ""}</td>
             </tr>
@@ -74,19 +67,21 @@ export function ImportanceTable({ importance }: { importance: FeatureImportance 
   );
 }
 
+const deviation = (value: number | null): string => (value === null ? "" : ` ± ${formatNumber(value, 3)}`);
+
 interface MeasureProps {
   /** Its color; default: that of outputs. */
-  role?: string;
+  hue?: string;
   value: number | null;
   most: number;
   text: (value: number) => string;
 }
 
-const Measure = ({ role = "", value, most, text }: MeasureProps) => (
+const Measure = ({ hue = "", value, most, text }: MeasureProps) => (
   <>
     <td class="v-number">{value === null ? "–" : text(value)}</td>
     <td class="v-bar-cell">
-      <span class={`v-bar ${role}`} aria-hidden="true">
+      <span class={`v-bar ${hue}`} aria-hidden="true">
         <span style={{ width: `${(100 * Math.max(0, value ?? 0)) / most}%` }} />
       </span>
     </td>
