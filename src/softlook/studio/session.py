@@ -90,11 +90,15 @@ class Studio:
             if listed:
                 self._listed.add(recording.id)
             if keep:
-                self._kept.add(recording.id)
+                self.keep(recording.id)
             passing = [id for id in self._recordings if id not in self._kept]
             for id in passing[:-MAX_RECORDINGS]:
                 del self._recordings[id]
         return recording
+
+    def keep(self, id: str) -> None:
+        """Never drop a recording."""
+        self._kept.add(id)
 
     def recording(self, id: str) -> Recording:
         found = self._recordings.get(id)

@@ -56,7 +56,7 @@ def _attach(studio: Studio, source: str, device: str, text: str | None) -> None:
         live = live_model(load_pipeline(source, device=device))
         studio.attach(live)
         if text is not None or not studio.info()["traces"]:
-            studio.record(text or TEXTS.get(str(live.task), TEXTS[""]))
+            studio.keep(studio.record(text or TEXTS.get(str(live.task), TEXTS[""])).id)
     finally:
         studio.loading = False
 

@@ -15,7 +15,7 @@ from softlook.studio.recording import Recording
 from softlook.studio.session import Studio
 
 MEDIA_TYPE = "application/octet-stream"
-MAX_CACHED, MAX_CACHED_BYTES = 512, 1 << 20
+MAX_CACHED, MAX_CACHED_BYTES = 256, 1 << 18
 """Answers that are kept, and the largest of them."""
 ERRORS = error_responses(400, 401, 403, 404)
 FRAME: dict[int | str, dict[str, Any]] = {**ERRORS, 200: {"content": {MEDIA_TYPE: {}}, "description": "A frame."}}
