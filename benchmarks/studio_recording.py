@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from softlook.recipes.inference.live_model import live_model
 from softlook.recipes.inference.pipeline import DATES, load_pipeline
+from softlook.recipes.studio.live_model import live_model
 from softlook.studio.answers.predictions import lens, next_tokens
 from softlook.studio.recording import Recording
 from softlook.studio.recordings import EXAMPLE

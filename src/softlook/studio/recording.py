@@ -129,8 +129,9 @@ def attention_kind(path: str, layer: AttentionTrace) -> AttentionKind:
     'causal'
     """
     call = layer.calls[0]
-    if "cross" in path or (len(layer.calls) == 1 and call.query.shape[2] != call.key.shape[2]):
-        return "cross"
+    queries, keys = call.query.shape[2], call.key.shape[2]
+    if "cross" in path or (len(layer.calls) == 1 and queries not in (1, keys)):
+        return "cross"  # a single query is that of [CLS], or of the last token
     grows = len(layer.calls) > 1 and layer.calls[-1].key.shape[2] > call.key.shape[2]
     if grows or hides_future(call.args.mask):
         return "causal"

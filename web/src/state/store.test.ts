@@ -45,3 +45,11 @@ test("another view keeps the trace and the head, not what belongs to the view", 
   store.go("view", "rollout");
   assert.equal(store.hash(), "#/view/rollout?trace=t1&head=2");
 });
+
+test("a value that is set and then removed is two steps", () => {
+  const store = new Store("#/view/head", false);
+  store.set("row", 2);
+  store.set("row", undefined);
+  store.undo();
+  assert.equal(store.get("row"), "2");
+});

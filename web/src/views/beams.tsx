@@ -89,7 +89,7 @@ function Growing({ steps }: { steps: Step[] }) {
         <p class="v-prompt" aria-live="polite">
           {hypothesis(tree, pointed.id).join("")}{" "}
           <small>
-            {fill(s[pointed.kept ? "v.beams.kept" : "v.beams.dropped"], { logp: formatNumber(pointed.logp) })}
+            {fill(s[pointed.kept ? "v.beams.kept" : "v.beams.dropped"], { logp: formatNumber(pointed.total) })}
           </small>
         </p>
       )}
@@ -116,6 +116,9 @@ interface TreePictureProps {
 function TreePicture({ tree, steps, chosen, onChoose }: TreePictureProps) {
   const group = useRef<SVGSVGElement>(null);
   const s = strings();
+  useEffect(() => {
+    group.current?.querySelector(".v-node.on")?.scrollIntoView({ inline: "nearest", block: "nearest" });
+  }, [steps]);
   const move = (node: Node, key: string) => {
     const next = neighbor(tree, node, key);
     if (!next) return false;
@@ -152,7 +155,7 @@ function TreePicture({ tree, steps, chosen, onChoose }: TreePictureProps) {
             role="button"
             tabIndex={node.id === chosen ? 0 : -1}
             aria-pressed={node.id === chosen}
-            aria-label={`${node.token} ${fill(s[node.kept ? "v.beams.kept" : "v.beams.dropped"], { logp: formatNumber(node.logp) })}`}
+            aria-label={`${node.token} ${fill(s[node.kept ? "v.beams.kept" : "v.beams.dropped"], { logp: formatNumber(node.total) })}`}
             onClick={() => onChoose(node.id)}
             onKeyDown={(event) => {
               if (event.key === "Enter" || event.key === " ") onChoose(node.id);
@@ -166,7 +169,7 @@ function TreePicture({ tree, steps, chosen, onChoose }: TreePictureProps) {
               {tokenLabel(node.token, 7)}
             </text>
             <text class="v-logp" x={BOX - 5} y={16} text-anchor="end">
-              {formatNumber(node.logp, 1)}
+              {formatNumber(node.total, 1)}
             </text>
           </g>
         ))}
