@@ -26,7 +26,7 @@ hypothesis.register_random(TORCH_RANDOM)
 
 SUPPRESSED = [hypothesis.HealthCheck.too_slow]  # shape checks and loaded machines are slow
 hypothesis.settings.register_profile(
-    "ci", max_examples=200, deadline=None, derandomize=True, suppress_health_check=SUPPRESSED
+    "ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=SUPPRESSED
 )
 hypothesis.settings.register_profile("thorough", max_examples=5000, deadline=None, suppress_health_check=SUPPRESSED)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
