@@ -89,6 +89,8 @@ class Plan:
 
     def bind(self) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
         """The kernel for other tensors with the sizes, strides and dtypes of these; None where it is planned anew."""
+        if self.kernel == "flex":
+            return flex.bind_flex(self._args)
         if self.backend != "sdpa":
             return None
         return sdpa.bind_kernel(self.kernel, self.native_mask, self._args, self._value, self._dropout)

@@ -83,6 +83,8 @@ def bind_kernel(
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
     """`sdpa_attention` for any tensors with the sizes, strides and dtypes of these; None where that is not faster."""
     query, key, scale, D = args.query, args.key, args.scale, args.query.shape[3]
+    if kernel == "flash_varlen":
+        return flash_varlen.bind_flash_varlen(args, value, dropout)
     is_plain = args.bias is args.softcap is args.sink is args.score is None and scale > 0 and value.shape[3] == D
     if not is_plain or args.first_key or kernel not in ("math", "fused"):
         return None
