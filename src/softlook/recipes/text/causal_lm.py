@@ -5,12 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from softlook.base.errors import ConfigError, DataError
 from softlook.blocks.segments import SegmentCache
 from softlook.data import Examples, TextExample, find_files, read_documents
 from softlook.decode import Multinomial, TransformerXLSession, create_session, generate
@@ -44,6 +45,7 @@ from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pr
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
 from softlook.tokens import TextTokenizer
+from softlook.tokens.label_tokens import add_label_tokens
 from softlook.train.batching.batches import DataCursor
 from softlook.train.batching.collate import PackedBatch, to_device
 from softlook.train.batching.packed_stream import PackedStream, TokenizedDocuments
@@ -58,6 +60,7 @@ LARGE_GPU_TOKENS = 10_000_000
 FINE_TUNING_EPOCHS = 2
 SHORT_RUN_MESSAGE = "There is time for a few epochs only: a Llama, which learns more from each token."
 SAMPLE_TEMPERATURE = 0.8
+MAX_LABELS = 1000
 SEGMENTS_PER_ROW = 4
 """Segments of a row, over which Transformer-XL carries its cache."""
 MAX_EVAL_TOKENS = {"cuda": 1_000_000}
@@ -87,11 +90,19 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
     """Packed documents, a decoder-only model, perplexity and bits per byte."""
 
     config, reader = CausalLMConfig, staticmethod(read_documents)
+    columns: ClassVar = {"text": "text", "label": "label"}
 
     def read(self, overrides: ConfigOverrides[CausalLMConfig], files: Files, **options: Any) -> Examples[TextExample]:
         """Documents, in chunks small enough to hold some of them out."""
         size = sum(path.stat().st_size for path in find_files(files))
         return super().read(overrides, files, chunk_chars=min(max(size // 200, 200), 1 << 16))
+
+    def build_tokenizer(self, corpus: Corpus[TextExample], config: CausalLMConfig) -> TextTokenizer:
+        """The tokenizer, with a token for each label."""
+        tokenizer = super().build_tokenizer(corpus, config)
+        if config.label is not None:
+            add_label_tokens(tokenizer.tokenizer, find_labels(corpus, config))
+        return tokenizer
 
     def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
         vocab_size = min(lm_vocab_size(characters), select_vocab_size(characters, budget))
@@ -121,7 +132,9 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
         batch_tokens = config.batch.max_tokens or 1536
         model = build_model(config, tokenizer)
         context, row_length = context_and_row_length(model, config)
-        train, valid = tokenize_corpus(TokenCache(corpus, tokenizer, config.run_dir))
+        train, valid = tokenize_corpus(
+            TokenCache(corpus, tokenizer, config.run_dir), config.label_dropout if config.label else 0.0
+        )
         batch_size = max(batch_tokens // row_length, 1)
         stream = PackedStream(train, context=row_length, batch_size=batch_size, seed=config.training.seed)
         objective = CausalLMObjective(context)
@@ -199,6 +212,21 @@ def lm_vocab_size(characters: int) -> int:
     (8100, 2100)
     """
     return int(min(max(round(0.85 * math.sqrt(characters), -2), 500), 32000))
+
+
+def find_labels(corpus: Corpus[TextExample], config: CausalLMConfig) -> list[str]:
+    """The different labels of the training texts."""
+    if config.init_from is not None:
+        raise ConfigError("--label adds a token for each class, which pretrained weights have not: remove --init-from")
+    labels: set[str] = set()
+    for example in corpus.train:
+        labels.add(example.label or "")
+        if len(labels) > MAX_LABELS:
+            raise DataError(
+                f"column {config.label!r:.80} has more than {MAX_LABELS} different labels, such as {min(labels)!r:.80}",
+                help="name a column with few repeated values",
+            )
+    return sorted(labels - {""})
 
 
 def context_and_row_length(model: nn.Module, config: CausalLMConfig) -> tuple[int, int]:
