@@ -54,6 +54,7 @@ def fit_and_predict(source: str, path: Path) -> dict[str, float]:
 
     before, start = peak(), time.perf_counter()
     model = TableTransformerClassifier(
+        ensemble="single",
         preset=Hyperparameters(model="TableTransformer", **TINY_MODEL, lr=1e-3, early_stopping_metric="loss"),
         batch_size=8192,
         epochs=1,

@@ -89,7 +89,7 @@ def fit_table(_: Path) -> None:
     from softlook.tabular import TableTransformerClassifier  # noqa: PLC0415
 
     frame = pd.DataFrame({"age": range(40), "city": ["Rome", "Oslo"] * 20})
-    estimator = TableTransformerClassifier(epochs=1, n_members=1, random_state=0)
+    estimator = TableTransformerClassifier(ensemble="single", epochs=1, n_members=1, random_state=0)
     estimator.fit(frame, [0, 1] * 20).predict(frame)
 
 

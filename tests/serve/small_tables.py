@@ -69,13 +69,14 @@ def estimator(name: str) -> TableEstimator:
     makers: dict[str, Any] = {
         "people": lambda: TableTransformerClassifier(
             **SMALL,
+            ensemble="single",
             dim=16,
             heads=2,
             n_members=2,
             column_types={"note": "text"},
             ordinal_categories={"size": ["S", "M", "L"]},
         ).fit(X, y),
-        "prices": lambda: TableTransformerRegressor(**SMALL, dim=16, heads=2).fit(
+        "prices": lambda: TableTransformerRegressor(**SMALL, ensemble="single", dim=16, heads=2).fit(
             X[["age", "work"]], np.stack([numbers[:, 0], -numbers[:, 0]], 1)
         ),
         "booleans": lambda: TabTransformerClassifier(**SMALL).fit(

@@ -19,8 +19,8 @@ ALL = (*CLASSIFIERS, *REGRESSORS)
 
 def small(estimator_class: Any, **params: Any) -> Any:
     """A small estimator that trains quickly and deterministically."""
-    preset = {"preset": "improved"} if estimator_class.family == "tab" else {}
-    return estimator_class(**({"dim": 16, "depth": 2, "heads": 2, "epochs": 3, "random_state": 0} | preset | params))
+    own = {"tab": {"preset": "improved"}, "table": {"ensemble": "single"}}.get(estimator_class.family, {})
+    return estimator_class(**({"dim": 16, "depth": 2, "heads": 2, "epochs": 3, "random_state": 0} | own | params))
 
 
 def flip_bit(path: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_warm_start_continues_with_the_existing_model() -> None:
 
 def test_the_time_limit_is_respected() -> None:
     started = time.monotonic()
-    model = TableTransformerRegressor(dim=16, heads=2, time_limit=0.5, patience=10_000).fit(X, Y)
+    model = TableTransformerRegressor(ensemble="single", dim=16, heads=2, time_limit=0.5, patience=10_000).fit(X, Y)
     assert time.monotonic() - started < 5
     assert model.n_iter_ == len(model.history_) >= 1
 

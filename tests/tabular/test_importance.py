@@ -196,7 +196,7 @@ def to_rows(model: TableEstimator, X: np.ndarray, y: np.ndarray) -> TableTensors
 
 @pytest.fixture(scope="module")
 def model() -> TableEstimator:
-    return TableTransformerClassifier(n_members=1, **SMALL).fit(NUMBERS, NUMBERS[:, 1] > 0)
+    return TableTransformerClassifier(ensemble="single", n_members=1, **SMALL).fit(NUMBERS, NUMBERS[:, 1] > 0)
 
 
 @pytest.fixture(scope="module")

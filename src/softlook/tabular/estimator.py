@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from softlook.base.device import choose_device
 from softlook.base.errors import DataError
+from softlook.tabular.ensemble.estimator import EnsembleMixin
 from softlook.tabular.importance import ExplainableEstimator
 from softlook.tabular.io.chunked import ChunkedTable, TargetColumns, is_chunked, locate_in_files
 from softlook.tabular.preprocessing.column_types import ColumnOverrides
@@ -64,6 +65,8 @@ class FitContext:
     """Sizes may be open."""
     seed: int
     device: torch.device
+    seconds: float | None = None
+    """Time limit."""
 
     @property
     def is_new(self) -> bool:
@@ -71,7 +74,7 @@ class FitContext:
         return not self.is_warm and self.pretrained is None
 
 
-class TableEstimator(ExplainableEstimator, PretrainMixin):
+class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
     """Base class of all estimators. Subclasses define the target and the model family."""
 
     history_: list[Epoch]
@@ -130,6 +133,9 @@ class TableEstimator(ExplainableEstimator, PretrainMixin):
         weight = validate_sample_weight(sample_weight, X)
         if not weight.all():  # rows of weight 0 are ignored
             X, y, weight = _safe_indexing(X, np.flatnonzero(weight)), y[weight > 0], weight[weight > 0]
+        if train_loop is None and self._uses_ensemble(context, y):
+            self._fit_ensemble(X, y, weight, eval_set, context)
+            return
         with forked_rng(context.seed, context.device), limit_threads(self.n_jobs):
             mask = self._validation_mask(y, eval_set, context.seed)
             X_train = _safe_indexing(X, np.flatnonzero(~mask)) if mask.any() else X
@@ -156,7 +162,7 @@ class TableEstimator(ExplainableEstimator, PretrainMixin):
             vars(self).pop("model_", None)
         pretrained, seed = None if is_warm else self._get_pretrained(), seed_from_random_state(self.random_state)
         hparams, device = self._select_hyperparameters(), choose_device(self.device)
-        return FitContext(time.monotonic(), is_warm, pretrained, hparams, seed, device)
+        return FitContext(time.monotonic(), is_warm, pretrained, hparams, seed, device, self.time_limit)
 
     def _fit_chunks(
         self, X: Any, roles: TargetColumns, eval_set: tuple[Any, Any] | None, train_loop: TrainLoop | None
@@ -232,7 +238,7 @@ class TableEstimator(ExplainableEstimator, PretrainMixin):
         )
 
     def _train(self, trainer: TableTrainer, context: FitContext, train_loop: TrainLoop | None) -> None:
-        pretrained, budget = context.pretrained, TimeBudget(self.time_limit, context.started)
+        pretrained, budget = context.pretrained, TimeBudget(context.seconds, context.started)
         probe_history = None if pretrained is None else self._fit_probe(pretrained, trainer, budget)
         if train_loop is not None:
             self.history_ = train_loop(trainer, budget)
@@ -243,7 +249,7 @@ class TableEstimator(ExplainableEstimator, PretrainMixin):
                 self.history_ = trainer.train(budget, callback)
         # set last, so that an interrupted fit does not count as fitted
         self.model_, self.hyperparameters_, self.n_iter_ = trainer.model, trainer.hparams, len(self.history_)
-        self.retrieval_ = trainer.retrieval
+        self.retrieval_, self.ensemble_ = trainer.retrieval, None
 
     def _validate_chunk(self, X: Any, y: Any, weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         X = validate_features(self, X, reset=not hasattr(self, "n_features_in_"))
@@ -266,7 +272,7 @@ class TableEstimator(ExplainableEstimator, PretrainMixin):
             tokens=1 + len(self.preprocessor_.token_columns),
             device=context.device.type,
             is_regression=not is_classifier(self),
-            seconds=self.time_limit,
+            seconds=context.seconds,
         )
         # only categories attend in a TabTransformer
         tokens = 1 + len(self.preprocessor_.cardinalities) if self.family == "tab" else training.tokens
@@ -345,6 +351,8 @@ class TableEstimator(ExplainableEstimator, PretrainMixin):
         state = dict(cast(dict[str, Any], super().__getstate__()))
         if "model_" in state and next(state["model_"].parameters()).device.type != "cpu":
             state["model_"] = copy.deepcopy(state["model_"]).cpu()
+            if self.ensemble_ is not None:
+                state["ensemble_"] = copy.deepcopy(self.ensemble_).to(torch.device("cpu"))
         return state
 
     def save(self, folder: str | Path) -> Path:

@@ -5,13 +5,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from softlook.tabular.presets import HELP, EarlyStoppingMetric, Hyperparameters, NumericEmbeddingName, ScalingMethod
+from softlook.tabular.presets import (
+    HELP,
+    EarlyStoppingMetric,
+    EnsembleName,
+    Hyperparameters,
+    NumericEmbeddingName,
+    ScalingMethod,
+)
 
 Estimator = TypeVar("Estimator", bound=type)
 ClassWeight = Mapping[Any, float] | Literal["balanced"] | None
 DOCS: Mapping[str, str] = {
     **HELP,
     "preset": "A name in `softlook.tabular.PRESETS`, or `Hyperparameters`: the value of every parameter that is None.",
+    "ensemble": "'auto': a cross-fitted ensemble of attention models, boosted trees and a linear model, weighted by "
+    "their out-of-fold predictions. 'attention': of attention models only. 'single': one attention model.",
     "validation_fraction": "Fraction of the rows held out for early stopping; none of fewer than 50 rows.",
     "time_limit": "Seconds that `fit`, or `pretrain`, may take.",
     "memory_limit": "Bytes that a chunked table may occupy; a larger one is read from disk. Default: 1 GiB.",
@@ -31,6 +40,7 @@ ATTRIBUTES = {
     "hyperparameters_": "The hyperparameters of the fit, with all automatic choices.",
     "retrieval_": "The training rows used for retrieval, or None.",
     "history_": "Number, losses and seconds of each epoch.",
+    "ensemble_": "The ensemble, or None for a single model.",
     "n_iter_": "The number of epochs.",
     "n_features_in_": "The number of columns.",
     "feature_names_in_": "The column names, if all are strings.",
@@ -86,6 +96,7 @@ class TableTransformerParams(FTTransformerParams):
     """Parameters of TableTransformers."""
 
     preset: str | Hyperparameters = "default"
+    ensemble: EnsembleName = "auto"
     n_members: int | None = None
     num_embeddings: NumericEmbeddingName | None = None
 

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from softlook.base.device import choose_device
+from softlook.tabular.ensemble.ensemble import TableEnsemble
 from softlook.tabular.io.chunked import (
     ChunkedTable,
     TargetColumns,
@@ -44,6 +45,7 @@ class BaseTableEstimator(CommonParams, BaseEstimator, ABC):
     target_: Target
     hyperparameters_: Hyperparameters
     retrieval_: RowRetrieval | None
+    ensemble_: TableEnsemble | None
 
     @abstractmethod
     def predict(self, X: Any) -> np.ndarray:
@@ -118,12 +120,19 @@ class BaseTableEstimator(CommonParams, BaseEstimator, ABC):
     def _predict_rows(self, rows: TableTensors, float64_model: nn.Module | None = None) -> np.ndarray:
         """Raw predictions. `float64_model`: a copy of the model in double precision, if the caller has one."""
         model, device = self.model_, rows.numbers.device
+        if self.ensemble_ is not None:
+            return self._predict_ensemble(self.ensemble_.to(device), rows)
         if (self.family == "tab" or len(rows) <= FLOAT64_ROWS) and device.type != "mps":
             # In single precision the last bit of a prediction depends on a row's position in the batch; for a
             # TabTransformer, whose last layers are narrow, more than the last bit.
             model = copy.deepcopy(model).double() if float64_model is None else float64_model
             rows = replace(rows, numbers=rows.numbers.double())
         return self._predict_rows_with(model, rows)
+
+    def _predict_ensemble(self, ensemble: TableEnsemble, rows: TableTensors) -> np.ndarray:
+        if len(rows) <= FLOAT64_ROWS and rows.numbers.device.type != "mps":
+            ensemble, rows = ensemble.double(), replace(rows, numbers=rows.numbers.double())
+        return ensemble.predict(rows).cpu().numpy()
 
     def _predict_rows_with(self, model: nn.Module, rows: TableTensors) -> np.ndarray:
         """Raw predictions in the precision of a model, the estimator's own or a copy."""

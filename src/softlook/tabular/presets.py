@@ -19,6 +19,7 @@ ModelName = Literal["TableTransformer", "FTTransformer", "TabTransformer"]
 NumericEmbeddingName = Literal["piecewise", "periodic", "linear"]
 EarlyStoppingMetric = Literal["loss", "score", "auto"]
 ScheduleName = Literal["constant", "cosine"]
+EnsembleName = Literal["auto", "attention", "single"]
 
 
 def _hp(default: Any, help: str) -> Any:

@@ -60,7 +60,8 @@ class TableTransformerRegressor(TableTransformerParams, TableRegressor):
     `random_state` gives bit-identical results on a CPU with the same number of threads.
 
     >>> X = np.linspace(-1, 1, 80)[:, None]
-    >>> model = TableTransformerRegressor(dim=16, depth=1, heads=2, epochs=100, random_state=0).fit(X, X[:, 0] ** 2)
+    >>> small = {"ensemble": "single", "dim": 16, "depth": 1, "heads": 2, "epochs": 100}
+    >>> model = TableTransformerRegressor(**small, random_state=0).fit(X, X[:, 0] ** 2)
     >>> bool(abs(model.predict([[0.5]])[0] - 0.25) < 0.1)
     True
     """

@@ -15,6 +15,7 @@ from softlook.base.errors import ConfigError, WeightsError
 from softlook.base.version import VERSION
 from softlook.models.optimize import optimize_for_cpu
 from softlook.tabular.classifier import FTTransformerClassifier, TableTransformerClassifier, TabTransformerClassifier
+from softlook.tabular.ensemble.ensemble import TableEnsemble
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.preprocessing.column_types import ColumnOverrides
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
@@ -36,7 +37,7 @@ from softlook.weights.schema import read_json
 from softlook.weights.tensor_files import SINGLE_FILE, read_safetensors, write_safetensors
 
 FORMAT = 2
-RETRIEVAL_PREFIX = "retrieval."
+RETRIEVAL_PREFIX, ENSEMBLE_PREFIX = "retrieval.", "ensemble."
 ARRAYS_FILE = "preprocessor.safetensors"
 PRETRAINED_FILE = "pretrained.safetensors"
 WEIGHTS_PREFIX, SCALE_MEAN, SCALE = "weights.", "scale.mean", "scale.scale"
@@ -63,7 +64,14 @@ def save(estimator: TableEstimator, folder: Path) -> Path:
         if hasattr(estimator, "model_"):
             write_config(estimator.model_, partial)
             write_safetensors(unique_tensors(estimator.model_), partial / SINGLE_FILE)
-            write_metadata(estimator, partial, estimator.hyperparameters_, estimator.history_, estimator.retrieval_)
+            write_metadata(
+                estimator,
+                partial,
+                estimator.hyperparameters_,
+                estimator.history_,
+                estimator.retrieval_,
+                estimator.ensemble_,
+            )
         else:
             _write(estimator, partial, {}, {})
         write_manifest(partial)
@@ -76,16 +84,20 @@ def write_metadata(
     hparams: Hyperparameters,
     history: list[Epoch],
     retrieval: RowRetrieval | None,
+    ensemble: TableEnsemble | None = None,
 ) -> None:
     """Write all but the model: preprocessing, target, hyperparameters and history. Training may still be running."""
     values, tensors = (None, {}) if retrieval is None else retrieval.state()
+    models, model_tensors = (None, {}) if ensemble is None else ensemble.state()
     fitted = {
         "hyperparameters": asdict(hparams),
         "target": estimator.target_.state(),
         "retrieval": values,
+        "ensemble": models,
         "history": history,
     }
     arrays = {f"{RETRIEVAL_PREFIX}{name}": tensor.numpy() for name, tensor in tensors.items()}
+    arrays |= {f"{ENSEMBLE_PREFIX}{name}": tensor.numpy() for name, tensor in model_tensors.items()}
     _write(estimator, folder, fitted, arrays)
 
 
@@ -182,6 +194,10 @@ def _restore_fitted(
     estimator.target_ = target_from_state(content["target"])
     tensors = select_prefix(RETRIEVAL_PREFIX, arrays)
     estimator.retrieval_ = None if content["retrieval"] is None else RowRetrieval(**tensors, **content["retrieval"])
+    models, own = content.get("ensemble"), select_prefix(ENSEMBLE_PREFIX, arrays)  # absent before version 0.2
+    own = {name: tensor.clone() for name, tensor in own.items()}  # tensors read from a file may be memory-mapped
+    parts = (own, estimator.preprocessor_, estimator.target_)
+    estimator.ensemble_ = None if models is None else TableEnsemble.from_state(models, *parts)
     estimator.history_, estimator.n_iter_ = content["history"], len(content["history"])
 
 

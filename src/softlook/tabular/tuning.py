@@ -199,7 +199,7 @@ def tune(
 
     >>> from softlook.tabular import TableTransformerClassifier
     >>> X, y = [[0.1, "a"], [0.9, "b"]] * 30, ["low", "high"] * 30
-    >>> small = TableTransformerClassifier(dim=16, depth=1, heads=2, n_members=1, epochs=8, random_state=0)
+    >>> small = TableTransformerClassifier(ensemble="single", dim=16, depth=1, heads=2, epochs=8, random_state=0)
     >>> best = tune(small, X, y, trials=2)
     >>> best.dim, best.lr is None, best.predict(X).shape
     (16, False, (60,))

@@ -5,7 +5,7 @@ Error messages use scikit-learn's wording where it has one.
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, get_args
 
 import narwhals as nw
 import numpy as np
@@ -26,7 +26,7 @@ from softlook.tabular.formatting import join_names
 from softlook.tabular.io.arrow import pc
 from softlook.tabular.io.frames import check_not_empty, is_missing, normalize_table
 from softlook.tabular.preprocessing.target import TIME_KINDS
-from softlook.tabular.presets import ARCHITECTURE, AUTO_DROPOUT, AUTO_SIZES, Hyperparameters
+from softlook.tabular.presets import ARCHITECTURE, AUTO_DROPOUT, AUTO_SIZES, EnsembleName, Hyperparameters
 
 NUMBER = (int, float, np.integer, np.floating)
 WARM_START_FIXED = (*ARCHITECTURE, *AUTO_SIZES, "shared_blocks", "dropout", *AUTO_DROPOUT)
@@ -99,6 +99,9 @@ def check_parameters(estimator: Any) -> None:
         raise ConfigError(f"time_limit: expected seconds > 0; got {seconds!r}")
     if memory is not None and not (isinstance(memory, NUMBER) and memory > 0):
         raise ConfigError(f"memory_limit: expected bytes > 0; got {memory!r}")
+    ensemble = getattr(estimator, "ensemble", "single")
+    if ensemble not in get_args(EnsembleName):
+        raise ConfigError(f"ensemble: expected one of {', '.join(get_args(EnsembleName))}; got {ensemble!r}")
     if estimator.n_jobs is not None and not (isinstance(estimator.n_jobs, int | np.integer) and estimator.n_jobs):
         raise ConfigError(f"n_jobs: expected a number of threads, or -1 for all cores; got {estimator.n_jobs!r}")
 

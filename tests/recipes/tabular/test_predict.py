@@ -21,7 +21,9 @@ def read_people(path: Path) -> tuple[pa.Table, list[str]]:
 
 def test_a_saved_estimator_can_be_loaded_for_prediction(tmp_path: Path) -> None:
     X, y = read_people(tmp_path / "people.csv")
-    estimator = TableTransformerClassifier(dim=8, depth=1, heads=2, epochs=2, device="cpu", random_state=0)
+    estimator = TableTransformerClassifier(
+        ensemble="single", dim=8, depth=1, heads=2, epochs=2, device="cpu", random_state=0
+    )
     estimator.fit(X, y).save(tmp_path / "saved")
     predictor = load_predictor(tmp_path / "saved")
     chunks = predictor.read_chunks(tmp_path / "people.csv")
@@ -31,7 +33,7 @@ def test_a_saved_estimator_can_be_loaded_for_prediction(tmp_path: Path) -> None:
 
 def test_an_estimator_that_is_only_pretrained_cannot_be_loaded_for_prediction(tmp_path: Path) -> None:
     X, _ = read_people(tmp_path / "people.csv")
-    estimator = TableTransformerClassifier(dim=8, depth=1, heads=2, device="cpu", random_state=0)
+    estimator = TableTransformerClassifier(ensemble="single", dim=8, depth=1, heads=2, device="cpu", random_state=0)
     estimator.pretrain(X, epochs=1).save(tmp_path / "saved")
     with pytest.raises(ConfigError, match=r"is pretrained, but not fitted to labels\. .*\.fit\(X, y\)"):
         load_predictor(tmp_path / "saved")

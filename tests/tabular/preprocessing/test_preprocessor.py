@@ -79,7 +79,10 @@ def token_counts(*estimators: Any) -> list[int]:
 
 def test_one_hot_columns_become_one_token_except_in_the_papers_models() -> None:
     sizes: dict[str, Any] = {"dim": 8, "depth": 1, "heads": 2, "epochs": 1}
-    collapsed = TableTransformerClassifier(**sizes), TabTransformerClassifier(preset="improved", **sizes)
+    collapsed = (
+        TableTransformerClassifier(ensemble="single", **sizes),
+        TabTransformerClassifier(preset="improved", **sizes),
+    )
     papers = FTTransformerClassifier(**sizes), TabTransformerClassifier(preset="paper", **sizes)
     assert token_counts(*collapsed) == [3, 3]
     assert token_counts(*papers) == [5, 5]
@@ -88,14 +91,16 @@ def test_one_hot_columns_become_one_token_except_in_the_papers_models() -> None:
 def test_columns_of_a_given_type_are_not_grouped() -> None:
     frame, targets = one_hot_table()
     model = TableTransformerClassifier(
-        dim=8, depth=1, heads=2, epochs=1, column_types=dict.fromkeys(COLORS, "category")
+        ensemble="single", dim=8, depth=1, heads=2, epochs=1, column_types=dict.fromkeys(COLORS, "category")
     )
     assert model.fit(frame, targets).preprocessor_.one_hot.groups == ()
 
 
 def test_the_columns_of_a_group_share_its_importance() -> None:
     frame, targets = one_hot_table()
-    model = TableTransformerClassifier(dim=8, depth=2, heads=2, epochs=30, lr=1e-2, random_state=0).fit(frame, targets)
+    model = TableTransformerClassifier(
+        ensemble="single", dim=8, depth=2, heads=2, epochs=30, lr=1e-2, random_state=0
+    ).fit(frame, targets)
     importances = model.importances(frame, targets)
     own = [importances.names.index(name) for name in COLORS]
     assert np.ptp(importances.attention[own]) == pytest.approx(0)
@@ -107,7 +112,9 @@ def test_the_columns_of_a_group_share_its_importance() -> None:
 
 def test_groups_are_saved_and_loaded(tmp_path: Path) -> None:
     frame, targets = one_hot_table()
-    model = TableTransformerClassifier(dim=8, depth=1, heads=2, epochs=2, random_state=0).fit(frame, targets)
+    model = TableTransformerClassifier(ensemble="single", dim=8, depth=1, heads=2, epochs=2, random_state=0).fit(
+        frame, targets
+    )
     loaded = TableTransformerClassifier.load(model.save(tmp_path / "model"))
     assert loaded.preprocessor_.one_hot == model.preprocessor_.one_hot
     assert (loaded.predict_proba(frame) == model.predict_proba(frame)).all()
@@ -115,5 +122,5 @@ def test_groups_are_saved_and_loaded(tmp_path: Path) -> None:
 
 def test_groups_are_described(capsys: pytest.CaptureFixture[str]) -> None:
     frame, targets = one_hot_table()
-    TableTransformerClassifier(dim=8, depth=1, heads=2, epochs=1, verbose=True).fit(frame, targets)
+    TableTransformerClassifier(ensemble="single", dim=8, depth=1, heads=2, epochs=1, verbose=True).fit(frame, targets)
     assert "red … blue: one-hot category in 3 columns" in capsys.readouterr().err

@@ -115,7 +115,7 @@ def test_classes_are_stored_as_one_hot_probabilities() -> None:
 
 def test_a_loaded_estimator_with_retrieval_predicts_bitwise_equal(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(60, 2))
-    fitted = TableTransformerRegressor(dim=16, n_members=1, epochs=1, random_state=0).fit(X, X[:, 0])
+    fitted = TableTransformerRegressor(ensemble="single", dim=16, n_members=1, epochs=1, random_state=0).fit(X, X[:, 0])
     plain = fitted.predict(X)
     fitted.retrieval_ = make_retrieval(torch.randn(9, 16), torch.randn(9, 1), bandwidth=2.0, mix=0.5)
     assert not np.allclose(fitted.predict(X), plain)

@@ -1,0 +1,1 @@
+"""Cross-fitted ensembles of attention models, boosted trees and linear models."""

@@ -1,0 +1,94 @@
+"""Cross-fitting: every model is trained once per fold, and predicts the rows that it was not trained on."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from softlook.base.errors import DataError
+from softlook.tabular.ensemble.base_model import BaseModel
+from softlook.tabular.preprocessing.rows import TableTensors
+
+Split = tuple[np.ndarray, np.ndarray]
+"""Training and validation rows of a fold."""
+
+
+@dataclass(frozen=True)
+class FoldData:
+    """What a model of a fold is fitted to."""
+
+    train: TableTensors
+    validation: TableTensors
+    seed: int
+    deadline: float
+    """In `time.monotonic`; infinite without a time limit."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a kind of model is fitted."""
+
+    name: str
+    fit: Callable[[FoldData], BaseModel]
+    share: float
+    """Fraction of the time left that it may take."""
+    shares_time: bool = True
+    """Whether the folds divide the time evenly. Otherwise each takes what it needs, and there may be fewer of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFit:
+    """Models of the folds with their out-of-fold predictions."""
+
+    name: str
+    folds: tuple[BaseModel, ...]
+    predictions: Tensor
+    """(N, C)"""
+    covered: Tensor
+    """(N,) rows that were predicted."""
+    seconds: float
+
+
+@dataclass
+class CrossFitter:
+    """Cross-fits recipes on the same rows."""
+
+    rows: TableTensors
+    deadline: float
+    seed: int
+
+    def seconds_left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def fit(self, recipe: Recipe, splits: list[Split]) -> CrossFit | None:
+        """None if the recipe cannot be fitted to these rows, or there was no time for a single fold."""
+        started = time.monotonic()
+        end = started + self.seconds_left() * recipe.share
+        models, predictions, covered = list[BaseModel](), None, torch.zeros(len(self.rows), dtype=torch.bool)
+        for number, (train, validation) in enumerate(splits):
+            now, left = time.monotonic(), len(splits) - number
+            slowest = (now - started) / max(1, number)
+            if number and (now + 0.8 * slowest > end if not recipe.shares_time else now >= end):
+                break
+            deadline = now + (end - now) / left if recipe.shares_time else end
+            data = FoldData(self._take(train), self._take(validation), self.seed + number, deadline)
+            try:
+                model = recipe.fit(data)
+            except DataError:
+                return None
+            predicted = model.predict(data.validation).cpu()
+            predictions = (
+                predicted.new_zeros(len(self.rows), predicted.shape[1]) if predictions is None else predictions
+            )
+            predictions[torch.from_numpy(validation)] = predicted
+            covered[torch.from_numpy(validation)] = True
+            models.append(model)
+        if predictions is None:
+            return None
+        return CrossFit(recipe.name, tuple(models), predictions, covered, time.monotonic() - started)
+
+    def _take(self, index: np.ndarray) -> TableTensors:
+        return self.rows.take(torch.from_numpy(index).to(self.rows.numbers.device))

@@ -1,0 +1,149 @@
+"""Fit of an ensemble: which models are cross-fitted, in which order, and what they weigh."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from softlook.base.errors import DataError
+from softlook.tabular.ensemble.attention import AttentionModel
+from softlook.tabular.ensemble.base_model import BaseModel
+from softlook.tabular.ensemble.calibration import apply_temperature, fit_temperature
+from softlook.tabular.ensemble.cross_fit import CrossFit, CrossFitter, FoldData, Recipe, Split
+from softlook.tabular.ensemble.ensemble import CrossFittedModel, TableEnsemble
+from softlook.tabular.ensemble.linear import fit_linear
+from softlook.tabular.ensemble.tree_fit import TreeSettings, fit_trees
+from softlook.tabular.ensemble.weights import mean_loss, select_weights
+from softlook.tabular.preprocessing.rows import TableTensors
+from softlook.tabular.preprocessing.target import ClassTarget, Target
+from softlook.train.rng import make_generator
+
+FitAttention = Callable[[FoldData, dict[str, Any]], AttentionModel]
+"""Fits an attention model with these hyperparameters changed."""
+TREES = {"trees": TreeSettings(), "slow trees": TreeSettings(learning_rate=0.05, max_leaf_nodes=12, min_samples_leaf=5)}
+ATTENTION: dict[str, dict[str, Any]] = {
+    "attention": {},
+    "attention, more dropout": {"attention_dropout": 0.3, "hidden_dropout": 0.3, "dropout": 0.1},
+}
+"""Hyperparameters of the attention models that differ from the preset."""
+MAX_ROUNDS = 3
+"""How often all models are cross-fitted, each time with other folds and seeds, if there is time."""
+RESERVED = 0.03
+"""Fraction of the time limit for what follows the last fit."""
+MAX_SELECTION_ROWS = 20_000
+"""Rows that determine the weights and the temperature: more would take long and change nothing."""
+
+
+@dataclass(frozen=True)
+class EnsembleData:
+    """What an ensemble is fitted to."""
+
+    rows: TableTensors
+    splits: Callable[[int], list[Split]]
+    """Training and validation rows of the folds of a round."""
+    target: Target
+    cardinalities: tuple[int, ...]
+    seed: int
+    started: float
+    seconds: float | None
+    """Time limit."""
+
+    @property
+    def deadline(self) -> float:
+        return math.inf if self.seconds is None else self.started + self.seconds * (1 - RESERVED)
+
+
+def fit_ensemble(data: EnsembleData, fit_attention: FitAttention, *, attention_only: bool) -> TableEnsemble:
+    """Cross-fit models until all are fitted or the time is up, and weigh them by their out-of-fold predictions."""
+    fitter, fits = CrossFitter(data.rows, data.deadline, data.seed), list[CrossFit]()
+    plan = _plan(data, fit_attention, attention_only)
+    for number in range(MAX_ROUNDS if data.seconds is not None else 1):
+        splits = data.splits(number)
+        fitter.seed = data.seed + 100 * number
+        for recipe in plan(number):
+            if _has_time(fits, recipe, fitter):
+                fit = fitter.fit(recipe, splits)
+                if fit is not None and _covers(fit, fits):
+                    fits.append(fit)
+    if not fits:
+        raise DataError("no model could be fitted to these rows. Use ensemble='single'.")
+    return combine(fits, data)
+
+
+def _plan(data: EnsembleData, fit_attention: FitAttention, attention_only: bool) -> Callable[[int], Iterator[Recipe]]:
+    """The recipes of a round. The first one is cheap; attention gets most of the time."""
+
+    def attention(fold: FoldData, name: str) -> BaseModel:
+        return fit_attention(fold, ATTENTION[name])
+
+    def linear(fold: FoldData) -> BaseModel:
+        own = {"cardinalities": data.cardinalities, "deadline": fold.deadline}
+        return fit_linear(fold.train, fold.validation, data.target, **own)
+
+    def trees(fold: FoldData, name: str) -> BaseModel:
+        own = {"settings": TREES[name], "seed": fold.seed, "deadline": fold.deadline}
+        return fit_trees(fold.train, fold.validation, data.target, **own)
+
+    def recipes(number: int) -> Iterator[Recipe]:
+        suffix, (first, *more) = f" {number + 1}" if number else "", ATTENTION
+        if not attention_only:
+            if not number:
+                yield Recipe("linear", linear, share=0.1)
+            yield Recipe(f"trees{suffix}", partial(trees, name="trees"), share=0.25)
+        yield Recipe(f"{first}{suffix}", partial(attention, name=first), share=0.8, shares_time=False)
+        if not attention_only:
+            yield Recipe(f"slow trees{suffix}", partial(trees, name="slow trees"), share=0.5)
+        if data.seconds is not None:
+            for name in more:
+                yield Recipe(f"{name}{suffix}", partial(attention, name=name), share=0.9, shares_time=False)
+
+    return recipes
+
+
+def _has_time(fits: list[CrossFit], recipe: Recipe, fitter: CrossFitter) -> bool:
+    """Whether a recipe can be finished, as far as one of its kind tells; the first of a kind always begins."""
+    kind = recipe.name.split()[0].rstrip(",")
+    known = [fit.seconds for fit in fits if kind in fit.name]
+    return fitter.seconds_left() > (1.1 * max(known) if known else 0)
+
+
+def _covers(fit: CrossFit, fits: list[CrossFit]) -> bool:
+    """Whether a fit predicted every row that all others did; the first attention models may have fewer folds."""
+    is_first = fit.folds[0].kind not in {other.folds[0].kind for other in fits}
+    return is_first or bool(fit.covered[_common(fits)].all())
+
+
+def _common(fits: list[CrossFit]) -> Tensor:
+    return torch.stack([fit.covered for fit in fits]).all(0)
+
+
+def combine(fits: list[CrossFit], data: EnsembleData) -> TableEnsemble:
+    """Weights and temperature by the rows that all models predicted."""
+    rows, target = data.rows, data.target
+    assert rows.targets is not None and rows.weight is not None
+    index = _common(fits).nonzero()[:, 0]
+    order = torch.randperm(len(index), generator=make_generator(data.seed, 0))[:MAX_SELECTION_ROWS]
+    index = index[order]
+    targets, weight = rows.targets.cpu()[index], rows.weight.cpu().double()[index]
+    weight = weight / weight.sum()
+    predictions = torch.stack([fit.predictions[index] for fit in fits])
+    weights = select_weights(predictions, targets, weight, target)
+    mixed = torch.einsum("m,mnc->nc", torch.tensor(weights, dtype=torch.double), predictions)
+    temperature = fit_temperature(mixed, targets, weight) if isinstance(target, ClassTarget) else 1.0
+    losses = [mean_loss(one, targets, weight, target) for one in predictions]
+    leaderboard = [_entry(*one) for one in zip(fits, weights, losses, strict=True)]
+    loss = mean_loss(apply_temperature(mixed, temperature), targets, weight, target)
+    whole = {"name": "ensemble", "kind": "ensemble", "weight": 1.0, "loss": loss, "folds": len(fits[0].folds)}
+    leaderboard.append(whole | {"seconds": time.monotonic() - data.started})
+    models = [CrossFittedModel(fit.name, fit.folds, w) for fit, w in zip(fits, weights, strict=True) if w]
+    return TableEnsemble(tuple(models), temperature, sorted(leaderboard, key=lambda one: one["loss"]))
+
+
+def _entry(fit: CrossFit, weight: float, loss: float) -> dict[str, Any]:
+    kind, seconds = fit.folds[0].kind, fit.seconds
+    return {"name": fit.name, "kind": kind, "weight": weight, "loss": loss, "folds": len(fit.folds), "seconds": seconds}
