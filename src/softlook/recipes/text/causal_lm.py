@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from softlook.base.errors import ConfigError, DataError
 from softlook.blocks.segments import SegmentCache
 from softlook.data import Examples, TextExample, find_files, read_documents
 from softlook.decode import Multinomial, TransformerXLSession, create_session, generate
@@ -42,12 +41,12 @@ from softlook.recipes.text.corpus import (
     tokenize_corpus,
     tokenize_split,
 )
+from softlook.recipes.text.document_labels import with_labels
 from softlook.recipes.text.ngram_mix import build_ngram_lm, fit_gate, has_ngrams, mix_loss, predict_tokens
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
 from softlook.tokens import TextTokenizer
-from softlook.tokens.label_tokens import add_label_tokens
 from softlook.train.batching.batches import DataCursor
 from softlook.train.batching.collate import PackedBatch, to_device
 from softlook.train.batching.packed_stream import PackedStream, TokenizedDocuments
@@ -60,7 +59,6 @@ LARGE_GPU_TOKENS = 10_000_000
 FINE_TUNING_EPOCHS = 2
 SHORT_RUN_MESSAGE = "There is time for a few epochs only: a Llama, which learns more from each token."
 SAMPLE_TEMPERATURE = 0.8
-MAX_LABELS = 1000
 SEGMENTS_PER_ROW = 4
 """Segments of a row, over which Transformer-XL carries its cache."""
 MAX_EVAL_TOKENS = {"cuda": 1_000_000}
@@ -98,11 +96,8 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
         return super().read(overrides, files, chunk_chars=min(max(size // 200, 200), 1 << 16))
 
     def build_tokenizer(self, corpus: Corpus[TextExample], config: CausalLMConfig) -> TextTokenizer:
-        """The tokenizer, with a token for each label."""
-        tokenizer = super().build_tokenizer(corpus, config)
-        if config.label is not None:
-            add_label_tokens(tokenizer.tokenizer, find_labels(corpus, config))
-        return tokenizer
+        """The tokenizer, with a token for each label of the texts."""
+        return with_labels(super().build_tokenizer(corpus, config), corpus, config)
 
     def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
         vocab_size = min(lm_vocab_size(characters), select_vocab_size(characters, budget))
@@ -213,21 +208,6 @@ def lm_vocab_size(characters: int) -> int:
     (8100, 2100)
     """
     return int(min(max(round(0.85 * math.sqrt(characters), -2), 500), 32000))
-
-
-def find_labels(corpus: Corpus[TextExample], config: CausalLMConfig) -> list[str]:
-    """The different labels of the training texts."""
-    if config.init_from is not None:
-        raise ConfigError("--label adds a token for each class, which pretrained weights have not: remove --init-from")
-    labels: set[str] = set()
-    for example in corpus.train:
-        labels.add(example.label or "")
-        if len(labels) > MAX_LABELS:
-            raise DataError(
-                f"column {config.label!r:.80} has more than {MAX_LABELS} different labels, such as {min(labels)!r:.80}",
-                help="name a column with few repeated values",
-            )
-    return sorted(labels - {""})
 
 
 def context_and_row_length(model: nn.Module, config: CausalLMConfig) -> tuple[int, int]:
