@@ -202,9 +202,9 @@ def test_everything_can_be_done_with_keys(browser: Browser, new_link: Link) -> N
         page.keyboard.press("Control+Shift+z")
         assert "row=" not in page.url
         page.keyboard.press("?")
-        assert page.locator("dialog[open]").count() == 1
+        page.wait_for_selector("dialog[open]")
         page.keyboard.press("Escape")
-        assert page.locator("dialog[open]").count() == 0
+        page.wait_for_selector("dialog", state="detached")
         watch.check()
 
 
