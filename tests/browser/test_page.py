@@ -202,9 +202,9 @@ def test_everything_can_be_done_with_keys(browser: Browser, new_link: Link) -> N
         page.keyboard.press("Control+Shift+z")
         assert "row=" not in page.url
         page.keyboard.press("?")
-        assert page.locator("dialog[open]").count() == 1
+        page.wait_for_selector("dialog[open]")
         page.keyboard.press("Escape")
-        assert page.locator("dialog[open]").count() == 0
+        page.wait_for_selector("dialog", state="detached")
         watch.check()
 
 
@@ -300,13 +300,14 @@ def test_a_view_is_saved_as_svg_and_png(browser: Browser, new_link: Link) -> Non
 
 
 def test_a_single_file_opens_from_disk_with_its_numbers(browser: Browser, tmp_path: Path) -> None:
-    recording = Recording(map_trace(13), "single file", "toy", "lm", id="t1")
-    [call] = recording.trace["blocks.0.attn"].calls
-    path = tmp_path / "trace.html"
-    path.write_text(golden.single_file(recording.info(), [call], [{"causal": True}]), encoding="utf-8")
+    trace, path = (
+        map_trace(13, tokens=[*HOSTILE, *["one", "two", "three", "four", "five", "six", "seven"]]),
+        tmp_path / "trace.html",
+    )
+    trace.save(path)
     with opened(browser, path.as_uri() + HEAD) as (page, watch):
         page.wait_for_selector(".cell-numbers text")
-        expected = [p for p in call.weights()[0, 0].flatten().tolist() if p >= 0.005]
+        expected = [p for p in trace["blocks.0.attn"].weights()[0, 0].flatten().tolist() if p >= 0.005]
         assert texts(page, ".cell-numbers text") == ["1" if p >= 0.995 else f"{p:.2f}"[1:] for p in expected]
         for address in ("#/view/heads", "#/view/rollout", "#/view/head?row=3&column=1", "#/chapter/softmax"):
             show(page, address)

@@ -155,7 +155,7 @@ function TreePicture({ tree, steps, chosen, onChoose }: TreePictureProps) {
             role="button"
             tabIndex={node.id === chosen ? 0 : -1}
             aria-pressed={node.id === chosen}
-            aria-label={`${node.token} ${fill(s[node.kept ? "v.beams.kept" : "v.beams.dropped"], { logp: formatNumber(node.total) })}`}
+            aria-label={`${tokenLabel(node.token, 7)} ${formatNumber(node.total, 1)} ${node.kept ? "" : s["v.beams.is_dropped"]}`}
             onClick={() => onChoose(node.id)}
             onKeyDown={(event) => {
               if (event.key === "Enter" || event.key === " ") onChoose(node.id);

@@ -48,8 +48,9 @@ class RunFolder:
         """{series: {name: [[step, value]]}}."""
         series: dict[str, list[list[float]]] = {}
         for event in self._events(id):
-            values = event.get("scores", {}) if event["event"] == "evaluated" else {}
-            values = {name: event.get(name) for name in CURVES} if event["event"] == "step_logged" else values
+            values = {name: event.get(name) for name in CURVES} if event["event"] == "step_logged" else {}
+            if event["event"] == "evaluated":
+                values = {f"validation {name}": value for name, value in event["scores"].items()}
             for name, value in values.items():
                 if isinstance(value, int | float):
                     series.setdefault(name, []).append([event["step"], value])

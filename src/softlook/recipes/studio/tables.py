@@ -82,7 +82,7 @@ class TableRun:
             model(rows.numbers, rows.categories)
         recorded.source_tokens = recorded.tokens
         title = ", ".join(f"{name}: {cell}" for name, cell in list(row.items())[:4])
-        return Recording(recorded, title, self.predictor.name, "table")
+        return Recording(recorded, title, self.predictor.name, "table", made_live=True)
 
     def _tokens(self) -> list[str]:
         """The names of the columns that each token comes from; first [CLS], where the model has it."""

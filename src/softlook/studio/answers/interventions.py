@@ -11,6 +11,7 @@ from softlook.base.errors import ConfigError, DataError
 from softlook.lens.ablation import ablate
 from softlook.lens.interventions import attention_temperature, mask_keys
 from softlook.lens.trace import trace
+from softlook.lens.trace_description import column_tokens
 from softlook.studio.live import LiveModel
 from softlook.studio.recording import Recording
 from softlook.studio.session import Studio
@@ -123,7 +124,7 @@ def model_inputs(recording: Recording) -> dict[str, Tensor]:
 
 def _layers_of_source(recording: Recording) -> list[str]:
     """The attentions whose keys are the tokens of the columns: all, except the self-attention of a decoder."""
-    width = len(recording.column_tokens)
+    width = len(column_tokens(recording.trace))
     kinds = [(one["path"], one["columns"], one["kind"]) for one in recording.info()["attentions"]]
     has_cross = any(kind == "cross" for _, _, kind in kinds)
     return [path for path, columns, kind in kinds if columns == width and not (has_cross and kind == "causal")]

@@ -114,7 +114,7 @@ function BoxView({ box, preNorm, x, y, chosen, onChoose }: BoxViewProps) {
       <g
         class="box"
         role="button"
-        tabIndex={opacity > 0 ? 0 : -1}
+        tabindex={opacity > 0 ? 0 : -1}
         aria-pressed={chosen}
         aria-label={text(`box.${box.id}`)}
         data-box={box.id}

@@ -1,7 +1,7 @@
 /** Queries at the left, keys at the right, and a line for each weight: at most 32 tokens. */
 import { useRef } from "preact/hooks";
 import { formatNumber, formatPercent, strings } from "../../i18n";
-import { TokenText, tokenLabel } from "../../parts/token";
+import { TokenText } from "../../parts/token";
 import type { TraceInfo, Transport } from "../../types";
 import { type Bar, bars } from "../geometry/lanes";
 import { layoutOf, lines } from "../geometry/lines";
@@ -172,7 +172,6 @@ function Queries({ rows, predicted, bars, locked, focus, onLock, onPoint }: Quer
           class={row === focus ? "on" : ""}
           tabIndex={row === Math.max(0, locked) ? 0 : -1}
           aria-pressed={row === locked}
-          aria-label={tokenLabel(token)}
           onClick={() => onLock(row)}
           onMouseEnter={() => onPoint(row)}
           onKeyDown={(event) => {
