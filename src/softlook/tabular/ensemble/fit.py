@@ -14,13 +14,14 @@ from softlook.base.errors import DataError
 from softlook.tabular.ensemble.attention import AttentionModel
 from softlook.tabular.ensemble.base_model import BaseModel
 from softlook.tabular.ensemble.calibration import apply_temperature, fit_temperature
-from softlook.tabular.ensemble.cross_fit import CrossFit, CrossFitter, FoldData, Recipe, Split
+from softlook.tabular.ensemble.cross_fit import CrossFit, CrossFitter, FoldData, Recipe
 from softlook.tabular.ensemble.ensemble import CrossFittedModel, TableEnsemble
 from softlook.tabular.ensemble.linear import fit_linear
 from softlook.tabular.ensemble.tree_fit import TreeSettings, fit_trees
 from softlook.tabular.ensemble.weights import mean_loss, select_weights
 from softlook.tabular.preprocessing.rows import TableTensors
 from softlook.tabular.preprocessing.target import ClassTarget, Target
+from softlook.tabular.training.splits import Split
 from softlook.train.rng import make_generator
 
 FitAttention = Callable[[FoldData, dict[str, Any]], AttentionModel]
