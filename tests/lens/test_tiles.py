@@ -11,6 +11,7 @@ from softlook.base.errors import ConfigError, ShapeError
 from softlook.blocks import AttentionCore
 from softlook.blocks.kv_cache import KVCache
 from softlook.lens import AttentionTrace, attention_maps, tiles, trace
+from softlook.lens.trace import AttentionCall
 from softlook.models import GPT, GPTConfig
 from tests.memory import LargestTensor
 
@@ -125,3 +126,16 @@ def test_no_part_of_a_long_map_needs_memory_for_the_map() -> None:
         layer.gradient_times_attention(output[0, 0, -1, 0], heads=one, rows=slice(N - 8, N))
         layer.lanes(heads=one)
     assert largest.elements <= 1 << 21, largest.name  # of 1 << 26
+
+
+def test_a_few_queries_of_a_long_map_have_the_weights_of_the_whole_map_without_its_log_sum_exp() -> None:
+    torch.manual_seed(0)
+    N, core = 3000, AttentionCore(sink=torch.tensor([0.5, 1.0]))
+    query, key = torch.randn(2, 1, 2, N, 8)
+    whole, part = (
+        AttentionTrace([AttentionCall(core, query, key, masks.causal(), None, key.norm(dim=-1))]) for _ in range(2)
+    )
+    some = part.weights(heads=slice(1, 2), rows=slice(7, None, 100))
+    assert part.calls[0]._known_lse[1].isnan().any()
+    assert_close(some, whole.weights()[:, 1:2, 7::100])
+    assert_close(part.lse, whole.lse)

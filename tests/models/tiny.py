@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from softlook import models
-from softlook.blocks import KVCache
+from softlook.blocks import FastWeightCache, KVCache
 from softlook.blocks.recurrent import RecurrentCache
 from softlook.blocks.segments import SegmentCache
 from softlook.models import optimize_for_cpu
@@ -323,6 +323,14 @@ ALL = (
         models.ConvolutionalLM,
         models.ConvolutionalLMConfig(vocab_size=VOCAB, dim=16, depth=4, dilation_cycle=3),
         token_inputs,
+    ),
+    Tiny("FastWeightLM", models.FastWeightLM, models.FastWeightLMConfig(**SMALL), token_inputs, FastWeightCache),
+    Tiny(
+        "FastWeightLM by sums",
+        models.FastWeightLM,
+        models.FastWeightLMConfig(**SMALL, rule="sum", tie_embeddings=False),
+        token_inputs,
+        FastWeightCache,
     ),
     Tiny(
         "SkipGram",

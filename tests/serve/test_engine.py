@@ -10,7 +10,14 @@ import pytest
 import torch
 
 from softlook.decode.sampling import SamplingParams
-from softlook.models import ConvolutionalLM, ConvolutionalLMConfig, TransformerXL, TransformerXLConfig
+from softlook.models import (
+    ConvolutionalLM,
+    ConvolutionalLMConfig,
+    FastWeightLM,
+    FastWeightLMConfig,
+    TransformerXL,
+    TransformerXLConfig,
+)
 from softlook.serve.engine import continuous_batcher
 from softlook.serve.engine.continuous_batcher import ContinuousBatcher
 from softlook.serve.engine.engine import UNHEALTHY_AFTER, Engine, EngineStoppedError, QueueFullError
@@ -140,11 +147,12 @@ def test_batched_translations_equal_unbatched_ones(kind: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["transformer-xl", "convolution"])
+@pytest.mark.parametrize("kind", ["transformer-xl", "convolution", "fast-weights"])
 def test_recurrent_decoders_use_static_batches(kind: str) -> None:
     makers: dict[str, Any] = {
         "transformer-xl": lambda: TransformerXL(TransformerXLConfig(vocab_size=VOCAB, dim=32, depth=2, heads=4)),
         "convolution": lambda: ConvolutionalLM(ConvolutionalLMConfig(vocab_size=VOCAB, dim=16, depth=2)),
+        "fast-weights": lambda: FastWeightLM(FastWeightLMConfig(vocab_size=VOCAB, dim=16, depth=2, heads=2)),
     }
     model = with_large_weights(makers[kind])
     engine = Engine(StaticBatcher(model, max_requests=8))

@@ -10,7 +10,7 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from softlook.train import Loss
+from softlook.train import Loss, objectives
 from softlook.train.batching.collate import PackedBatch
 from softlook.train.checkpoint.checkpoint_manager import CheckpointManager
 from softlook.train.events import BatchSplit, Started, StepLogged
@@ -39,6 +39,15 @@ GPU = torch.device("cuda")
 def assert_close(one: nn.Module, other: nn.Module) -> None:
     """Equal up to the nondeterministic summation order of a GPU."""
     torch.testing.assert_close(weights(one), weights(other), rtol=1e-3, atol=1e-4, check_device=False)
+
+
+def assert_close_where_determined(one: nn.Module, other: nn.Module) -> None:
+    """`assert_close`, without the bias of keys: a vector added to all keys changes no weight, its gradient is noise."""
+    one_weights, other_weights = (
+        {name: tensor for name, tensor in weights(each).items() if not name.endswith("to_key.bias")}
+        for each in (one, other)
+    )
+    torch.testing.assert_close(one_weights, other_weights, rtol=1e-3, atol=1e-4, check_device=False)
 
 
 @pytest.fixture
@@ -144,13 +153,15 @@ def test_real_out_of_memory_splits_batches() -> None:
 def test_an_nccl_group_of_one_equals_a_single_process(
     parallel: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A wrapped or sharded model has no fused head: both compute the same loss, or Adam amplifies its rounding errors.
+    monkeypatch.setattr(objectives, "can_fuse_head", lambda model, labels: False)
     settings = train_settings(precision=precision)
     single, _ = run_training(None, **settings)
     with world_of_one(monkeypatch):
         run_training(tmp_path, stop_at=7, parallel=parallel, **settings)
         assert dist.get_backend() == "nccl"
         run_training(tmp_path, parallel=parallel, **settings)
-    assert_close(load(tmp_path), single)
+    assert_close_where_determined(load(tmp_path), single)
 
 
 def test_a_cpu_reads_sharded_gpu_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,14 @@
-"""Notebook display of values, by figures that are imported when they are needed."""
+"""Notebook display of values, by figures of a higher layer."""
 
-from importlib import import_module
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 
 class Displayed:
     """Base of values that a notebook shows as a figure. Where there is none, it prints their repr."""
 
+    to_html: ClassVar[Callable[[Any], str | None]] = staticmethod(lambda value: None)
+    """The figure of a value; `import softlook` sets it."""
+
     def _repr_html_(self) -> str | None:
-        figures: Any = import_module("softlook.lens.figures.summaries")  # a higher layer
-        return figures.summary_html(self)
+        return Displayed.to_html(self)

@@ -33,6 +33,9 @@ from softlook.blocks.disentangled import DisentangledAttention as DisentangledAt
 from softlook.blocks.disentangled import RelativePositionEmbedding as RelativePositionEmbedding
 from softlook.blocks.equivalences import attention_from_convolution as attention_from_convolution
 from softlook.blocks.equivalences import attention_from_linear as attention_from_linear
+from softlook.blocks.fast_weights import DeltaRuleAttention as DeltaRuleAttention
+from softlook.blocks.fast_weights import FastWeightCache as FastWeightCache
+from softlook.blocks.fast_weights import LinearAttention as LinearAttention
 from softlook.blocks.feed_forward import ACTIVATIONS as ACTIVATIONS
 from softlook.blocks.feed_forward import FeedForward as FeedForward
 from softlook.blocks.feed_forward import GatedFeedForward as GatedFeedForward

@@ -186,6 +186,19 @@ def token_positions(ids: Tensor, positions: Tensor | None, cache: KVCache | None
     return torch.arange(start, start + ids.shape[1], device=ids.device)
 
 
+def with_cached_ids(ids: Tensor, cache: LayerCache | None) -> Tensor:
+    """These token ids after the earlier ones, which the cache of a layer holds as keys.
+
+    >>> cache = DynamicCache()
+    >>> with_cached_ids(torch.tensor([[3, 1]]), cache), with_cached_ids(torch.tensor([[4]]), cache)
+    (tensor([[3, 1]]), tensor([[3, 1, 4]]))
+    """
+    if cache is None:
+        return ids
+    new = ids[:, None, :, None].float()  # exact below 2^24
+    return cache.update(new, new)[0][:, 0, :, 0].to(ids.dtype)
+
+
 def check_cache(cache: KVCache | None, *, causal: bool) -> None:
     """Raise an error for a cache in a bidirectional model: new tokens would change the states of earlier ones."""
     if cache is not None and not causal:

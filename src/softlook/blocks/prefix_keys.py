@@ -10,7 +10,7 @@ from torch import Tensor
 
 from softlook.base.errors import MaskError
 from softlook.base.shapes import MapIndices, Tile, make_range
-from softlook.ops.bias import Bias, ScoreMod, as_bias
+from softlook.ops.bias import Bias, BiasWrapper, ScoreMod, as_bias
 from softlook.ops.masks import Mask
 from softlook.ops.masks.base import FIRST_KEY, NO_ANCHOR, Sizes, as_mask
 from softlook.ops.masks.masks import WindowMask
@@ -66,10 +66,9 @@ class PrefixKeysMask(Mask):
 
 
 @dataclass(frozen=True, eq=False)
-class PrefixKeysBias(Bias):
+class PrefixKeysBias(BiasWrapper):
     """A bias of the context, with `count` keys before it that have none."""
 
-    bias: Bias
     count: int
 
     def tile(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
@@ -112,24 +111,8 @@ class PrefixKeysBias(Bias):
         return self.bias.has_relative_values
 
     @property
-    def is_additive(self) -> bool:
-        return self.bias.is_additive
-
-    @property
-    def may_mask(self) -> bool:
-        return self.bias.may_mask
-
-    @property
     def is_dense(self) -> bool:
         return self.bias.is_dense
-
-    @property
-    def depends_on_content(self) -> bool:
-        return self.bias.depends_on_content
-
-    @property
-    def requires_grad(self) -> bool:
-        return self.bias.requires_grad
 
     def __str__(self) -> str:
         return f"({self.bias} after {self.count} prefix keys)"

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError, ShapeError
 from softlook.blocks.beam_cache import BeamCache
+from softlook.blocks.fast_weights import FastWeightCache
 from softlook.blocks.kv_cache import DynamicCache, KVCache
 from softlook.blocks.recurrent import RecurrentCache
 from softlook.blocks.segments import SegmentCache
 from softlook.decode.cpu import FusedSelfAttention
 from softlook.decode.token_tensors import pad_right
-from softlook.models import ConvolutionalLM, RNNSearch, TransformerXL
+from softlook.models import ConvolutionalLM, FastWeightLM, RNNSearch, TransformerXL
 from softlook.ops.masks import padding
 
 UNLIMITED = 1 << 40
@@ -171,6 +172,24 @@ class TransformerXLSession:
         self.padding.reorder(rows)
 
 
+class FastWeightSession:
+    """A language model of fast weights, whose state does not grow with the sequence."""
+
+    def __init__(self, model: FastWeightLM) -> None:
+        self.model, self.cache = model, FastWeightCache()
+        self.device, self.max_length = model_device(model), None
+
+    def step(self, ids: Int[Tensor, "N T"], lengths: Int[Tensor, " N"] | None = None) -> Float[Tensor, "N V"]:
+        mask = None
+        if lengths is not None:
+            starts = ids.shape[1] - lengths.to(ids.device)
+            mask = torch.arange(ids.shape[1], device=ids.device) >= starts[:, None]
+        return self.model(ids, padding_mask=mask, cache=self.cache, logits_to_keep=1)[:, -1]
+
+    def reorder(self, rows: Int[Tensor, " M"]) -> None:
+        self.cache.reorder(rows)
+
+
 class RNNSearchSession:
     """A recurrent encoder-decoder with attention (Bahdanau et al. 2014). The source is encoded once."""
 
@@ -298,11 +317,19 @@ def create_session(
         raise ConfigError(f"{name} is a decoder-only model and takes no source: put it in the prompt")
     if source is not None:
         return (RNNSearchSession if isinstance(model, RNNSearch) else Seq2SeqSession)(model, source, source_mask)  # pyright: ignore[reportArgumentType]
-    if isinstance(model, TransformerXL):
-        return TransformerXLSession(model)
-    return (
-        UncachedSession(model, model.receptive_field) if isinstance(model, ConvolutionalLM) else CausalLMSession(model)
-    )
+    return _decoder_session(model)
+
+
+def _decoder_session(model: nn.Module) -> DecodingSession:
+    match model:
+        case TransformerXL():
+            return TransformerXLSession(model)
+        case FastWeightLM():
+            return FastWeightSession(model)
+        case ConvolutionalLM():
+            return UncachedSession(model, model.receptive_field)
+        case _:
+            return CausalLMSession(model)
 
 
 def model_device(model: Any) -> torch.device:

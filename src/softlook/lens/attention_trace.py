@@ -14,12 +14,14 @@ from softlook.blocks.attention import AttentionCore
 from softlook.lens.tiles import Pool, pool_map
 from softlook.ops.arguments import AttentionArgs, disable_autocast, prepare_args
 from softlook.ops.bias import Bias, as_bias
-from softlook.ops.log_sum_exp import log_sum_exp
+from softlook.ops.log_sum_exp import log_sum_exp, log_sum_exp_of
 from softlook.ops.look import Look, compute_values
 from softlook.ops.masks import Mask
 from softlook.ops.selection import select_heads
 
 ALL = slice(None)
+FEW, MANY_SCORES = 4, 1 << 22
+"""Where a map of a head has more scores, and less than one in `FEW` queries is asked for, only those are computed."""
 LANES = ("lse", "entropy", "max_weight", "mean_distance", "top_weights", "top_indices")
 """Statistics per query that `AttentionTrace.lanes` returns."""
 
@@ -67,15 +69,24 @@ class AttentionCall:
         """The log-sum-exp of each query, from which any part of the map follows."""
         return Look({"lse": self.lse()}, self.args)
 
-    def lse(self, heads: slice = ALL) -> Float[Tensor, "B h T"]:
-        """Log-sum-exp of the scores of each query. It is computed once for each head that is asked for."""
+    def lse(self, heads: slice = ALL, rows: slice = ALL) -> Float[Tensor, "B h T"]:
+        """Log-sum-exp of the scores of each query; with `rows`, those of other queries may be NaN.
+
+        It is computed once for each head, and in long maps for each query, that is asked for.
+        """
         known, chosen = self._known_lse, range(self.query.shape[1])[heads]
-        missing = [head for head in chosen if head not in known]
+        missing = [head for head in chosen if head not in known or bool(known[head][:, rows].isnan().any())]
         if missing:
             args, first = select_heads(self.args, range(missing[0], missing[-1] + 1))
+            (_, _, T, S), wanted = args.sizes, range(self.query.shape[2])[rows]
+            few = T * S > MANY_SCORES and len(wanted) * FEW < T
             with disable_autocast(args.query):
-                lse = log_sum_exp(args)
-            known.update({missing[0] - first + index: lse[:, index] for index in range(lse.shape[1])})
+                lse = log_sum_exp_of(args, wanted) if few else log_sum_exp(args)
+            for index in range(lse.shape[1]):
+                head = missing[0] - first + index
+                whole = known[head].clone() if head in known else lse.new_full((len(lse), T), torch.nan)
+                whole[:, rows if few else ALL] = lse[:, index]
+                known[head] = whole
         return torch.stack([known[head] for head in chosen], 1)
 
     def weights(self, *, heads: slice = ALL, rows: slice = ALL, columns: slice = ALL) -> Float[Tensor, "B h t s"]:
@@ -85,7 +96,7 @@ class AttentionCall:
             raise ShapeError(f"heads must be consecutive, and at least one, got {heads}")
         args, first = select_heads(self.args, chosen)
         start = chosen.start - first
-        lse = self.lse(slice(start, start + args.sizes[1]))
+        lse = self.lse(slice(start, start + args.sizes[1]), rows)
         with torch.no_grad():
             look = Look({"lse": lse}, args)
             return look.weights(heads=slice(first, first + len(chosen)), rows=rows, columns=columns)
@@ -248,6 +259,8 @@ class AttentionTrace:
     def _pool(self, heads: slice, rows: range, columns: range, cell: tuple[int, int], pool: Pool) -> Tensor:
         B, H, _, _ = self.shape
         maps = B * len(range(H)[heads])
+        for part in self._parts(slice(rows.start, rows.stop), slice(columns.start, columns.stop)):
+            part.call.lse(heads, part.rows)  # at once: each strip would otherwise compute its own
 
         def weights(part: slice, keys: slice) -> Tensor:
             return self.weights(heads=heads, rows=part, columns=keys)

@@ -8,6 +8,8 @@ from softlook.models.causal_convolution import ConvolutionalLMConfig as Convolut
 from softlook.models.deberta import ConvolutionConfig as ConvolutionConfig
 from softlook.models.deberta import Deberta as Deberta
 from softlook.models.deberta import DebertaConfig as DebertaConfig
+from softlook.models.fast_weights import FastWeightLM as FastWeightLM
+from softlook.models.fast_weights import FastWeightLMConfig as FastWeightLMConfig
 from softlook.models.ft_transformer import FTTransformer as FTTransformer
 from softlook.models.ft_transformer import FTTransformerConfig as FTTransformerConfig
 from softlook.models.gpt import GPT as GPT

@@ -24,6 +24,7 @@ from softlook.heads.classification import (
     TokenClassificationHead,
 )
 from softlook.heads.lm import MaskedLMHead, PretrainingHead, PretrainingLogits
+from softlook.heads.ngram_lm import NeighborLM, NeighborLMConfig
 from softlook.heads.ngrams import NGramClassifier, NGramConfig
 from softlook.heads.pooling import L2Normalize, Pooler, PoolName, build_pool
 from softlook.ops.bias import Bias
@@ -89,6 +90,8 @@ class BertConfig:
     """Activation of the pooler's dense layer; None: no pooler."""
     ngrams: NGramConfig | None = None
     """A linear classifier on n-grams beside the attention; with the classification head only."""
+    neighbors: NeighborLMConfig | None = None
+    """A model of a token by its neighbors beside the attention; with the masked LM head only."""
 
 
 class Bert(nn.Module):
@@ -117,9 +120,11 @@ class Bert(nn.Module):
         self.relative_bias = RelativePositionBias(c.buckets, c.heads) if c.buckets else None
         self.blocks = nn.ModuleList(self._block(layer, attention) for layer in range(c.depth))
         self.head = build_head(c, self.token_embedding)
-        self.ngrams = None
+        self.ngrams: NGramClassifier | NeighborLM | None = None
         if c.ngrams is not None and c.head == "classification":
             self.ngrams = NGramClassifier(c.ngrams, c.vocab_size, c.classes, problem=c.problem)
+        if c.neighbors is not None and c.head == "masked_lm":
+            self.ngrams = NeighborLM(c.neighbors, c.vocab_size)
         init_normal(self)
 
     def _block(self, layer: int, attention: MakeAttention | None) -> PostNormBlock:

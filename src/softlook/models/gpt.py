@@ -19,12 +19,13 @@ from softlook.blocks.attention import (
 from softlook.blocks.block import ParallelBlock, PostNormBlock, PreNormBlock
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward
 from softlook.blocks.init import init_normal, init_residual_projections
-from softlook.blocks.kv_cache import KVCache, check_cache, layer_caches, token_positions
+from softlook.blocks.kv_cache import KVCache, check_cache, layer_caches, token_positions, with_cached_ids
 from softlook.embed.positions import LearnedPositions
 from softlook.embed.rotary import RopeScaling, frequency_scaling, rotary_dim
 from softlook.embed.tokens import LabelEmbedding, TokenEmbedding, add_class_label
 from softlook.heads.classification import Problem
 from softlook.heads.lm import DecoderHead, build_decoder_head
+from softlook.heads.ngram_lm import NGramLM, NGramLMConfig
 from softlook.heads.pooling import non_padding
 from softlook.ops.bias import Bias
 from softlook.ops.dropout import Dropout
@@ -88,6 +89,8 @@ class GPTConfig:
     """Id of padding: classification reads the last token with another id."""
     causal: bool = True
     """False: a bidirectional encoder, as for text embeddings."""
+    ngrams: NGramLMConfig | None = None
+    """An n-gram model beside the attention; with the causal LM head only."""
 
 
 class GPT(nn.Module):
@@ -126,6 +129,7 @@ class GPT(nn.Module):
         self.project_out = _projection(c.dim, width)
         tie_to = self.token_embedding if c.tie_embeddings else None
         self.lm_head = build_decoder_head(c.head, width, c.vocab_size, classes=c.classes, tie_to=tie_to)
+        self.ngrams = None if c.ngrams is None or c.head != "causal_lm" else NGramLM(c.ngrams, c.vocab_size)
         init_normal(self)
         init_residual_projections(self, c.depth)
 
@@ -168,14 +172,16 @@ class GPT(nn.Module):
         x = x if self.position_embedding is None else x + self.position_embedding(positions)
         x = self.dropout(self.embedding_norm(add_class_label(x, self.label_embedding, class_label)))
         rotary, bias = self._rotary(positions), add_bias(self._alibi(x), bias)
-        for block, layer_cache in zip(self.blocks, layer_caches(cache, len(self.blocks)), strict=True):
+        caches = layer_caches(cache, len(self.blocks) + (self.ngrams is not None))
+        for block, layer_cache in zip(self.blocks, caches[: len(self.blocks)], strict=True):
             x = block(x, mask=mask, bias=bias, rotary=rotary, cache=layer_cache)
         x = self.project_out(self.final_norm(x if logits_to_keep is None else x[:, -logits_to_keep:]))
         if hidden_states:
             return x
         if self.config.head == "classification":
             return self.lm_head(x, non_padding(ids, padding_mask, self.config.pad_id))
-        return self.lm_head(x)
+        logits = self.lm_head(x)
+        return logits if self.ngrams is None else self.ngrams(logits, with_cached_ids(ids, caches[-1]), positions)
 
     def _rotary(self, positions: Int[Tensor, "*B T"]) -> RotaryAngles | None:
         if self.rotary_dim is None:

@@ -19,12 +19,13 @@ from softlook.blocks.attention import (
 from softlook.blocks.block import PreNormBlock, SandwichNormBlock
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, GatedFeedForward
 from softlook.blocks.init import init_normal, init_residual_projections
-from softlook.blocks.kv_cache import KVCache, check_cache, layer_caches, token_positions
+from softlook.blocks.kv_cache import KVCache, check_cache, layer_caches, token_positions, with_cached_ids
 from softlook.blocks.norms import RMSNorm, ZeroCenteredRMSNorm
 from softlook.embed.rotary import RopeScaling, frequency_scaling, rotary_dim
 from softlook.embed.tokens import TokenEmbedding
 from softlook.heads.classification import Problem
 from softlook.heads.lm import DecoderHead, build_decoder_head
+from softlook.heads.ngram_lm import NGramLM, NGramLMConfig
 from softlook.heads.pooling import non_padding
 from softlook.ops.bias import Bias
 from softlook.ops.masks import Mask
@@ -99,6 +100,8 @@ class LlamaConfig:
     """Id of padding: classification reads the last token with another id."""
     causal: bool = True
     """False: a bidirectional encoder, as for text embeddings."""
+    ngrams: NGramLMConfig | None = None
+    """An n-gram model beside the attention; with the causal LM head only."""
 
 
 class Llama(nn.Module):
@@ -133,6 +136,7 @@ class Llama(nn.Module):
         self.lm_head = build_decoder_head(
             c.head, c.dim, c.vocab_size, classes=c.classes, tie_to=tie_to, softcap=softcap
         )
+        self.ngrams = None if c.ngrams is None or c.head != "causal_lm" else NGramLM(c.ngrams, c.vocab_size)
         init_normal(self)
         init_residual_projections(self, c.depth)
 
@@ -183,8 +187,8 @@ class Llama(nn.Module):
         local = rotary
         if c.local_rope_theta is not None:
             local = rotary_angles(positions, self.rotary_dim, theta=c.local_rope_theta)
-        caches = layer_caches(cache, len(self.blocks))
-        for block, window, layer_cache in zip(self.blocks, self.windows, caches, strict=True):
+        caches = layer_caches(cache, len(self.blocks) + (self.ngrams is not None))
+        for block, window, layer_cache in zip(self.blocks, self.windows, caches[: c.depth], strict=True):
             angles = rotary if window in (CAUSAL, None) else local
             x = block(x, mask=masks[window], bias=bias, rotary=angles, cache=layer_cache)
         x = self.final_norm(x if logits_to_keep is None else x[:, -logits_to_keep:])
@@ -192,7 +196,8 @@ class Llama(nn.Module):
             return x
         if c.head == "classification":
             return self.lm_head(x, non_padding(ids, padding_mask, c.pad_id))
-        return self.lm_head(x)
+        logits = self.lm_head(x)
+        return logits if self.ngrams is None else self.ngrams(logits, with_cached_ids(ids, caches[-1]), positions)
 
 
 def layer_windows(config: LlamaConfig) -> list[WindowMask | None]:

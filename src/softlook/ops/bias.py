@@ -153,6 +153,29 @@ class BiasSum(Bias):
 
 
 @dataclass(frozen=True, eq=False)
+class BiasWrapper(Bias):
+    """Base of a bias with other indices: its properties are those of `bias`."""
+
+    bias: Bias
+
+    @property
+    def is_additive(self) -> bool:
+        return self.bias.is_additive
+
+    @property
+    def may_mask(self) -> bool:
+        return self.bias.may_mask
+
+    @property
+    def depends_on_content(self) -> bool:
+        return self.bias.depends_on_content
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.bias.requires_grad
+
+
+@dataclass(frozen=True, eq=False)
 class DenseBias(Bias):
     """A bias as a tensor. -inf masks a key."""
 

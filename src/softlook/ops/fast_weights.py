@@ -8,7 +8,7 @@ chunked form computes many steps at once. Both are the same sum.
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from softlook.base.errors import ShapeError
@@ -31,7 +31,7 @@ class LinearAttentionState:
         self.weights: Tensor | None = None
         """(B, H, D, E): the sum of outer products."""
         self.keys: Tensor | None = None
-        """(B, H, D): the sum of the keys, the normalizer."""
+        """(B, H, D): the sum of the keys, the normalizer; the delta rule has none."""
 
     def write(self, key: Float[Tensor, "B H T D"], value: Float[Tensor, "B H T E"]) -> None:
         """Add the outer products of keys and values."""
@@ -45,6 +45,11 @@ class LinearAttentionState:
             raise ValueError("the state is empty: call write() first")
         return query @ self.weights
 
+    def reorder(self, rows: Int[Tensor, " N"]) -> None:
+        """Select rows of the batch, in this order; a row may occur several times or not at all."""
+        self.weights = None if self.weights is None else self.weights.index_select(0, rows)
+        self.keys = None if self.keys is None else self.keys.index_select(0, rows)
+
 
 def fast_weights(
     query: Float[Tensor, "B H T D"],
@@ -54,19 +59,21 @@ def fast_weights(
     feature_map: FeatureMap | None = None,
     normalize: bool = False,
     chunk: int = 64,
+    state: LinearAttentionState | None = None,
 ) -> Float[Tensor, "B H T E"]:
     """Causal linear attention: y_t = sum over s <= t of (q_t . k_s) v_s.
 
     `feature_map` is applied to queries and keys first (elu + 1, for example); `normalize` divides by the sum of the
-    weights. `chunk` steps are computed at once; `chunk=1` is the recurrence. The result is the same.
+    weights, and gives zeros where that is zero. `chunk` steps are computed at once; `chunk=1` is the recurrence. The
+    result is the same. A `state` is read first and holds all steps afterwards.
 
     >>> query, key, value = torch.randn(3, 1, 2, 10, 4)
     >>> torch.allclose(fast_weights(query, key, value), fast_weights(query, key, value, chunk=1), atol=1e-5)
     True
     """
-    _check(query, key, value, chunk)
+    check_steps(query, key, value, chunk)
     query, key = (query, key) if feature_map is None else (feature_map(query), feature_map(key))
-    state, outputs = LinearAttentionState(), []
+    state, outputs = LinearAttentionState() if state is None else state, []
     for start in range(0, query.shape[2], chunk):
         steps = slice(start, start + chunk)
         outputs.append(_attend_chunk(state, query[:, :, steps], key[:, :, steps], value[:, :, steps], normalize))
@@ -81,10 +88,11 @@ def _attend_chunk(state: LinearAttentionState, query: Tensor, key: Tensor, value
         output = output + state.read(query)
         total = total + (query @ state.keys[..., None])[..., 0]
     state.write(key, value)
-    return output / total[..., None] if normalize else output
+    return output / total.masked_fill(total == 0, 1.0)[..., None] if normalize else output
 
 
-def _check(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> None:
+def check_steps(query: Tensor, key: Tensor, value: Tensor, chunk: int) -> None:
+    """Raise an error unless there are a query, a key and a value for each step and head."""
     check_tensor("query", query)
     check_tensor("key", key, like=query)
     check_tensor("value", value, like=query)

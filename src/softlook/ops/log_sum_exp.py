@@ -8,9 +8,12 @@ from softlook.ops.backends.tiled import additive_mask
 from softlook.ops.look import compute_values
 from softlook.ops.masks.base import DenseMask, Mask
 from softlook.ops.masks.masks import CAUSAL, PaddingMask, PrefixMask, WindowMask
+from softlook.ops.selection import scores_at
 
 FUSED_MIN_QUERIES = 128
 """With fewer queries, a few large operations are as fast."""
+STRIP_SCORES = 1 << 20
+"""Scores that are held at once."""
 
 
 def log_sum_exp(args: AttentionArgs) -> Tensor:
@@ -25,6 +28,22 @@ def log_sum_exp(args: AttentionArgs) -> Tensor:
         lse = _fused(args) if _has_kernel(args) else None
         if lse is None:
             return compute_values(args, frozenset({"lse"}), top_k=1, bins=1)[0]["lse"]
+        return lse if args.sink is None else torch.logaddexp(lse, args.sink[:, None])
+
+
+def log_sum_exp_of(args: AttentionArgs, rows: range) -> Tensor:
+    """Log-sum-exp of the scores of some queries, without gradients. (B, H, t)
+
+    >>> from softlook.ops.arguments import prepare_args
+    >>> args = prepare_args(torch.randn(1, 2, 5, 4), torch.randn(1, 2, 7, 4))
+    >>> torch.allclose(log_sum_exp_of(args, range(1, 5, 2)), log_sum_exp(args)[:, :, 1::2], atol=1e-5)
+    True
+    """
+    (B, H, _, S), device = args.sizes, args.query.device
+    columns, indices = torch.arange(S, device=device), torch.tensor(rows, device=device)
+    with torch.no_grad():
+        strips = indices.split(max(STRIP_SCORES // max(B * H * S, 1), 1))
+        lse = torch.cat([scores_at(args, strip, columns).logsumexp(-1) for strip in strips], 2)
         return lse if args.sink is None else torch.logaddexp(lse, args.sink[:, None])
 
 

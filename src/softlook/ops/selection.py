@@ -8,7 +8,7 @@ from torch import Tensor
 from softlook.base.shapes import MapIndices, Tile
 from softlook.ops.arguments import AttentionArgs
 from softlook.ops.backends.tiled import additive_mask, tile_scores
-from softlook.ops.bias import Bias, ScoreMod
+from softlook.ops.bias import BiasWrapper, ScoreMod
 from softlook.ops.masks.base import And, DenseMask, Mask, Not, Or
 from softlook.ops.masks.masks import DocumentMask, GraphMask, PaddingMask, PrefixMask, WindowMask
 
@@ -34,10 +34,9 @@ class HeadsMask(Mask):
 
 
 @dataclass(frozen=True, eq=False)
-class HeadsBias(Bias):
+class HeadsBias(BiasWrapper):
     """A bias of the heads from `first` on."""
 
-    bias: Bias
     first: int
 
     def tile(self, query: Tensor, key: Tensor, scale: float, tile: Tile) -> Tensor:
@@ -52,22 +51,6 @@ class HeadsBias(Bias):
     def score_mod(self, queries: int, keys: int) -> ScoreMod | None:
         inner, first = self.bias.score_mod(queries, keys), self.first
         return None if inner is None else lambda score, b, h, i, j: inner(score, b, h + first, i, j)
-
-    @property
-    def is_additive(self) -> bool:
-        return self.bias.is_additive
-
-    @property
-    def may_mask(self) -> bool:
-        return self.bias.may_mask
-
-    @property
-    def depends_on_content(self) -> bool:
-        return self.bias.depends_on_content
-
-    @property
-    def requires_grad(self) -> bool:
-        return self.bias.requires_grad
 
 
 def select_heads(args: AttentionArgs, heads: range) -> tuple[AttentionArgs, int]:

@@ -125,6 +125,7 @@ class InFlightTracker(Middleware):
 
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket. On Linux, connections are accepted only once they send something."""
+    host = "127.0.0.1" if host == "localhost" else host
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -145,14 +146,28 @@ async def serve(
 ) -> None:
     """Serve in a running event loop until `stop` is set, then close the registry."""
     allowed_hosts, allow_ip_hosts = {*config.allowed_hosts, config.host}, not is_loopback(config.host)
-    app = InFlightTracker(
-        create_app(registry, token=config.token, allowed_hosts=allowed_hosts, allow_ip_hosts=allow_ip_hosts)
-    )
-    host = "127.0.0.1" if config.host == "localhost" else config.host
-    listener = listen(host, config.port)
-    url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+    app = create_app(registry, token=config.token, allowed_hosts=allowed_hosts, allow_ip_hosts=allow_ip_hosts)
+    listener = listen(config.host, config.port)
+    await serve_app(app, listener, on_ready, registry.close, stop)
+
+
+def address(listener: socket.socket) -> str:
+    """The URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+async def serve_app(
+    app: Any,
+    listener: socket.socket,
+    on_ready: Callable[[str], None],
+    close: Callable[[], None],
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve an ASGI application on a listening socket until `stop` is set, then call `close`."""
+    tracked, url = InFlightTracker(app), address(listener)
     server = GranianServer(
-        app,
+        tracked,
         listener,
         interface=Interfaces.ASGI,
         http=HTTPModes.http1,
@@ -172,12 +187,12 @@ async def serve(
     try:
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         server.stop()
-        idle = asyncio.create_task(app.idle.wait())
+        idle = asyncio.create_task(tracked.idle.wait())
         await asyncio.wait([serving, idle], timeout=SHUTDOWN_GRACE, return_when=asyncio.FIRST_COMPLETED)
         idle.cancel()
     finally:
         stopping.cancel()
-        await asyncio.to_thread(registry.close)  # pending requests get an error
+        await asyncio.to_thread(close)  # pending requests get an error
     await asyncio.wait([serving], timeout=FLUSH_TIMEOUT)
     await (serving if serving.done() else server.abort(serving))
 

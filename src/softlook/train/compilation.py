@@ -17,7 +17,7 @@ MIN_STEPS, MIN_SECONDS = 500, 300.0
 """A shorter run would be over before a compiled step has saved the time of its compilation."""
 MAX_SHAPES = 8
 """Shapes of batches that are compiled, each on its own; batches of further shapes run eagerly."""
-WARMUP_CALLS, MIN_SHARE = 16, 0.2
+WARMUP_CALLS, MIN_SHAPE_SHARE = 16, 0.2
 """Batches after which automatic compilation begins, and the share of all batches that a shape needs to be worth it."""
 Sums = tuple[Tensor, int | Tensor, Tensor | None]
 """The fields of a `Loss`."""
@@ -67,7 +67,7 @@ class LossCompiler:
         """Whether batches of this shape are compiled."""
         if shape in self.shapes or len(self.shapes) == MAX_SHAPES:
             return shape in self.shapes
-        total, min_share = self.calls.total(), MIN_SHARE if self.warmup_calls else 0.0
+        total, min_share = self.calls.total(), MIN_SHAPE_SHARE if self.warmup_calls else 0.0
         return total > self.warmup_calls and self.calls[shape] >= min_share * total
 
     def disable(self, error: BaseException) -> str:

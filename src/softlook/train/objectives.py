@@ -100,7 +100,13 @@ def causal_lm(label_smoothing: float = 0.0) -> Objective:
 def masked_lm(model: nn.Module, batch: MaskedLMBatch) -> Loss:
     """Cross entropy of the masked tokens, plus next-sentence prediction if the model has that head (BERT)."""
     token_types = supported_token_types(model, batch.token_types)
-    logits: Any = model(batch.ids, padding_mask=mask_if_padded(batch.padding_mask), token_types=token_types)
+    return masked_lm_loss(
+        model(batch.ids, padding_mask=mask_if_padded(batch.padding_mask), token_types=token_types), batch
+    )
+
+
+def masked_lm_loss(logits: Any, batch: MaskedLMBatch) -> Loss:
+    """The loss of logits: of a masked-LM head, or of a pretraining head."""
     if isinstance(logits, Tensor):
         return cross_entropy_sum(logits, batch.labels)
     tokens = cross_entropy_sum(logits.masked_lm, batch.labels)
@@ -186,6 +192,8 @@ def can_fuse_head(model: nn.Module, labels: Tensor) -> bool:
     False
     """
     if not labels.is_cuda or not isinstance(model, GPT | Llama):  # not a model that DDP wraps
+        return False
+    if model.ngrams is not None and not model.training:  # mixed with the logits
         return False
     return type(model.lm_head) is nn.Linear and type(model.lm_head.weight) in PLAIN_TYPES
 

@@ -29,8 +29,15 @@ from softlook.weights.tokenizer_files import TOKENIZER_CONFIG_FILE, copy_tokeniz
 
 log = logging.getLogger("softlook.weights")
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
-TRAINING_FLAGS = {"pooling": "--pooling {}", "norm": "--model.norm {}", "ngrams": "--no-ngrams"}
+TRAINING_FLAGS = {
+    "pooling": "--pooling {}",
+    "norm": "--model.norm {}",
+    "ngrams": "--no-ngrams",
+    "neighbors": "--no-ngrams",
+}
 """Settings that a flag of `softlook train` selects."""
+COUNT_MODELS = ("ngrams", "neighbors")
+"""Fields of the models beside attention."""
 FIXED_FIELDS = ("vocab_size", "context", "dim", "depth", "heads", "hidden", "head", "classes", "dropout", "eps")
 """Fields of a config that do not decide whether a model can be exported, or that belong to its task."""
 
@@ -172,7 +179,8 @@ def _alternatives(config: Any, field: Field[Any]) -> list[Any]:
 
 
 def _export_architecture(model: nn.Module) -> HFArchitecture | None:
-    if getattr(getattr(model, "config", None), "ngrams", None) is not None:  # no architecture has a place for them
+    config = getattr(model, "config", None)
+    if any(getattr(config, name, None) is not None for name in COUNT_MODELS):  # no architecture has a place for them
         return None
     return next((architecture for architecture in ARCHITECTURES if architecture.can_export(model)), None)
 

@@ -21,8 +21,8 @@ from softlook.weights.block_quantized import QuantizedLayer, can_quantize, quant
 from softlook.weights.meta import build_on_meta
 
 MODEL_NAMES = """
-    Bert ConvolutionalLM Deberta FTTransformer GPT Llama ModernBert RNNSearch SkipGram T5 T5Encoder TabTransformer
-    TableTransformer Transformer TransformerXL ViT
+    Bert ConvolutionalLM Deberta FTTransformer FastWeightLM GPT Llama ModernBert RNNSearch SkipGram T5 T5Encoder
+    TabTransformer TableTransformer Transformer TransformerXL ViT
 """
 MODELS: dict[str, tuple[type[nn.Module], Any]] = {
     name: (getattr(models, name), getattr(models, f"{name}Config")) for name in MODEL_NAMES.split()

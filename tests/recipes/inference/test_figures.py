@@ -95,6 +95,7 @@ def test_the_scores_of_a_language_model_are_its_head_table(runs: dict[str, Path]
 
 def test_contributions_add_up_to_the_logit_of_the_predicted_token(runs: dict[str, Path]) -> None:
     pipeline = load_pipeline(runs["lm"], device="cpu")
+    pipeline.model.ngrams = None  # pyright: ignore[reportArgumentType]  (contributions are those of the layers)
     figure = run_figure(pipeline, "the cat", "contributions")
     ids = torch.tensor([[*pipeline.special_tokens.prefix, *pipeline.tokenizer.encode(["the cat"])[0]]])
     with torch.no_grad():

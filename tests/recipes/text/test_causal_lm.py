@@ -19,7 +19,7 @@ from softlook.train.events import Evaluated, Event
 from tests.recipes.small import causal_lm_config, events_of, sentences
 
 
-@pytest.mark.parametrize("model", ["gpt", "llama", "transformer_xl", "convolution"])
+@pytest.mark.parametrize("model", ["gpt", "llama", "transformer_xl", "convolution", "fast_weights"])
 def test_every_architecture_learns(model: str, tmp_path: Path) -> None:
     events: list[Event] = []
     trained = train_causal_lm(

@@ -91,7 +91,7 @@ def train(task: str, config: RunConfig, files: tuple[Path, ...], options: TrainO
         raise KeyboardInterrupt if outcome.signal in (None, "SIGINT") else Terminated
     if task != "table":  # tables print theirs, compared with those of other models
         log.info("\n".join(_score_lines(outcome.scores)))
-    log.info(_next_steps(task, outcome.run_dir, overrides.values.get("arch")))
+    log.info(_next_steps(task, outcome.run_dir, overrides.values))
     return CommandResult(outcome.run_dir, {"steps": outcome.step, "scores": outcome.scores})
 
 
@@ -152,7 +152,7 @@ def _score_lines(scores: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _next_steps(task: str, run_dir: Path, arch: str | None) -> str:
+def _next_steps(task: str, run_dir: Path, values: Mapping[str, Any]) -> str:
     """Commands that use the trained model."""
     name = quote(run_dir)
     argument = "--data FILE" if task == "table" else '"..."'
@@ -162,6 +162,7 @@ def _next_steps(task: str, run_dir: Path, arch: str | None) -> str:
     ]
     if task != "word2vec":
         rows.append((f"softlook eval {name} --data FILE", "evaluate it on other data"))
-    if task in ("mlm", "lm", "tag") and arch in (None, "gpt", "llama"):
+    has_counts = task != "tag" and not values.get("no_ngrams") and not values.get("init_from")
+    if task in ("mlm", "lm", "tag") and values.get("arch") in (None, "gpt", "llama") and not has_counts:
         rows.append((f"softlook export hf {name}", "export it to Hugging Face"))
     return next_steps(*rows)

@@ -175,6 +175,8 @@ def model_unsupported_reason(session: Any) -> str | None:
         return "its KV cache is of another type, or not empty"
     if getattr(session, "class_label", None) is not None:
         return "it is conditioned on a class label"
+    if getattr(session.model, "ngrams", None) is not None:
+        return "it has an n-gram model"
     if next(session.model.parameters()).dtype not in DTYPES or torch.is_autocast_enabled(session.device.type):
         return "its dtype is not float32, bfloat16 or float16 throughout"
     mask = getattr(session, "source_mask", None)

@@ -73,15 +73,21 @@ def block_scores(
     q, k, rows, cols, b, h, first, stop, T, S, terms, MASKED: tl.constexpr, PRECISION: tl.constexpr
 ):  # fmt: skip
     """Scores (rows, cols), -inf where masked; divided by `score_factor`."""
+    x = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+    return apply_terms(x, rows[:, None], cols[None, :], b, h, first, stop, T, S, terms, MASKED)
+
+
+@triton.jit
+@no_type_check
+def apply_terms(x, row, col, b, h, first, stop, T, S, terms, MASKED: tl.constexpr):
+    """Scores from products of queries and keys, whose indices `row` and `col` broadcast to them."""
     span, limits, ids, dense, table, bias, scale, softcap = terms
     shift, left, right = span
     starts, _stops = limits
-    x = tl.dot(q, tl.trans(k), input_precision=PRECISION)
     if softcap is not None:
         x = softcap - 2 * softcap / (1 + tl.exp2(x * (scale / softcap * (2 * LOG2E))))  # softcap * tanh(x / softcap)
     elif table is not None or bias is not None:
         x = x * scale
-    row, col = rows[:, None], cols[None, :]
     inside = (row < T) & (col < S)
     if table is not None:
         x += LOG2E * tl.load(table + h * (T + S - 1) + (row - col + S - 1), inside, 0.0)
@@ -90,18 +96,18 @@ def block_scores(
         offsets = row.to(tl.int64) * st + col * ss
         x += LOG2E * tl.load(values + b * sb + h * sh + offsets, inside, 0.0).to(tl.float32)
     if MASKED:
-        end = rows * 0 + stop
+        end = row * 0 + stop
         if right is not None:
-            end = tl.minimum(end, rows + (shift + right + 1))
-        visible = col < end[:, None]
+            end = tl.minimum(end, row + (shift + right + 1))
+        visible = col < end
         if left is not None:
-            visible &= col >= tl.maximum(rows + (shift - left), first)[:, None]
+            visible &= col >= tl.maximum(row + (shift - left), first)
         elif starts is not None:
             visible &= col >= first
         if ids is not None:
             query_ids, key_ids, sq, sk = ids
-            own = tl.load(query_ids + b * sq + rows, rows < T, -1)
-            visible &= own[:, None] == tl.load(key_ids + b * sk + cols, cols < S, -2)[None, :]
+            own = tl.load(query_ids + b * sq + row, row < T, -1)
+            visible &= own == tl.load(key_ids + b * sk + col, col < S, -2)
         if dense is not None:
             cells, mb, mh, mt, ms = dense
             offsets = row.to(tl.int64) * mt + col * ms
@@ -134,51 +140,29 @@ def load_block(base, start, stride, count, width, ROWS: tl.constexpr, WIDTH: tl.
 
 @triton.jit
 @no_type_check
-def insert_top(x, cols, top, at, LANES: tl.constexpr):
-    """Insert block scores into the unsorted largest ones of each row. The largest left is tried until none fits."""
-    lanes = tl.arange(0, LANES)[None, :]
-    best, least = tl.max(x, 1), tl.min(top, 1)
-    while tl.max((best > least).to(tl.int32), 0) > 0:
-        col = tl.min(tl.where(x == best[:, None], cols[None, :], 2147483647), 1)
-        lane = tl.min(tl.where(top == least[:, None], lanes, LANES), 1)
-        taken = (lanes == lane[:, None]) & (best > least)[:, None]
-        top, at = tl.where(taken, best[:, None], top), tl.where(taken, col[:, None], at)
-        x = tl.where(cols[None, :] == col[:, None], float("-inf"), x)
-        best, least = tl.max(x, 1), tl.min(top, 1)
-    return top, at
-
-
-@triton.jit
-@no_type_check
-def store_top(top, at, total, top_weights, top_indices, rows, in_rows, first_key, TOP_K, LANES: tl.constexpr):
-    """Write the largest weights of each row in descending order."""
-    lanes = tl.arange(0, LANES)[None, :]
-    total = tl.where(total == float("-inf"), 0.0, total)
-    for n in range(TOP_K):
-        best = tl.max(top, 1)
-        lane = tl.min(tl.where(top == best[:, None], lanes, LANES), 1)
-        chosen = lanes == lane[:, None]
-        weight = tl.exp2(best - total)
-        col = tl.sum(tl.where(chosen, at, 0), 1)
-        tl.store(top_weights + rows.to(tl.int64) * TOP_K + n, weight, in_rows)
-        tl.store(top_indices + rows.to(tl.int64) * TOP_K + n, tl.where(weight > 0, col + first_key, -1), in_rows)
-        # A row may have several equal entries, and empty ones are equal too: only this lane is done.
-        top = tl.where(chosen, float("-inf"), top)
-    return
+def key_bounds(row0, last, first, stop, span, MASKED: tl.constexpr, BLOCK: tl.constexpr):
+    """Blocks of keys that queries from `row0` to `last` see: before, inside and after those that need no mask."""
+    shift, left, right = span
+    begin, end, full_begin, full_end = first, stop, first, stop
+    if left is not None:
+        begin, full_begin = tl.maximum(begin, row0 + shift - left), tl.maximum(first, last + shift - left)
+    if right is not None:
+        end, full_end = tl.minimum(end, last + shift + right + 1), tl.minimum(stop, row0 + shift + right + 1)
+    return phase_bounds(begin, end, full_begin, full_end, MASKED, BLOCK)
 
 
 @triton.jit
 @no_type_check
 def stats_q(
-    query, key, value, output, results, top_results, sink, strides, sizes, terms,
+    query, key, value, output, results, sink, strides, sizes, terms,
     D: tl.constexpr, E: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, LANES: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Statistics of BLOCK_M queries in one pass over their keys, with a running maximum (online softmax)."""
     lse_ptr, entropy_ptr, max_ptr, keys_ptr, distance_ptr = results
-    H, R, T, S, top_k, first_key = sizes
+    H, R, T, S = sizes
     span, limits, _ids, _dense, _table, _bias, _scale, _softcap = terms
-    shift, left, right = span
+    shift, _left, _right = span
     factor = score_factor(terms)
     bh = tl.program_id(0).to(tl.int64)
     b, h = bh // H, bh % H
@@ -189,20 +173,12 @@ def stats_q(
     q = load_block(query + b * qb + h * qh, row0, qt, T, D, BLOCK_M, BLOCK_D, True)
     k_base = key + b * kb + h // R * kh
     first, stop = key_limits(limits, b, S)
-    begin, end, full_begin, full_end = first, stop, first, stop
-    if left is not None:
-        begin, full_begin = tl.maximum(begin, row0 + shift - left), tl.maximum(first, last + shift - left)
-    if right is not None:
-        end, full_end = tl.minimum(end, last + shift + right + 1), tl.minimum(stop, row0 + shift + right + 1)
-    begin, middle, after, end = phase_bounds(begin, end, full_begin, full_end, MASKED, BLOCK_N)
+    begin, middle, after, end = key_bounds(row0, last, first, stop, span, MASKED, BLOCK_N)
     zeros = tl.zeros((BLOCK_M,), tl.float32)
     peak, total, plogp, squares, distance = zeros - float("inf"), zeros, zeros, zeros, zeros
     if value is not None:
         v_base = value + b * vb + h // R * vh
         average = tl.zeros((BLOCK_M, BLOCK_E), tl.float32)
-    if LANES:
-        top = tl.full((BLOCK_M, LANES), float("-inf"), tl.float32)
-        at = tl.full((BLOCK_M, LANES), -1, tl.int32)
     for phase in tl.static_range(3):
         start, until = begin, middle
         if phase == 1:
@@ -229,8 +205,6 @@ def stats_q(
             if distance_ptr is not None:
                 gap = tl.abs(rows[:, None] + shift - cols[None, :]).to(tl.float32)
                 distance = distance * decay + tl.sum(p * gap, 1)
-            if LANES:
-                top, at = insert_top(x * factor, cols, top, at, LANES)
             if value is not None:
                 v = load_block(v_base, col0, vs, S, E, BLOCK_N, BLOCK_E, phase != 1)
                 average = tl.dot(p.to(v.dtype), v, average * decay[:, None], input_precision=PRECISION)
@@ -255,9 +229,6 @@ def stats_q(
         tl.store(keys_ptr + at_rows, tl.where(masked, 0.0, effective), in_rows)
     if distance_ptr is not None:
         tl.store(distance_ptr + at_rows, share * distance, in_rows)
-    if LANES:
-        top_weights, top_indices = top_results
-        store_top(top, at, lse, top_weights, top_indices, at_rows, in_rows, first_key, top_k, LANES)
     if value is not None:
         e = tl.arange(0, BLOCK_E)
         pointers = output + at_rows[:, None] * E + e[None, :]

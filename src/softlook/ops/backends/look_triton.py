@@ -30,22 +30,25 @@ class Blocks:
 BLOCKS = {
     "rows": {64: Blocks(128, 128, 4, 3), 128: Blocks(128, 128, 8, 2), 256: Blocks(64, 32, 4, 2)},
     "output": {64: Blocks(64, 64, 4, 3), 128: Blocks(128, 128, 8, 3), 256: Blocks(64, 32, 4, 2)},
-    "top": {64: Blocks(64, 32, 4, 2), 128: Blocks(64, 64, 4, 3), 256: Blocks(64, 32, 4, 2)},
+    "top": {64: Blocks(128, 64, 8, 3), 128: Blocks(128, 64, 8, 3), 256: Blocks(64, 32, 4, 2)},
     "keys": {64: Blocks(128, 128, 4, 3), 128: Blocks(128, 128, 4, 2), 256: Blocks(64, 64, 4, 2)},
     "spread": {64: Blocks(64, 64, 4, 2), 128: Blocks(64, 64, 4, 2), 256: Blocks(64, 32, 4, 1)},
 }
 """By purpose and width. Measured on an H200 by `benchmarks/look_gpu.py --tune`."""
 REDUCE = (128, 32)
 """Queries and segments that are reduced at once."""
+TOP_CELLS, TOP_PRODUCTS, TOP_WARPS = 128, 8192, 4
+"""Cells whose scores are computed once more per program, products of them at a time, and warps."""
+TOP = frozenset({"top_weights", "top_indices"})
 
 
 class Launcher:
     """The kernels with the arguments of one map."""
 
     def __init__(self, args: AttentionArgs) -> None:
-        from softlook.ops.backends import look_kernels  # noqa: PLC0415  (importing Triton is slow)
+        from softlook.ops.backends import look_kernels, look_top_kernels  # noqa: PLC0415  (importing Triton is slow)
 
-        self.kernels, self.args = look_kernels, args
+        self.kernels, self.top_kernels, self.args = look_kernels, look_top_kernels, args
         B, self.H, self.T, total = args.sizes
         self.BH, self.S = B * self.H, args.key.shape[2]
         self.shift = total - self.T - args.first_key
@@ -67,44 +70,80 @@ class Launcher:
         }
 
     def queries(
-        self, stats: frozenset[str], top_k: int, value: Tensor | None = None, sink: Tensor | None = None
+        self, stats: frozenset[str], value: Tensor | None = None, sink: Tensor | None = None
     ) -> dict[str, Tensor]:
         """Statistics per query, and with values the output."""
         args, shape = self.args, self.args.query.shape[:3]
         chosen = ("lse", *(name for name in PER_QUERY[1:] if name in stats))
         results = {name: self.query.new_empty(shape, dtype=torch.float32) for name in chosen}
-        top, lanes = None, 0
-        if stats & {"top_weights", "top_indices"}:
-            lanes = max(2, 1 << (top_k - 1).bit_length())
-            results["top_weights"] = self.query.new_empty((*shape, top_k), dtype=torch.float32)
-            results["top_indices"] = torch.empty((*shape, top_k), dtype=torch.int64, device=self.query.device)
-            top = (results["top_weights"], results["top_indices"])
         E = 16 if value is None else value.shape[3]
         if value is not None:
             value = _rows_contiguous(value)
             results["output"] = value.new_empty((*shape, E))
-        blocks = _blocks("top" if lanes else "rows" if value is None else "output", max(args.query.shape[3], E))
+        blocks = _blocks("rows" if value is None else "output", max(args.query.shape[3], E))
         self.kernels.stats_q[self.BH, -(-self.T // blocks.queries)](
             self.query,
             self.key,
             value,
             results.get("output"),
             tuple(results.get(name) for name in PER_QUERY),
-            top,
             sink,
             (*self.query.stride()[:3], *self.key.stride()[:3], *((0, 0, 0) if value is None else value.stride()[:3])),
-            (self.H, args.group_size, self.T, self.S, top_k, args.first_key),
+            (self.H, args.group_size, self.T, self.S),
             self.terms,
             E=E,
             BLOCK_E=_block_width(E),
             BLOCK_M=blocks.queries,
             BLOCK_N=blocks.keys,
-            LANES=lanes,
             num_warps=blocks.warps,
             num_stages=blocks.stages,
             **self.options,
         )
         return results
+
+    def top(self, top_k: int, lse: Tensor) -> dict[str, Tensor]:
+        """The largest weights of each query, and their keys."""
+        shape, K = self.args.query.shape[:3], max(2, 1 << (top_k - 1).bit_length())
+        blocks, rows = _blocks("top", self.args.query.shape[3]), max(1, TOP_CELLS // K**2)
+        segments, lanes = torch.empty((2, *shape, K), dtype=torch.int32, device=self.query.device)
+        strides = (*self.query.stride()[:3], *self.key.stride()[:3])
+        sizes = (self.H, self.args.group_size, self.T, self.S)
+        self.top_kernels.top_cells[self.BH, -(-self.T // blocks.queries)](
+            self.query,
+            self.key,
+            segments,
+            lanes,
+            strides,
+            sizes,
+            self.terms,
+            BLOCK_M=blocks.queries,
+            BLOCK_N=blocks.keys,
+            K=K,
+            num_warps=blocks.warps,
+            num_stages=blocks.stages,
+            **self.options,
+        )
+        weights = self.query.new_empty((*shape, top_k), dtype=torch.float32)
+        indices = torch.empty((*shape, top_k), dtype=torch.int64, device=self.query.device)
+        self.top_kernels.top_of_cells[self.BH, -(-self.T // rows)](
+            self.query,
+            self.key,
+            segments,
+            lanes,
+            lse.contiguous(),
+            weights,
+            indices,
+            strides,
+            (*sizes, top_k, self.args.first_key),
+            self.terms,
+            D=self.options["D"],
+            BLOCK_D=self.options["BLOCK_D"],
+            BLOCK_R=rows,
+            CHUNK=min(self.options["BLOCK_D"], max(16, TOP_PRODUCTS // (rows * K**2))),
+            K=K,
+            num_warps=TOP_WARPS,
+        )
+        return {"top_weights": weights, "top_indices": indices}
 
     def keys(self, stats: frozenset[str], lse: Tensor, bins: int, *, from_parts: bool) -> dict[str, Tensor]:
         """Statistics per key and pooled maps; with `from_parts`, also the entropy and the largest weight."""
@@ -237,15 +276,17 @@ def compute_statistics(
 ) -> dict[str, Tensor]:
     """Compute the requested statistics by name; with values, also the attention "output"."""
     launcher = Launcher(args)
-    summed = stats & {"received", "pooled_mean", "pooled_max"}
-    fused = fused_output(args, value) if value is not None and summed and stats <= PER_SEGMENT else None
+    summed, rest = stats & {"received", "pooled_mean", "pooled_max"}, stats - TOP
+    fused = fused_output(args, value) if value is not None and summed and rest <= PER_SEGMENT else None
     if fused is not None:
         output, lse = fused
-        return {"output": output, "lse": lse} | launcher.keys(stats, lse, bins, from_parts=True)
-    results = {} if lse is not None else launcher.queries(stats, top_k, value, args.sink)
-    if summed:
-        results |= launcher.keys(summed, results["lse"] if lse is None else lse, bins, from_parts=False)
-    return results
+        results = {"output": output, "lse": lse} | launcher.keys(rest, lse, bins, from_parts=True)
+    else:
+        results = {} if lse is not None else launcher.queries(rest, value, args.sink)
+        lse = results["lse"] if lse is None else lse
+        if summed:
+            results |= launcher.keys(summed, lse, bins, from_parts=False)
+    return results | launcher.top(top_k, lse) if stats & TOP else results
 
 
 def apply_transposed(args: AttentionArgs, lse: Tensor, amounts: Tensor) -> Tensor:

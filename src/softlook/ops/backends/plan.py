@@ -1,5 +1,6 @@
 """Attention plan: which kernel runs, why, and its temporary memory."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from typing import Literal
@@ -30,6 +31,7 @@ class Why(Enum):
     FLEX_SKIPS = "a compiled kernel skips what {mask} hides"
     TILED_SKIPS = "{mask} hides most of the map, and tiled attention skips it"
     VARLEN = "each document runs through torch's kernels on its own"
+    FLASH_VARLEN = "torch's flash kernel takes all packed documents in one call, without a mask"
     SHORT = "for so few queries and keys, three matrix operations are faster than the fused kernel"
     NO_FUSED = "torch has no fused kernel for these arguments and computes the whole map"
     MATERIALIZED = "mask and bias are materialized for torch's fused kernel"
@@ -85,6 +87,12 @@ class Plan:
             return flex.flex_attention(args, value)
         return sdpa.sdpa_attention(kernel, self.native_mask, args, value, dropout)
 
+    def bind(self) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
+        """The kernel for other tensors with the sizes, strides and dtypes of these; None where it is planned anew."""
+        if self.backend != "sdpa":
+            return None
+        return sdpa.bind_kernel(self.kernel, self.native_mask, self._args, self._value, self._dropout)
+
     def __str__(self) -> str:
         name = self.kernel if self.kernel == self.backend else f"{self.backend} ({self.kernel})"
         return f"{name}: {self.reason} ({self.bytes / 2**20:.1f} MiB of temporary memory)"
@@ -138,7 +146,7 @@ def _select_sdpa(args: AttentionArgs, value: Tensor, dropout: float) -> tuple[Ke
     """torch's SDPA supports the arguments; where a mask hides much, a kernel that skips hidden keys may be faster."""
     kernel, native_mask = sdpa.select_kernel(args, value, dropout)
     mask = args.mask
-    if mask is not None and kernel != "varlen" and not sdpa.has_native_mask(args):
+    if mask is not None and "varlen" not in kernel and not sdpa.has_native_mask(args):
         if torch.compiler.is_exporting():
             pass  # sizes are symbols, which cannot be compared
         elif args.query.is_cuda:
@@ -154,6 +162,8 @@ def _sdpa_rule(kernel: Kernel, native_mask: bool, masked: bool) -> Why:
     """Why one of torch's kernels was selected."""
     if kernel == "varlen":
         return Why.VARLEN
+    if kernel == "flash_varlen":
+        return Why.FLASH_VARLEN
     if kernel == "math":
         return Why.SHORT
     if kernel == "unfused":
@@ -187,7 +197,7 @@ def _visible_share(args: AttentionArgs) -> float:
 def _temporary_bytes(kernel: Kernel, native_mask: bool, args: AttentionArgs) -> int:
     (B, H, T, S), size = args.sizes, args.query.element_size()
     float_size = max(size, 4)
-    if kernel == "varlen":
+    if kernel in ("varlen", "flash_varlen"):
         return 0
     if kernel == "flex":
         return flex.block_mask_bytes(args)

@@ -1,5 +1,6 @@
 """SDPA backend: torch's fused attention kernels, selected by shape and device."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -8,7 +9,7 @@ from torch.nn.functional import pad
 
 from softlook.base.tensors import can_read
 from softlook.ops.arguments import AttentionArgs
-from softlook.ops.backends import sdpa_cpu, sdpa_cuda, tiled, varlen
+from softlook.ops.backends import flash_varlen, sdpa_cpu, sdpa_cuda, tiled, varlen
 from softlook.ops.backends.tiled import additive_mask, rows_with_keys
 from softlook.ops.masks.cache import cached
 from softlook.ops.masks.masks import CAUSAL, WindowMask
@@ -17,7 +18,7 @@ MAX_CACHED_ELEMENTS = 1 << 24
 """Larger masks are not kept between calls."""
 
 
-Kernel = Literal["reference", "tiled", "flex", "math", "fused", "unfused", "varlen"]
+Kernel = Literal["reference", "tiled", "flex", "math", "fused", "unfused", "varlen", "flash_varlen"]
 """What computes attention:
 
 - reference: the whole map in plain torch.
@@ -26,7 +27,8 @@ Kernel = Literal["reference", "tiled", "flex", "math", "fused", "unfused", "varl
 - math: matrix product, softmax, matrix product (CPU, short inputs).
 - fused: a fused kernel: CPU flash attention; on CUDA cuDNN, flash or memory-efficient attention.
 - unfused: `scaled_dot_product_attention` where it has no fused kernel.
-- varlen: one SDPA call per packed document.
+- varlen: one SDPA call per packed document (CPU).
+- flash_varlen: one call of the flash kernel for all packed documents (CUDA).
 """
 
 
@@ -35,6 +37,8 @@ def select_kernel(args: AttentionArgs, value: Tensor, dropout: float) -> tuple[K
     query, mask = args.query, args.mask
     if mask is not None and varlen.document_lengths(args) is not None:
         return "varlen", True
+    if mask is not None and query.is_cuda and flash_varlen.document_runs(args, value) is not None:
+        return "flash_varlen", True
     if not query.is_cuda and sdpa_cpu.prefers_math(query, args.key, value):
         return "math", mask is None and args.bias is None
     fused = query.dtype != torch.float64 if query.is_cuda else _is_fused_on_cpu(args, value, dropout)
@@ -47,6 +51,8 @@ def sdpa_attention(kernel: Kernel, native_mask: bool, args: AttentionArgs, value
         return varlen.varlen_attention(
             args, value, lambda part, v: sdpa_attention(*select_kernel(part, v, dropout), part, v, dropout)
         )
+    if kernel == "flash_varlen":
+        return flash_varlen.flash_varlen_attention(args, value, dropout)
     query, key, scale = args.query, args.key, args.scale
     attn_mask, visible_rows = (None, None) if native_mask else materialize_mask(args)
     if scale <= 0:  # the kernels subtract the largest product before they scale it
@@ -70,6 +76,28 @@ def sdpa_attention(kernel: Kernel, native_mask: bool, args: AttentionArgs, value
         return tiled.tiled_attention(args, value, dropout)
     output = output if D <= E else output[..., :E]
     return output if visible_rows is None else output.masked_fill(~visible_rows, 0)
+
+
+def bind_kernel(
+    kernel: Kernel, native_mask: bool, args: AttentionArgs, value: Tensor, dropout: float
+) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
+    """`sdpa_attention` for any tensors with the sizes, strides and dtypes of these; None where that is not faster."""
+    query, key, scale, D = args.query, args.key, args.scale, args.query.shape[3]
+    is_plain = args.bias is args.softcap is args.sink is args.score is None and scale > 0 and value.shape[3] == D
+    if not is_plain or args.first_key or kernel not in ("math", "fused"):
+        return None
+    attn_mask, visible_rows = (None, None) if native_mask else materialize_mask(args)
+    if kernel == "math":
+        run = sdpa_cpu.bind_math(query, key, value, attn_mask, dropout=dropout, scale=scale)
+    elif query.is_cuda:
+        causal = native_mask and args.mask is not None
+        run = sdpa_cuda.bind_fused_cuda(query, key, value, attn_mask, dropout=dropout, causal=causal, scale=scale)
+    else:
+        return None  # beyond the sizes where `math` is faster, the kernel takes longer than its selection
+    if visible_rows is None:
+        return run
+    hidden = ~visible_rows
+    return lambda query, key, value: run(query, key, value).masked_fill(hidden, 0)
 
 
 def unsupported_reason(args: AttentionArgs) -> str | None:

@@ -189,9 +189,10 @@ class CausalLMConfig(TextConfig):
     inference_command: ClassVar[str] = "generate"
 
     text: str | None = Field(default=None, description="text column, in tables")
-    arch: Literal["gpt", "llama", "transformer_xl", "convolution"] | None = Field(
+    arch: Literal["gpt", "llama", "transformer_xl", "convolution", "fast_weights"] | None = Field(
         default=None, description="model architecture; default: gpt, or llama if time is short"
     )
+    no_ngrams: bool = Field(default=False, description="use attention alone, without an n-gram model")
     model: ModelConfig = ModelConfig()
     batch: BatchConfig = BatchConfig()
 
@@ -206,6 +207,7 @@ class MaskedLMConfig(TextConfig):
     text: str | None = Field(default=None, description="text column, in tables")
     next_sentence: bool = Field(default=False, description="also train next-sentence prediction")
     mask_prob: float = Field(default=0.15, gt=0, lt=1, description="probability of masking a token")
+    no_ngrams: bool = Field(default=False, description="use attention alone, without a model of neighboring tokens")
     model: ModelConfig = ModelConfig()
     batch: BatchConfig = BatchConfig()
 

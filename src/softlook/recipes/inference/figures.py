@@ -17,14 +17,18 @@ from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery import FIGURES
 from softlook.lens.figures.maps import alignment_figure, head_map_figure
 from softlook.lens.figures.scores import contributions_figure, head_scores_figure
+from softlook.lens.rollout import attention_rollout
 from softlook.recipes.inference.inspection import (
     TITLES,
     AttentionType,
     LayerAttention,
+    attention_labels,
+    encode_text,
     inspect_attention,
     inspect_heads,
     model_inputs,
     token_labels,
+    trace_encoded,
 )
 from softlook.recipes.inference.pipeline import Pipeline, TextInput, load_pipeline
 
@@ -50,15 +54,13 @@ def run_figure(pipeline: Pipeline, text: str, kind: FigureKind = "heads", *, num
         return _scores(pipeline, text)
     if kind == "contributions":
         return _contributions(pipeline, text)
+    if kind == "rollout":
+        return _rollout(pipeline, text)
     layers = inspect_attention(pipeline, text)
     kinds: list[AttentionType] = [layer.type for layer in layers]
     chosen: AttentionType = "cross" if "cross" in kinds else kinds[0]
     if kind == "alignment":
         return _alignment([layer for layer in layers if layer.type == "cross"], pipeline.name)
-    if kind == "rollout":
-        return _rollout(
-            [layer for layer in layers if layer.type == ("encoder" if "encoder" in kinds else chosen)], text
-        )
     shown = [layer for layer in layers if layer.type == chosen]
     if kind == "statistics":
         return _statistics(shown[-1], text)
@@ -150,19 +152,22 @@ def _alignment(layers: list[LayerAttention], name: str) -> Figure:
     return alignment_figure(last.weights.mean(0)[:-1, :-1], source=last.keys[:-1], target=last.queries[:-1])
 
 
-def _rollout(layers: list[LayerAttention], text: str) -> Figure:
-    """The product of the layers' mean maps, each mixed with the identity of the residual connection."""
-    flow = torch.eye(len(layers[0].keys))
-    for layer in layers:
-        mixed = layer.weights.mean(0) @ flow
-        flow = RESIDUAL * flow + (1 - RESIDUAL) * mixed
+def _rollout(pipeline: Pipeline, text: str) -> Figure:
+    """The product of the mean maps of the self-attention, each mixed with the identity of the residual connection."""
+    encoded = encode_text(pipeline, text)
+    recorded = trace_encoded(pipeline, encoded)
+    labels = {path: attention_labels(pipeline, encoded, path) for path in recorded}
+    paths = [path for path, (kind, _) in labels.items() if kind in ("self", "encoder")]
+    if not paths:
+        raise ConfigError(f"{pipeline.name} has no self-attention, which a rollout needs")
+    queries, keys = labels[paths[0]][1]
     return attention_figure(
-        flow,
-        queries=layers[0].queries,
-        keys=layers[0].keys,
+        attention_rollout(recorded, layers=paths, residual=RESIDUAL)[0].float().cpu(),
+        queries=queries,
+        keys=keys,
         title=f"Attention rollout of “{text}”",
         subtitle="How much of each input token (columns) reaches each output (rows) through all layers.",
-        caption=f"Product over {len(layers)} layers of {RESIDUAL:g} × identity + {1 - RESIDUAL:g} × mean over heads.",
+        caption=f"Product over {len(paths)} layers of {RESIDUAL:g} × identity + {1 - RESIDUAL:g} × mean over heads.",
     )
 
 

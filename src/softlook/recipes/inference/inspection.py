@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softlook.base.errors import ConfigError
+from softlook.base.errors import ConfigError, DataError
 from softlook.base.tensors import supported_token_types
 from softlook.blocks.alignment import AlignmentModel
 from softlook.blocks.attention import CrossAttention
@@ -17,7 +17,7 @@ from softlook.decode.cpu import FusedCrossAttention
 from softlook.lens.figures.attention_map import MAX_SIDE
 from softlook.lens.head_scores import head_table
 from softlook.lens.head_table import HeadTable
-from softlook.lens.trace import attention_maps
+from softlook.lens.trace import Trace, trace
 from softlook.models import SkipGram, TextEncoder
 from softlook.recipes.inference.encoding import tokenize
 from softlook.recipes.inference.pipeline import Pipeline, TextInput
@@ -76,6 +76,19 @@ class LayerAttention:
         return repr(key) if self.keys.count(key) == 1 else f"{key!r} (token {index})"
 
 
+@dataclass(frozen=True, eq=False)
+class EncodedText:
+    """A text as the input of a model: token ids of each argument, further inputs, and the texts of the tokens."""
+
+    ids: tuple[Sequence[int], ...]
+    inputs: dict[str, Any]
+    tokens: list[str]
+    """Of the queries; of an encoder-decoder, those that the decoder reads."""
+    source_tokens: list[str] | None = None
+    predicted: list[str] | None = None
+    """Of an encoder-decoder: the tokens that each query predicts."""
+
+
 def inspect_attention(
     pipeline: Pipeline, text: str | TextInput, pair: str | None = None, *, target: str | None = None
 ) -> list[LayerAttention]:
@@ -90,6 +103,42 @@ def inspect_attention(
     >>> "".join(cross.keys[:-1]), "".join(cross.queries[:-1])
     ('3 mars 2022', '2022-03-03')
     """
+    encoded = encode_text(pipeline, text, pair, target=target)
+    return layers_of(pipeline, encoded, trace_encoded(pipeline, encoded))
+
+
+def trace_text(
+    pipeline: Pipeline,
+    text: str | TextInput,
+    pair: str | None = None,
+    *,
+    target: str | None = None,
+    values: bool = False,
+) -> Trace:
+    """The trace of a model reading a text; arguments as for `inspect_attention`, `values` as for `softlook.lens.trace`.
+
+    >>> from softlook.recipes.inference import load_pipeline
+    >>> recorded = trace_text(load_pipeline("dates", device="cpu"), "3 mars 2022")
+    >>> recorded["decoder.blocks.1.cross_attn"].shape, recorded.source_tokens[:2]
+    ((1, 4, 11, 12), ['3', 'm'])
+    """
+    return trace_encoded(pipeline, encode_text(pipeline, text, pair, target=target), values=values)
+
+
+def trace_encoded(pipeline: Pipeline, encoded: EncodedText, *, values: bool = False) -> Trace:
+    """The trace of a forward pass."""
+    with (
+        torch.no_grad(),
+        trace(pipeline.model, values=values, tokens=encoded.tokens, source_tokens=encoded.source_tokens) as recorded,
+    ):
+        pipeline.model(*map(pipeline.to_tensor, encoded.ids), **encoded.inputs)
+    return recorded
+
+
+def encode_text(
+    pipeline: Pipeline, text: str | TextInput, pair: str | None = None, *, target: str | None = None
+) -> EncodedText:
+    """The input of a model for a text; arguments as for `inspect_attention`."""
     item = text if isinstance(text, TextInput) else TextInput(text, pair)
     mode = getattr(pipeline.model, "mode", "")
     if isinstance(pipeline.model, SkipGram):
@@ -99,9 +148,37 @@ def inspect_attention(
     if target is not None and mode != "encoder-decoder":
         raise ConfigError(f"{pipeline.name} is no encoder-decoder, so there is no target")
     if mode == "encoder-decoder":
-        return _inspect_seq2seq(pipeline, item, target)
+        return _encode_seq2seq(pipeline, item, target)
     ids, inputs = model_inputs(pipeline, item)
-    return _inspect_self(pipeline, item, ids, inputs)
+    return EncodedText((ids,), inputs, token_labels(pipeline.tokenizer, ids))
+
+
+def layers_of(pipeline: Pipeline, encoded: EncodedText, recorded: Trace) -> list[LayerAttention]:
+    """The maps of a trace with the texts of their queries and keys."""
+    for labels in filter(None, (encoded.tokens, encoded.source_tokens)):
+        if len(labels) >= MAX_SIDE:
+            raise DataError(
+                f"the text has {len(labels):,} tokens; at most {MAX_SIDE - 1} can be shown", help="shorten it"
+            )
+    layers: list[LayerAttention] = []
+    for path, layer in recorded.items():
+        kind, (queries, keys) = attention_labels(pipeline, encoded, path)
+        number = sum(one.type == kind for one in layers)
+        layers.append(LayerAttention(path, kind, number, queries, keys, layer.weights()[0].float().cpu()))
+    return layers
+
+
+def attention_labels(
+    pipeline: Pipeline, encoded: EncodedText, path: str
+) -> tuple[AttentionType, tuple[list[str], list[str]]]:
+    """The type of the attention at a path, and the texts of its queries and keys."""
+    source, read = encoded.source_tokens, encoded.tokens
+    if source is None:
+        return "self", (read, read)
+    kind = _attention_type(pipeline.model, path)
+    if kind == "cross":
+        return kind, (encoded.predicted or read, source)
+    return kind, (source, source) if kind == "encoder" else (read, read)
 
 
 def inspect_heads(pipeline: Pipeline, text: str, pair: str | None = None) -> HeadTable:
@@ -122,24 +199,11 @@ def model_inputs(pipeline: Pipeline, item: TextInput) -> tuple[Sequence[int], di
     return ids or list(pipeline.special_tokens.start), {}
 
 
-def _inspect_self(
-    pipeline: Pipeline, item: TextInput, ids: Sequence[int], inputs: dict[str, Any]
-) -> list[LayerAttention]:
-    _check_length(item, ids)
-    maps = attention_maps(pipeline.model, torch.tensor([list(ids)], device=pipeline.device), **inputs)
-    labels = token_labels(pipeline.tokenizer, ids)
-    return [
-        LayerAttention(path, "self", layer, labels, labels, weights[0].float().cpu())
-        for layer, (path, weights) in enumerate(maps.items())
-    ]
-
-
-def _inspect_seq2seq(pipeline: Pipeline, item: TextInput, target: str | None) -> list[LayerAttention]:
+def _encode_seq2seq(pipeline: Pipeline, item: TextInput, target: str | None) -> EncodedText:
     model, special, tokenizer = pipeline.model, pipeline.special_tokens, pipeline.tokenizer
     if not special.start or not special.eos:
         raise ConfigError(f"{pipeline.name} has no decoder start token or no EOS token")
     source = [*special.prefix, *tokenizer.encode([item.text.strip()])[0], *special.suffix]
-    _check_length(item, source)
     if target is None:
         found = search_translations(
             model, [source], bos_id=special.start[0], eos_ids=special.eos, config=pipeline.generation_config
@@ -148,21 +212,8 @@ def _inspect_seq2seq(pipeline: Pipeline, item: TextInput, target: str | None) ->
     else:
         forced = pipeline.generation_config.forced_bos_token_id
         target_ids = [*([] if forced is None else [forced]), *tokenizer.encode([target.strip()])[0]]
-    _check_length(TextInput(target or tokenizer.decode(target_ids)), target_ids)
     read, predicted = [*special.start, *target_ids], [*target_ids, special.eos[0]]
-    maps = attention_maps(model, *(torch.tensor([ids], device=pipeline.device) for ids in (source, read)))
-    source_labels, read_labels = token_labels(tokenizer, source), token_labels(tokenizer, read)
-    labels: dict[AttentionType, tuple[list[str], list[str]]] = {
-        "encoder": (source_labels, source_labels),
-        "decoder": (read_labels, read_labels),
-        "cross": (token_labels(tokenizer, predicted), source_labels),
-    }
-    layers: list[LayerAttention] = []
-    for path, weights in maps.items():
-        kind = _attention_type(model, path)
-        layer = sum(one.type == kind for one in layers)
-        layers.append(LayerAttention(path, kind, layer, *labels[kind], weights[0].float().cpu()))
-    return layers
+    return EncodedText((source, read), {}, *(token_labels(tokenizer, ids) for ids in (read, source, predicted)))
 
 
 def _attention_type(model: Any, path: str) -> AttentionType:
@@ -176,8 +227,3 @@ def token_labels(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[str]:
     texts = token_texts(tokenizer, ids)
     names = [tokenizer.tokenizer.id_to_token(id) or str(id) for id in ids]
     return [text.strip() or text or name for text, name in zip(texts, names, strict=True)]
-
-
-def _check_length(item: TextInput, ids: Sequence[int]) -> None:
-    if len(ids) >= MAX_SIDE:
-        raise item.error(f"the text has {len(ids):,} tokens; at most {MAX_SIDE - 1} can be shown", "shorten it")

@@ -18,6 +18,7 @@ from softlook.models import FTTransformer, SkipGram, TableTransformer, TabTransf
 from softlook.tokens import TextTokenizer
 from softlook.weights.assets import HF_CONFIG_FILE, SpecialTokens, load_assets
 from softlook.weights.checkpoint import CONFIG_FILE, load_auto
+from softlook.weights.hugging_face import COUNT_MODELS
 from softlook.weights.manifest import BEST_FILE, SETTINGS_FILE, read_checksummed, verify_run
 from softlook.weights.meta import unique_tensors
 from softlook.weights.sentence_transformers import SentenceConfig
@@ -103,6 +104,10 @@ class Pipeline:
         """The task of the model."""
         return inference_task(self.model, self.name)
 
+    def to_tensor(self, ids: Sequence[int]) -> torch.Tensor:
+        """Token ids as a batch of one sequence, on the device of the model."""
+        return torch.tensor([list(ids)], device=self.device)
+
     def require(self, task: InferenceTask) -> "Pipeline":
         """This pipeline; raise an error if the model has another task. Every encoder can embed."""
         own = self.task
@@ -161,8 +166,10 @@ def inference_task(model: nn.Module, name: str) -> InferenceTask:
 
 
 def replace_head(model: Any, **changes: Any) -> Any:
-    """The same weights with another, newly initialized head."""
-    new = type(model)(replace(model.config, **changes))
+    """The same weights with another, newly initialized head, without the counts beside the former one."""
+    is_other = changes.get("head", model.config.head) != model.config.head
+    counts = {name: None for name in COUNT_MODELS if is_other and hasattr(model.config, name)}
+    new = type(model)(replace(model.config, **{**counts, **changes}))
     known = unique_tensors(model)
     with torch.no_grad():
         for name, tensor in unique_tensors(new).items():

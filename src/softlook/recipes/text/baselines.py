@@ -62,9 +62,7 @@ def causal_lm_baselines(
     ('8-gram (modified Kneser-Ney)', True)
     """
     start = time.perf_counter()
-    if order is None:
-        is_subword = num_bytes / max(len(valid.ids), 1) >= SUBWORD_BYTES
-        order = SUBWORD_ORDER if is_subword else CHARACTER_ORDER
+    order = ngram_order(num_bytes, len(valid.ids)) if order is None else order
 
     def fit(documents: TokenizedDocuments) -> KneserNeyModel:
         return KneserNeyModel(documents, vocab_size=vocab_size, order=order)
@@ -74,6 +72,15 @@ def causal_lm_baselines(
     row = {"model": f"{order}-gram (modified Kneser-Ney)", "loss": loss, "perplexity": math.exp(min(loss, 80.0))}
     row["bits_per_byte"] = loss * count / max(num_bytes, 1) / math.log(2)
     return [row | {"seconds": time.perf_counter() - start}]
+
+
+def ngram_order(size: int, tokens: int) -> int:
+    """Length of the longest n-grams for a text of so many bytes or characters in so many tokens.
+
+    >>> ngram_order(300, 100), ngram_order(100, 100)
+    (5, 8)
+    """
+    return SUBWORD_ORDER if size / max(tokens, 1) >= SUBWORD_BYTES else CHARACTER_ORDER
 
 
 def masked_lm_baselines(

@@ -14,10 +14,13 @@ from torch import Tensor, nn
 from softlook.blocks.segments import SegmentCache
 from softlook.data import Examples, TextExample, find_files, read_documents
 from softlook.decode import Multinomial, TransformerXLSession, create_session, generate
+from softlook.heads.ngram_lm import NGramLM
 from softlook.models import (
     GPT,
     ConvolutionalLM,
     ConvolutionalLMConfig,
+    FastWeightLM,
+    FastWeightLMConfig,
     GPTConfig,
     Llama,
     LlamaConfig,
@@ -38,6 +41,7 @@ from softlook.recipes.text.corpus import (
     tokenize_corpus,
     tokenize_split,
 )
+from softlook.recipes.text.ngram_mix import build_ngram_lm, fit_gate, has_ngrams, mix_loss, predict_tokens
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
@@ -49,8 +53,6 @@ from softlook.train.events import Callback
 from softlook.train.objectives import causal_lm, cross_entropy_sum, lm_cross_entropy_sum
 from softlook.train.train_step import Loss
 
-SMALL_DATA_CHARACTERS = 5_000_000
-"""Characters of text below which the default tokenizer is characters."""
 LARGE_GPU_TOKENS = 10_000_000
 """Tokens from which a GPU gets larger batches and a longer context."""
 FINE_TUNING_EPOCHS = 2
@@ -62,7 +64,7 @@ MAX_EVAL_TOKENS = {"cuda": 1_000_000}
 """Validation tokens in each evaluation; 32,768 on other devices."""
 MAX_UNIGRAM_TOKENS = 10_000_000
 """Tokens in which the frequency of each token is counted."""
-Model = GPT | Llama | TransformerXL | ConvolutionalLM
+Model = GPT | Llama | TransformerXL | ConvolutionalLM | FastWeightLM
 
 
 def train_causal_lm(
@@ -93,9 +95,8 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
 
     def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
         vocab_size = min(lm_vocab_size(characters), select_vocab_size(characters, budget))
-        is_small = characters < SMALL_DATA_CHARACTERS
-        tokenizer = {"tokenizer.type": "characters"} if is_small else {"tokenizer.vocab_size": vocab_size}
-        overrides = ConfigOverrides(overrides.schema, tokenizer | overrides.values, overrides.origins)
+        sizes = {"tokenizer.vocab_size": vocab_size}
+        overrides = ConfigOverrides(overrides.schema, sizes | overrides.values, overrides.origins)
         auto, tokens = autosize(characters, overrides, budget, block_factor=12, max_dropout=0.2)
         cuda = budget.device.type == "cuda"
         large = cuda and tokens > LARGE_GPU_TOKENS
@@ -117,9 +118,12 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
         self, corpus: Corpus[TextExample], config: CausalLMConfig, tokenizer: TextTokenizer, device: torch.device
     ) -> TrainingPlan:
         batch_tokens = config.batch.max_tokens or 1536
-        model = build_model(config, tokenizer)
-        context, row_length = context_and_row_length(model, config)
         train, valid = tokenize_corpus(TokenCache(corpus, tokenizer, config.run_dir))
+        ngrams = None
+        if has_ngram_model(config):
+            ngrams = build_ngram_lm(train, vocab_size=tokenizer.vocab_size, characters=corpus.characters)
+        model = build_model(config, tokenizer, ngrams)
+        context, row_length = context_and_row_length(model, config)
         batch_size = max(batch_tokens // row_length, 1)
         stream = PackedStream(train, context=row_length, batch_size=batch_size, seed=config.training.seed)
         objective = CausalLMObjective(context)
@@ -206,7 +210,12 @@ def context_and_row_length(model: nn.Module, config: CausalLMConfig) -> tuple[in
     return context, SEGMENTS_PER_ROW * context if isinstance(model, TransformerXL) else context
 
 
-def build_model(config: CausalLMConfig, tokenizer: TextTokenizer) -> nn.Module:
+def has_ngram_model(config: CausalLMConfig) -> bool:
+    """Whether a new model gets an n-gram model beside its attention."""
+    return not config.no_ngrams and config.init_from is None and config.arch in ("gpt", "llama", None)
+
+
+def build_model(config: CausalLMConfig, tokenizer: TextTokenizer, ngrams: NGramLM | None = None) -> nn.Module:
     """A new or a pretrained language model."""
     vocab_size = tokenizer.vocab_size
     if config.init_from is not None:
@@ -219,9 +228,12 @@ def build_model(config: CausalLMConfig, tokenizer: TextTokenizer) -> nn.Module:
     if config.arch == "transformer_xl":
         hidden = sizes["hidden"] or 4 * sizes["dim"]
         return TransformerXL(TransformerXLConfig(**sizes | {"hidden": hidden, "pre_norm": True}))
-    if config.arch == "llama":
-        return Llama(LlamaConfig(context=context, **sizes))
-    return GPT(GPTConfig(context=context, **sizes))
+    if config.arch == "fast_weights":
+        return FastWeightLM(FastWeightLMConfig(**sizes))
+    sizes |= {"context": context, "ngrams": ngrams and ngrams.config}
+    model = Llama(LlamaConfig(**sizes)) if config.arch == "llama" else GPT(GPTConfig(**sizes))
+    model.ngrams = ngrams
+    return model
 
 
 @dataclass(frozen=True)
@@ -248,8 +260,15 @@ def simplify_batch(batch: PackedBatch) -> PackedBatch | SingleDocumentBatch:
     return SingleDocumentBatch(batch.ids, batch.labels) if is_single else batch
 
 
+def model_inputs(batch: PackedBatch | SingleDocumentBatch) -> dict[str, Any]:
+    """The arguments of a language model beside the ids: attention does not cross documents."""
+    if isinstance(batch, SingleDocumentBatch):
+        return {}
+    return {"mask": masks.documents(batch.document_ids), "positions": batch.positions}
+
+
 class CausalLMObjective:
-    """Next-token cross-entropy. Attention does not cross documents; a convolution has no mask, and does.
+    """Next-token cross-entropy. Attention does not cross documents; convolutions and fast weights have no mask, and do.
 
     Transformer-XL reads a row segment by segment and carries its cache from one to the next; with a `state`, also from
     one batch to the next, whose rows continue those of the batch before.
@@ -264,7 +283,7 @@ class CausalLMObjective:
         module = getattr(model, "module", model)  # unwrap DDP
         if isinstance(module, TransformerXL):
             return self._by_segments(model, batch, state or SegmentState(self.segment_length))
-        if isinstance(batch, SingleDocumentBatch) or isinstance(module, ConvolutionalLM):
+        if isinstance(batch, SingleDocumentBatch) or isinstance(module, ConvolutionalLM | FastWeightLM):
             return lm_cross_entropy_sum(model, batch.ids, batch.labels)
         return self.packed_loss(model, batch)
 
@@ -306,7 +325,7 @@ def contiguous_lanes(stream: PackedStream) -> Iterator[PackedBatch]:
 class PerplexityEvaluator:
     """Loss and perplexity on validation text: on some of it during training, on all of it at the end.
 
-    A model with a cache keeps it across rows.
+    A model with a cache keeps it across rows. With an n-gram model, each evaluation during training fits its gate.
     """
 
     def __init__(self, stream: PackedStream, objective: CausalLMObjective, device: torch.device) -> None:
@@ -314,8 +333,10 @@ class PerplexityEvaluator:
 
     def __call__(self, model: nn.Module, share: float = 1.0) -> dict[str, float]:
         tokens = share * len(self.stream.tokens.ids)
-        count = max(int(tokens // (self.stream.context * self.stream.batch_size)), 1)
-        loss, _ = self._loss(model, self.objective, count if share < 1 else None)
+        count = max(int(tokens // (self.stream.context * self.stream.batch_size)), 1) if share < 1 else None
+        if has_ngrams(model):
+            return self._fit_gate(model, count)
+        loss, _ = self._loss(model, self.objective, count)
         return {"loss": loss, "perplexity": math.exp(min(loss, 80.0))}
 
     def evaluate_all(self, num_bytes: int, model: nn.Module) -> dict[str, Any]:
@@ -327,6 +348,15 @@ class PerplexityEvaluator:
             uncached = CausalLMObjective(self.objective.segment_length, use_cache=False)
             scores["loss_without_cache"], _ = self._loss(model, uncached)
         return scores
+
+    def _fit_gate(self, model: Any, max_batches: int | None) -> dict[str, float]:
+        """Scores of the mix with the n-grams, and the loss of attention alone."""
+        batches = (to_device(simplify_batch(batch), self.device) for batch in self.stream.iter_in_order())
+        tokens = predict_tokens(model, ((batch, model_inputs(batch)) for batch in islice(batches, max_batches)))
+        model.ngrams.gate.copy_(fit_gate(tokens))
+        loss = mix_loss(tokens, model.ngrams.gate)
+        attention_loss = -float(tokens.attention.mean())
+        return {"loss": loss, "perplexity": math.exp(min(loss, 80.0)), "attention_loss": attention_loss}
 
     def _loss(
         self, model: nn.Module, objective: CausalLMObjective, max_batches: int | None = None

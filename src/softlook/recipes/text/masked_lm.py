@@ -1,7 +1,7 @@
 """Masked language models: BERT-style pretraining."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -11,14 +11,24 @@ from torch import nn
 
 from softlook.base.tensors import supported_token_types
 from softlook.data import TextExample, read_sentences
+from softlook.heads.ngram_lm import NeighborLM
 from softlook.losses import IGNORE_INDEX
 from softlook.models import Bert, BertConfig, Deberta, ModernBert
 from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import Files, MaskedLMConfig
 from softlook.recipes.inference.pipeline import Pipeline
-from softlook.recipes.text.baselines import masked_lm_baselines
+from softlook.recipes.text.baselines import masked_lm_baselines, sample_sentences
 from softlook.recipes.text.corpus import Corpus, CorpusSplit, TokenCache, chunk_by_size, contiguous_texts
+from softlook.recipes.text.neighbor_model import NeighborModel
+from softlook.recipes.text.ngram_mix import (
+    MAX_TOKENS,
+    HeldOutTokens,
+    fit_gate,
+    has_ngrams,
+    held_out_tokens,
+    without_ngrams,
+)
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained, replace_head
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
@@ -36,7 +46,7 @@ from softlook.train.batching.masking import (
 )
 from softlook.train.batching.token_store import store_in_memory
 from softlook.train.events import Callback
-from softlook.train.objectives import masked_lm
+from softlook.train.objectives import masked_lm, masked_lm_loss
 from softlook.train.rng import make_generator
 
 EVAL_BATCH_SIZE, MAX_EVAL_EXAMPLES = 64, 2000
@@ -90,9 +100,9 @@ class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
         # Tokens are masked when a batch is made, by a generator that depends on its position only.
         buckets = LengthBucketedBatches(examples, lengths, list, max_tokens=max_tokens, seed=seed)
         tokens = float(train.sentences.lengths().sum())
-        evaluator = MaskedLMEvaluator(collator.examples(valid or train), device)
+        evaluator = MaskedLMEvaluator(collator.examples(valid or train), device, fits_gate=True)
         return TrainingPlan(
-            model=build_model(config, tokenizer),
+            model=build_model(config, tokenizer, build_neighbors(config, tokenizer, train)),
             batches=SeededTransform(buckets, collate, seed=seed),
             objective=masked_lm,
             evaluate=evaluator,
@@ -129,7 +139,15 @@ def baselines(
     return masked_lm_baselines(train, batches, **ids, seconds=seconds)
 
 
-def build_model(config: MaskedLMConfig, tokenizer: TextTokenizer) -> nn.Module:
+def build_neighbors(config: MaskedLMConfig, tokenizer: TextTokenizer, train: DocumentStore) -> NeighborLM | None:
+    """The counts of neighboring tokens beside the attention of a new model."""
+    if config.no_ngrams or config.init_from is not None or config.next_sentence:
+        return None
+    counted = NeighborModel(sample_sentences(train.sentences, MAX_TOKENS), vocab_size=tokenizer.vocab_size)
+    return counted.to_module(mask_id=tokenizer.mask_id, special_ids=tokenizer.special_ids)
+
+
+def build_model(config: MaskedLMConfig, tokenizer: TextTokenizer, neighbors: NeighborLM | None = None) -> nn.Module:
     """A new or a pretrained encoder with a masked-LM head and, if configured, one for next-sentence prediction."""
     head, vocab_size = "pretraining" if config.next_sentence else "masked_lm", tokenizer.vocab_size
     if config.init_from is not None:
@@ -137,7 +155,9 @@ def build_model(config: MaskedLMConfig, tokenizer: TextTokenizer) -> nn.Module:
         encoder = load_pretrained(config.init_from, allowed, "predict masked tokens", vocab_size=vocab_size)
         return apply_lora(replace_head(encoder, head=head), config.lora, pretrained=encoder)
     sizes = {"context": config.batch.max_length or 128, **config.model.model_dump()}
-    return Bert(BertConfig(vocab_size=vocab_size, head=head, **sizes))
+    model = Bert(BertConfig(vocab_size=vocab_size, head=head, neighbors=neighbors and neighbors.config, **sizes))
+    model.ngrams = neighbors
+    return model
 
 
 def encode_sentences(
@@ -198,22 +218,36 @@ class MaskedLMCollator:
 
 
 class MaskedLMEvaluator:
-    """Validation loss and accuracy; the same tokens are masked in every evaluation."""
+    """Validation loss and accuracy; the same tokens are masked in every evaluation.
 
-    def __init__(self, examples: MaskedLMExamples, device: torch.device) -> None:
+    With a model of neighboring tokens, `fits_gate` fits the gate between it and attention in every evaluation.
+    """
+
+    def __init__(self, examples: MaskedLMExamples, device: torch.device, *, fits_gate: bool = False) -> None:
         items, _, collate = examples
         starts = range(0, min(len(items), MAX_EVAL_EXAMPLES), EVAL_BATCH_SIZE)
         self.batches = [collate(items[start : start + EVAL_BATCH_SIZE], make_generator(0, start)) for start in starts]
-        self.device = device
+        self.device, self.fits_gate = device, fits_gate
 
     def __call__(self, model: nn.Module, share: float = 1.0) -> dict[str, float]:
+        batches = self.batches[: math.ceil(share * len(self.batches))]
+        if self.fits_gate and has_ngrams(model):
+            return self._fit_gate(model, batches)
+        return self._scores(model, batches)
+
+    def _fit_gate(self, model: Any, batches: Sequence[MaskedLMBatch]) -> dict[str, float]:
+        """Scores of the mix with the model of neighboring tokens, and the loss of attention alone."""
+        predicted = predict_masked(model, (to_device(batch, self.device) for batch in batches))
+        model.ngrams.gate.copy_(fit_gate(predicted))
+        return {**self._scores(model, batches), "attention_loss": -float(predicted.attention.mean())}
+
+    def _scores(self, model: nn.Module, batches: Sequence[MaskedLMBatch]) -> dict[str, float]:
         total, count, correct = 0.0, 0, 0
         next_correct: list[bool] = []
-        for batch in self.batches[: math.ceil(share * len(self.batches))]:
+        for batch in batches:
             batch = to_device(batch, self.device)
-            loss = masked_lm(model, batch)
-            types = supported_token_types(model, batch.token_types)
-            logits: Any = model(batch.ids, padding_mask=batch.padding_mask, token_types=types)
+            logits = predict_logits(model, batch)
+            loss = masked_lm_loss(logits, batch)
             token_logits = logits if isinstance(logits, torch.Tensor) else logits.masked_lm
             correct += int((token_logits.argmax(-1) == batch.labels).sum())
             if not isinstance(logits, torch.Tensor):
@@ -221,6 +255,25 @@ class MaskedLMEvaluator:
             total, count = total + float(loss.total), count + int(loss.count)
         scores = {"loss": total / max(count, 1), "accuracy": correct / max(count, 1)}
         return scores | ({"next_sentence_accuracy": sum(next_correct) / len(next_correct)} if next_correct else {})
+
+
+def predict_logits(model: nn.Module, batch: MaskedLMBatch) -> Any:
+    """The output of a model for a batch."""
+    types = supported_token_types(model, batch.token_types)
+    return model(batch.ids, padding_mask=batch.padding_mask, token_types=types)
+
+
+@torch.no_grad()
+def predict_masked(model: Any, batches: Iterable[MaskedLMBatch]) -> HeldOutTokens:
+    """The predictions of a model's attention and of its counts of neighboring tokens for the labels of batches."""
+    parts = []
+    for batch in batches:
+        has_label = batch.labels != IGNORE_INDEX
+        with without_ngrams(model):
+            attention = predict_logits(model, batch)[has_label].float().log_softmax(-1)
+        own, kind = model.ngrams.logprobs(batch.ids, has_label)
+        parts.append(held_out_tokens(model.ngrams, attention, own, kind, batch.labels[has_label]))
+    return HeldOutTokens(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
 def sample_predictions(

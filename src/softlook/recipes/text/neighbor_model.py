@@ -1,5 +1,6 @@
 """A model of a token by its two neighbors: a baseline of masked language models."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -7,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from softlook.heads.ngram_lm import NeighborLM, NeighborLMConfig
 from softlook.train.batching.packed_stream import TokenizedDocuments
 
 DISCOUNT = 0.75
@@ -26,6 +28,13 @@ class ContextTable:
         keys, counts = torch.unique(contexts * vocab_size + tokens, return_counts=True)
         return ContextTable(keys, counts, vocab_size)
 
+    def smooth(self) -> "Smoothed":
+        """Probabilities by absolute discounting, and the contexts that occur, in ascending order."""
+        contexts, number = torch.unique(self.keys // self.vocab_size, return_inverse=True)
+        totals = torch.bincount(number, weights=self.counts.double())
+        probability = (self.counts - DISCOUNT) / totals[number]
+        return Smoothed(contexts, self.keys, probability, DISCOUNT * torch.bincount(number) / totals)
+
     def interpolate(self, context: int, other: Float[Tensor, " V"]) -> Float[Tensor, " V"]:
         """The distribution of tokens in a context, interpolated with another; that one if the context is unknown."""
         bounds = torch.tensor([context * self.vocab_size, (context + 1) * self.vocab_size])
@@ -36,6 +45,16 @@ class ContextTable:
         interpolated = other * (DISCOUNT * len(tokens))
         interpolated[tokens] += counts - DISCOUNT
         return interpolated / counts.sum()
+
+
+@dataclass(frozen=True)
+class Smoothed:
+    """A table as probabilities: what each token adds in its context, and the factor of the other distribution."""
+
+    contexts: Int[Tensor, " C"]
+    keys: Int[Tensor, " G"]
+    probability: Float[Tensor, " G"]
+    backoff: Float[Tensor, " C"]
 
 
 class NeighborModel:
@@ -72,6 +91,25 @@ class NeighborModel:
         if self.UNKNOWN in (left, right):
             return product
         return self.both.interpolate(left * (self.vocab_size + 1) + right, product)
+
+    def to_module(self, *, mask_id: int, special_ids: Sequence[int]) -> NeighborLM:
+        """The same probabilities as a part of a model."""
+        left, right, both = (table.smooth() for table in (self.left, self.right, self.both))
+        ends = tuple(id for id in special_ids if id != mask_id)
+        sizes = {"left": len(left.keys), "right": len(right.keys), "both": len(both.keys)}
+        config = NeighborLMConfig(mask_id=mask_id, special_ids=ends, contexts=len(both.contexts), **sizes)
+        module = NeighborLM(config, self.vocab_size)
+        module.unigram.copy_(self.unigram)
+        module.contexts.copy_(both.contexts)
+        for table, own in ((module.left, left), (module.right, right)):
+            table.keys.copy_(own.keys)
+            table.probability.copy_(own.probability)
+            table.backoff[own.contexts] = own.backoff.float()
+        module.both.probability.copy_(both.probability)
+        module.both.backoff.copy_(both.backoff)
+        number = torch.searchsorted(both.contexts, both.keys // self.vocab_size)
+        module.both.keys.copy_(number * self.vocab_size + both.keys % self.vocab_size)
+        return module
 
     def predict(
         self, left: Int[Tensor, " N"], right: Int[Tensor, " N"], labels: Int[Tensor, " N"]

@@ -7,10 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from softlook.base.errors import ConfigError
+from softlook.heads.ngram_lm import UNSEEN, NGramLM, NGramLMConfig
 from softlook.train.batching.packed_stream import TokenizedDocuments
 
-UNSEEN = -1
-"""The number of an n-gram that does not occur in the training text."""
 MAX_DISCOUNTED = 3
 """Counts of 1, 2, and 3 or more have a discount each."""
 DEFAULT_DISCOUNT, MIN_DISCOUNT = 0.75, 0.1
@@ -18,7 +17,7 @@ DEFAULT_DISCOUNT, MIN_DISCOUNT = 0.75, 0.1
 
 
 @dataclass(frozen=True)
-class NGramTable:
+class NGramCounts:
     """All n-grams of one length, numbered by their sorted keys: number of the prefix * vocabulary + last token."""
 
     keys: Int[Tensor, " G"]
@@ -49,7 +48,7 @@ class KneserNeyModel:
             raise ConfigError(f"expected an order of at least 1, got {order}")
         self.vocab_size, self.order = vocab_size, order
         ids, offsets = train.ids.long(), _offsets(train)
-        self.tables: list[NGramTable] = []
+        self.tables: list[NGramCounts] = []
         grams, keys, counts = ids, torch.arange(vocab_size), torch.bincount(ids, minlength=vocab_size)
         num_prefixes = 1
         for size in range(2, order + 1):
@@ -91,13 +90,25 @@ class KneserNeyModel:
             probability = torch.where(total > 0, interpolated / total, probability)
         return probability[offsets > 0].log()
 
+    def to_module(self) -> NGramLM:
+        """The same probabilities as a part of a model."""
+        module = NGramLM(NGramLMConfig(sizes=tuple(len(table.keys) for table in self.tables[1:])), self.vocab_size)
+        first, *longer = self.tables
+        weights = {"unigram": (first.remaining + first.discounted / self.vocab_size) / first.totals}
+        for number, table in enumerate(longer):
+            weights[f"tables.{number}.keys"] = table.keys
+            weights[f"tables.{number}.probability"] = table.remaining / table.totals[table.keys // self.vocab_size]
+            weights[f"tables.{number}.backoff"] = torch.where(table.totals > 0, table.discounted / table.totals, 1.0)
+        module.load_state_dict(module.state_dict() | weights)
+        return module
 
-def _make_table(keys: Tensor, counts: Tensor, num_prefixes: int, vocab_size: int) -> NGramTable:
+
+def _make_table(keys: Tensor, counts: Tensor, num_prefixes: int, vocab_size: int) -> NGramCounts:
     discount = _discounts(counts)[counts.clamp(max=MAX_DISCOUNTED)]
     prefix = keys // vocab_size
     totals = torch.bincount(prefix, weights=counts.double(), minlength=num_prefixes)
     discounted = torch.bincount(prefix, weights=discount, minlength=num_prefixes)
-    return NGramTable(keys, counts.double() - discount, totals, discounted)
+    return NGramCounts(keys, counts.double() - discount, totals, discounted)
 
 
 def _discounts(counts: Tensor) -> Float[Tensor, " 4"]:

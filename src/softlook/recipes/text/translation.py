@@ -48,7 +48,7 @@ SMALL_DATA_VALUES: dict[str, Any] = {
 }
 """A wide model with regularization, for small data on a GPU."""
 SMALL_DATA_MESSAGE = "Small data on a fast device: a wide model, with R-Drop and BPE dropout against overfitting."
-MIN_TOKENS_PER_PARAMETER = 5.0
+TOKENS_PER_PARAMETER = 5.0
 """Training tokens per parameter of the blocks: translations are useless until cross-attention has learned to align."""
 CPU_LR_FACTOR = 1.5
 """A small model that is trained for few steps learns to align sooner at a higher learning rate."""
@@ -86,7 +86,7 @@ class TranslationTask(TextTask[TranslationConfig, TextPair]):
 
     def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
         auto, tokens = autosize(
-            characters, overrides, budget, block_factor=28, max_dropout=0.3, min_tokens=MIN_TOKENS_PER_PARAMETER
+            characters, overrides, budget, block_factor=28, max_dropout=0.3, min_tokens=TOKENS_PER_PARAMETER
         )
         is_bpe, device = auto.values["tokenizer.type"] == "bpe", budget.device.type
         auto.values["batch.max_length"] = 256 if is_bpe else 512

@@ -153,7 +153,7 @@ def to_onnx(model: nn.Module, folder: str | Path, *, tokenizer: str | Path | Non
     True
     """
     if getattr(model, "ngrams", None) is not None:
-        raise WeightsError("ONNX has no n-gram classifier. Train a model to export with --no-ngrams.")
+        raise WeightsError("ONNX has no n-gram model. Train a model to export with --no-ngrams.")
     example = _example(model)
     with atomic_folder(Path(folder)) as partial:
         _export(model, example).save(partial / MODEL_FILE)

@@ -1,0 +1,104 @@
+"""Flash attention over packed documents on CUDA: one call for all documents of all rows, forward and backward."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from softlook.ops.arguments import HALF_DTYPES, AttentionArgs
+from softlook.ops.backends.varlen import split_documents
+from softlook.ops.masks.cache import cached, can_cache
+from softlook.ops.masks.masks import DocumentMask, WindowMask
+
+MIN_TOKENS = 4096
+"""In fewer tokens, finding the documents, for which the host waits once per mask, costs more than it saves."""
+MAX_HEAD_DIM = 256
+
+
+@dataclass(frozen=True)
+class DocumentRuns:
+    """Documents as runs of consecutive tokens of all rows."""
+
+    offsets: Tensor
+    """(documents + 1,) int32: the first token of each, and the number of all tokens."""
+    longest: int
+
+
+def document_runs(args: AttentionArgs, value: Tensor) -> DocumentRuns | None:
+    """Return the runs of packed documents; None where the flash kernel does not apply to them.
+
+    Reading them from the device waits for it once per mask, not once per layer.
+    """
+    (B, _, T, S), mask = args.sizes, args.mask
+    documents, window = split_documents(mask)
+    if mask is None or documents is None or args.bias is not None or not is_supported(args, value):
+        return None
+    if T != S or args.first_key or B * T < MIN_TOKENS or not is_forward_window(window):
+        return None
+    if not can_cache(args.query) or not can_cache(documents.keys):
+        return None  # a tracer cannot read the documents, and a CUDA graph cannot wait for them
+    return cached(documents, "runs", B, lambda: find_runs(documents, B))
+
+
+def is_supported(args: AttentionArgs, value: Tensor) -> bool:
+    """Return whether torch's flash kernel applies to these tensors on this device."""
+    query, D = args.query, args.query.shape[3]
+    return (
+        query.is_cuda
+        and query.dtype in HALF_DTYPES
+        and value.shape[3] == D <= MAX_HEAD_DIM
+        and D % 8 == 0
+        and query.stride(3) == args.key.stride(3) == value.stride(3) == 1
+        and torch.cuda.get_device_properties(query.device).major >= 8
+        and torch.backends.cuda.flash_sdp_enabled()
+    )
+
+
+def is_forward_window(window: WindowMask | None) -> bool:
+    """Return whether the bounds of a window are at least 0: the kernel takes a negative one as unlimited."""
+    return window is None or all(bound is None or bound >= 0 for bound in (window.left, window.right))
+
+
+def find_runs(documents: DocumentMask, rows: int) -> DocumentRuns | None:
+    """Return the runs of equal ids in each of `rows` rows; None if a document has several.
+
+    >>> find_runs(DocumentMask(torch.tensor([[0, 0, 1], [7, 7, 7]]), None), 2)
+    DocumentRuns(offsets=tensor([0, 2, 3, 6], dtype=torch.int32), longest=3)
+    >>> find_runs(DocumentMask(torch.tensor([[0, 1, 0]]), None), 1)
+    """
+    ids = documents.keys.expand(rows, -1)
+    starts = _changes(ids).flatten().nonzero()[:, 0]
+    offsets = torch.cat([starts, starts.new_full((1,), ids.numel())])
+    distinct = _changes(ids.sort(1).values).sum()
+    count, longest = torch.stack([distinct, offsets.diff().max()]).tolist()
+    return DocumentRuns(offsets.int(), longest) if count == len(starts) else None
+
+
+def _changes(ids: Tensor) -> Tensor:
+    """Where an id differs from the one before; the first of each row does."""
+    return torch.cat([torch.ones_like(ids[:, :1], dtype=torch.bool), ids[:, 1:] != ids[:, :-1]], 1)
+
+
+def flash_varlen_attention(args: AttentionArgs, value: Tensor, dropout: float) -> Tensor:
+    """Run the flash kernel on all documents. (B, H, T, E)"""
+    runs, (_, window) = document_runs(args, value), split_documents(args.mask)
+    assert runs is not None
+    (B, H, T, _), query, scale = args.sizes, args.query, args.scale
+    if scale <= 0:  # the kernel subtracts the largest product before it scales it
+        query, scale = query * scale, 1.0
+    tensors = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, args.key, value))
+    left, right = (None, None) if window is None else (window.left, window.right)
+    output = torch.ops.aten._flash_attention_forward(
+        *tensors,
+        runs.offsets,
+        runs.offsets,
+        runs.longest,
+        runs.longest,
+        dropout,
+        left is None and right == 0,
+        False,
+        scale=scale,
+        window_size_left=-1 if left is None else left,
+        window_size_right=-1 if right is None else right,
+    )[0]
+    return output.view(B, T, H, -1).transpose(1, 2)

@@ -1,0 +1,1 @@
+"""The answers of the studio, as functions of a trace."""

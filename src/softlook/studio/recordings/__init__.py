@@ -1,0 +1,29 @@
+"""Recordings that ship with the package, and recordings as files."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from softlook.lens.trace import load_trace
+from softlook.studio.recording import Recording
+
+EXAMPLE = "date"
+"""The recording that `softlook studio` shows at once: the included model reads a date."""
+
+
+def load_example() -> Recording:
+    """The recording that ships with the package.
+
+    >>> load_example().title
+    'jeudi 3 mars 2022 → 2022-03-03'
+    """
+    folder = Path(str(files("softlook.studio.recordings")))
+    about: dict[str, Any] = json.loads((folder / f"{EXAMPLE}.json").read_text(encoding="utf-8"))
+    return Recording(load_trace(folder / f"{EXAMPLE}.safetensors"), **about)
+
+
+def load_recording(path: Path) -> Recording:
+    """A trace file that `Trace.save` wrote."""
+    recorded = load_trace(path)
+    return Recording(recorded, path.stem, model="")

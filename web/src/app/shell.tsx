@@ -1,0 +1,57 @@
+/** The page: top bar, navigation, stage, timeline, live region. */
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { chapters } from "../chapters";
+import { language, strings } from "../i18n";
+import { theme } from "../theme/theme";
+import { views } from "../views";
+import { Help } from "./help";
+import { handleKeys } from "./keys";
+import { Navigation } from "./navigation";
+import { useSession } from "./session";
+import { Stage } from "./stage";
+import { TopBar } from "./topbar";
+
+export function Shell() {
+  const session = useSession();
+  const menu = useSignal(false);
+  const help = useSignal(false);
+  const root = useRef<HTMLDivElement>(null);
+  const s = strings();
+  const route = session.state.route.value;
+
+  useEffect(() => {
+    const element = root.current;
+    if (!element) return;
+    const listener = (event: KeyboardEvent) => handleKeys(event, session, help);
+    element.addEventListener("keydown", listener);
+    return () => element.removeEventListener("keydown", listener);
+  }, [session]);
+  useEffect(() => {
+    menu.value = false;
+  }, [route.kind, route.id]);
+
+  return (
+    <div class="softlook" ref={root} data-theme={theme.value} lang={language.value} tabIndex={-1}>
+      <a
+        class="skip"
+        href="#stage"
+        onClick={(event) => {
+          event.preventDefault();
+          root.current?.querySelector<HTMLElement>("main")?.focus();
+        }}
+      >
+        {s.skip_to_stage}
+      </a>
+      <TopBar menu={menu} help={help} />
+      <div class="body">
+        <Navigation open={menu.value} chapters={chapters} views={views} />
+        <Stage />
+      </div>
+      {help.value && <Help onClose={() => (help.value = false)} />}
+      <div class="visually-hidden" role="status" aria-live="polite">
+        {session.sentence.value}
+      </div>
+    </div>
+  );
+}

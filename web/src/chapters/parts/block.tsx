@@ -1,0 +1,49 @@
+/** Blocks of the picture, and what appears step by step. */
+import type { ComponentChildren } from "preact";
+import { useLit, useProgress } from "./context";
+
+interface BlockProps {
+  name: string;
+  class?: string;
+  children: ComponentChildren;
+}
+
+/** A part of the picture that words of the text point at; the other blocks are then dimmed. */
+export function Block({ name, class: names = "", children }: BlockProps) {
+  const lit = useLit();
+  const state = lit.value === "" ? "" : lit.value === name ? "lit" : "unlit";
+  return <div class={`block ${names} ${state}`}>{children}</div>;
+}
+
+interface RevealProps {
+  /** The step that brings it. */
+  at: number;
+  /** The step that takes it away. */
+  until?: number;
+  class?: string;
+  children: ComponentChildren;
+}
+
+/** Keeps its place and appears with a step. */
+export function Reveal({ at, until, class: names = "", children }: RevealProps) {
+  const progress = useProgress();
+  const share = progress(at) * (until === undefined ? 1 : 1 - progress(until));
+  const style = { opacity: share, transform: `translateY(${(1 - share) * 10}px)` };
+  return (
+    <div class={`reveal ${names}`} style={style} data-step={at} inert={share === 0} aria-hidden={share === 0}>
+      {children}
+    </div>
+  );
+}
+
+interface MorphProps {
+  at: number;
+  before: ComponentChildren;
+  after: ComponentChildren;
+}
+
+/** What step `at` changes in place: the old fades, then the new comes. */
+export function Morph({ at, before, after }: MorphProps) {
+  const share = useProgress()(at);
+  return <div style={{ opacity: Math.abs(2 * share - 1) }}>{share < 0.5 ? before : after}</div>;
+}

@@ -1,0 +1,49 @@
+/** Starts the page where its document asks for it; a notebook calls `render` of the default export instead. */
+import "tokens.css";
+import "./theme/page.css";
+import { mount } from "./app/mount";
+import { CommTransport, type WidgetModel } from "./transport/comm";
+import { HttpTransport } from "./transport/http";
+import { InlineTransport } from "./transport/inline";
+import type { Recording } from "./transport/recording";
+import type { Transport } from "./types";
+
+type Config = { transport: "http" } | { transport: "inline"; recording: Recording };
+
+function transportOf(config: Config): Transport {
+  return config.transport === "inline" ? new InlineTransport(config.recording) : new HttpTransport();
+}
+
+function start(): void {
+  const config = document.getElementById("softlook-config");
+  const element = document.getElementById("softlook");
+  if (!config?.textContent || !element) return;
+  removeToken();
+  mount(element, transportOf(JSON.parse(config.textContent)), { hash: location.hash, bindUrl: true });
+}
+
+/** The one-time token of the link has been used: it does not stay in the address bar. */
+function removeToken(): void {
+  if (location.search.includes("token=")) history.replaceState(null, "", location.pathname + location.hash);
+}
+
+/** Draws the page into the output of a notebook cell. */
+function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
+  const transport = new CommTransport(model);
+  const onState = (hash: string) => {
+    if (model.get("hash") === hash) return;
+    model.set("hash", hash);
+    model.save_changes();
+  };
+  el.classList.add("softlook-widget");
+  const unmount = mount(el, transport, { hash: String(model.get("hash") ?? ""), onState });
+  return () => {
+    unmount();
+    transport.close();
+  };
+}
+
+if (typeof document !== "undefined") start();
+
+export { mount };
+export default { render };

@@ -1,0 +1,184 @@
+/** A table's features: a row whose cells can be edited, attention between features, and permutation importance. */
+import { useId, useState } from "preact/hooks";
+import { fill, formatNumber, strings } from "../i18n";
+import type { TraceInfo, ViewProps } from "../types";
+import { useAnswer, useSettled } from "./shared/answer";
+import { Badges } from "./shared/badges";
+import { CandidateTable, candidates } from "./shared/candidates";
+import { Controls } from "./shared/controls";
+import { type FeatureImportance, ImportanceTable } from "./shared/importance";
+import { Ready } from "./shared/notice";
+import { AttentionPicker, selected, tokensOf } from "./shared/selection";
+import { WeightGrid } from "./shared/weight_grid";
+import { useWeights } from "./shared/weights";
+
+type Value = string | number | null;
+
+interface Column {
+  name: string;
+  type: "number" | "category";
+  values?: string[];
+}
+
+/** The answer to GET table/columns: the columns, and a row to begin with. */
+interface Columns {
+  columns: Column[];
+  row: Record<string, Value>;
+}
+
+interface Prediction {
+  prediction: string | number;
+  probabilities: [string, number][] | null;
+  attention: TraceInfo;
+}
+
+export function Table({ trace, transport, state }: ViewProps) {
+  const s = strings();
+  const columns = useAnswer("columns", (signal) => transport.get("table/columns", {}, signal) as Promise<Columns>);
+  const importance = useAnswer(
+    "importance",
+    (signal) => transport.get("table/importance", {}, signal) as Promise<FeatureImportance>,
+  );
+  return (
+    <section class="v-view" aria-label={s["v.table"]}>
+      <Badges trace={trace} live />
+      <p class="v-hint">{s["v.table.hint"]}</p>
+      <Ready answer={columns}>
+        {({ columns, row }) => <EditedRow columns={columns} row={row} transport={transport} state={state} />}
+      </Ready>
+      <h3>{s["v.table.importance"]}</h3>
+      <Ready answer={importance}>{(answer) => <ImportanceTable importance={answer} />}</Ready>
+    </section>
+  );
+}
+
+type RowProps = Pick<ViewProps, "transport" | "state"> & Columns;
+
+/** The cells of a row as fields, and what the model predicts for them. */
+function EditedRow({ columns, row, transport, state }: RowProps) {
+  const s = strings();
+  const [cells, setCells] = useState(row);
+  const settled = useSettled(cells);
+  const ask = (values: Record<string, Value>) => (signal: AbortSignal) =>
+    transport.post("table/predict", { row: values }, signal) as Promise<Prediction>;
+  const first = useAnswer(JSON.stringify(row), ask(row));
+  const now = useAnswer(JSON.stringify(settled), ask(settled), "row");
+  const edited = columns.filter(({ name }) => cells[name] !== row[name]);
+  return (
+    <>
+      <div class="v-cells">
+        {columns.map((column) => (
+          <CellField
+            key={column.name}
+            column={column}
+            value={cells[column.name]}
+            edited={edited.includes(column)}
+            onChange={(value) => setCells({ ...cells, [column.name]: value })}
+          />
+        ))}
+        <button type="button" disabled={!edited.length} onClick={() => setCells(row)}>
+          {s["v.table.reset"]}
+        </button>
+      </div>
+      <Ready answer={now}>
+        {(prediction) => (
+          <div class="v-columns">
+            <Outcome first={first.value} now={prediction} />
+            <RowAttention trace={prediction.attention} transport={transport} state={state} />
+          </div>
+        )}
+      </Ready>
+    </>
+  );
+}
+
+interface CellFieldProps {
+  column: Column;
+  value: Value;
+  edited: boolean;
+  onChange: (value: Value) => void;
+}
+
+function CellField({ column, value, edited, onChange }: CellFieldProps) {
+  const s = strings();
+  const id = useId();
+  const shown = value === null ? "" : String(value);
+  return (
+    <label class={edited ? "v-field edited" : "v-field"} for={id}>
+      <span>{column.name}</span>
+      {column.values ? (
+        <select id={id} value={shown} onChange={(event) => onChange(event.currentTarget.value || null)}>
+          <option value="">{s["v.table.missing"]}</option>
+          {column.values.map((one) => (
+            <option key={one} value={one}>
+              {one}
+            </option>
+          ))}
+        </select>
+      ) : (
+        <input
+          id={id}
+          type="text"
+          inputMode={column.type === "number" ? "decimal" : undefined}
+          value={shown}
+          placeholder={s["v.table.missing"]}
+          onInput={(event) => onChange(parse(event.currentTarget.value, column.type))}
+        />
+      )}
+    </label>
+  );
+}
+
+function parse(text: string, type: Column["type"]): Value {
+  if (text === "") return null;
+  return type === "number" && Number.isFinite(Number(text)) ? Number(text) : text;
+}
+
+function Outcome({ first, now }: { first?: Prediction; now: Prediction }) {
+  const s = strings();
+  const shown = (value: string | number) => (typeof value === "number" ? formatNumber(value, 3) : value);
+  return (
+    <div aria-live="polite">
+      <p class="v-answer" data-prediction={now.prediction}>
+        {shown(now.prediction)}
+        {first && first.prediction !== now.prediction && (
+          <small>{fill(s["v.table.before"], { value: shown(first.prediction) })}</small>
+        )}
+      </p>
+      {now.probabilities && (
+        <CandidateTable caption={s["v.table.probabilities"]} rows={candidates(now.probabilities)} name={s["v.class"]} />
+      )}
+    </div>
+  );
+}
+
+type RowAttentionProps = Pick<ViewProps, "trace" | "transport" | "state">;
+
+/** Attention between the features of the row. */
+function RowAttention({ trace, transport, state }: RowAttentionProps) {
+  const s = strings();
+  const chosen = selected(trace, state);
+  // Features are compared by the mean of all heads, unless a head was chosen.
+  const selection = chosen && state.get("head") === undefined ? { ...chosen, head: "mean" as const } : chosen;
+  const answer = useWeights(transport, trace, selection);
+  if (!selection) return null;
+  const { rows, columns } = tokensOf(trace, selection.attention);
+  return (
+    <div>
+      <Controls>
+        <AttentionPicker trace={trace} state={state} mean first="mean" />
+      </Controls>
+      <Ready answer={answer}>
+        {(frame) => (
+          <WeightGrid
+            label={s["v.table.row_attention"]}
+            rows={rows}
+            columns={columns}
+            data={frame.data}
+            state={state}
+          />
+        )}
+      </Ready>
+    </div>
+  );
+}
