@@ -38,8 +38,17 @@ demo: setup ## train a Transformer that reads dates, and print its cross-attenti
 look: setup ## print attention maps of a sentence, without any training
 	$(BIN)/python examples/first_look.py
 
-test: setup ## run the tests
+test: setup $(PACKAGES) chromium ## run the tests, those of the page in Chromium
 	$(ONE_THREAD) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
+
+# The tests fail with a message where Chromium is missing: no skip hides them.
+.PHONY: chromium
+chromium:
+	@if ! { [ -n "$$PLAYWRIGHT_CHROMIUM" ] || command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null \
+		&& command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		echo "Installing Chromium, for the tests of the page."; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium >/dev/null; \
+	fi
 
 check: setup $(PACKAGES) ## lint, format, spelling, type check and import contracts, also of the page
 	$(BIN)/ruff check

@@ -1,16 +1,17 @@
 """Speed on a GPU beside the best peers: `python -m benchmarks.gpu_speed PART ... --out FOLDER --minutes M`.
 
-Each part writes FOLDER/PART.json: rows of one table, measured in one run, medians of interleaved rounds. Device times are those between two events behind a queue of work;
-`wall` is the time per call of many calls in a row, the host's part included. `python -m benchmarks.gpu_speed_page
-FOLDER` makes a page of the files.
+Each part writes FOLDER/PART.json: rows of one table, measured in one run, medians of interleaved rounds. Device times
+are those between two events behind a queue of work; `wall` is the time per call of many calls in a row, the host's part
+included. `python -m benchmarks.gpu_speed_page FOLDER` makes a page of the files.
 """
 
 import argparse
+import importlib
 import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,11 @@ def compare(case: str, calls: dict[str, Callable[[], object]], seconds: float = 
             "wall_ms": 1e3 * wall,
             "times": device / base,
         }
+
+
+def fused(inputs: Sequence[Tensor], **options: Any) -> Tensor:
+    query, key, value = inputs
+    return scaled_dot_product_attention(query, key, value, **options)
 
 
 def with_backward(call: Callable[[], Tensor], leaves: list[Tensor]) -> Callable[[], object]:
@@ -168,7 +174,7 @@ def packed() -> Iterator[Row]:
 
         def loop(inputs: list[Tensor] = inputs) -> Tensor:
             parts = zip(*(tensor.split(lengths, 2) for tensor in inputs), strict=True)
-            return torch.cat([scaled_dot_product_attention(*part, is_causal=True) for part in parts], 2)
+            return torch.cat([fused(part, is_causal=True) for part in parts], 2)
 
         calls = {"varlen_attn": peer, "softlook": lambda i=inputs: attention(*i, mask=mask), "loop": loop}
         if grad:
@@ -207,8 +213,8 @@ def bias() -> Iterator[Row]:
     table = torch.randn(32, 12, device="cuda", requires_grad=True)
     t5 = positions.t5(table)
     own = {
-        "cuDNN, causal, no bias": (lambda: scaled_dot_product_attention(*inputs, is_causal=True), inputs),
-        "cuDNN, full, no bias": (lambda: scaled_dot_product_attention(*inputs), inputs),
+        "cuDNN, causal, no bias": (lambda: fused(inputs, is_causal=True), inputs),
+        "cuDNN, full, no bias": (lambda: fused(inputs), inputs),
         "ALiBi, causal": (lambda: attention(*inputs, mask=CAUSAL, bias=positions.alibi(12)), inputs),
         "T5, full": (lambda: attention(*inputs, bias=t5), [*inputs, table]),
     }
@@ -222,13 +228,13 @@ def calls() -> Iterator[Row]:
     for name, sizes in shapes.items():
         inputs = tensors(*sizes)
         pair = {
-            "sdpa": lambda i=inputs: scaled_dot_product_attention(*i),
+            "sdpa": lambda i=inputs: fused(i),
             "softlook": lambda i=inputs: attention(*i),
         }
         yield from compare(name, pair, 0.3)
     inputs = tensors(2, 12, 700, 64)
     pair = {
-        "sdpa": lambda: scaled_dot_product_attention(*inputs, is_causal=True),
+        "sdpa": lambda: fused(inputs, is_causal=True),
         "softlook": lambda: attention(*inputs, mask=CAUSAL),
     }
     yield from compare("causal 700", pair, 0.3)
@@ -237,12 +243,12 @@ def calls() -> Iterator[Row]:
 
 
 def pair_of(inputs: list[Tensor]) -> dict[str, Callable[[], object]]:
-    return {"sdpa": lambda: scaled_dot_product_attention(*inputs), "softlook": lambda: attention(*inputs)}
+    return {"sdpa": lambda: fused(inputs), "softlook": lambda: attention(*inputs)}
 
 
 def bert() -> Iterator[Row]:
     """BERT-base on 256 ragged texts: packed into one row, padded, and Hugging Face's with SDPA on the padded batch."""
-    import transformers  # noqa: PLC0415  (slow to import)
+    transformers: Any = importlib.import_module("transformers")  # slow to import
 
     generator = torch.Generator().manual_seed(0)
     lengths = (torch.rand(256, generator=generator) ** 3 * 508 + 4).long().tolist()

@@ -24,6 +24,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from benchmarks.tables_data import Dataset, Split
 
 LEARNING_RATE, MAX_TREES, PATIENCE = 0.05, 4000, 50
+MAX_CATEGORIES = 254
+"""Values of a column that HistGradientBoosting supports."""
 TREES_PER_FIT = 250
 """Trees that a call of HistGradientBoosting's `fit` adds."""
 Predict = Callable[[pandas.DataFrame], np.ndarray]
@@ -46,6 +48,9 @@ class FitParams:
     threads: int = 1
     time_limit: float | None = None
     """Seconds; None: no limit."""
+    learning_rate: float = LEARNING_RATE
+    patience: int = PATIENCE
+    """Iterations without improvement after which boosting stops."""
 
     def start_timer(self) -> Callable[[], bool]:
         """Start the time limit; the returned function tells whether it has passed."""
@@ -69,7 +74,7 @@ def lightgbm(dataset: Dataset, params: FitParams) -> FittedModel:
     estimator = library.LGBMClassifier if dataset.classes else library.LGBMRegressor
     model = estimator(
         n_estimators=MAX_TREES,
-        learning_rate=LEARNING_RATE,
+        learning_rate=params.learning_rate,
         n_jobs=params.threads,
         random_state=params.seed,
         verbosity=-1,
@@ -79,7 +84,7 @@ def lightgbm(dataset: Dataset, params: FitParams) -> FittedModel:
         dataset.train.targets,
         eval_X=encode(dataset.validation.frame),
         eval_y=dataset.validation.targets,
-        callbacks=[library.early_stopping(PATIENCE, verbose=False), stop_at_time_limit],
+        callbacks=[library.early_stopping(params.patience, verbose=False), stop_at_time_limit],
     )
     return FittedModel(
         lambda frame: _predict(model, encode(frame)), {"trees": model.best_iteration_, "version": library.__version__}
@@ -99,11 +104,11 @@ def xgboost(dataset: Dataset, params: FitParams) -> FittedModel:
     estimator = library.XGBClassifier if dataset.classes else library.XGBRegressor
     model = estimator(
         n_estimators=MAX_TREES,
-        learning_rate=LEARNING_RATE,
+        learning_rate=params.learning_rate,
         tree_method="hist",
         device="cpu",
         enable_categorical=True,
-        early_stopping_rounds=PATIENCE,
+        early_stopping_rounds=params.patience,
         n_jobs=params.threads,
         random_state=params.seed,
         callbacks=[TimeLimit()],
@@ -141,7 +146,7 @@ def _catboost(dataset: Dataset, params: FitParams, overrides: dict[str, Any]) ->
     estimator = library.CatBoostClassifier if dataset.classes else library.CatBoostRegressor
     model = estimator(
         **overrides,
-        early_stopping_rounds=PATIENCE,
+        early_stopping_rounds=params.patience,
         thread_count=params.threads,
         random_seed=params.seed,
         verbose=False,
@@ -154,10 +159,12 @@ def _catboost(dataset: Dataset, params: FitParams, overrides: dict[str, Any]) ->
 
 def histgb(dataset: Dataset, params: FitParams) -> FittedModel:
     """scikit-learn's HistGradientBoosting; older versions validate on a part of the training rows instead."""
-    time_is_up, encode = params.start_timer(), categorical_encoder(dataset)
+    time_is_up, encode = params.start_timer(), categorical_encoder(dataset, MAX_CATEGORIES)
     estimator = HistGradientBoostingClassifier if dataset.classes else HistGradientBoostingRegressor
     options = {"early_stopping": True, "warm_start": True, "categorical_features": "from_dtype"}
-    model: Any = estimator(learning_rate=LEARNING_RATE, n_iter_no_change=PATIENCE, random_state=params.seed, **options)
+    model: Any = estimator(
+        learning_rate=params.learning_rate, n_iter_no_change=params.patience, random_state=params.seed, **options
+    )
     validation = {}
     if "X_val" in inspect.signature(model.fit).parameters:
         validation = {"X_val": encode(dataset.validation.frame), "y_val": dataset.validation.targets}
@@ -196,9 +203,12 @@ DETERMINISTIC = ("lightgbm", "xgboost", "histgb", "linear")
 """Baselines whose seed changes nothing with these parameters: one run per split is enough."""
 
 
-def categorical_encoder(dataset: Dataset) -> Callable[[pandas.DataFrame], pandas.DataFrame]:
-    """Converts columns to pandas categoricals with the categories of the training rows; others become missing."""
-    categories = {name: sorted(dataset.train.frame[name].dropna().unique()) for name in dataset.categorical_columns}
+def categorical_encoder(
+    dataset: Dataset, max_categories: int | None = None
+) -> Callable[[pandas.DataFrame], pandas.DataFrame]:
+    """Converts columns to pandas categoricals with the most frequent training values; others become missing."""
+    counts = {name: dataset.train.frame[name].value_counts() for name in dataset.categorical_columns}
+    categories = {name: sorted(own.index[:max_categories]) for name, own in counts.items()}
     return lambda frame: frame.assign(
         **{
             name: frame[name].where(frame[name].isin(values)).astype(pandas.CategoricalDtype(values))

@@ -88,7 +88,7 @@ def make_parser(
     """The arguments that all tabular benchmarks share."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{script}", description=description)
     parser.add_argument("data_dir", type=Path, nargs="?", help="directory of the datasets")
-    parser.add_argument("--datasets", nargs="+", choices=datasets, default=list(datasets), help="default: all")
+    parser.add_argument("--datasets", nargs="+", choices=datasets or None, default=list(datasets), help="default: all")
     parser.add_argument("--models", nargs="+", choices=models, default=list(models), help="default: all")
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--max-minutes", type=float, help="time limit of a fit")

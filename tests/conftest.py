@@ -4,6 +4,7 @@ This module does not import softlook: the jaxtyping import hook that pytest inst
 """
 
 import os
+import sys
 from collections.abc import Iterator
 
 import hypothesis
@@ -25,7 +26,7 @@ hypothesis.register_random(TORCH_RANDOM)
 
 SUPPRESSED = [hypothesis.HealthCheck.too_slow]  # shape checks and loaded machines are slow
 hypothesis.settings.register_profile(
-    "ci", max_examples=200, deadline=None, derandomize=True, suppress_health_check=SUPPRESSED
+    "ci", max_examples=100, deadline=None, derandomize=True, suppress_health_check=SUPPRESSED
 )
 hypothesis.settings.register_profile("thorough", max_examples=5000, deadline=None, suppress_health_check=SUPPRESSED)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
@@ -37,6 +38,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 @pytest.fixture(autouse=True)
 def _fixed_seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _no_kept_kernels() -> None:
+    """Tests replace rules by which kernels are selected: they begin without kernels of other tests."""
+    if kept := sys.modules.get("softlook.ops.backends.kept_kernels"):
+        kept.drop_kept_kernels()
 
 
 @pytest.fixture

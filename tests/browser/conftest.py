@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 from softlook.blocks.attention import AttentionCore
 from softlook.lens.attention_trace import AttentionCall, AttentionTrace
 from softlook.lens.trace import Trace
-from softlook.ops.masks import causal
+from softlook.ops.masks import causal, window
 from softlook.studio.app import create_app
 from softlook.studio.recording import Recording
 from softlook.studio.session import Studio
@@ -77,14 +77,28 @@ def running(studio: Studio) -> Iterator[Callable[[], str]]:
     thread.join(timeout=20)
 
 
-def map_trace(length: int, *, heads: int = 2, tokens: list[str] | None = None, dim: int = 16) -> Trace:
-    """A trace of one causal layer whose first key is a sink, without a model: as long as a test wants."""
+def map_call(length: int, *, heads: int = 2, columns: int = 0, mask: Any = None) -> AttentionCall:
+    """One attention, without a model: as long as a test wants. Its first key is a sink."""
     generator = torch.Generator().manual_seed(length)
-    query, key = (torch.randn(1, heads, length, dim, generator=generator) for _ in range(2))
-    query[..., 0], key[:, :, 0, 0] = 3.0, 12.0
-    call = AttentionCall(AttentionCore(), query, key, causal(), None, key.norm(dim=-1))
+    query, key = (torch.randn(1, heads, size, 16, generator=generator) for size in (length, columns or length))
+    query[..., 0], key[:, :, 0, 0] = 1.5, 8.0
+    return AttentionCall(AttentionCore(), query, key, mask, None, key.norm(dim=-1))
+
+
+def map_trace(length: int, *, heads: int = 2, tokens: list[str] | None = None) -> Trace:
+    """A trace of one causal layer, without a model."""
     words = tokens if tokens is not None else [f"w{index}" for index in range(length)]
+    call = map_call(length, heads=heads, mask=causal())
     return Trace({"blocks.0.attn": AttentionTrace([call])}, {}, tokens=words)
+
+
+def mask_trace() -> Trace:
+    """A trace of 120 queries under every kind of mask, one attention each."""
+    dense = torch.rand(120, 120, generator=torch.Generator().manual_seed(0)) > 0.5
+    masks = {"full": None, "causal": causal(), "window": causal() & window(20), "dense": dense}
+    layers = {name: AttentionTrace([map_call(120, mask=mask)]) for name, mask in masks.items()}
+    layers["cross"] = AttentionTrace([map_call(90, columns=150)])
+    return Trace(layers, {}, tokens=[f"w{index}" for index in range(120)])
 
 
 def sentence() -> list[str]:
@@ -98,6 +112,8 @@ def recordings() -> dict[str, Recording]:
         "sentence": Recording(map_trace(13, tokens=sentence()), "The animal", "toy", "lm", id="sentence"),
         "page": Recording(map_trace(300), "300 tokens", "toy", "lm", id="page"),
         "long": Recording(map_trace(32_768, heads=1), "32,768 tokens", "toy", "lm", id="long"),
+        "masks": Recording(mask_trace(), "masks", "toy", "lm", id="masks"),
+        "pooled": Recording(map_trace(2000, heads=1), "2,000 tokens", "toy", "lm", id="pooled"),
         "hostile": Recording(map_trace(6, tokens=HOSTILE), HOSTILE[0], HOSTILE[1], "lm", id="hostile"),
     }
 

@@ -2,16 +2,16 @@
 import "tokens.css";
 import "./theme/page.css";
 import { mount } from "./app/mount";
+import { CommTransport, type WidgetModel } from "./transport/comm";
 import { HttpTransport } from "./transport/http";
+import { InlineTransport } from "./transport/inline";
+import type { Recording } from "./transport/recording";
 import type { Transport } from "./types";
 
-interface Config {
-  transport: "http" | "inline";
-}
+type Config = { transport: "http" } | { transport: "inline"; recording: Recording };
 
 function transportOf(config: Config): Transport {
-  if (config.transport === "http") return new HttpTransport();
-  throw new Error(`expected the transport http or inline, got ${config.transport}`);
+  return config.transport === "inline" ? new InlineTransport(config.recording) : new HttpTransport();
 }
 
 function start(): void {
@@ -27,6 +27,23 @@ function removeToken(): void {
   if (location.search.includes("token=")) history.replaceState(null, "", location.pathname + location.hash);
 }
 
+/** Draws the page into the output of a notebook cell. */
+function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
+  const transport = new CommTransport(model);
+  const onState = (hash: string) => {
+    if (model.get("hash") === hash) return;
+    model.set("hash", hash);
+    model.save_changes();
+  };
+  el.classList.add("softlook-widget");
+  const unmount = mount(el, transport, { hash: String(model.get("hash") ?? ""), onState });
+  return () => {
+    unmount();
+    transport.close();
+  };
+}
+
 if (typeof document !== "undefined") start();
 
 export { mount };
+export default { render };

@@ -27,6 +27,8 @@ export interface TraceInfo {
   rowTokens: string[];
   /** Source tokens of cross-attention; else the same as rowTokens. */
   columnTokens: string[];
+  /** The tokens that the rows of an encoder-decoder predict, where they are known. */
+  predictedTokens?: string[] | null;
   attentions: AttentionInfo[];
   /** "intervene", "generate", "twins", "beams", "logit_lens", "contributions", "table", "runs" */
   capabilities: string[];

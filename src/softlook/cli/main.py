@@ -97,6 +97,11 @@ FIGURE_EXAMPLES = """
   softlook figure bert-base-uncased "The animal was tired." --out heads.html
   softlook figure dates "5 4 2003" --kind beams
 """
+STUDIO_EXAMPLES = """
+  softlook studio                                    a recorded trace at once
+  softlook studio runs/lm-poems --text "Once upon a time"
+  softlook studio trace.safetensors                  a file of Trace.save
+"""
 PREDICT_EXAMPLES = """
   softlook predict runs/table-adult --data new.csv > predictions.csv
   softlook predict runs/table-adult --data new.csv --out out.csv --probabilities
@@ -141,6 +146,7 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("fill", "fill:fill", "Predict masked tokens.", FILL_EXAMPLES),
     ("inspect", "inspect:inspect", "Show the attention of a model for a text.", INSPECT_EXAMPLES),
     ("figure", "figure:figure", "Draw attention as SVG, PNG or HTML.", FIGURE_EXAMPLES),
+    ("studio", "studio:studio", "Show attention in the browser: look, change, compare.", STUDIO_EXAMPLES),
     ("predict", "predict:predict", "Predict the target of table rows.", PREDICT_EXAMPLES),
     ("demo", "demo:demo", "Train a Transformer to translate dates, and plot its attention.", DEMO_EXAMPLES),
     ("info", "info:info", "Print versions, devices and free disk space.", ""),

@@ -34,7 +34,7 @@ def pool_map(
     """
     if pool not in get_args(Pool):
         raise ConfigError(f"pool must be one of {', '.join(get_args(Pool))}, got {pool!r}")
-    height, width = cell
+    height, width = min(cell[0], max(len(rows), 1)), min(cell[1], max(len(columns), 1))  # without padding beyond
     pooled: list[Tensor] = []
     cells: list[Tensor] = []
     for strip in _strips(rows, height, maps * len(columns)):

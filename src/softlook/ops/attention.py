@@ -8,6 +8,7 @@ from softlook.base.errors import ShapeError
 from softlook.ops import scores
 from softlook.ops.arguments import cast_for_autocast, check_value, disable_autocast, is_autocast, prepare_args
 from softlook.ops.backends import reference, tiled
+from softlook.ops.backends.kept_kernels import describe_call, keep_kernel, kept_kernels
 from softlook.ops.backends.plan import Backend, Plan, plan
 from softlook.ops.backends.reference import Stage
 from softlook.ops.bias import Bias
@@ -50,6 +51,12 @@ def attention(
     >>> attention(query, key, value, mask=masks.causal()).shape
     torch.Size([2, 4, 5, 8])
     """
+    kernels, call = None, None
+    if bias is softcap is sink is score is None and backend == "auto" and not torch.compiler.is_compiling():
+        kernels, call = kept_kernels(mask), describe_call(query, key, value, mask, scale, dropout)
+        run = None if kernels is None or call is None else kernels.get(call)
+        if run is not None:
+            return run(query, key, value)
     args = prepare_args(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink, score=score)
     check_dropout(dropout)
     if is_autocast(value):
@@ -58,7 +65,10 @@ def attention(
         with disable_autocast(value):
             return plan(args, value, dropout, backend).run()
     check_value(args, value)
-    return plan(args, value, dropout, backend).run()
+    chosen = plan(args, value, dropout, backend)
+    if kernels is not None and call is not None and call not in kernels:
+        keep_kernel(call, kernels, chosen)
+    return chosen.run()
 
 
 def attention_with_lse(

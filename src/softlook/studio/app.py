@@ -21,12 +21,12 @@ try:
 except ImportError as error:
     raise ImportError("the studio requires extra packages: pip install softlook[serve]") from error
 
-from softlook.studio.routes import traces
+from softlook.studio.routes import live, runs, traces
 from softlook.studio.routes.context import Answers
 
 log = logging.getLogger("softlook.studio")
 DESCRIPTION = "Attention of a model: tiles of its maps, statistics, interventions and training runs."
-ROUTERS = (traces.router,)
+ROUTERS = (traces.router, live.router, runs.router)
 STATIC = {
     "/studio.js": ("studio.js", "text/javascript; charset=utf-8"),
     "/studio.css": ("studio.css", "text/css; charset=utf-8"),

@@ -78,19 +78,27 @@ class Studio:
         self._recordings: OrderedDict[str, Recording] = OrderedDict()
         self._lock = threading.Lock()
         self._kept: set[str] = set()
+        self._listed: set[str] = set()
+        self._checkpoints: dict[tuple[str, int], Recording] = {}
         for recording in recordings:
-            self.add(recording, keep=True)
+            self.add(recording, keep=True, listed=True)
 
-    def add(self, recording: Recording, *, keep: bool = False) -> Recording:
-        """Add a recording; one that is not kept may be dropped later."""
+    def add(self, recording: Recording, *, keep: bool = False, listed: bool = False) -> Recording:
+        """Add a recording; one that is not kept may be dropped later. `listed` ones are offered by name."""
         with self._lock:
             self._recordings[recording.id] = recording
+            if listed:
+                self._listed.add(recording.id)
             if keep:
-                self._kept.add(recording.id)
+                self.keep(recording.id)
             passing = [id for id in self._recordings if id not in self._kept]
             for id in passing[:-MAX_RECORDINGS]:
                 del self._recordings[id]
         return recording
+
+    def keep(self, id: str) -> None:
+        """Never drop a recording."""
+        self._kept.add(id)
 
     def recording(self, id: str) -> Recording:
         found = self._recordings.get(id)
@@ -103,6 +111,23 @@ class Studio:
         if found is None:
             raise UnknownError(f"there are no twins {id!r:.40}; they may have been dropped: make them again")
         return found
+
+    def add_twins(self, first: Recording, second: Recording, twins: Twins) -> TwinRecordings:
+        """Add twins; of many, the oldest are dropped."""
+        pair = TwinRecordings(f"{first.id}-{second.id}", first, second, twins)
+        with self._lock:
+            self.twins[pair.id] = pair
+            while len(self.twins) > MAX_TWINS:
+                self.twins.popitem(last=False)
+        return pair
+
+    def checkpoint(self, run: str, step: int) -> Recording:
+        """The recorded attention of a run at a step."""
+        if self.runs is None:
+            raise UnknownError(f"there is no run {run!r:.80}")
+        if (run, step) not in self._checkpoints:
+            self._checkpoints[run, step] = self.add(self.runs.attention(run, step), keep=True, listed=False)
+        return self._checkpoints[run, step]
 
     def require_live(self, capability: str = "") -> LiveModel:
         """The model; an error without one, or if it cannot do this."""
@@ -123,7 +148,7 @@ class Studio:
         """A new recording of the model's reading of a text."""
         live = self.require_live()
         given = live.encode(text, pair, target)
-        return self.add(self.describe(live, given, live.record(given)))
+        return self.add(self.describe(live, given, live.record(given)), listed=True)
 
     def describe(self, live: LiveModel, given: ModelInput, trace: Trace) -> Recording:
         """The recording of a forward pass."""
@@ -135,7 +160,7 @@ class Studio:
 
     def info(self) -> dict[str, Any]:
         """What the page reads first."""
-        recordings = list(self._recordings.values())
+        recordings = [one for id, one in self._recordings.items() if id in self._listed]
         capabilities = [] if self.live is None else ["trace", *self.live.capabilities]
         capabilities += ["runs"] * (self.runs is not None) + ["table"] * (self.table is not None)
         main = self.live.task if self.live is not None else next((one.task for one in recordings), "other")

@@ -102,6 +102,9 @@ def check_parameters(estimator: Any) -> None:
     ensemble = getattr(estimator, "ensemble", "single")
     if ensemble not in get_args(EnsembleName):
         raise ConfigError(f"ensemble: expected one of {', '.join(get_args(EnsembleName))}; got {ensemble!r}")
+    n_cv = getattr(estimator, "n_cv", None)
+    if n_cv is not None and not (isinstance(n_cv, int | np.integer) and n_cv >= 1):
+        raise ConfigError(f"n_cv: expected an integer >= 1; got {n_cv!r}")
     if estimator.n_jobs is not None and not (isinstance(estimator.n_jobs, int | np.integer) and estimator.n_jobs):
         raise ConfigError(f"n_jobs: expected a number of threads, or -1 for all cores; got {estimator.n_jobs!r}")
 

@@ -1,6 +1,7 @@
 /** The one entry of the page, for its three shells: server, notebook, file. */
+import { effect } from "@preact/signals";
 import { render } from "preact";
-import { Store } from "../state/store";
+import { formatHash, Store } from "../state/store";
 import type { Transport } from "../types";
 import { Session, SessionContext } from "./session";
 import { Shell } from "./shell";
@@ -10,6 +11,8 @@ export interface InitialState {
   hash?: string;
   /** Whether the state is kept in the address of the page. */
   bindUrl?: boolean;
+  /** Called with the hash whenever the state changes. */
+  onState?: (hash: string) => void;
 }
 
 /** Puts the page into an element; returns how to remove it. */
@@ -18,6 +21,10 @@ export function mount(element: Element, transport: Transport, initial: InitialSt
   const session = new Session(transport, state);
   const closed = new AbortController();
   const stop = state.listen();
+  const stopState = effect(() => {
+    const hash = formatHash(state.route.value);
+    initial.onState?.(hash);
+  });
   render(
     <SessionContext.Provider value={session}>
       <Shell />
@@ -28,6 +35,7 @@ export function mount(element: Element, transport: Transport, initial: InitialSt
   return () => {
     closed.abort();
     stop();
+    stopState();
     render(null, element);
   };
 }

@@ -17,9 +17,12 @@ export function pageOf(route: Route): Page | null {
   return chapters[0] ? { kind: "chapter", id: chapters[0].id } : null;
 }
 
-/** A view is offered if the trace has what it needs. */
+/** A view is offered if the trace or its model has what it needs: a capability, cross-attention, or a task. */
 export function isOffered(needs: string[], trace: TraceInfo | null, everywhere: string[]): boolean {
-  return needs.every((need) => trace?.capabilities.includes(need) || everywhere.includes(need));
+  return needs.every((need) => {
+    if (need === "cross") return trace?.attentions.some(({ kind }) => kind === "cross");
+    return need === trace?.task || trace?.capabilities.includes(need) || everywhere.includes(need);
+  });
 }
 
 /** The chapter or view that comes `by` places after a page. */

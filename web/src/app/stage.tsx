@@ -6,6 +6,7 @@ import { fill, language, strings } from "../i18n";
 import { reducedMotion } from "../theme/theme";
 import type { Chapter, View } from "../types";
 import { views } from "../views";
+import { ExportMenu } from "./export-menu";
 import { goTo, isOffered, neighborOf, pageOf } from "./pages";
 import { useSession } from "./session";
 import { Timeline, useTimeline } from "./timeline";
@@ -48,6 +49,7 @@ function ChapterStage({ chapter }: { chapter: Chapter }) {
       <header class="page-title">
         <span class="number">{number}</span>
         <h2>{chapter.title(s)}</h2>
+        <ExportMenu name={chapter.id} />
       </header>
       <div class="page-body">
         <chapter.component
@@ -118,6 +120,7 @@ function ViewStage({ view }: { view: View | undefined }) {
     <article class="view" data-view={view.id}>
       <header class="page-title">
         <h2>{view.title(s)}</h2>
+        <ExportMenu name={view.id} />
       </header>
       <div class="page-body">
         <view.component

@@ -4,8 +4,6 @@ import { useEffect, useRef } from "preact/hooks";
 import { strings } from "../i18n";
 import { useSession } from "./session";
 
-const TEXT_TASKS = ["lm", "masked_lm", "seq2seq", "classification"];
-
 export function TextInput() {
   const s = strings();
   const session = useSession();
@@ -15,7 +13,7 @@ export function TextInput() {
   const request = useRef<AbortController | null>(null);
   const info = session.info.value;
   useEffect(() => () => request.current?.abort(), []);
-  if (!info || !TEXT_TASKS.includes(info.task) || !session.traces.value.some(({ live }) => live)) return null;
+  if (!info?.capabilities.includes("trace")) return null;
 
   const send = async (event: Event) => {
     event.preventDefault();

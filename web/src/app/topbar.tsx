@@ -3,6 +3,7 @@ import { type Signal, useComputed } from "@preact/signals";
 import { language, setLanguage, strings } from "../i18n";
 import { Icon } from "../parts/Icon";
 import { nextTheme, themeChoice } from "../theme/theme";
+import { pageOf } from "./pages";
 import { useSession } from "./session";
 import { TextInput } from "./text-input";
 
@@ -14,6 +15,7 @@ interface Props {
 export function TopBar({ menu, help }: Props) {
   const s = strings();
   const { state } = useSession();
+  const isView = pageOf(state.route.value)?.kind === "view";
   const canUndo = useComputed(() => state.canUndo());
   const canRedo = useComputed(() => state.canRedo());
   const themeLabel = { auto: s.theme_auto, light: s.theme_light, dark: s.theme_dark }[themeChoice.value];
@@ -34,8 +36,8 @@ export function TopBar({ menu, help }: Props) {
           softlook <b>studio</b>
         </span>
       </h1>
-      <TraceChoice />
-      <TextInput />
+      {isView && <TraceChoice />}
+      {isView && <TextInput />}
       <div class="topbar-actions">
         <button
           type="button"

@@ -10,9 +10,13 @@ import { LinearChapter, STEPS as linearSteps } from "./linear";
 import { MasksChapter, STEPS as masksSteps } from "./masks";
 import { MatrixChapter, STEPS as matrixSteps } from "./matrix";
 import { PermutationChapter, STEPS as permutationSteps } from "./permutation";
+import { PositionsChapter, STEPS as positionsSteps } from "./positions";
 import { QkvChapter, STEPS as qkvSteps } from "./qkv";
+import { RecurrentChapter, STEPS as recurrentSteps } from "./recurrent";
 import { ScaleChapter, STEPS as scaleSteps } from "./scale";
 import { SoftmaxChapter, STEPS as softmaxSteps } from "./softmax";
+import { TablesChapter, STEPS as tablesSteps } from "./tables";
+import { TransformerChapter, STEPS as transformerSteps } from "./transformer";
 
 const chapter = (id: string, steps: number, component: ComponentType<ChapterProps>): Chapter => ({
   id,
@@ -34,4 +38,8 @@ export const chapters: Chapter[] = [
   chapter("linear", linearSteps, LinearChapter),
   chapter("convolution", convolutionSteps, ConvolutionChapter),
   chapter("masks", masksSteps, MasksChapter),
+  chapter("positions", positionsSteps, PositionsChapter),
+  chapter("recurrent", recurrentSteps, RecurrentChapter),
+  chapter("transformer", transformerSteps, TransformerChapter),
+  chapter("tables", tablesSteps, TablesChapter),
 ];

@@ -81,7 +81,8 @@ export class Store {
     }
     const next = { ...this.current.peek(), parameters };
     if (formatHash(next) === this.hash()) return;
-    this.remember(Object.keys(values).join());
+    const changed = Object.entries(values).map(([key, value]) => (value === undefined ? `-${key}` : key));
+    this.remember(changed.join());
     this.show(next, false);
   }
 

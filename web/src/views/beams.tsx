@@ -8,10 +8,11 @@ import { reason } from "./shared/answer";
 import { Badges } from "./shared/badges";
 import { Controls, Slider, TextArea } from "./shared/controls";
 import { Notice } from "./shared/notice";
+import { textOf } from "./shared/selection";
 
 export function Beams({ trace, transport, state }: ViewProps) {
   const s = strings();
-  const [text, setText] = useState(state.get("text") ?? trace.columnTokens.join(""));
+  const [text, setText] = useState(state.get("text") ?? textOf(trace));
   const beams = state.number("beams", 4);
   const [steps, setSteps] = useState<Step[]>([]);
   const [failure, setFailure] = useState("");
@@ -88,7 +89,7 @@ function Growing({ steps }: { steps: Step[] }) {
         <p class="v-prompt" aria-live="polite">
           {hypothesis(tree, pointed.id).join("")}{" "}
           <small>
-            {fill(s[pointed.kept ? "v.beams.kept" : "v.beams.dropped"], { logp: formatNumber(pointed.logp) })}
+            {fill(s[pointed.kept ? "v.beams.kept" : "v.beams.dropped"], { logp: formatNumber(pointed.total) })}
           </small>
         </p>
       )}
@@ -115,6 +116,9 @@ interface TreePictureProps {
 function TreePicture({ tree, steps, chosen, onChoose }: TreePictureProps) {
   const group = useRef<SVGSVGElement>(null);
   const s = strings();
+  useEffect(() => {
+    group.current?.querySelector(".v-node.on")?.scrollIntoView({ inline: "nearest", block: "nearest" });
+  }, [steps]);
   const move = (node: Node, key: string) => {
     const next = neighbor(tree, node, key);
     if (!next) return false;
@@ -151,7 +155,7 @@ function TreePicture({ tree, steps, chosen, onChoose }: TreePictureProps) {
             role="button"
             tabIndex={node.id === chosen ? 0 : -1}
             aria-pressed={node.id === chosen}
-            aria-label={`${node.token} ${fill(s[node.kept ? "v.beams.kept" : "v.beams.dropped"], { logp: formatNumber(node.logp) })}`}
+            aria-label={`${tokenLabel(node.token, 7)} ${formatNumber(node.total, 1)} ${node.kept ? "" : s["v.beams.is_dropped"]}`}
             onClick={() => onChoose(node.id)}
             onKeyDown={(event) => {
               if (event.key === "Enter" || event.key === " ") onChoose(node.id);
@@ -165,7 +169,7 @@ function TreePicture({ tree, steps, chosen, onChoose }: TreePictureProps) {
               {tokenLabel(node.token, 7)}
             </text>
             <text class="v-logp" x={BOX - 5} y={16} text-anchor="end">
-              {formatNumber(node.logp, 1)}
+              {formatNumber(node.total, 1)}
             </text>
           </g>
         ))}

@@ -7,6 +7,7 @@ import { Badges } from "./shared/badges";
 import { CandidateTable, candidates } from "./shared/candidates";
 import { Controls, Slider, TextArea } from "./shared/controls";
 import { Notice } from "./shared/notice";
+import { textOf } from "./shared/selection";
 import { StepAttention } from "./shared/step_attention";
 import { Tokens } from "./shared/tokens";
 
@@ -16,19 +17,20 @@ interface Generated {
   id: number;
   p: number;
   candidates: [string, number][];
-  trace?: string;
+  trace?: string | null;
 }
 
 export function Generate({ trace, transport, state }: ViewProps) {
   const s = strings();
-  const [prompt, setPrompt] = useState(state.get("prompt") ?? trace.rowTokens.join(""));
+  const [prompt, setPrompt] = useState(state.get("prompt") ?? textOf(trace));
   const run = useGeneration(transport);
   const temperature = state.number("temperature", 1);
   const topK = state.number("top_k", 50);
   const count = state.number("count", 24);
+  const seed = state.number("seed", 0);
   const start = () => {
     state.set("prompt", prompt);
-    run.start({ prompt, max_new_tokens: count, temperature, top_k: topK });
+    run.start({ prompt, max_new_tokens: count, temperature, top_k: topK, seed });
   };
   return (
     <section class="v-view" aria-label={s["v.generate"]}>
@@ -62,6 +64,15 @@ export function Generate({ trace, transport, state }: ViewProps) {
           text={String(count)}
           onInput={(value) => state.set("count", value)}
         />
+        <Slider
+          label={s["v.generate.seed"]}
+          value={seed}
+          min={0}
+          max={20}
+          step={1}
+          text={String(seed)}
+          onInput={(value) => state.set("seed", value)}
+        />
         {run.busy ? (
           <button type="button" onClick={run.stop}>
             {s["v.stop"]}
@@ -87,6 +98,7 @@ interface Request {
   max_new_tokens: number;
   temperature: number;
   top_k: number;
+  seed: number;
 }
 
 function useGeneration(transport: ViewProps["transport"]) {

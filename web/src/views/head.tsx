@@ -37,7 +37,7 @@ function SelectedHead(props: ShownProps & { selection: Selection }) {
   const s = strings();
   const { attention, head } = selection;
   const { rows, columns } = tokensOf(trace, attention);
-  const kind: Kind = KINDS.find((name) => name === state.get("kind")) ?? "weights";
+  const kind = kindOf(props);
   const locked = Math.min(Math.round(state.number("row", -1)), attention.rows - 1);
   const [pointed, setPointed] = useState(-1);
   const row = useWeights(transport, trace, selection, { kind, row: locked });
@@ -48,10 +48,10 @@ function SelectedHead(props: ShownProps & { selection: Selection }) {
     (signal) => transport.get(endpoint(trace, "lanes"), { attention: attention.path, head }, signal) as Promise<Lanes>,
   );
   const lock = (index: number) => state.update({ row: index === locked ? undefined : index, column: undefined });
-  useEscape(() => state.update({ row: undefined, column: undefined }));
+  const onEscape = useEscape(() => state.update({ row: undefined, column: undefined }));
   useSentence(row.value, rows[locked], columns);
   return (
-    <section class="v-view" aria-label={s["v.head_view"]}>
+    <section class="v-view" aria-label={s["v.head_view"]} onKeyDown={onEscape}>
       <HeadControls {...props} kind={kind} />
       {(drawingOf(props) === "lines" || kind === "value_weighted") && <Badges trace={trace} />}
       <div class="v-split">
@@ -99,6 +99,12 @@ function SelectedHead(props: ShownProps & { selection: Selection }) {
   );
 }
 
+/** What the state asks for, as far as the trace has it. */
+function kindOf({ trace, state }: ViewProps): Kind {
+  const possible = trace.capabilities.includes("contributions") ? KINDS : KINDS.slice(0, 1);
+  return possible.find((name) => name === state.get("kind")) ?? "weights";
+}
+
 /** The most rows whose lanes come as lists. */
 const LISTED = 2048;
 
@@ -137,15 +143,16 @@ function HeadControls({ trace, state, shown, selection, kind }: HeadControlsProp
   );
 }
 
-/** Esc unlocks, wherever the focus is, unless something nearer uses the key. */
+/** Esc unlocks, in the view and where nothing has the focus, unless something nearer uses the key. */
 function useEscape(unlock: () => void) {
+  const onKey = (event: KeyboardEvent) => {
+    if (event.key === "Escape" && !event.defaultPrevented) unlock();
+  };
   useEffect(() => {
-    const onKey = (event: KeyboardEvent) => {
-      if (event.key === "Escape" && !event.defaultPrevented) unlock();
-    };
     document.addEventListener("keydown", onKey);
     return () => document.removeEventListener("keydown", onKey);
   });
+  return onKey;
 }
 
 /** Tells a screen reader the strongest keys of a row once it is there. */

@@ -52,7 +52,13 @@ export const views: View[] = [
     component: Beams,
     missing: lacking("v.beams.needs", "MODEL"),
   },
-  { id: "alignment", title: (s) => s["v.alignment"], needs: [], component: Alignment },
+  {
+    id: "alignment",
+    title: (s) => s["v.alignment"],
+    needs: ["cross"],
+    component: Alignment,
+    missing: lacking("v.alignment.needs", "MODEL"),
+  },
   { id: "rollout", title: (s) => s["v.rollout"], needs: [], component: RolloutView },
   {
     id: "table",
@@ -68,5 +74,11 @@ export const views: View[] = [
     component: Runs,
     missing: lacking("v.runs.needs", "RUN_DIR"),
   },
-  { id: "patches", title: (s) => s["v.patches"], needs: [], component: Patches },
+  {
+    id: "patches",
+    title: (s) => s["v.patches"],
+    needs: ["image"],
+    component: Patches,
+    missing: lacking("v.patches.needs", "MODEL"),
+  },
 ];

@@ -25,6 +25,8 @@ interface Settings {
   replacement: string;
   temperature: number;
   mask: number[];
+  /** The position whose prediction is compared; -1 is the last. */
+  position: number;
 }
 
 export function Intervene({ trace, transport, state }: ViewProps) {
@@ -39,6 +41,7 @@ export function Intervene({ trace, transport, state }: ViewProps) {
     replacement: state.get("replacement") ?? "zero",
     temperature: state.number("temperature", 1),
     mask: integers(state.get("mask")),
+    position: Math.min(Math.round(state.number("position", -1)), trace.rowTokens.length - 1),
   };
   const heads = Array.from({ length: attention.heads }, (_, head) => head);
   return (
@@ -114,6 +117,17 @@ export function Intervene({ trace, transport, state }: ViewProps) {
         marked={(index) => settings.mask.includes(index)}
         onLock={(index) => state.set("mask", listed(toggle(settings.mask, index)))}
       />
+      {trace.task !== "classification" && (
+        <>
+          <p class="v-label">{s["v.intervene.position"]}</p>
+          <Tokens
+            label={s["v.intervene.position"]}
+            tokens={trace.rowTokens}
+            locked={settings.position < 0 ? trace.rowTokens.length - 1 : settings.position}
+            onLock={(index) => state.set("position", index)}
+          />
+        </>
+      )}
       <Outcome trace={trace} transport={transport} settings={settings} />
     </section>
   );
@@ -131,12 +145,13 @@ const integers = (text = ""): number[] =>
     .map(Number);
 
 /** The body of POST intervene: only what differs from the model as it is. */
-export function interventionOf({ path, heads, amount, replacement, temperature, mask }: Settings) {
+export function interventionOf({ path, heads, amount, replacement, temperature, mask, position }: Settings) {
   const chosen = heads.length > 0;
   return {
     ablate: chosen && amount > 0 ? [{ layer: path, heads, amount, replacement }] : [],
     temperature: chosen && temperature !== 1 ? [{ layer: path, heads, value: temperature }] : [],
     mask,
+    position,
   };
 }
 

@@ -52,7 +52,7 @@ export function Patches({ trace, transport, state }: ViewProps) {
                 columns={names}
                 data={weights}
                 color={(value) => weightColor(value / top)}
-                format={(value) => (Number.isNaN(value) ? s["v.grid.hint"] : String(Math.round(100 * value)))}
+                format={(value) => String(Math.round(100 * value))}
                 say={(r, c, value) =>
                   fill(s["v.said"], {
                     query: name(row),

@@ -19,33 +19,44 @@ export function Predict({ trace, transport, state }: ViewProps) {
   const s = strings();
   const last = trace.rowTokens.length - 1;
   const position = Math.max(0, Math.min(last, Math.round(state.number("position", last))));
+  const whole = trace.task === "classification"; // one prediction for the whole text
   const known = trace.live || trace.capabilities.includes("next");
   const next = useAnswer(
-    known ? `${trace.id} ${position}` : null,
+    known && trace.task !== "table" ? `${trace.id} ${position}` : null,
     async (signal) =>
       candidates((await transport.get(endpoint(trace, "next"), { position, k: CANDIDATES }, signal)) as Row[]),
     trace.id,
   );
   const heads = useAnswer(
-    trace.id,
+    trace.task === "table" ? null : trace.id,
     (signal) => transport.get(endpoint(trace, "head_table"), {}, signal) as Promise<HeadTableAnswer>,
   );
   return (
     <section class="v-view" aria-label={s["v.predict"]}>
       <Badges trace={trace} />
-      <p class="v-hint">{s[trace.task === "masked_lm" ? "v.predict.hint.mask" : "v.predict.hint"]}</p>
-      <Tokens
-        label={s["v.tokens"]}
-        tokens={trace.rowTokens}
-        locked={position}
-        onLock={(index) => state.set("position", index)}
-      />
-      <div class="v-columns">
-        {known ? (
+      {!whole && trace.task !== "table" && (
+        <>
+          <p class="v-hint">{s[trace.task === "masked_lm" ? "v.predict.hint.mask" : "v.predict.hint"]}</p>
+          <Tokens
+            label={s["v.tokens"]}
+            tokens={trace.rowTokens}
+            locked={position}
+            onLock={(index) => state.set("position", index)}
+          />
+        </>
+      )}
+      <div class="v-columns v-predict">
+        {trace.task === "table" ? (
+          <Notice>{s["v.predict.table"]}</Notice>
+        ) : known ? (
           <Ready answer={next}>
             {(rows) => (
               <CandidateTable
-                caption={fill(s["v.predict.at"], { token: trace.rowTokens[position] ?? "", position })}
+                caption={
+                  whole
+                    ? s["v.predict.whole"]
+                    : fill(s["v.predict.at"], { token: trace.rowTokens[position] ?? "", position })
+                }
                 rows={rows}
               />
             )}
@@ -56,14 +67,16 @@ export function Predict({ trace, transport, state }: ViewProps) {
         {trace.capabilities.includes("logit_lens") ? (
           <LogitLens trace={trace} transport={transport} position={position} />
         ) : (
-          known && <Notice command="softlook studio MODEL">{s["v.lens.needs"]}</Notice>
+          !trace.live && known && <Notice command="softlook studio MODEL">{s["v.lens.needs"]}</Notice>
         )}
       </div>
-      <Ready answer={heads}>
-        {(table) => (
-          <HeadTable table={table} onOpen={(attention, head) => state.go("view", "head", { attention, head })} />
-        )}
-      </Ready>
+      {trace.task !== "table" && (
+        <Ready answer={heads}>
+          {(table) => (
+            <HeadTable table={table} onOpen={(attention, head) => state.go("view", "head", { attention, head })} />
+          )}
+        </Ready>
+      )}
     </section>
   );
 }
@@ -87,6 +100,7 @@ function LogitLens({ trace, transport, position }: LogitLensProps) {
         const chosen = columns[column]?.[block];
         return (
           <div>
+            <p class="v-caption">{strings()["v.lens.caption"]}</p>
             <LensTable
               tokens={shown.map((at) => trace.rowTokens[at])}
               columns={columns}
@@ -108,4 +122,4 @@ function LogitLens({ trace, transport, position }: LogitLensProps) {
   );
 }
 
-const WINDOW = 12;
+const WINDOW = 10;

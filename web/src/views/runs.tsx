@@ -1,8 +1,8 @@
 /** Training runs side by side: curves, samples, and the attention of one example over the checkpoints. */
 import { useEffect, useState } from "preact/hooks";
 import { fill, strings } from "../i18n";
-import type { ViewProps } from "../types";
-import { useAnswer } from "./shared/answer";
+import type { StreamEvent, ViewProps } from "../types";
+import { useAnswer, useSettled } from "./shared/answer";
 import { CheckpointAttention } from "./shared/checkpoints";
 import { Choice, Controls } from "./shared/controls";
 import { Notice, Ready } from "./shared/notice";
@@ -44,8 +44,9 @@ function Chosen({ runs, transport, state }: ChosenProps) {
   const chosen = runs.filter(({ id }) => wanted.includes(id));
   const ids = chosen.map(({ id }) => id);
   const live = useLive(transport, ids);
+  const news = useSettled(live.count, 300);
   const curves = useAnswer(
-    `${ids.join(" ")} ${live.count}`,
+    `${ids.join(" ")} ${news}`,
     (signal) =>
       Promise.all(
         ids.map((id) => transport.get(`runs/${encodeURIComponent(id)}/curves`, {}, signal) as Promise<Curves>),
@@ -118,14 +119,12 @@ function useLive(transport: ViewProps["transport"], ids: string[]) {
   const [on, setOn] = useState(false);
   useEffect(() => {
     const abort = new AbortController();
-    const seen = () => {
-      setOn(true);
-      setCount((old) => old + 1);
+    const seen = ({ event }: StreamEvent) => {
+      if (event === "step" || event === "wait") setOn(true);
+      if (event === "step") setCount((old) => old + 1);
     };
     const streams = ids.map((id) =>
-      transport
-        .stream(`runs/${encodeURIComponent(id)}/events`, {}, ({ event }) => event === "step" && seen(), abort.signal)
-        .catch(() => {}),
+      transport.stream(`runs/${encodeURIComponent(id)}/events`, {}, seen, abort.signal).catch(() => {}),
     );
     Promise.all(streams).then(() => !abort.signal.aborted && setOn(false));
     return () => abort.abort();
@@ -146,7 +145,7 @@ function Samples({ run, transport }: Pick<ViewProps, "transport"> & { run: Run }
           <details open>
             <summary>{fill(s["v.runs.samples"], { n: samples.length })}</summary>
             <dl class="v-samples">
-              {samples.slice(-6).map(({ step, text }, index) => (
+              {samples.slice(-3).map(({ step, text }, index) => (
                 <div key={index}>
                   <dt>{step}</dt>
                   <dd>{text}</dd>

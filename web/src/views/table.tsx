@@ -41,7 +41,7 @@ export function Table({ trace, transport, state }: ViewProps) {
   );
   return (
     <section class="v-view" aria-label={s["v.table"]}>
-      <Badges trace={trace} />
+      <Badges trace={trace} live />
       <p class="v-hint">{s["v.table.hint"]}</p>
       <Ready answer={columns}>
         {({ columns, row }) => <EditedRow columns={columns} row={row} transport={transport} state={state} />}
@@ -146,7 +146,7 @@ function Outcome({ first, now }: { first?: Prediction; now: Prediction }) {
         )}
       </p>
       {now.probabilities && (
-        <CandidateTable caption={s["v.table.probabilities"]} rows={candidates(now.probabilities)} />
+        <CandidateTable caption={s["v.table.probabilities"]} rows={candidates(now.probabilities)} name={s["v.class"]} />
       )}
     </div>
   );
@@ -157,14 +157,16 @@ type RowAttentionProps = Pick<ViewProps, "trace" | "transport" | "state">;
 /** Attention between the features of the row. */
 function RowAttention({ trace, transport, state }: RowAttentionProps) {
   const s = strings();
-  const selection = selected(trace, state);
+  const chosen = selected(trace, state);
+  // Features are compared by the mean of all heads, unless a head was chosen.
+  const selection = chosen && state.get("head") === undefined ? { ...chosen, head: "mean" as const } : chosen;
   const answer = useWeights(transport, trace, selection);
   if (!selection) return null;
   const { rows, columns } = tokensOf(trace, selection.attention);
   return (
     <div>
       <Controls>
-        <AttentionPicker trace={trace} state={state} mean />
+        <AttentionPicker trace={trace} state={state} mean first="mean" />
       </Controls>
       <Ready answer={answer}>
         {(frame) => (

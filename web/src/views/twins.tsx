@@ -1,6 +1,6 @@
 /** Two inputs side by side: what differs, where attention differs, and which head carries the difference. */
 import { useState } from "preact/hooks";
-import { fill, formatNumber, formatPercent, strings } from "../i18n";
+import { fill, formatNumber, strings } from "../i18n";
 import { divergingColor } from "../theme/colors";
 import type { TraceInfo, ViewProps } from "../types";
 import { differenceScale } from "./geometry/difference";
@@ -11,7 +11,7 @@ import { Controls, TextArea } from "./shared/controls";
 import { Grid } from "./shared/grid";
 import { ScaleLegend } from "./shared/legend";
 import { Notice, Ready } from "./shared/notice";
-import { AttentionPicker, type Selection, selected, tokensOf } from "./shared/selection";
+import { AttentionPicker, type Selection, selected, textOf, tokensOf } from "./shared/selection";
 import { Tokens } from "./shared/tokens";
 
 /** The answer to POST twins. */
@@ -30,10 +30,7 @@ interface Patched {
 
 export function Twins({ trace, transport, state }: ViewProps) {
   const s = strings();
-  const [texts, setTexts] = useState([
-    state.get("first") ?? trace.rowTokens.join(""),
-    state.get("second") ?? trace.rowTokens.join(""),
-  ]);
+  const [texts, setTexts] = useState([state.get("first") ?? textOf(trace), state.get("second") ?? textOf(trace)]);
   const [first, second] = [state.get("first"), state.get("second")];
   const ready = first !== undefined && second !== undefined && first !== second;
   const pair = useAnswer(
@@ -86,7 +83,7 @@ function PairView({ pair, transport, state }: PairProps) {
         <Tokens
           key={index}
           label={s[index ? "v.twins.second" : "v.twins.first"]}
-          tokens={one.rowTokens}
+          tokens={one.columnTokens}
           locked={-1}
           pressed={changed}
           marked={changed}
@@ -96,12 +93,18 @@ function PairView({ pair, transport, state }: PairProps) {
       <Controls>
         <AttentionPicker trace={pair.first} state={state} />
       </Controls>
-      <div class="v-columns">
+      <div class="v-columns v-twins">
         <Difference pair={pair} transport={transport} state={state} selection={selection} />
-        <Patch pair={pair} transport={transport} selection={selection} />
+        <Patch pair={pair} transport={transport} state={state} selection={selection} />
       </div>
     </>
   );
+}
+
+/** A difference in percentage points, with its sign. */
+function points(value: number): string {
+  const rounded = Math.round(100 * value);
+  return rounded === 0 ? "0" : `${rounded > 0 ? "+" : "−"}${Math.abs(rounded)}`;
 }
 
 function Difference({ pair, transport, state, selection }: PairProps & { selection: Selection }) {
@@ -124,7 +127,7 @@ function Difference({ pair, transport, state, selection }: PairProps & { selecti
               columns={columns}
               data={frame.data}
               color={(value) => divergingColor(scale.share(value))}
-              format={(value) => formatNumber(value)}
+              format={points}
               say={(row, column, value) =>
                 fill(s["v.twins.said"], { query: rows[row], key: columns[column], value: formatNumber(100 * value, 1) })
               }
@@ -133,7 +136,7 @@ function Difference({ pair, transport, state, selection }: PairProps & { selecti
             />
             <ScaleLegend
               color={(share) => divergingColor(2 * share - 1)}
-              texts={scale.ticks.map((tick) => formatNumber(tick))}
+              texts={scale.ticks.map((tick) => `${formatNumber(100 * tick, 1)} %`)}
             />
           </div>
         );
@@ -142,36 +145,46 @@ function Difference({ pair, transport, state, selection }: PairProps & { selecti
   );
 }
 
-type PatchProps = Pick<ViewProps, "transport"> & { pair: Pair; selection: Selection };
+type PatchProps = PairProps & { selection: Selection };
 
-function Patch({ pair, transport, selection }: PatchProps) {
+/** The first text with the output of a head from the second: does the answer move towards that of the second? */
+function Patch({ pair, transport, state, selection }: PatchProps) {
   const s = strings();
   const { path } = selection.attention;
-  const heads = selection.head === "mean" ? [] : [selection.head];
+  const heads = selection.head === "mean" ? null : [selection.head];
   const [everywhere, setEverywhere] = useState(true);
-  const positions = everywhere ? null : pair.changed;
-  const body = { layer: path, heads, positions };
+  const last = pair.first.rowTokens.length - 1;
+  const position = Math.min(Math.round(state.number("position", last)), last);
+  const body = { layer: path, heads, positions: everywhere ? null : pair.changed, position };
   const answer = useAnswer(
     `${pair.id} ${JSON.stringify(body)}`,
     (signal) => transport.post(`twins/${encodeURIComponent(pair.id)}/patch`, body, signal) as Promise<Patched>,
     pair.id,
   );
   return (
-    <div>
+    <div class="v-details">
       <label class="v-check">
         <input type="checkbox" checked={everywhere} onChange={() => setEverywhere(!everywhere)} />
         {s["v.twins.everywhere"]}
       </label>
+      {pair.first.task !== "classification" && (
+        <div>
+          <p class="v-caption">{s["v.intervene.position"]}</p>
+          <Tokens
+            label={s["v.intervene.position"]}
+            tokens={pair.first.rowTokens}
+            locked={position}
+            onLock={(index) => state.set("position", index)}
+          />
+        </div>
+      )}
       <Ready answer={answer}>
         {({ before, patched, target }) => (
-          <>
-            <ChangeTable
-              caption={fill(s["v.twins.patched"], { path, head: heads.join() })}
-              rows={changes(candidates(before), candidates(patched))}
-              names={[s["v.twins.first"], s["v.twins.patch"]]}
-            />
-            <p>{fill(s["v.twins.target"], { token: target[0]?.[0] ?? "", p: formatPercent(target[0]?.[1] ?? 0) })}</p>
-          </>
+          <ChangeTable
+            caption={fill(s["v.twins.patched"], { path, head: String(selection.head) })}
+            rows={changes(candidates(before), candidates(patched), candidates(target))}
+            names={[s["v.twins.first"], s["v.twins.patch"], s["v.twins.second"]]}
+          />
         )}
       </Ready>
     </div>

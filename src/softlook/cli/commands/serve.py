@@ -50,7 +50,7 @@ def serve(
     is_positive = min(max_queue, max_batch_size, max_new_tokens, max_body_bytes) >= 1
     if not is_positive or (kv_cache_gib is not None and kv_cache_gib <= 0) or not 0 <= port < 65536:
         raise ConfigError("limits must be above 0, and the port below 65,536")
-    config = ServerConfig(host=host, port=port, token=_read_token(token, token_file), allowed_hosts=allowed_hosts)
+    config = ServerConfig(host=host, port=port, token=read_token(token, token_file), allowed_hosts=allowed_hosts)
     limits = ServerLimits(
         max_queue=max_queue,
         max_batch_size=max_batch_size,
@@ -89,7 +89,8 @@ def _is_table(folder: Path) -> bool:
     return (best_checkpoint(folder) / ESTIMATOR_FILE).is_file()
 
 
-def _read_token(token: str | None, file: Path | None) -> str | None:
+def read_token(token: str | None, file: Path | None) -> str | None:
+    """The token, from a file if there is one."""
     if file is None:
         return token
     try:

@@ -1,5 +1,6 @@
 """Flash attention over packed documents on CUDA: one call for all documents of all rows, forward and backward."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -81,24 +82,26 @@ def _changes(ids: Tensor) -> Tensor:
 
 def flash_varlen_attention(args: AttentionArgs, value: Tensor, dropout: float) -> Tensor:
     """Run the flash kernel on all documents. (B, H, T, E)"""
+    return bind_flash_varlen(args, value, dropout)(args.query, args.key, value)
+
+
+def bind_flash_varlen(args: AttentionArgs, value: Tensor, dropout: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The flash kernel for these documents and tensors like these."""
     runs, (_, window) = document_runs(args, value), split_documents(args.mask)
     assert runs is not None
-    (B, H, T, _), query, scale = args.sizes, args.query, args.scale
-    if scale <= 0:  # the kernel subtracts the largest product before it scales it
-        query, scale = query * scale, 1.0
-    tensors = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, args.key, value))
+    (B, H, T, _), E, scale = args.sizes, value.shape[3], args.scale
     left, right = (None, None) if window is None else (window.left, window.right)
-    output = torch.ops.aten._flash_attention_forward(
-        *tensors,
-        runs.offsets,
-        runs.offsets,
-        runs.longest,
-        runs.longest,
-        dropout,
-        left is None and right == 0,
-        False,
-        scale=scale,
-        window_size_left=-1 if left is None else left,
-        window_size_right=-1 if right is None else right,
-    )[0]
-    return output.view(B, T, H, -1).transpose(1, 2)
+    bounds = {"window_size_left": -1 if left is None else left, "window_size_right": -1 if right is None else right}
+    is_causal, offsets, longest = left is None and right == 0, runs.offsets, runs.longest
+    flash = torch.ops.aten._flash_attention_forward
+    # The kernel subtracts the largest product before it scales it: a negative scale is multiplied into the queries.
+    sign, scale = (scale, 1.0) if scale <= 0 else (None, scale)
+
+    def run(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        query = query if sign is None else query * sign
+        tokens = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, key, value))
+        lengths = (offsets, offsets, longest, longest)
+        output = flash(*tokens, *lengths, dropout, is_causal, False, scale=scale, **bounds)[0]
+        return output.view(B, T, H, E).transpose(1, 2)
+
+    return run

@@ -1,5 +1,6 @@
 """Attention plan: which kernel runs, why, and its temporary memory."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from typing import Literal
@@ -85,6 +86,14 @@ class Plan:
         if kernel == "flex":
             return flex.flex_attention(args, value)
         return sdpa.sdpa_attention(kernel, self.native_mask, args, value, dropout)
+
+    def bind(self) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
+        """The kernel for other tensors with the sizes, strides and dtypes of these; None where it is planned anew."""
+        if self.kernel == "flex":
+            return flex.bind_flex(self._args)
+        if self.backend != "sdpa":
+            return None
+        return sdpa.bind_kernel(self.kernel, self.native_mask, self._args, self._value, self._dropout)
 
     def __str__(self) -> str:
         name = self.kernel if self.kernel == self.backend else f"{self.backend} ({self.kernel})"

@@ -1,5 +1,6 @@
 """SDPA backend: torch's fused attention kernels, selected by shape and device."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -75,6 +76,30 @@ def sdpa_attention(kernel: Kernel, native_mask: bool, args: AttentionArgs, value
         return tiled.tiled_attention(args, value, dropout)
     output = output if D <= E else output[..., :E]
     return output if visible_rows is None else output.masked_fill(~visible_rows, 0)
+
+
+def bind_kernel(
+    kernel: Kernel, native_mask: bool, args: AttentionArgs, value: Tensor, dropout: float
+) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
+    """`sdpa_attention` for any tensors with the sizes, strides and dtypes of these; None where that is not faster."""
+    query, key, scale, D = args.query, args.key, args.scale, args.query.shape[3]
+    if kernel == "flash_varlen":
+        return flash_varlen.bind_flash_varlen(args, value, dropout)
+    is_plain = args.bias is args.softcap is args.sink is args.score is None and scale > 0 and value.shape[3] == D
+    if not is_plain or args.first_key or kernel not in ("math", "fused"):
+        return None
+    attn_mask, visible_rows = (None, None) if native_mask else materialize_mask(args)
+    if kernel == "math":
+        run = sdpa_cpu.bind_math(query, key, value, attn_mask, dropout=dropout, scale=scale)
+    elif query.is_cuda:
+        causal = native_mask and args.mask is not None
+        run = sdpa_cuda.bind_fused_cuda(query, key, value, attn_mask, dropout=dropout, causal=causal, scale=scale)
+    else:
+        return None  # beyond the sizes where `math` is faster, the kernel takes longer than its selection
+    if visible_rows is None:
+        return run
+    hidden = ~visible_rows
+    return lambda query, key, value: run(query, key, value).masked_fill(hidden, 0)
 
 
 def unsupported_reason(args: AttentionArgs) -> str | None:

@@ -1,6 +1,8 @@
 """CPU kernels of the SDPA backend. Measurements: docs/benchmarks."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -104,6 +106,26 @@ def math_attention(
         weights = apply_dropout(weights.view(B, H, T, S), dropout).reshape(B * G, H // G * T, S)
     output = torch.bmm(weights, value.reshape(B * G, S, E)).view(B, H, T, E)
     return output.to(dtype) if dtype in HALF_DTYPES else output
+
+
+def bind_math(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, *, dropout: float, scale: float
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """`math_attention` of plain tensors with the sizes, strides and dtypes of these; `attn_mask` holds 0 and -inf."""
+    (B, H, T, D), (_, G, S, E) = query.shape, value.shape
+    adds_mask = attn_mask is None or (H == G and attn_mask.shape[:2] == (1, 1))
+    if dropout or query.dtype not in UNUSED or S < VECTOR_WIDTH or not adds_mask:
+        return partial(math_attention, attn_mask=attn_mask, dropout=dropout, scale=scale, is_mask=True)
+    added, beta = (UNUSED[query.dtype], 0) if attn_mask is None else (attn_mask[0], 1)
+    rows, columns, values, shape = (B * G, H // G * T, D), (B * G, S, D), (B * G, S, E), (B, H, T, E)
+    is_contiguous = query.is_contiguous() and key.is_contiguous() and value.is_contiguous()
+    flatten = Tensor.view if is_contiguous else Tensor.reshape
+
+    def run(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        scores = torch.baddbmm(added, flatten(query, rows), flatten(key, columns).mT, beta=beta, alpha=scale)
+        return torch.bmm(scores.softmax(-1), flatten(value, values)).view(shape)
+
+    return run
 
 
 def _short_softmax(scores: Tensor) -> Tensor:

@@ -1,5 +1,8 @@
 """CUDA kernel selection of the SDPA backend. Measurements: docs/benchmarks."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -17,18 +20,34 @@ def sdpa_attention_cuda(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, *, dropout: float, causal: bool, scale: float
 ) -> Tensor:
     """Run the fastest of torch's fused kernels; `attn_mask` is added to the scores."""
+    run = bind_fused_cuda(query, key, value, attn_mask, dropout=dropout, causal=causal, scale=scale)
+    return run(query, key, value)
+
+
+def bind_fused_cuda(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, *, dropout: float, causal: bool, scale: float
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The fastest of torch's fused kernels for tensors like these."""
     aten = torch.ops.aten
     learning = needs_grad(query, key, value)
     grouped = query.shape[1] != key.shape[1]
     if causal and query.shape[2] != key.shape[2]:  # has_bottom_right_causal ensures that this is right
-        return aten._scaled_dot_product_flash_attention(query, key, value, dropout, causal, scale=scale)[0]
+        flash = aten._scaled_dot_product_flash_attention
+        return lambda query, key, value: flash(query, key, value, dropout, causal, scale=scale)[0]
     if suits_cudnn(query, key, value, attn_mask):
         cudnn = aten._scaled_dot_product_cudnn_attention
-        return cudnn(query, key, value, attn_mask, learning, dropout, causal, scale=scale)[0]
+        return lambda query, key, value: cudnn(query, key, value, attn_mask, learning, dropout, causal, scale=scale)[0]
     if suits_efficient(query, key, attn_mask) and not grouped:
         efficient = aten._scaled_dot_product_efficient_attention
-        return efficient(query, key, value, None, learning, dropout, causal, scale=scale)[0]
-    return scaled_dot_product_attention(query, key, value, attn_mask, dropout, causal, scale=scale, enable_gqa=grouped)
+        return lambda query, key, value: efficient(query, key, value, None, learning, dropout, causal, scale=scale)[0]
+    return partial(
+        scaled_dot_product_attention,
+        attn_mask=attn_mask,
+        dropout_p=dropout,
+        is_causal=causal,
+        scale=scale,
+        enable_gqa=grouped,
+    )
 
 
 def has_bottom_right_causal(query: Tensor, key: Tensor) -> bool:

@@ -108,6 +108,11 @@ def load_scores(folder: Path) -> dict[str, Any]:
     return read_json(folder / SCORES_FILE) if (folder / SCORES_FILE).is_file() else {}
 
 
+def task_of_run(folder: Path) -> str | None:
+    """The task that a run directory was trained for; None if it is something else."""
+    return read_json(folder / SETTINGS_FILE).get("task") if (folder / SETTINGS_FILE).is_file() else None
+
+
 def load_run_config(run: Path) -> RunConfig:
     """The config a run was trained with."""
     if not (run / SETTINGS_FILE).is_file():

@@ -26,7 +26,7 @@ from softlook.recipes.config.resolve import (
     unflatten,
     with_inferred,
 )
-from softlook.recipes.config.schema import Files, ModelConfig
+from softlook.recipes.config.schema import Files, ImageConfig, ModelConfig
 from softlook.recipes.config.tabular_schema import TabularConfig
 from softlook.recipes.inference.pipeline import load_pipeline
 from softlook.recipes.loggers.async_logger import open_loggers, select_loggers
@@ -360,5 +360,7 @@ def evaluate(run: Path, data: Files, *, device: str = "auto") -> dict[str, Any]:
     config = load_run_config(run)
     if isinstance(config, TabularConfig):
         return import_module("softlook.recipes.tabular.predict").evaluate_table(run, data, device=device)
+    if isinstance(config, ImageConfig):
+        return import_module("softlook.recipes.images.predict").evaluate_images(run, data, device=device)
     with torch.no_grad():
         return text_task(config.task).evaluate(config, data, load_pipeline(run, device=device))

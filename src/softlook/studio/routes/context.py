@@ -15,7 +15,7 @@ from softlook.studio.recording import Recording
 from softlook.studio.session import Studio
 
 MEDIA_TYPE = "application/octet-stream"
-MAX_CACHED, MAX_CACHED_BYTES = 512, 1 << 20
+MAX_CACHED, MAX_CACHED_BYTES = 256, 1 << 18
 """Answers that are kept, and the largest of them."""
 ERRORS = error_responses(400, 401, 403, 404)
 FRAME: dict[int | str, dict[str, Any]] = {**ERRORS, 200: {"content": {MEDIA_TYPE: {}}, "description": "A frame."}}
@@ -65,6 +65,7 @@ def get_studio(request: Request) -> Studio:
 StudioOf = Annotated[Studio, Depends(get_studio)]
 Attention = Annotated[str, Query(max_length=200, description="the path of an attention, or its number")]
 Head = Annotated[str, Query(max_length=12, description="the number of a head, -1 for all, or mean")]
+Range = Annotated[str, Query(max_length=40, description="first:stop; default: all")]
 
 
 class TraceRequest:

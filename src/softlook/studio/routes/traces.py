@@ -6,10 +6,9 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from softlook.studio.answers import cells, maps, predictions, rows, values
-from softlook.studio.routes.context import ERRORS, FRAME, AskHead, AskTrace, Attention, StudioOf
+from softlook.studio.routes.context import ERRORS, FRAME, AskHead, AskTrace, Attention, Range, StudioOf
 
 router = APIRouter(prefix="/api", tags=["traces"], responses=ERRORS)
-Range = Annotated[str, Query(max_length=40, description="first:stop; default: all")]
 Number = Annotated[int, Query(ge=0)]
 Position = Annotated[int, Query(description="below 0 from the end")]
 

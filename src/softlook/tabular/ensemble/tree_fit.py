@@ -142,11 +142,13 @@ class _Fit:
             random_state=self.seed % 2**31,
             **vars(self.settings),
         )
+        # scikit-learn takes seconds for quantiles of weighted rows
+        weight = train.weight if np.ptp(train.weight) else None
         losses, iterations, scores = list[float](), FIRST_TREES, None
         while True:
             started, before = time.monotonic(), len(losses)
             with threadpool_limits(torch.get_num_threads()):
-                model.set_params(max_iter=iterations).fit(train.features, train.targets, train.weight)
+                model.set_params(max_iter=iterations).fit(train.features, train.targets, weight)
             scores, new = _validation_losses(model, validation, before, scores, is_class)
             losses += new
             best = int(np.argmin(losses))

@@ -65,6 +65,7 @@ function Picture({ choice, moved, count, before }: PictureProps) {
       {...{ letter, values, tone }}
       name={text(name)}
       limit={tone === "query" ? 1.6 : 1}
+      hidden={(i, j) => tone === "weight" && values[i][j] === 0}
       digits={2}
       {...grid}
     />

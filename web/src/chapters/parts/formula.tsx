@@ -91,17 +91,38 @@ class Parser {
   }
 }
 
+/** A chunk may begin with one of these: it is still between two terms. */
+const INFIX = { form: "infix" } as object;
+
 function sign(token: string): VNode {
   if (/^\d/.test(token)) return <mn>{token}</mn>;
   if (/^\p{L}/u.test(token)) return <mi>{token}</mi>;
-  return token === "\u2003" ? <mspace width="1em" /> : <mo>{token}</mo>;
+  if (token === "\u2003") return <mspace width="1em" />;
+  return <mo {...(token === "+" || token === "=" ? INFIX : {})}>{token === "-" ? "−" : token}</mo>;
 }
 
-/** One line of mathematics. */
+/** Splits before = and + outside of braces, so that a long line can wrap. */
+export function chunks(source: string): string[] {
+  const found = [""];
+  let depth = 0;
+  for (const letter of source) {
+    depth += letter === "{" ? 1 : letter === "}" ? -1 : 0;
+    const breaks = (letter === "=" || letter === "+") && depth === 0 && found[found.length - 1] !== "";
+    if (breaks) found.push("");
+    found[found.length - 1] += letter;
+  }
+  return found;
+}
+
+/** One line of mathematics; it wraps where it is longer than the page. */
 export function Formula({ source }: { source: string }) {
   return (
-    <math class="formula" display="block">
-      <mrow>{new Parser(scan(source)).row()}</mrow>
-    </math>
+    <p class="formula">
+      {chunks(source).map((chunk, i) => (
+        <math key={i}>
+          <mrow>{new Parser(scan(chunk)).row()}</mrow>
+        </math>
+      ))}
+    </p>
   );
 }

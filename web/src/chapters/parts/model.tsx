@@ -46,7 +46,8 @@ export function Model({ chosen, children, allHeads = false, row }: ModelProps) {
       {children}
       <p class="constants">
         {fill(text("model.source"), { model: trace.model, dtype: trace.dtype, path: info.path })}
-        {cut && ` ${fill(text("model.cut"), { rows: chosen.rows, all: info.rows })}`}
+        {cut &&
+          ` ${fill(text("model.cut"), { shown: `${chosen.rows} × ${chosen.columns}`, all: `${info.rows} × ${info.columns}` })}`}
       </p>
     </section>
   );

@@ -1,5 +1,7 @@
 /** One cell of the loaded model: the dot product behind a weight. */
 import { formatNumber } from "../../i18n";
+import { tokenLabel } from "../../parts/token";
+import { tokensOf } from "../../parts/tokens-of";
 import type { Query } from "../../types";
 import { Checks } from "./checks";
 import { useProps, useText } from "./context";
@@ -40,15 +42,18 @@ export function ModelCell() {
   const lse = Array.isArray(numbers.lse) ? numbers.lse[0] : numbers.lse;
   const product = dot(query, key);
   const weight = weights[row]?.[column] ?? 0;
-  const tokens = chosen.info.kind === "cross" ? chosen.trace.columnTokens : chosen.trace.rowTokens;
+  const tokens = tokensOf(chosen.trace, chosen.info);
   const limit = largest([query, key]);
   const computed = Math.exp(product * scale - lse);
   return (
-    <Model chosen={chosen} row={{ value: row, tokens: chosen.trace.rowTokens.slice(0, chosen.rows), onChange: setRow }}>
+    <Model
+      chosen={chosen}
+      row={{ value: row, tokens: tokens.rows.slice(0, chosen.rows).map(tokenLabel), onChange: setRow }}
+    >
       <Select
         label={text("model.column")}
         value={column}
-        options={tokens.slice(0, chosen.columns)}
+        options={tokens.columns.slice(0, chosen.columns).map(tokenLabel)}
         onChange={setColumn}
       />
       <VectorBlock letter="q" values={query.slice(0, SHOWN)} tone="query" limit={limit} />

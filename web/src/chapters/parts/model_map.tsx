@@ -1,6 +1,8 @@
 /** Maps of the loaded model: one head, all heads, and the mean weight of each distance. */
 import { useState } from "preact/hooks";
 import { fill, formatPercent } from "../../i18n";
+import { tokenLabel } from "../../parts/token";
+import { tokensOf } from "../../parts/tokens-of";
 import type { AttentionInfo } from "../../types";
 import { Bars } from "./bars";
 import { useText } from "./context";
@@ -16,8 +18,9 @@ export function ModelMap({ kinds }: { kinds?: AttentionInfo["kind"][] }) {
   const weights = useWeights(chosen)?.[0];
   const [cursor, setCursor] = useState<Cursor | null>(null);
   if (!chosen || !weights) return null;
-  const rows = chosen.trace.rowTokens.slice(0, chosen.rows);
-  const columns = tokensOf(chosen.trace, chosen.info).slice(0, chosen.columns);
+  const tokens = tokensOf(chosen.trace, chosen.info);
+  const rows = tokens.rows.slice(0, chosen.rows).map(tokenLabel);
+  const columns = tokens.columns.slice(0, chosen.columns).map(tokenLabel);
   const here = cursor && weights[cursor.row]?.[cursor.column];
   return (
     <Model chosen={chosen}>
@@ -45,10 +48,6 @@ export function ModelMap({ kinds }: { kinds?: AttentionInfo["kind"][] }) {
     </Model>
   );
 }
-
-/** Tokens of the keys: the source for cross-attention. */
-const tokensOf = (trace: { rowTokens: string[]; columnTokens: string[] }, { kind }: AttentionInfo): string[] =>
-  kind === "cross" ? trace.columnTokens : trace.rowTokens;
 
 /** All heads of a layer, small. */
 export function ModelHeads() {

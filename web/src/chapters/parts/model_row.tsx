@@ -1,5 +1,7 @@
 /** One query of the loaded model: its scores, its weights, and its temperature. */
 import { formatNumber } from "../../i18n";
+import { tokenLabel } from "../../parts/token";
+import { tokensOf } from "../../parts/tokens-of";
 import { Bars, Ruler } from "./bars";
 import { Checks } from "./checks";
 import { useProps, useText } from "./context";
@@ -21,13 +23,16 @@ export function ModelRow() {
   if (!chosen || !all) return null;
   const scores = frame && matrixOf({ ...frame, shape: [1, frame.data.length] })[0];
   const weights = scores ? softmax(scores, 10 ** power) : all[row];
-  const tokens = chosen.info.kind === "cross" ? chosen.trace.columnTokens : chosen.trace.rowTokens;
+  const tokens = tokensOf(chosen.trace, chosen.info);
   const best = strongest(weights, 6);
   const pick = (values: number[]) => best.map((i) => values[i]);
-  const labels = best.map((i) => tokens[i] ?? String(i));
+  const labels = best.map((i) => tokenLabel(tokens.columns[i]) ?? String(i));
   const recorded = scores && softmax(scores).slice(0, chosen.columns);
   return (
-    <Model chosen={chosen} row={{ value: row, tokens: chosen.trace.rowTokens.slice(0, chosen.rows), onChange: setRow }}>
+    <Model
+      chosen={chosen}
+      row={{ value: row, tokens: tokens.rows.slice(0, chosen.rows).map(tokenLabel), onChange: setRow }}
+    >
       {scores && (
         <Bars
           name="model scores"

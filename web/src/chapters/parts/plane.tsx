@@ -85,12 +85,17 @@ function Tip({ arrow, limit, toScreen, toPlane }: TipProps) {
     move(at.map((value, i) => value + step[i] * (event.shiftKey ? 10 : 1)));
   };
   const text = arrow.label ?? letter;
+  const side = Math.abs(at[0]) > limit / 2 ? Math.sign(at[0]) : 0;
   const drawing = (
     <>
       {!point && <path class="arrow" d={arrowPath(toScreen([0, 0]), [x, y])} />}
       {onMove && <circle class="handle" cx={x} cy={y} r={14} />}
       <circle class="tip" cx={x} cy={y} r={point ? 7 : 4} />
-      <text x={x + (at[0] > 0 ? 14 : -14)} y={y + (at[1] < 0 ? 28 : -18)} text-anchor={at[0] > 0 ? "end" : "start"}>
+      <text
+        x={x + 14 * side}
+        y={y + (at[1] < 0 ? 28 : -18)}
+        text-anchor={side > 0 ? "end" : side < 0 ? "start" : "middle"}
+      >
         {text}
       </text>
     </>
@@ -106,7 +111,7 @@ function Tip({ arrow, limit, toScreen, toPlane }: TipProps) {
     <g
       class="vector-arrow movable"
       style={style}
-      tabIndex={0}
+      tabindex={0}
       role="slider"
       aria-label={text}
       aria-valuemin={-limit}

@@ -5,7 +5,7 @@ import { useProps } from "./context";
 import type { Matrix } from "./math";
 
 /** Rows and columns that a chapter shows of a longer sequence. */
-export const SHOWN = 12;
+export const SHOWN = 20;
 
 export interface Chosen {
   trace: TraceInfo;

@@ -83,6 +83,8 @@ interface MatrixProps {
   /** Rows, columns or cells that are emphasized; the others are dimmed. */
   bright?: (row: number, column: number) => boolean;
   mark?: string;
+  /** Cells that a mask hides. */
+  hidden?: (row: number, column: number) => boolean;
   /** A gap after this many columns, as wide as the CSS variable --cut. */
   cut?: number;
 }
@@ -91,7 +93,7 @@ interface MatrixProps {
 export function MatrixBlock(props: MatrixProps) {
   const { letter, values, tone, rows, columns, name, mark, cut = 0 } = props;
   const classOf = (i: number, j: number) =>
-    `${props.bright && !props.bright(i, j) ? "dim" : ""} ${cut && j && j % cut === 0 ? "cut" : ""}`;
+    `${props.bright && !props.bright(i, j) ? "dim" : ""} ${cut && j && j % cut === 0 ? "cut" : ""} ${props.hidden?.(i, j) ? "hidden" : ""}`;
   const limit = props.limit ?? largest(values);
   return (
     <Block name={letter.replace("^", "")} class={`matrix ${props.small ? "small" : ""} ${mark ?? ""}`}>

@@ -4,8 +4,13 @@ export interface Beam {
   id: string | number;
   parent: string | number | null;
   token: string;
+  /** Log probability of the token. */
   logp: number;
   kept: boolean;
+  /** "finished" with an end-of-sequence token; others go on or are dropped. */
+  status?: string;
+  /** What beams are compared by; default: the log probability of all tokens. */
+  score?: number;
 }
 
 export interface Step {
@@ -16,6 +21,10 @@ export interface Step {
 export interface Node extends Beam {
   step: number;
   slot: number;
+  /** Log probability of all tokens so far. */
+  total: number;
+  /** What it is compared by. */
+  rank: number;
   /** Whether the beam is on the way to the best hypothesis of the last step shown. */
   best: boolean;
 }
@@ -34,22 +43,24 @@ export interface Tree {
 
 const key = (id: string | number): string => String(id);
 
-/** The nodes and edges of the first `shown` steps. Kept beams come first in a step, each group by log probability. */
+/** The nodes and edges of the first `shown` steps. Kept beams come first in a step, each group by its rank. */
 export function beamTree(steps: Step[], shown = steps.length): Tree {
-  const nodes = steps.slice(0, shown).flatMap(({ beams }, step) =>
-    [...beams]
-      .sort((a, b) => Number(b.kept) - Number(a.kept) || b.logp - a.logp)
-      .map((beam, slot) => ({
-        ...beam,
-        step,
-        slot,
-        best: false,
-      })),
-  );
-  const known = new Map(nodes.map((node) => [key(node.id), node]));
-  const parent = (node: Node) => (node.parent === null ? null : (known.get(key(node.parent)) ?? null));
-  const last = nodes.filter((node) => node.step === shown - 1);
-  for (let node = bestOf(last); node; node = parent(node)) node.best = true;
+  const known = new Map<string, Node>();
+  const parent = (beam: Beam) => (beam.parent === null ? null : (known.get(key(beam.parent)) ?? null));
+  const nodes: Node[] = [];
+  for (const [step, { beams }] of steps.slice(0, shown).entries()) {
+    const ranked = beams.map((beam) => {
+      const total = beam.logp + (parent(beam)?.total ?? 0);
+      return { ...beam, step, slot: 0, total, rank: beam.score ?? total, best: false };
+    });
+    ranked.sort((a, b) => Number(b.kept) - Number(a.kept) || b.rank - a.rank);
+    for (const [slot, node] of ranked.entries()) {
+      node.slot = slot;
+      known.set(key(node.id), node);
+      nodes.push(node);
+    }
+  }
+  for (let node = bestOf(nodes, shown - 1); node; node = parent(node)) node.best = true;
   return {
     nodes,
     edges: nodes.map((node) => ({ from: parent(node), to: node })),
@@ -57,9 +68,12 @@ export function beamTree(steps: Step[], shown = steps.length): Tree {
   };
 }
 
-function bestOf(nodes: Node[]): Node | null {
-  const kept = nodes.some((node) => node.kept) ? nodes.filter((node) => node.kept) : nodes;
-  return kept.reduce<Node | null>((best, node) => (best === null || node.logp > best.logp ? node : best), null);
+/** The best finished hypothesis, or while there is none the best beam of the last step. */
+function bestOf(nodes: Node[], last: number): Node | null {
+  const finished = nodes.filter((node) => node.status === "finished");
+  const running = nodes.filter((node) => node.step === last && node.kept);
+  const chosen = finished.length ? finished : running;
+  return chosen.reduce<Node | null>((best, node) => (best === null || node.rank > best.rank ? node : best), null);
 }
 
 /** The tokens from the first step to a beam. */

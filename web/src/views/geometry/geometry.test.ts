@@ -61,6 +61,14 @@ test("an earlier time shows only the steps until then", () => {
     tree.nodes.filter((node) => node.best).map((node) => node.token),
     ["b"],
   );
+  const ends = { step: 2, beams: [{ id: 6, parent: 5, token: "f", logp: -0.1, kept: true, status: "finished" }] };
+  const later = { step: 3, beams: [{ id: 7, parent: 4, token: "g", logp: -0.1, kept: true }] };
+  assert.deepEqual(
+    beamTree([...steps, ends, later])
+      .nodes.filter((node) => node.best)
+      .map((node) => node.token),
+    ["b", "e", "f"],
+  );
   assert.deepEqual(beamTree(steps, 0), { nodes: [], edges: [], slots: 0 });
 });
 

@@ -5,13 +5,15 @@ import type { Statistic, TraceInfo } from "../../types";
 interface BadgesProps {
   trace: TraceInfo;
   statistic?: Statistic;
+  /** Whether the model answers; default: as the trace says. */
+  live?: boolean;
 }
 
-export function Badges({ trace, statistic = "exact" }: BadgesProps) {
+export function Badges({ trace, statistic = "exact", live = trace.live }: BadgesProps) {
   const s = strings();
   return (
     <p class="v-badges">
-      <span class={trace.live ? "badge live" : "badge"}>{trace.live ? s.live : s.recorded}</span>
+      <span class={live ? "badge live" : "badge"}>{live ? s.live : s.recorded}</span>
       <span class="badge">{s[`v.statistic.${statistic}`]}</span>
       <span class="badge">{trace.dtype}</span>
     </p>

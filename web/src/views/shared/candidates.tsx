@@ -23,7 +23,14 @@ const Share = ({ value, role }: { value: number; role?: string }) => (
   </span>
 );
 
-export function CandidateTable({ caption, rows }: { caption: string; rows: Candidate[] }) {
+interface CandidateTableProps {
+  caption: string;
+  rows: Candidate[];
+  /** What the rows are; default: tokens. */
+  name?: string;
+}
+
+export function CandidateTable({ caption, rows, name }: CandidateTableProps) {
   const s = strings();
   const logits = rows.some((row) => row.logit !== undefined);
   return (
@@ -31,7 +38,7 @@ export function CandidateTable({ caption, rows }: { caption: string; rows: Candi
       <caption>{caption}</caption>
       <thead>
         <tr>
-          <th scope="col">{s["v.token"]}</th>
+          <th scope="col">{name ?? s["v.token"]}</th>
           {logits && <th scope="col">{s["v.logit"]}</th>}
           <th scope="col" colSpan={2}>
             {s["v.probability"]}
@@ -60,23 +67,32 @@ export interface Change {
   token: string;
   before: number | null;
   after: number | null;
+  /** The probability to compare with, such as that for another text. */
+  target?: number | null;
 }
 
 /** The candidates of both lists in the order of the second; null where a list does not name a token. */
-export function changes(before: Candidate[], after: Candidate[]): Change[] {
+export function changes(before: Candidate[], after: Candidate[], target?: Candidate[]): Change[] {
   const rows: Change[] = after.map(({ token, p }) => ({
     token,
     after: p,
     before: before.find((other) => other.token === token)?.p ?? null,
   }));
   const gone = before.filter(({ token }) => !after.some((other) => other.token === token));
-  return [...rows, ...gone.map(({ token, p }) => ({ token, before: p, after: null }))];
+  const all: Change[] = [...rows, ...gone.map(({ token, p }) => ({ token, before: p, after: null }))];
+  if (target) for (const row of all) row.target = target.find(({ token }) => token === row.token)?.p ?? null;
+  return all.sort((a, b) => largest(b) - largest(a)).slice(0, SHOWN);
 }
+
+const SHOWN = 8;
+
+const largest = ({ before, after, target }: Change): number => Math.max(before ?? 0, after ?? 0, target ?? 0);
 
 interface ChangeTableProps {
   caption: string;
   rows: Change[];
-  names: [string, string];
+  /** Names of before and after, and of the target if there is one. */
+  names: string[];
 }
 
 export function ChangeTable({ caption, rows, names }: ChangeTableProps) {
@@ -90,18 +106,20 @@ export function ChangeTable({ caption, rows, names }: ChangeTableProps) {
           <th scope="col">{s["v.token"]}</th>
           <th scope="col">{names[0]}</th>
           <th scope="col">{names[1]}</th>
+          {names[2] && <th scope="col">{names[2]}</th>}
           <th scope="col">{s["v.difference"]}</th>
           <td />
         </tr>
       </thead>
       <tbody>
         {rows.map((row, index) => (
-          <tr key={index} data-before={row.before ?? ""} data-after={row.after ?? ""}>
+          <tr key={index} data-before={row.before ?? ""} data-after={row.after ?? ""} data-target={row.target ?? ""}>
             <th scope="row">
               <TokenText token={row.token} />
             </th>
             <td class="v-number">{percent(row.before)}</td>
             <td class="v-number">{percent(row.after)}</td>
+            {names[2] && <td class="v-number">{percent(row.target ?? null)}</td>}
             <td class="v-number">{difference(row)}</td>
             <td class="v-bar-cell">
               <Share value={row.before ?? 0} />

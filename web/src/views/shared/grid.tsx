@@ -1,6 +1,7 @@
 /** A grid of numbers with a cell cursor: squares with printed numbers while they fit, an image beyond. */
 import { useMemo } from "preact/hooks";
 import { useAnnounce } from "../../app/session";
+import { strings } from "../../i18n";
 import { tokenLabel } from "../../parts/token";
 import { channels, textOn } from "../../theme/colors";
 
@@ -23,17 +24,20 @@ const LABEL = 86;
 const HEADER = 70;
 const LABEL_LETTERS = 12;
 
-/** Side of a square: numbers fit from 36 pixels on. */
+/** Side of a square from which on a number fits in it. */
+const NUMBERED = 26;
+
+/** Side of a square. */
 export function cellSize(rows: number, columns: number): number {
   const most = Math.max(rows, columns);
-  if (most <= 12) return 38;
-  if (most <= 24) return 24;
+  if (most <= 10) return 36;
+  if (most <= 20) return 26;
   if (most <= 48) return 15;
   return Math.max(1, Math.floor(720 / most));
 }
 
 export function Grid(props: GridProps) {
-  const { label, rows, columns, data, format, say, cursor, onCursor } = props;
+  const { label, rows, columns, data, say, cursor, onCursor } = props;
   const announce = useAnnounce();
   const size = cellSize(rows.length, columns.length);
   const [row, column] = cursor ?? [-1, -1];
@@ -79,7 +83,7 @@ export function Grid(props: GridProps) {
           </g>
         </svg>
       </div>
-      <figcaption>{text || format(Number.NaN)}</figcaption>
+      <figcaption>{text || strings()["v.grid.hint"]}</figcaption>
     </figure>
   );
 }
@@ -110,8 +114,14 @@ function Squares({ rows, columns, data, color, format, size }: Sized) {
           return (
             <g key={`${r},${c}`} transform={`translate(${c * size},${r * size})`}>
               <rect class="v-cell" width={size - 1} height={size - 1} fill={fill} rx={size > 10 ? 2 : 0} />
-              {size >= 36 && (
-                <text x={(size - 1) / 2} y={size / 2 + 3.5} text-anchor="middle" font-size="10.5" fill={textOn(fill)}>
+              {size >= NUMBERED && (
+                <text
+                  x={(size - 1) / 2}
+                  y={size / 2 + 3.5}
+                  text-anchor="middle"
+                  font-size={size >= 34 ? 11 : 10}
+                  style={{ fill: textOn(fill) }}
+                >
                   {format(value)}
                 </text>
               )}

@@ -27,7 +27,7 @@ export function ImportanceTable({ importance }: { importance: FeatureImportance 
   const most = (name: (typeof MEASURES)[number]) => Math.max(...importance[name].map((value) => value ?? 0), 1e-9);
   return (
     <div class="v-scroll">
-      <table class="v-table">
+      <table class="v-table v-importance">
         <caption>{fill(s["v.table.measured"], { rows: importance.rows })}</caption>
         <thead>
           <tr>
@@ -52,13 +52,11 @@ export function ImportanceTable({ importance }: { importance: FeatureImportance 
           {order.map((index) => (
             <tr key={index}>
               <th scope="row">{importance.names[index]}</th>
-              <Measure value={importance.attention[index]} most={most("attention")} text={formatPercent} />
+              <Measure hue="weight" value={importance.attention[index]} most={most("attention")} text={formatPercent} />
               <Measure
                 value={importance.permutation[index]}
                 most={most("permutation")}
-                text={(value) =>
-                  `${formatNumber(value, 3)} ± ${formatNumber(importance.permutation_std[index] ?? 0, 3)}`
-                }
+                text={(value) => formatNumber(value, 3) + deviation(importance.permutation_std[index])}
               />
               <td>{importance.disagreement[index] ? s["v.table.disagree"] : ""}</td>
             </tr>
@@ -69,17 +67,21 @@ export function ImportanceTable({ importance }: { importance: FeatureImportance 
   );
 }
 
+const deviation = (value: number | null): string => (value === null ? "" : ` ± ${formatNumber(value, 3)}`);
+
 interface MeasureProps {
+  /** Its color; default: that of outputs. */
+  hue?: string;
   value: number | null;
   most: number;
   text: (value: number) => string;
 }
 
-const Measure = ({ value, most, text }: MeasureProps) => (
+const Measure = ({ hue = "", value, most, text }: MeasureProps) => (
   <>
     <td class="v-number">{value === null ? "–" : text(value)}</td>
     <td class="v-bar-cell">
-      <span class="v-bar" aria-hidden="true">
+      <span class={`v-bar ${hue}`} aria-hidden="true">
         <span style={{ width: `${(100 * Math.max(0, value ?? 0)) / most}%` }} />
       </span>
     </td>

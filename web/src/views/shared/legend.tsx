@@ -5,16 +5,13 @@ interface ScaleLegendProps {
   texts: string[];
 }
 
-const STEPS = 32;
+const STEPS = 16;
 
 export function ScaleLegend({ color, texts }: ScaleLegendProps) {
+  const stops = Array.from({ length: STEPS + 1 }, (_, step) => color(step / STEPS));
   return (
     <div class="v-legend">
-      <svg width="100%" height="10" viewBox={`0 0 ${STEPS} 1`} preserveAspectRatio="none" aria-hidden="true">
-        {Array.from({ length: STEPS }, (_, step) => (
-          <rect key={step} x={step} width={1.05} height={1} fill={color(step / (STEPS - 1))} />
-        ))}
-      </svg>
+      <div aria-hidden="true" style={{ background: `linear-gradient(90deg, ${stops.join(", ")})` }} />
       <p>
         {texts.map((text, index) => (
           <span key={index}>{text}</span>

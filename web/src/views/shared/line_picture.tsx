@@ -1,14 +1,14 @@
 /** Queries at the left, keys at the right, and a line for each weight: at most 32 tokens. */
 import { useRef } from "preact/hooks";
 import { formatNumber, formatPercent, strings } from "../../i18n";
-import { TokenText, tokenLabel } from "../../parts/token";
+import { TokenText } from "../../parts/token";
 import type { TraceInfo, Transport } from "../../types";
 import { type Bar, bars } from "../geometry/lanes";
 import { layoutOf, lines } from "../geometry/lines";
 import type { Kind } from "./kinds";
 import type { Lanes } from "./lanes";
 import { Notice, Ready } from "./notice";
-import { type Selection, tokensOf } from "./selection";
+import { type Selection, stackOf, tokensOf } from "./selection";
 import { useWeights } from "./weights";
 
 interface LinePictureProps {
@@ -49,7 +49,11 @@ export function LinePicture(props: LinePictureProps) {
         <p class="v-axis">{s["v.looks_from"]}</p>
         <p />
         <p class="v-axis">{s["v.looks_at"]}</p>
-        <Queries {...{ rows, locked, focus, onLock, onPoint }} bars={lanes && bars(lanes.entropy, rows.length)} />
+        <Queries
+          {...{ rows, locked, focus, onLock, onPoint }}
+          predicted={stackOf(selection.attention) === "encoder" ? null : trace.predictedTokens}
+          bars={lanes && bars(lanes.entropy, rows.length)}
+        />
         <div>{lines}</div>
         <Keys {...{ columns, weights, kind }} bars={lanes && bars(lanes.received_mass, columns.length)} />
       </div>
@@ -142,6 +146,8 @@ const LaneBar = ({ bar }: { bar?: Bar }) =>
 
 interface QueriesProps {
   rows: string[];
+  /** The tokens that the queries of a decoder predict. */
+  predicted?: string[] | null;
   bars?: Bar[];
   locked: number;
   focus: number;
@@ -150,7 +156,7 @@ interface QueriesProps {
 }
 
 /** The queries: one tab stop, arrows move and point, Enter or a click locks. */
-function Queries({ rows, bars, locked, focus, onLock, onPoint }: QueriesProps) {
+function Queries({ rows, predicted, bars, locked, focus, onLock, onPoint }: QueriesProps) {
   const group = useRef<HTMLDivElement>(null);
   const move = (row: number) => {
     const next = Math.max(0, Math.min(rows.length - 1, row));
@@ -166,7 +172,6 @@ function Queries({ rows, bars, locked, focus, onLock, onPoint }: QueriesProps) {
           class={row === focus ? "on" : ""}
           tabIndex={row === Math.max(0, locked) ? 0 : -1}
           aria-pressed={row === locked}
-          aria-label={tokenLabel(token)}
           onClick={() => onLock(row)}
           onMouseEnter={() => onPoint(row)}
           onKeyDown={(event) => {
@@ -178,6 +183,11 @@ function Queries({ rows, bars, locked, focus, onLock, onPoint }: QueriesProps) {
         >
           {bars && <LaneBar bar={bars[row]} />}
           <TokenText token={token} />
+          {predicted && (
+            <small>
+              → <TokenText token={predicted[row] ?? ""} />
+            </small>
+          )}
         </button>
       ))}
     </div>

@@ -40,13 +40,16 @@ interface PickerProps {
   shown?: AttentionInfo[];
   /** Whether the mean of all heads can be chosen. */
   mean?: boolean;
+  /** The head while none is chosen. */
+  first?: Head;
 }
 
-export function AttentionPicker({ trace, state, shown = trace.attentions, mean = false }: PickerProps) {
+export function AttentionPicker({ trace, state, shown = trace.attentions, mean = false, first = 0 }: PickerProps) {
   const s = strings();
   const selection = selected(trace, state, shown);
   if (!selection) return null;
-  const { attention, head } = selection;
+  const { attention } = selection;
+  const head = state.get("head") === undefined ? first : selection.head;
   const heads = Array.from({ length: attention.heads }, (_, index) => ({ value: String(index), text: String(index) }));
   return (
     <>
@@ -65,6 +68,9 @@ export function AttentionPicker({ trace, state, shown = trace.attentions, mean =
     </>
   );
 }
+
+/** The text that the model read: titles of an encoder-decoder also have its output. */
+export const textOf = (trace: TraceInfo): string => trace.title.split(" → ")[0];
 
 /** The path of an endpoint of a trace. */
 export const endpoint = (trace: TraceInfo, name: string): string => `traces/${encodeURIComponent(trace.id)}/${name}`;

@@ -35,9 +35,7 @@ export function WeightGrid({ label, rows, columns, data, state, percent = true }
         columns={columns}
         data={data}
         color={(value) => weightColor(value / top)}
-        format={(value) =>
-          Number.isNaN(value) ? s["v.grid.hint"] : percent ? String(Math.round(100 * value)) : formatNumber(value, 1)
-        }
+        format={(value) => (percent ? String(Math.round(100 * value)) : formatNumber(value, 1))}
         say={say}
         cursor={[state.number("row", -1), state.number("column", -1)]}
         onCursor={(row, column) => state.update({ row, column })}

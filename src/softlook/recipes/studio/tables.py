@@ -1,0 +1,126 @@
+"""A table model as the studio shows it: a row to edit, its prediction with attention between features, importances."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from softlook.base.errors import ConfigError, DataError
+from softlook.lens.trace import trace
+from softlook.models import TabTransformer
+from softlook.recipes.config.tabular_schema import TabularConfig
+from softlook.recipes.run_dir.layout import SETTINGS_FILE, load_run_config, load_scores
+from softlook.recipes.tabular.predict import TablePredictor, load_predictor
+from softlook.recipes.tabular.scores import COLUMNS, IMPORTANCES
+from softlook.recipes.tabular.serving import ServedTableModel
+from softlook.serve.loaded_model import Cell
+from softlook.studio.recording import Recording
+from softlook.tabular.importance import FeatureImportances
+
+CLS = "[CLS]"
+MAX_VALUES = 200
+"""Values of a category that are listed."""
+
+
+def open_table(run: Path, device: str = "auto") -> tuple["TableRun", Recording]:
+    """The table model of a run, and the trace of a first row."""
+    table = TableRun(run, load_predictor(run, device=device))
+    return table, table.predict(table.columns()["row"])[1]
+
+
+class TableRun:
+    """A run of `softlook train table`, or the folder of an estimator."""
+
+    def __init__(self, run: Path, predictor: TablePredictor) -> None:
+        self.run, self.predictor = run, predictor
+        self.model = ServedTableModel(predictor)
+
+    def columns(self) -> dict[str, Any]:
+        """The columns with their values, and a row to begin with: the first of the training data, if it is there."""
+        listed = [_describe(name, kind, one.values) for (name, kind), one in self._columns()]
+        return {"columns": listed, "row": self._first_row(), "target": list(self.predictor.target)}
+
+    def predict(self, row: Mapping[str, Cell]) -> tuple[dict[str, Any], Recording]:
+        """The prediction for a row, and the attention between its features."""
+        if unknown := sorted(set(row) - set(self.model.columns)):
+            raise DataError(f"there is no column {unknown[0]!r:.80}: expected {', '.join(self.model.columns)}")
+        chunks = self.model.encode({name: [row.get(name)] for name in self.model.columns}, 1)
+        outputs = self.model.predict(chunks)
+        (prediction,) = self.model.decode(outputs)
+        names = [str(one) for one in self.model.classes]
+        probabilities = [list(pair) for pair in zip(names, outputs[0].tolist(), strict=True)] if names else None
+        return {"prediction": prediction, "probabilities": probabilities}, self._trace(chunks, row)
+
+    def importance(self) -> dict[str, Any]:
+        """Attention and permutation importance, measured at the end of training, the most important column first."""
+        scores = load_scores(self.run).get(IMPORTANCES)
+        if scores is None:
+            raise ConfigError(f"{self.run} has no importances: they are measured at the end of `softlook train table`")
+        names = tuple(one["name"] for one in scores[COLUMNS])
+        attention, permutation = (
+            np.array([math.nan if one[name] is None else one[name] for one in scores[COLUMNS]], float)
+            for name in ("attention", "permutation")
+        )
+        found = FeatureImportances(names, attention, permutation, np.zeros(len(names)), scores["rows"])
+        return {
+            "names": list(names),
+            "attention": _known(attention),
+            "permutation": _known(permutation),
+            "permutation_std": [None] * len(names),
+            "disagreement": found.disagreement.tolist(),
+            "rows": scores["rows"],
+            "metric": scores["metric"],
+        }
+
+    def _trace(self, chunks: Any, row: Mapping[str, Cell]) -> Recording:
+        """The attention of the model for one row."""
+        model, rows = self.model.estimator.model_, self.model._to_rows(chunks)
+        with torch.no_grad(), trace(model.eval(), tokens=self._tokens()) as recorded:
+            model(rows.numbers, rows.categories)
+        recorded.source_tokens = recorded.tokens
+        title = ", ".join(f"{name}: {cell}" for name, cell in list(row.items())[:4])
+        return Recording(recorded, title, self.predictor.name, "table", made_live=True)
+
+    def _tokens(self) -> list[str]:
+        """The names of the columns that each token comes from; first [CLS], where the model has it."""
+        preprocessor, names = self.model.estimator.preprocessor_, tuple(self.model.columns)
+        is_tab = isinstance(self.model.estimator.model_, TabTransformer)
+        shares = preprocessor.token_columns[preprocessor.n_numbers if is_tab else 0 :]
+        found = [" + ".join(names[column] for column in np.flatnonzero(share)) for share in shares]
+        return found if is_tab else [CLS, *found]
+
+    def _columns(self) -> Any:
+        return zip(self.model.columns.items(), self.model.json_columns, strict=True)
+
+    def _first_row(self) -> dict[str, Cell]:
+        row: dict[str, Cell] = {name: one.values[0] if one.values else None for (name, _), one in self._columns()}
+        config = load_run_config(self.run) if (self.run / SETTINGS_FILE).is_file() else None
+        if not isinstance(config, TabularConfig) or not all(Path(file).exists() for file in config.data):
+            return row
+        chunk = next(iter(self.predictor.read_chunks(config.data)), None)
+        known = {} if chunk is None or not len(chunk) else chunk.slice(0, 1).to_pylist()[0]
+        return {
+            name: _cell(known.get(name, value), kind)
+            for (name, kind), value in zip(self.model.columns.items(), row.values(), strict=True)
+        }
+
+
+def _describe(name: str, kind: str, values: tuple[str, ...]) -> dict[str, Any]:
+    column: dict[str, Any] = {"name": name, "type": "number" if kind == "number" else "category", "kind": kind}
+    return column | ({"values": list(values[:MAX_VALUES])} if values else {})
+
+
+def _cell(value: Any, kind: str) -> Cell:
+    """A cell as JSON has it."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return (
+        float(value) if kind == "number" and not isinstance(value, int) else value if kind == "number" else str(value)
+    )
+
+
+def _known(values: np.ndarray) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in values.tolist()]
