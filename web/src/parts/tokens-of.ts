@@ -1,4 +1,4 @@
-/** The tokens of the rows and columns of an attention. */
+/** The tokens of the rows and columns of an attention; rows of a decoder with the token that they predict: "0→3". */
 import type { AttentionInfo, TraceInfo } from "../types";
 
 export interface AxisTokens {
@@ -7,8 +7,11 @@ export interface AxisTokens {
 }
 
 export function tokensOf(trace: TraceInfo, attention: AttentionInfo): AxisTokens {
-  const { rowTokens, columnTokens } = trace;
-  if (attention.kind === "cross") return { rows: rowTokens, columns: columnTokens };
-  const own = attention.kind === "causal" && attention.rows === rowTokens.length ? rowTokens : columnTokens;
-  return { rows: own, columns: own };
+  const { rowTokens, columnTokens, predictedTokens } = trace;
+  const predicting = rowTokens.map((token, row) =>
+    predictedTokens?.[row] ? `${token}→${predictedTokens[row]}` : token,
+  );
+  if (attention.kind === "cross") return { rows: predicting, columns: columnTokens };
+  const isDecoder = attention.kind === "causal" && attention.rows === rowTokens.length;
+  return isDecoder ? { rows: predicting, columns: rowTokens } : { rows: columnTokens, columns: columnTokens };
 }
