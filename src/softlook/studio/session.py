@@ -106,6 +106,13 @@ class Studio:
             raise UnknownError(f"there is no trace {id!r:.40}; it may have been dropped: make it again")
         return found
 
+    def first(self) -> Recording:
+        """The recording that the page opens with."""
+        found = next(iter(self._recordings.values()), None)
+        if found is None:
+            raise UnknownError("the studio has no trace")
+        return found
+
     def find_twins(self, id: str) -> TwinRecordings:
         found = self.twins.get(id)
         if found is None:
