@@ -43,6 +43,9 @@ export function Beams({ trace, transport, state }: ViewProps) {
     }
     if (abort.current === own) setBusy(false);
   };
+  useEffect(() => {
+    if (state.get("text") !== undefined) start(); // a link to a search shows its tree
+  }, []);
   return (
     <section class="v-view" aria-label={s["v.beams"]}>
       <Badges trace={trace} />
