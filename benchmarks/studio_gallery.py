@@ -1,20 +1,23 @@
-"""`python -m benchmarks.studio_gallery LINK [NAME ...]`: screenshots of the studio's chapters and views, in docs/gallery.
+"""`python -m benchmarks.studio_gallery LINK [NAME ...]`: screenshots of the studio, in docs/gallery.
 
-LINK is what `SOFTLOOK_TOKEN=... softlook studio --no-browser` prints. Each page is taken in the light and the dark theme.
+LINK is what `SOFTLOOK_TOKEN=... softlook studio --no-browser` prints. Each page is taken in both themes.
 """
 
 import sys
 from io import BytesIO
 from pathlib import Path
+from typing import Literal
 
 from PIL import Image
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
 from tests.browser.conftest import ARGUMENTS, chromium_path
 
+Theme = Literal["light", "dark"]
+THEMES: tuple[Theme, ...] = ("light", "dark")
 FOLDER = Path("docs/gallery")
 LARGEST = 60_000  # bytes of one file
-SIZE = {"width": 1280, "height": 800}
+SIZE: ViewportSize = {"width": 1280, "height": 800}
 STEPS = {
     "dot": "t=1&q=2.4,0.6&k=1.2,2.2",
     "softmax": "t=1&tau=-0.15",
@@ -34,12 +37,14 @@ STEPS = {
 }
 CHAPTERS = {f"chapter_{name}": f"#/chapter/{name}?{state}" for name, state in STEPS.items()}
 VIEWS: dict[str, str] = {}
-PAGES = {**CHAPTERS, **VIEWS}
+HERO = {"studio": "#/view/head?attention=decoder.blocks.0.cross_attn&head=0&drawing=lines&row=6"}
+PAGES = {**HERO, **CHAPTERS, **VIEWS}
 
 
 def shrink(png: bytes) -> bytes:
     """The picture with as many colors as fit into `LARGEST` bytes."""
     image = Image.open(BytesIO(png)).convert("RGB")
+    small = BytesIO()
     for colors in (128, 64, 32, 16):
         small = BytesIO()
         image.quantize(colors, dither=Image.Dither.NONE).save(small, "png", optimize=True)
@@ -48,7 +53,7 @@ def shrink(png: bytes) -> bytes:
     return small.getvalue()
 
 
-def take(browser: Browser, link: str, names: list[str], theme: str) -> None:
+def take(browser: Browser, link: str, names: list[str], theme: Theme) -> None:
     """Screenshots of the pages with these names in one theme."""
     context = browser.new_context(viewport=SIZE, color_scheme=theme, reduced_motion="reduce", locale="en-US")
     page = context.new_page()
@@ -70,7 +75,7 @@ def main(link: str, *names: str) -> None:
     FOLDER.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium_path(playwright), args=ARGUMENTS)
-        for theme in ("light", "dark"):
+        for theme in THEMES:
             take(browser, link, list(names) or list(PAGES), theme)
         browser.close()
 
