@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from softlook.studio.export import save_page as save_page
 from softlook.studio.live import LiveModel as LiveModel
 from softlook.studio.live import ModelInput as ModelInput
-from softlook.studio.recording import Recording as Recording
+from softlook.studio.recording import StudioTrace as StudioTrace
 from softlook.studio.session import Studio as Studio
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from softlook.lens.figures.state import figure_of_state
 from softlook.lens.trace import Trace
 from softlook.studio.app import create_app, static_file
 from softlook.studio.local import request
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 from softlook.studio.session import Studio
 
 try:
@@ -84,7 +84,7 @@ class StudioWidget(anywidget.AnyWidget):
             self.send({"id": id, "ok": True, "body": None if kind == "stream" else found.json()})
 
 
-def widget(shown: Trace | Recording | Studio, hash: str = "") -> StudioWidget:
+def widget(shown: Trace | StudioTrace | Studio, hash: str = "") -> StudioWidget:
     """The studio in a notebook, for a trace, a recording or a studio with a model.
 
     - `hash`: what it shows first, such as "#/view/head?layer=0&head=1".
@@ -94,5 +94,5 @@ def widget(shown: Trace | Recording | Studio, hash: str = "") -> StudioWidget:
     '#/view/head'
     """
     if isinstance(shown, Trace):
-        shown = Recording(shown, "trace")
-    return StudioWidget(Studio([shown]) if isinstance(shown, Recording) else shown, hash)
+        shown = StudioTrace(shown, "trace")
+    return StudioWidget(Studio([shown]) if isinstance(shown, StudioTrace) else shown, hash)
