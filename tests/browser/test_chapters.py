@@ -92,7 +92,7 @@ WALK = """async (chapter) => {
   for (const button of lesson.querySelectorAll(".story button")) {
     button.click();
     await new Promise((resume) => requestAnimationFrame(() => requestAnimationFrame(resume)));
-    const half = [...lesson.querySelectorAll("[data-step]")].map((one) => Number(one.style.opacity));
+    const half = [...lesson.querySelectorAll("[data-step]")].map((one) => Number(one.firstElementChild.style.opacity));
     seen.push({
       text: lesson.querySelector(".story li.now").innerText,
       checks: lesson.querySelectorAll(".figure [data-check]").length,
