@@ -35,7 +35,7 @@ ATTENTION: dict[str, dict[str, Any]] = {
 MAX_ROUNDS = 3
 """How often all models are cross-fitted, each time with other folds and seeds, if there is time."""
 FEW_ROWS = 5_000
-"""Of fewer rows, one fold would not tell what attention models weigh: all folds are trained, if only for a short time."""
+"""Of fewer rows, one fold would not tell what attention models weigh: all folds are trained, if only briefly."""
 RESERVED = 0.03
 """Fraction of the time limit for what follows the last fit."""
 MAX_SELECTION_ROWS = 20_000
