@@ -99,10 +99,9 @@ def _plan(data: EnsembleData, fit_attention: FitAttention, attention_only: bool)
         if not attention_only:
             if not number:
                 yield Recipe("linear", linear, share=0.1)
-            yield Recipe(f"trees{suffix}", partial(trees, name="trees"), share=0.25)
-        yield Recipe(f"{first}{suffix}", partial(attention, name=first), 0.8, shares_time)
-        if not attention_only:
-            yield Recipe(f"slow trees{suffix}", partial(trees, name="slow trees"), share=0.5)
+            for name in TREES:
+                yield Recipe(f"{name}{suffix}", partial(trees, name=name), share=0.2)
+        yield Recipe(f"{first}{suffix}", partial(attention, name=first), 0.9, shares_time)
         if data.seconds is not None:
             for name in more:
                 yield Recipe(f"{name}{suffix}", partial(attention, name=name), 0.9, shares_time)
