@@ -71,6 +71,7 @@ class CommonParams:
     batch_size: int | None = None
     epochs: int | None = None
     patience: int | None = None
+    early_stopping_metric: EarlyStoppingMetric | None = None
     dim: int | None = None
     depth: int | None = None
     heads: int | None = None
@@ -82,7 +83,6 @@ class ClassifierParams:
     """Parameters of the classifiers."""
 
     class_weight: ClassWeight = None
-    early_stopping_metric: EarlyStoppingMetric | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
