@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Int
@@ -41,6 +41,7 @@ from softlook.recipes.text.corpus import (
     tokenize_corpus,
     tokenize_split,
 )
+from softlook.recipes.text.document_labels import with_labels
 from softlook.recipes.text.ngram_mix import build_ngram_lm, fit_gate, has_ngrams, mix_loss, predict_tokens
 from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained
 from softlook.recipes.text.run import run_task
@@ -55,9 +56,11 @@ from softlook.train.train_step import Loss
 
 LARGE_GPU_TOKENS = 10_000_000
 """Tokens from which a GPU gets larger batches and a longer context."""
+CPU_BATCH_TOKENS = 50
+"""Tokens of a batch on a CPU, for each minute of the time limit: a short run needs steps more than exact gradients."""
 FINE_TUNING_EPOCHS = 2
 SHORT_RUN_MESSAGE = "There is time for a few epochs only: a Llama, which learns more from each token."
-SAMPLE_TEMPERATURE = 0.8
+SAMPLE_TEMPERATURE, SAMPLE_TOKENS = 0.8, 100
 SEGMENTS_PER_ROW = 4
 """Segments of a row, over which Transformer-XL carries its cache."""
 MAX_EVAL_TOKENS = {"cuda": 1_000_000}
@@ -87,11 +90,16 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
     """Packed documents, a decoder-only model, perplexity and bits per byte."""
 
     config, reader = CausalLMConfig, staticmethod(read_documents)
+    columns: ClassVar = {"text": "text", "label": "label"}
 
     def read(self, overrides: ConfigOverrides[CausalLMConfig], files: Files, **options: Any) -> Examples[TextExample]:
         """Documents, in chunks small enough to hold some of them out."""
         size = sum(path.stat().st_size for path in find_files(files))
         return super().read(overrides, files, chunk_chars=min(max(size // 200, 200), 1 << 16))
+
+    def build_tokenizer(self, corpus: Corpus[TextExample], config: CausalLMConfig) -> TextTokenizer:
+        """The tokenizer, with a token for each label of the texts."""
+        return with_labels(super().build_tokenizer(corpus, config), corpus, config)
 
     def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
         vocab_size = min(lm_vocab_size(characters), select_vocab_size(characters, budget))
@@ -101,9 +109,10 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
         cuda = budget.device.type == "cuda"
         large = cuda and tokens > LARGE_GPU_TOKENS
         context = overrides.get("batch.max_length") or (512 if cuda else 256)
+        cpu_batch = min(max(CPU_BATCH_TOKENS * budget.minutes, 512), 2048)
         auto.values |= {
             "batch.max_length": int(min(context, max(tokens // 20, 8))),
-            "batch.max_tokens": int(min(max(tokens / 40, 256), 32768 if large else 16384 if cuda else 2048)),
+            "batch.max_tokens": int(min(max(tokens / 40, 256), 32768 if large else 16384 if cuda else cpu_batch)),
             "optim.lr": 2 * auto.values["optim.lr"],
             "optim.weight_decay": 0.1,
         }
@@ -118,7 +127,8 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
         self, corpus: Corpus[TextExample], config: CausalLMConfig, tokenizer: TextTokenizer, device: torch.device
     ) -> TrainingPlan:
         batch_tokens = config.batch.max_tokens or 1536
-        train, valid = tokenize_corpus(TokenCache(corpus, tokenizer, config.run_dir))
+        label_dropout = config.label_dropout if config.label else 0.0
+        train, valid = tokenize_corpus(TokenCache(corpus, tokenizer, config.run_dir), label_dropout)
         ngrams = None
         if has_ngram_model(config):
             ngrams = build_ngram_lm(train, vocab_size=tokenizer.vocab_size, characters=corpus.characters)
@@ -211,8 +221,9 @@ def context_and_row_length(model: nn.Module, config: CausalLMConfig) -> tuple[in
 
 
 def has_ngram_model(config: CausalLMConfig) -> bool:
-    """Whether a new model gets an n-gram model beside its attention."""
-    return not config.no_ngrams and config.init_from is None and config.arch in ("gpt", "llama", None)
+    """Whether a new model gets an n-gram model beside its attention; n-grams would not see the label of a text."""
+    has_part = config.arch in ("gpt", "llama", None) and config.label is None
+    return has_part and not config.no_ngrams and config.init_from is None
 
 
 def build_model(config: CausalLMConfig, tokenizer: TextTokenizer, ngrams: NGramLM | None = None) -> nn.Module:
@@ -387,6 +398,6 @@ def sample_completions(
         [prompt],
         sampler=Multinomial(SAMPLE_TEMPERATURE, seed=0),
         eos_ids=tokenizer.eos_id,
-        max_new_tokens=min(200, context - len(prompt)),
+        max_new_tokens=min(SAMPLE_TOKENS, context - len(prompt)),
     )[0]
     return [{"prompt": tokenizer.decode(prompt), "completion": tokenizer.decode(output.ids)}]
