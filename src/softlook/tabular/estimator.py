@@ -4,8 +4,8 @@ import copy
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self, cast
@@ -18,7 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from softlook.base.device import choose_device
 from softlook.base.errors import DataError
-from softlook.tabular.ensemble.estimator import EnsembleMixin
+from softlook.tabular.ensemble.estimator import EnsembleMixin, FitTable
+from softlook.tabular.fit_context import NO_OPTIONS, FitCallback, FitContext, FitOptions
 from softlook.tabular.importance import ExplainableEstimator
 from softlook.tabular.io.chunked import ChunkedTable, TargetColumns, is_chunked, locate_in_files
 from softlook.tabular.preprocessing.column_types import ColumnOverrides
@@ -28,9 +29,9 @@ from softlook.tabular.preprocessing.rows import TableTensors, concat_rows
 from softlook.tabular.preprocessing.table_encoder import TableEncoder
 from softlook.tabular.preprocessing.target import ClassCounts, Target, TargetStats
 from softlook.tabular.presets import AUTO_SIZES, MIN_ROWS_TO_SPLIT, Hyperparameters, select_hyperparameters
-from softlook.tabular.pretraining.pretrain import FEW_LABELS, Pretrained, PretrainMixin
+from softlook.tabular.pretraining.pretrain import FEW_LABELS, PretrainMixin
 from softlook.tabular.training.autosize import TrainingContext, build_model, limit_step_cost, resolve_hyperparameters
-from softlook.tabular.training.row_store import DiskRows, MemoryBudget, RowStore, TwoPassLoader, validation_mask
+from softlook.tabular.training.row_store import DiskRows, MemoryBudget, RowStore, TwoPassLoader
 from softlook.tabular.training.runtime import (
     Epoch,
     TimeBudget,
@@ -39,6 +40,7 @@ from softlook.tabular.training.runtime import (
     progress_printer,
     seed_from_random_state,
 )
+from softlook.tabular.training.splits import SplitKeys
 from softlook.tabular.training.trainer import TableTrainer
 from softlook.tabular.validation import (
     check_eval_set,
@@ -51,27 +53,6 @@ from softlook.tabular.validation import (
 
 TrainLoop = Callable[[TableTrainer, TimeBudget], list[Epoch]]
 """Runs a trainer to its end; returns the history."""
-
-
-@dataclass(frozen=True)
-class FitContext:
-    """Start time, initial state and settings of a fit."""
-
-    started: float
-    is_warm: bool
-    """Whether the existing model is trained further."""
-    pretrained: Pretrained | None
-    hparams: Hyperparameters
-    """Sizes may be open."""
-    seed: int
-    device: torch.device
-    seconds: float | None = None
-    """Time limit."""
-
-    @property
-    def is_new(self) -> bool:
-        """Whether the preprocessing is fitted anew."""
-        return not self.is_warm and self.pretrained is None
 
 
 class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
@@ -104,7 +85,16 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
 
     # --- fit ---------------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, eval_set: tuple[Any, Any] | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        eval_set: tuple[Any, Any] | None = None,
+        groups: Any = None,
+        callbacks: Sequence[FitCallback] = (),
+    ) -> Self:
         """Fit to a table and its targets.
 
         X: pandas, polars, pyarrow, numpy, or a list of rows. y: for a classifier (N,) labels, which may be strings,
@@ -113,31 +103,43 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
         X is held out. X may also be chunked: a path, paths, an iterable of frames or a function that returns one; then
         y is a column name (several numbers: a list of names), `sample_weight` is a column name, and rows beyond
         `memory_limit` are stored in a temporary folder.
+
+        `groups`: (N,) labels; rows of a group are never separated into training and validation rows. `callbacks` are
+        called with the metrics of every epoch; training of the model ends if one returns True.
         """
-        self._fit(X, y, sample_weight, eval_set)
+        self._fit(X, y, sample_weight, eval_set, options=FitOptions(groups, tuple(callbacks)))
         return self
 
     def _fit(
-        self, X: Any, y: Any, sample_weight: Any, eval_set: tuple[Any, Any] | None, train_loop: TrainLoop | None = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        eval_set: tuple[Any, Any] | None,
+        train_loop: TrainLoop | None = None,
+        *,
+        options: FitOptions = NO_OPTIONS,
     ) -> None:
         """`train_loop` runs the trainer in place of `trainer.train`."""
         check_eval_set(eval_set)
         if is_chunked(X):
-            self._fit_chunks(X, TargetColumns.of(y, sample_weight), eval_set, train_loop)
+            options.check_chunked(self.time_column)
+            self._fit_chunks(X, TargetColumns.of(y, sample_weight), eval_set, train_loop, options)
             return
-        context = self._begin_fit()
+        context = replace(self._begin_fit(), options=options)
         if context.pretrained is not None:
             self._check_columns(X)
         X = validate_features(self, X, reset=context.is_new)
         y = self._validate_y(X, y)
-        weight = validate_sample_weight(sample_weight, X)
+        weight, keys = validate_sample_weight(sample_weight, X), self._split_keys(X, y, options)
         if not weight.all():  # rows of weight 0 are ignored
-            X, y, weight = _safe_indexing(X, np.flatnonzero(weight)), y[weight > 0], weight[weight > 0]
+            kept = np.flatnonzero(weight)
+            X, y, weight, keys = _safe_indexing(X, kept), y[kept], weight[kept], keys.take(kept)
         if train_loop is None and self._uses_ensemble(context, y):
-            self._fit_ensemble(X, y, weight, eval_set, context)
+            self._fit_ensemble(FitTable(X, y, weight, keys), eval_set, context)
             return
         with forked_rng(context.seed, context.device), limit_threads(self.n_jobs):
-            mask = self._validation_mask(y, eval_set, context.seed)
+            mask = self._validation_mask(keys, len(y), eval_set, context.seed)
             X_train = _safe_indexing(X, np.flatnonzero(~mask)) if mask.any() else X
             features = None
             if not context.is_warm:
@@ -165,7 +167,12 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
         return FitContext(time.monotonic(), is_warm, pretrained, hparams, seed, device, self.time_limit)
 
     def _fit_chunks(
-        self, X: Any, roles: TargetColumns, eval_set: tuple[Any, Any] | None, train_loop: TrainLoop | None
+        self,
+        X: Any,
+        roles: TargetColumns,
+        eval_set: tuple[Any, Any] | None,
+        train_loop: TrainLoop | None,
+        options: FitOptions,
     ) -> None:
         """A chunked table: loaded as a whole, if it fits in memory."""
         check_parameters(self)
@@ -175,15 +182,20 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
             if table is None:
                 fraction = 0.0 if eval_set else self.validation_fraction
                 loader = TwoPassLoader(chunks, roles, self._validate_chunk, fraction)
-                self._fit_two_pass(loader, Path(folder), eval_set, train_loop)
+                self._fit_two_pass(loader, Path(folder), eval_set, train_loop, options)
             else:
-                self._fit(*roles.split(table, is_text=chunks.is_text), eval_set, train_loop)
+                self._fit(*roles.split(table, is_text=chunks.is_text), eval_set, train_loop, options=options)
 
     def _fit_two_pass(
-        self, loader: TwoPassLoader, folder: Path, eval_set: tuple[Any, Any] | None, train_loop: TrainLoop | None
+        self,
+        loader: TwoPassLoader,
+        folder: Path,
+        eval_set: tuple[Any, Any] | None,
+        train_loop: TrainLoop | None,
+        options: FitOptions,
     ) -> None:
         """A table that does not fit in memory: its rows are stored in a folder."""
-        context = self._begin_fit()
+        context = replace(self._begin_fit(), options=options)
         if context.is_new:
             vars(self).pop("n_features_in_", None)
         seed = context.seed
@@ -246,7 +258,7 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
             self.history_ = probe_history
         else:
             with progress_printer(self.verbose) as callback:
-                self.history_ = trainer.train(budget, callback)
+                self.history_ = trainer.train(budget, context.options.callback(trainer, callback))
         # set last, so that an interrupted fit does not count as fitted
         self.model_, self.hyperparameters_, self.n_iter_ = trainer.model, trainer.hparams, len(self.history_)
         self.retrieval_, self.ensemble_ = trainer.retrieval, None
@@ -288,13 +300,16 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
         overrides = ColumnOverrides.of(names, self.column_types, self.ordinal_categories)  # pyright: ignore[reportArgumentType]
         check_same_column_types(self.encoder_.column_types, overrides.column_types)
 
-    def _validation_mask(self, y: np.ndarray, eval_set: Any, seed: int) -> np.ndarray:
+    def _split_keys(self, X: Any, y: np.ndarray, options: FitOptions) -> SplitKeys:
+        codes = np.unique(y, return_inverse=True)[1] if is_classifier(self) else None
+        return SplitKeys.of(X, codes=codes, groups=options.groups, time_column=self.time_column)
+
+    def _validation_mask(self, keys: SplitKeys, rows: int, eval_set: Any, seed: int) -> np.ndarray:
         """True for the rows held out for validation: none if there is an eval_set, or few rows."""
         least = MIN_ROWS_TO_SPLIT if self._get_pretrained() is None else FEW_LABELS
-        if eval_set is not None or not self.validation_fraction or len(y) < least:
-            return np.zeros(len(y), dtype=bool)
-        codes = np.unique(y, return_inverse=True)[1] if is_classifier(self) else None
-        return validation_mask(len(y), self.validation_fraction, seed=seed, codes=codes)
+        if eval_set is not None or not self.validation_fraction or rows < least:
+            return np.zeros(rows, dtype=bool)
+        return keys.mask(rows, self.validation_fraction, seed)
 
     def _fit_preprocessor(
         self, X: Any, hparams: Hyperparameters, seed: int, encoder: TableEncoder | None = None

@@ -22,6 +22,8 @@ DOCS: Mapping[str, str] = {
     "ensemble": "'auto': a cross-fitted ensemble of attention models, boosted trees and a linear model, weighted by "
     "their out-of-fold predictions. 'attention': of attention models only. 'single': one attention model.",
     "validation_fraction": "Fraction of the rows held out for early stopping; none of fewer than 50 rows.",
+    "n_cv": "Folds of the ensemble; default: 5, and one split of more than 20,000 rows.",
+    "time_column": "Column of dates or numbers: validation rows are the latest ones.",
     "time_limit": "Seconds that `fit`, or `pretrain`, may take.",
     "memory_limit": "Bytes that a chunked table may occupy; a larger one is read from disk. Default: 1 GiB.",
     "class_weight": "'balanced', or the weight of each class: {'yes': 3}. Other classes have weight 1.",
@@ -53,6 +55,7 @@ class CommonParams:
 
     preset: str | Hyperparameters = "paper"
     validation_fraction: float = 0.2
+    time_column: str | int | None = None
     time_limit: float | None = None
     memory_limit: float | None = None
     column_types: Mapping[str, str] | None = None
@@ -68,6 +71,7 @@ class CommonParams:
     batch_size: int | None = None
     epochs: int | None = None
     patience: int | None = None
+    early_stopping_metric: EarlyStoppingMetric | None = None
     dim: int | None = None
     depth: int | None = None
     heads: int | None = None
@@ -79,7 +83,6 @@ class ClassifierParams:
     """Parameters of the classifiers."""
 
     class_weight: ClassWeight = None
-    early_stopping_metric: EarlyStoppingMetric | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -97,6 +100,7 @@ class TableTransformerParams(FTTransformerParams):
 
     preset: str | Hyperparameters = "default"
     ensemble: EnsembleName = "auto"
+    n_cv: int | None = None
     n_members: int | None = None
     num_embeddings: NumericEmbeddingName | None = None
 

@@ -27,6 +27,7 @@ from softlook.tabular.io.arrow import pc
 from softlook.tabular.io.frames import check_not_empty, is_missing, normalize_table
 from softlook.tabular.preprocessing.target import TIME_KINDS
 from softlook.tabular.presets import ARCHITECTURE, AUTO_DROPOUT, AUTO_SIZES, EnsembleName, Hyperparameters
+from softlook.tabular.training.scoring import check_metric
 
 NUMBER = (int, float, np.integer, np.floating)
 WARM_START_FIXED = (*ARCHITECTURE, *AUTO_SIZES, "shared_blocks", "dropout", *AUTO_DROPOUT)
@@ -102,6 +103,10 @@ def check_parameters(estimator: Any) -> None:
     ensemble = getattr(estimator, "ensemble", "single")
     if ensemble not in get_args(EnsembleName):
         raise ConfigError(f"ensemble: expected one of {', '.join(get_args(EnsembleName))}; got {ensemble!r}")
+    check_metric(getattr(estimator, "early_stopping_metric", None))
+    n_cv = getattr(estimator, "n_cv", None)
+    if n_cv is not None and not (isinstance(n_cv, int | np.integer) and n_cv >= 1):
+        raise ConfigError(f"n_cv: expected an integer >= 1; got {n_cv!r}")
     if estimator.n_jobs is not None and not (isinstance(estimator.n_jobs, int | np.integer) and estimator.n_jobs):
         raise ConfigError(f"n_jobs: expected a number of threads, or -1 for all cores; got {estimator.n_jobs!r}")
 

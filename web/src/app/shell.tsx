@@ -8,6 +8,7 @@ import { views } from "../views";
 import { Help } from "./help";
 import { handleKeys } from "./keys";
 import { Navigation } from "./navigation";
+import { pageOf } from "./pages";
 import { useSession } from "./session";
 import { Stage } from "./stage";
 import { TopBar } from "./topbar";
@@ -29,6 +30,9 @@ export function Shell() {
   }, [session]);
   useEffect(() => {
     menu.value = false;
+    const page = pageOf(route);
+    const found = [...chapters, ...views].find(({ id }) => id === page?.id);
+    if (found) session.announce(found.title(strings()));
   }, [route.kind, route.id]);
 
   return (

@@ -101,17 +101,20 @@ def top_of_cells(
     segment = tl.load(segments + at_rows[:, None] * K + (cell // K)[None, :], in_rows[:, None], -1)
     lane = tl.load(lanes + at_rows[:, None] * K + (cell % K)[None, :], in_rows[:, None], -1)
     cols = tl.where((segment >= 0) & (lane >= 0), segment + lane, LAST)
-    inside = cols < S
+    known = tl.minimum(cols, S - 1).to(tl.int64)
     qb, qh, qt, kb, kh, ks = strides
     q_base, k_base = query + b * qb + h * qh, key + b * kb + h // R * kh
     x = tl.zeros((BLOCK_R, K * K), tl.float32)
     for d0 in tl.static_range(0, BLOCK_D, CHUNK):
         d = d0 + tl.arange(0, CHUNK)
-        pointers = q_base + rows.to(tl.int64)[:, None] * qt + d[None, :]
-        q = tl.load(pointers, in_rows[:, None] & (d < D)[None, :], 0.0).to(tl.float32)
-        pointers = k_base + cols.to(tl.int64)[:, :, None] * ks + d[None, None, :]
-        k = tl.load(pointers, inside[:, :, None] & (d < D)[None, None, :], 0.0).to(tl.float32)
-        x += tl.sum(q[:, None, :] * k, 2)
+        q_pointers = q_base + tl.minimum(rows, T - 1).to(tl.int64)[:, None] * qt + d[None, :]
+        k_pointers = k_base + known[:, :, None] * ks + d[None, None, :]
+        if D == BLOCK_D:  # without a mask, each thread loads several numbers at once
+            q, k = tl.load(q_pointers), tl.load(k_pointers)
+        else:
+            q = tl.load(q_pointers, (d < D)[None, :], 0.0)
+            k = tl.load(k_pointers, (d < D)[None, None, :], 0.0)
+        x += tl.sum(q.to(tl.float32)[:, None, :] * k.to(tl.float32), 2)
     first, stop = key_limits(limits, b, S)
     x = apply_terms(x, rows[:, None], cols, b, h, first, stop, T, S, terms, True) * score_factor(terms)
     total = tl.load(lse + at_rows, in_rows, 0.0) * LOG2E

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -30,6 +31,7 @@ from softlook.train.events import (
     dispatch,
     read_events,
 )
+from softlook.train.schedule import RunClock
 from softlook.train.trainer import EvaluateFn
 from softlook.weights.assets import LABELS_FILE as LABELS_FILE
 from softlook.weights.atomic_folder import atomic_write_text
@@ -178,7 +180,9 @@ class EvaluationCallback:
         sample: Callable[[nn.Module], list[dict[str, str]]],
         callbacks: Sequence[Callback],
         attention: Callable[[nn.Module], list[dict[str, Any]]] = lambda model: [],
+        clock: RunClock | None = None,
     ) -> None:
+        self.clock = RunClock() if clock is None else clock
         self.evaluate_fn, self.sample, self.callbacks, self.attention = evaluate, sample, callbacks, attention
         self.sampled = Sampled(0, [])
         self.finished: Finished | None = None
@@ -186,8 +190,9 @@ class EvaluationCallback:
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Validation scores; the samples are kept for the next event."""
         report_activity("evaluating on the validation data")
-        scores = self.evaluate_fn(model)
+        scores, began = self.evaluate_fn(model), time.monotonic()
         self.sampled = Sampled(0, self.sample(model), self.attention(model))
+        self.clock.sample_seconds = time.monotonic() - began
         return scores
 
     def __call__(self, event: Event) -> None:

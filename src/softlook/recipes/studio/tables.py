@@ -17,7 +17,7 @@ from softlook.recipes.tabular.predict import TablePredictor, load_predictor
 from softlook.recipes.tabular.scores import COLUMNS, IMPORTANCES
 from softlook.recipes.tabular.serving import ServedTableModel
 from softlook.serve.loaded_model import Cell
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 from softlook.tabular.importance import FeatureImportances
 
 CLS = "[CLS]"
@@ -25,13 +25,13 @@ MAX_VALUES = 200
 """Values of a category that are listed."""
 
 
-def open_table(run: Path, device: str = "auto") -> tuple["TableRun", Recording]:
+def open_table(run: Path, device: str = "auto") -> tuple["StudioTable", StudioTrace]:
     """The table model of a run, and the trace of a first row."""
-    table = TableRun(run, load_predictor(run, device=device))
+    table = StudioTable(run, load_predictor(run, device=device))
     return table, table.predict(table.columns()["row"])[1]
 
 
-class TableRun:
+class StudioTable:
     """A run of `softlook train table`, or the folder of an estimator."""
 
     def __init__(self, run: Path, predictor: TablePredictor) -> None:
@@ -43,7 +43,7 @@ class TableRun:
         listed = [_describe(name, kind, one.values) for (name, kind), one in self._columns()]
         return {"columns": listed, "row": self._first_row(), "target": list(self.predictor.target)}
 
-    def predict(self, row: Mapping[str, Cell]) -> tuple[dict[str, Any], Recording]:
+    def predict(self, row: Mapping[str, Cell]) -> tuple[dict[str, Any], StudioTrace]:
         """The prediction for a row, and the attention between its features."""
         if unknown := sorted(set(row) - set(self.model.columns)):
             raise DataError(f"there is no column {unknown[0]!r:.80}: expected {', '.join(self.model.columns)}")
@@ -75,14 +75,14 @@ class TableRun:
             "metric": scores["metric"],
         }
 
-    def _trace(self, chunks: Any, row: Mapping[str, Cell]) -> Recording:
+    def _trace(self, chunks: Any, row: Mapping[str, Cell]) -> StudioTrace:
         """The attention of the model for one row."""
         model, rows = self.model.estimator.model_, self.model._to_rows(chunks)
         with torch.no_grad(), trace(model.eval(), tokens=self._tokens()) as recorded:
             model(rows.numbers, rows.categories)
         recorded.source_tokens = recorded.tokens
         title = ", ".join(f"{name}: {cell}" for name, cell in list(row.items())[:4])
-        return Recording(recorded, title, self.predictor.name, "table")
+        return StudioTrace(recorded, title, self.predictor.name, "table", made_live=True)
 
     def _tokens(self) -> list[str]:
         """The names of the columns that each token comes from; first [CLS], where the model has it."""

@@ -56,9 +56,11 @@ from softlook.train.train_step import Loss
 
 LARGE_GPU_TOKENS = 10_000_000
 """Tokens from which a GPU gets larger batches and a longer context."""
+CPU_BATCH_TOKENS = 50
+"""Tokens of a batch on a CPU, for each minute of the time limit: a short run needs steps more than exact gradients."""
 FINE_TUNING_EPOCHS = 2
 SHORT_RUN_MESSAGE = "There is time for a few epochs only: a Llama, which learns more from each token."
-SAMPLE_TEMPERATURE = 0.8
+SAMPLE_TEMPERATURE, SAMPLE_TOKENS = 0.8, 100
 SEGMENTS_PER_ROW = 4
 """Segments of a row, over which Transformer-XL carries its cache."""
 MAX_EVAL_TOKENS = {"cuda": 1_000_000}
@@ -107,9 +109,10 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
         cuda = budget.device.type == "cuda"
         large = cuda and tokens > LARGE_GPU_TOKENS
         context = overrides.get("batch.max_length") or (512 if cuda else 256)
+        cpu_batch = min(max(CPU_BATCH_TOKENS * budget.minutes, 512), 2048)
         auto.values |= {
             "batch.max_length": int(min(context, max(tokens // 20, 8))),
-            "batch.max_tokens": int(min(max(tokens / 40, 256), 32768 if large else 16384 if cuda else 2048)),
+            "batch.max_tokens": int(min(max(tokens / 40, 256), 32768 if large else 16384 if cuda else cpu_batch)),
             "optim.lr": 2 * auto.values["optim.lr"],
             "optim.weight_decay": 0.1,
         }
@@ -395,6 +398,6 @@ def sample_completions(
         [prompt],
         sampler=Multinomial(SAMPLE_TEMPERATURE, seed=0),
         eos_ids=tokenizer.eos_id,
-        max_new_tokens=min(200, context - len(prompt)),
+        max_new_tokens=min(SAMPLE_TOKENS, context - len(prompt)),
     )[0]
     return [{"prompt": tokenizer.decode(prompt), "completion": tokenizer.decode(output.ids)}]

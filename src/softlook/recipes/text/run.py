@@ -237,7 +237,6 @@ def select_eval_fraction(plan: TrainingPlan, minutes: float | None, device: torc
         while True:
             began = time.monotonic()
             plan.evaluate(model, share)
-            plan.sample(model)
             seconds, allowed = time.monotonic() - began, 60 * minutes * EVALUATION_SHARE
             if share == 1 or seconds > allowed / 8:
                 return float(f"{min(1.0, max(share * allowed / seconds, MIN_EVAL_FRACTION)):.2g}")
@@ -299,7 +298,7 @@ def train_and_test(
         writer = RunWriter(folder.path, run.resolved.rows())
         own = [EventLog(folder.events), writer, loggers, *callbacks] if world.is_rank_zero else []
         evaluation = EvaluationCallback(
-            partial(plan.evaluate, share=config.eval_fraction), plan.sample, own, plan.attention
+            partial(plan.evaluate, share=config.eval_fraction), plan.sample, own, plan.attention, clock
         )
         progress = fit(
             plan.model,

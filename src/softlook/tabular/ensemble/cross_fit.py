@@ -11,9 +11,7 @@ from torch import Tensor
 from softlook.base.errors import DataError
 from softlook.tabular.ensemble.base_model import BaseModel
 from softlook.tabular.preprocessing.rows import TableTensors
-
-Split = tuple[np.ndarray, np.ndarray]
-"""Training and validation rows of a fold."""
+from softlook.tabular.training.splits import Split
 
 
 @dataclass(frozen=True)

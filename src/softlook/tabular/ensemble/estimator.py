@@ -3,22 +3,31 @@
 import math
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from sklearn.base import is_classifier
 
 from softlook.tabular.ensemble.attention import AttentionModel
-from softlook.tabular.ensemble.cross_fit import FoldData, Split
+from softlook.tabular.ensemble.cross_fit import FoldData
 from softlook.tabular.ensemble.fit import EnsembleData, fit_ensemble
 from softlook.tabular.preprocessing.rows import TableTensors, concat_rows
 from softlook.tabular.presets import MIN_ROWS_TO_SPLIT
 from softlook.tabular.training.runtime import Epoch, TimeBudget, forked_rng, limit_threads, progress_printer
-from softlook.tabular.training.splits import assign_folds, fold_indices
+from softlook.tabular.training.splits import Split, SplitKeys, fold_indices
 
 MAX_FOLD_ROWS, FOLDS = 20_000, 5
 """Rows up to which models are cross-fitted by default, and in how many folds; of more rows, a fraction is held out."""
+
+
+class FitTable(NamedTuple):
+    """Checked columns, targets and sample weights, and what validation rows are chosen by."""
+
+    X: Any
+    y: np.ndarray
+    weight: np.ndarray
+    keys: SplitKeys
 
 
 class EnsembleMixin:
@@ -36,10 +45,9 @@ class EnsembleMixin:
             return False
         return len(y) >= MIN_ROWS_TO_SPLIT and (not is_classifier(self) or len(np.unique(y)) > 1)
 
-    def _fit_ensemble(
-        self: Any, X: Any, y: np.ndarray, weight: np.ndarray, eval_set: tuple[Any, Any] | None, context: Any
-    ) -> None:
+    def _fit_ensemble(self: Any, table: FitTable, eval_set: tuple[Any, Any] | None, context: Any) -> None:
         """Cross-fit all models; the first attention model is the one whose attention can be seen."""
+        X, y, weight, keys = table
         with forked_rng(context.seed, context.device), limit_threads(self.n_jobs):
             self.target_ = self._fit_target(y, np.ones(len(y), dtype=bool))
             features, class_weights = self._fit_preprocessor(X, context.hparams, context.seed), self._class_weights(y)
@@ -55,7 +63,7 @@ class EnsembleMixin:
             def splits(number: int) -> list[Split]:
                 if validation is not None:
                     return [(np.arange(len(rows)), np.arange(len(rows), len(every)))]
-                return self._splits(y, context.seed + number)
+                return self._splits(len(y), keys, context.seed + number)
 
             data = EnsembleData(
                 every.to(context.device),
@@ -71,12 +79,12 @@ class EnsembleMixin:
         self.model_, self.hyperparameters_, self.n_iter_ = first.model, first.hparams, len(self.history_)
         self.retrieval_, self.ensemble_ = first.retrieval, ensemble
 
-    def _splits(self: Any, y: np.ndarray, seed: int) -> list[Split]:
-        """Training and validation rows of each fold; one split of many rows."""
-        if len(y) > MAX_FOLD_ROWS:
-            return fold_indices(self._validation_mask(y, None, seed).astype(int), [1])
-        codes = np.unique(y, return_inverse=True)[1] if is_classifier(self) else None
-        return fold_indices(assign_folds(len(y), FOLDS, seed=seed, codes=codes), range(FOLDS))
+    def _splits(self: Any, rows: int, keys: SplitKeys, seed: int) -> list[Split]:
+        """Training and validation rows of each fold; one split of many rows, and of rows in the order of time."""
+        count = 1 if keys.times is not None else self.n_cv or (1 if rows > MAX_FOLD_ROWS else FOLDS)
+        if count == 1:
+            return fold_indices(keys.mask(rows, self.validation_fraction, seed).astype(int), [1])
+        return keys.folds(rows, count, seed)
 
     def _fit_fold(
         self: Any, fold: FoldData, overrides: dict[str, Any], context: Any
@@ -91,5 +99,5 @@ class EnsembleMixin:
         trainer = self._build_trainer(fold.train, fold.validation, sample, own)
         torch.manual_seed(fold.seed)
         with progress_printer(self.verbose) as callback:
-            history = trainer.train(TimeBudget(seconds, started), callback)
+            history = trainer.train(TimeBudget(seconds, started), context.options.callback(trainer, callback))
         return AttentionModel(trainer.model, trainer.hparams, self.target_, trainer.retrieval), history

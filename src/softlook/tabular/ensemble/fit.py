@@ -14,13 +14,14 @@ from softlook.base.errors import DataError
 from softlook.tabular.ensemble.attention import AttentionModel
 from softlook.tabular.ensemble.base_model import BaseModel
 from softlook.tabular.ensemble.calibration import apply_temperature, fit_temperature
-from softlook.tabular.ensemble.cross_fit import CrossFit, CrossFitter, FoldData, Recipe, Split
+from softlook.tabular.ensemble.cross_fit import CrossFit, CrossFitter, FoldData, Recipe
 from softlook.tabular.ensemble.ensemble import CrossFittedModel, TableEnsemble
 from softlook.tabular.ensemble.linear import fit_linear
 from softlook.tabular.ensemble.tree_fit import TreeSettings, fit_trees
 from softlook.tabular.ensemble.weights import mean_loss, select_weights
 from softlook.tabular.preprocessing.rows import TableTensors
 from softlook.tabular.preprocessing.target import ClassTarget, Target
+from softlook.tabular.training.splits import Split
 from softlook.train.rng import make_generator
 
 FitAttention = Callable[[FoldData, dict[str, Any]], AttentionModel]
@@ -33,6 +34,8 @@ ATTENTION: dict[str, dict[str, Any]] = {
 """Hyperparameters of the attention models that differ from the preset."""
 MAX_ROUNDS = 3
 """How often all models are cross-fitted, each time with other folds and seeds, if there is time."""
+FEW_ROWS = 5_000
+"""Of fewer rows, one fold would not tell what attention models weigh: all folds are trained, if only briefly."""
 RESERVED = 0.03
 """Fraction of the time limit for what follows the last fit."""
 MAX_SELECTION_ROWS = 20_000
@@ -78,6 +81,8 @@ def fit_ensemble(data: EnsembleData, fit_attention: FitAttention, *, attention_o
 def _plan(data: EnsembleData, fit_attention: FitAttention, attention_only: bool) -> Callable[[int], Iterator[Recipe]]:
     """The recipes of a round. The first one is cheap; attention gets most of the time."""
 
+    shares_time = len(data.rows) < FEW_ROWS
+
     def attention(fold: FoldData, name: str) -> BaseModel:
         return fit_attention(fold, ATTENTION[name])
 
@@ -94,13 +99,12 @@ def _plan(data: EnsembleData, fit_attention: FitAttention, attention_only: bool)
         if not attention_only:
             if not number:
                 yield Recipe("linear", linear, share=0.1)
-            yield Recipe(f"trees{suffix}", partial(trees, name="trees"), share=0.25)
-        yield Recipe(f"{first}{suffix}", partial(attention, name=first), share=0.8, shares_time=False)
-        if not attention_only:
-            yield Recipe(f"slow trees{suffix}", partial(trees, name="slow trees"), share=0.5)
+            for name in TREES:
+                yield Recipe(f"{name}{suffix}", partial(trees, name=name), share=0.2)
+        yield Recipe(f"{first}{suffix}", partial(attention, name=first), 0.9, shares_time)
         if data.seconds is not None:
             for name in more:
-                yield Recipe(f"{name}{suffix}", partial(attention, name=name), share=0.9, shares_time=False)
+                yield Recipe(f"{name}{suffix}", partial(attention, name=name), 0.9, shares_time)
 
     return recipes
 

@@ -1,11 +1,85 @@
 """Validation splits: folds, groups, and time order."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+from softlook.base.errors import ConfigError
+from softlook.tabular.formatting import join_names
+from softlook.tabular.io.frames import to_frame
+from softlook.tabular.preprocessing.column_types import infer_column_type
+from softlook.tabular.training.row_store import validation_mask
 
 NEVER = -1
 """Fold of rows that are always in training."""
+Split = tuple[np.ndarray, np.ndarray]
+"""Training and validation rows of a fold."""
+
+
+@dataclass(frozen=True)
+class SplitKeys:
+    """What validation rows are chosen by: classes, groups or times; None where a table has none."""
+
+    codes: np.ndarray | None
+    groups: np.ndarray | None = None
+    times: np.ndarray | None = None
+
+    @staticmethod
+    def of(X: Any, *, codes: np.ndarray | None, groups: Any, time_column: Any) -> "SplitKeys":
+        """Check groups, and read the column of times."""
+        if groups is not None and time_column is not None:
+            raise ConfigError("expected groups or time_column, got both: validation rows cannot follow both. Drop one.")
+        if groups is None:
+            times = None if time_column is None else read_times(X, time_column)
+            if times is not None and times.min() == times.max():
+                raise ConfigError(f"time_column: {time_column!r:.80} holds one time only, which orders no rows.")
+            return SplitKeys(codes, None, times)
+        groups = column_or_1d(groups)
+        check_consistent_length(X, groups)
+        if len(np.unique(groups)) < 2:
+            raise ConfigError("groups: expected at least 2 groups, got 1. A group is validated as a whole.")
+        return SplitKeys(codes, groups)
+
+    def take(self, rows: np.ndarray) -> "SplitKeys":
+        """Those of some rows."""
+        return SplitKeys(*(None if one is None else one[rows] for one in (self.codes, self.groups, self.times)))
+
+    def mask(self, rows: int, fraction: float, seed: int) -> np.ndarray:
+        """True for one split's validation rows: the latest ones, whole groups, or random rows of every class."""
+        if self.times is not None:
+            return latest_mask(self.times, fraction)
+        if self.groups is not None:
+            return group_mask(self.groups, fraction, seed=seed)
+        return validation_mask(rows, fraction, seed=seed, codes=self.codes)
+
+    def folds(self, rows: int, count: int, seed: int) -> list[Split]:
+        """Training and validation rows of each fold."""
+        count = count if self.groups is None else min(count, len(np.unique(self.groups)))
+        assigned = assign_folds(rows, count, seed=seed, codes=self.codes, groups=self.groups)
+        return [split for split in fold_indices(assigned, range(count)) if len(split[1])]
+
+
+def read_times(X: Any, column: Any) -> np.ndarray:
+    """(N,) numbers that order the rows by a column of dates or numbers; a missing time is the earliest.
+
+    >>> read_times([["2024-02-29", 1], ["2023-01-01", 2]], 1)
+    array([1., 2.])
+    """
+    frame = to_frame(X)
+    index = column if isinstance(column, int) else frame.names.index(column) if column in frame.names else -1
+    if not 0 <= index < len(frame.names):
+        raise ConfigError(f"time_column: there is no column {column!r:.80}. Columns: {join_names(frame.names)}")
+    cells = frame.column(index)
+    kind = infer_column_type(cells).column_type
+    if kind == "date":
+        times = cells.timestamps()
+        return np.where(times.is_valid, times.micros, np.iinfo(np.int64).min)
+    if kind != "number":
+        raise ConfigError(f"time_column: expected dates or numbers in {column!r:.80}; got a {kind} column")
+    return np.nan_to_num(cells.floats(), nan=-np.inf)
 
 
 def assign_folds(
@@ -49,11 +123,12 @@ def latest_mask(times: np.ndarray, fraction: float) -> np.ndarray:
     >>> latest_mask(np.array([3, 1, 2, 5, 4]), 0.2)
     array([False, False, False,  True, False])
     """
-    order = np.sort(times)
-    return times > order[min(len(order) - 1, int(len(order) * (1 - fraction)) - 1)]
+    last = np.sort(times)[max(0, int(len(times) * (1 - fraction)) - 1)]
+    mask = times > last
+    return mask if mask.any() else times == times.max()
 
 
-def fold_indices(assigned: np.ndarray, numbers: Sequence[int]) -> list[tuple[np.ndarray, np.ndarray]]:
+def fold_indices(assigned: np.ndarray, numbers: Sequence[int]) -> list[Split]:
     """Training and validation rows of each fold.
 
     >>> fold_indices(np.array([0, 1, 0]), [1])

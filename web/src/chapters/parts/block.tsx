@@ -18,20 +18,20 @@ export function Block({ name, class: names = "", children }: BlockProps) {
 interface RevealProps {
   /** The step that brings it. */
   at: number;
-  /** The step that takes it away. */
-  until?: number;
   class?: string;
   children: ComponentChildren;
 }
 
-/** Keeps its place and appears with a step. */
-export function Reveal({ at, until, class: names = "", children }: RevealProps) {
+/** Keeps its place, with the number of its step, and appears with that step. */
+export function Reveal({ at, class: names = "", children }: RevealProps) {
   const progress = useProgress();
-  const share = progress(at) * (until === undefined ? 1 : 1 - progress(until));
-  const style = { opacity: share, transform: `translateY(${(1 - share) * 10}px)` };
+  const share = progress(at);
+  const hidden = share === 0;
   return (
-    <div class={`reveal ${names}`} style={style} data-step={at} inert={share === 0} aria-hidden={share === 0}>
-      {children}
+    <div class={hidden ? "place waiting" : "place"} data-step={at} inert={hidden} aria-hidden={hidden}>
+      <div class={names} style={{ opacity: share, transform: `translateY(${(1 - share) * 10}px)` }}>
+        {children}
+      </div>
     </div>
   );
 }
