@@ -370,3 +370,36 @@ def test_the_last_part_of_a_chapter_shows_the_loaded_model(page: Page) -> None:
         model.wait_for()
         assert "toy" in model.inner_text()
         assert page.locator(".model [data-check].fails").count() == 0
+
+
+def drag(page: Page, start: Locator, to: tuple[float, float]) -> None:
+    """Drags from the middle of an element by so many pixels."""
+    start.scroll_into_view_if_needed()
+    box = start.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + to[0], y + to[1], steps=4)
+    page.mouse.up()
+
+
+def test_a_vector_can_be_dragged(page: Page) -> None:
+    show(page, "dot", q="2,1")
+    drag(page, page.locator(".movable .handle").nth(1), (-60, 20))
+    moved = numbers(page, "q")
+    assert moved[0] < 1.7
+    assert moved[1] < 1.0
+
+
+def test_words_can_be_dragged_and_moved_by_keyboard_any_number_of_places(page: Page) -> None:
+    words = ".order [data-token]"
+    show(page, "permutation")
+    drag(page, page.locator(words).first, (100, 0))
+    assert page.locator(words).all_inner_texts()[1].endswith("Susan")
+    page.locator(words).nth(1).focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+        page.evaluate(STATE)
+    assert page.locator(words).all_inner_texts()[-1].endswith("Susan")
+    assert page.locator(".figure [data-check].fails").count() == 0
