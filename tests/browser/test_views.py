@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from softlook.decode import stream
 from softlook.lens import ablate, attention_rollout, logit_contributions, patch, trace, twins, value_weighted_attention
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 from softlook.studio.session import Studio
 from tests.browser.conftest import Watch, opened, running
 from tests.browser.small_studios import TEXT, make_studios
@@ -108,7 +108,7 @@ def numbers(page: Page, selector: str, name: str) -> Tensor:
     return torch.tensor([float(text or "nan") for text in found])
 
 
-def recording(studios: Studios, name: str) -> Recording:
+def recording(studios: Studios, name: str) -> StudioTrace:
     studio = studios[name]
     return studio.recording(studio.info()["traces"][0]["id"])
 
