@@ -41,6 +41,7 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     model.save_changes();
   };
   el.classList.add("softlook-widget");
+  el.dataset.lmSuppressShortcuts = "true"; // JupyterLab then leaves the keys of the page alone
   const unmount = mount(el, transport, { hash: String(model.get("hash") ?? ""), onState });
   return () => {
     unmount();
