@@ -14,6 +14,7 @@ from softlook.studio.live import LiveModel, ModelInput
 from softlook.studio.recording import StudioTrace
 from softlook.studio.recordings import load_example
 from softlook.studio.session import Studio
+from tests.browser.conftest import map_trace
 
 TEXT = "the cat sat because it"
 CAPABILITIES = ("intervene", "twins", "logit_lens", "next", "generate", "contributions")
@@ -100,7 +101,7 @@ def make_studios() -> dict[str, Studio]:
         "gpt": Studio(live=live, table=RandomTable(), runs=GrowingRuns(checkpoints)),
         "bert": Studio(live=characters(bert, "masked_lm", CAPABILITIES[:4])),
         "dates": Studio(live=live_model(load_pipeline("dates", device="cpu"))),
-        "recorded": Studio([load_example()]),
+        "recorded": Studio([load_example(), StudioTrace(map_trace(2000), "2,000 tokens", "toy", "lm", id="long")]),
         "image": Studio([StudioTrace(patches, "image", "vit", "image")]),
     }
     found["gpt"].record(TEXT)
