@@ -53,6 +53,8 @@ WALK = """async (chapter) => {
       checks: lesson.querySelectorAll(".figure [data-check]").length,
       broken: [...lesson.querySelectorAll(".figure [data-check].fails")].map((one) => one.dataset.check),
       hidden: lesson.querySelectorAll("[data-step][inert]").length,
+      blocks: [...lesson.querySelectorAll("[data-block]")].map((one) => one.dataset.block),
+      words: [...lesson.querySelectorAll("[data-word]")].map((one) => one.dataset.word),
       half: half.filter((opacity) => opacity > 0 && opacity < 1).length,
     });
   }
@@ -69,6 +71,8 @@ def test_a_chapter_opens_and_its_invariants_hold_at_every_step(page: Page, chapt
     assert steps[0]["hidden"] > steps[-1]["hidden"] == 0
     assert all(step["half"] == 0 for step in steps), "under reduced motion a step has happened or not"
     assert lesson.locator(".formula math").count() > 0
+    words, blocks = ({name for step in steps for name in step[kind]} for kind in ("words", "blocks"))
+    assert words - blocks == set(), "words that point at no block of the picture"
 
 
 STATE = """() => new Promise((resume) => requestAnimationFrame(() => requestAnimationFrame(() => {
