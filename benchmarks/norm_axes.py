@@ -90,7 +90,7 @@ def run_all() -> Results:
     losses: dict[str, dict[str, list[list[float]]]] = {}
     for norm in NORMS:
         losses[norm] = {str(b): [train(norm, b, seed, steps) for seed in range(SEEDS)] for b, steps in BATCHES.items()}
-        print(f"{norm}: {({b: [one[-1] for one in runs] for b, runs in losses[norm].items()})}", flush=True)
+        print(f"{norm}: { ({b: [one[-1] for one in runs] for b, runs in losses[norm].items()}) }", flush=True)
     settings = {"dim": DIM, "depth": DEPTH, "rate": RATE, "interval": INTERVAL}
     return {"settings": settings, "steps": {str(b): steps for b, steps in BATCHES.items()}, "loss": losses}
 
@@ -121,7 +121,7 @@ def draw(results: Results) -> Figure:
         f"Held-out loss while training with 64 and with 4 digits per batch; at the end: {finals}.",
         row(*charts, gap=20),
         results,
-        subtitle="Layer norm needs neither a large batch nor other tokens.",
+        subtitle="All of them train here; they differ in what they need: layer norm only the token itself.",
         caption=f"Pre-norm encoder of {results['settings']['depth']} blocks of width {results['settings']['dim']} over "
         "the rows of handwritten digits; mean of two runs.",
     )
