@@ -1,7 +1,7 @@
 """Kept kernels: a repeated call gives what a planned one gives, whatever changed between the calls."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -49,12 +49,15 @@ MASKS = {
 @pytest.mark.parametrize("name", MASKS)
 @pytest.mark.parametrize("groups", [4, 2])
 @pytest.mark.parametrize("layout", [lambda tensor: tensor, spread], ids=["contiguous", "split heads"])
-def test_repeated_calls_match_the_reference(name: str, groups: int, layout: object, planned: list[object]) -> None:
+def test_repeated_calls_match_the_reference(
+    name: str, groups: int, layout: Callable[[Tensor], Tensor], planned: list[object]
+) -> None:
     mask = MASKS[name]
-    assert callable(layout)
     for _ in range(3):
-        inputs = [layout(tensor) for tensor in tensors(groups=groups)]
-        assert_close(attention(*inputs, mask=mask), attention(*inputs, mask=mask, backend="reference"))
+        query, key, value = (layout(tensor) for tensor in tensors(groups=groups))
+        assert_close(
+            attention(query, key, value, mask=mask), attention(query, key, value, mask=mask, backend="reference")
+        )
     assert len(planned) <= 1
 
 
