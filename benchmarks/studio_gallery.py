@@ -36,9 +36,26 @@ STEPS = {
     "tables": "t=1",
 }
 CHAPTERS = {f"chapter_{name}": f"#/chapter/{name}?{state}" for name, state in STEPS.items()}
-VIEWS: dict[str, str] = {}
+CROSS = "attention=decoder.blocks.0.cross_attn"
+VIEWS = {
+    "view_heads": "#/view/heads",
+    "view_head": f"#/view/head?{CROSS}&row=3",
+    "view_matrix": f"#/view/head?{CROSS}&drawing=matrix&row=6&column=10",
+    "view_predict": "#/view/predict?position=3",
+    "view_intervene": f"#/view/intervene?{CROSS}&heads=0+1+2+3&mask=6&position=9",
+    "view_twins": "#/view/twins?first=3+mars+2022&second=4+mars+2022&attention=encoder.blocks.1.attn&row=0&position=9",
+    "view_beams": "#/view/beams?text=jeudi+3+mars+2022",
+    "view_alignment": "#/view/alignment?head=2",
+    "view_rollout": "#/view/rollout?row=6",
+}
+RUNS = {
+    "view_generate": "#/view/generate?prompt=Attention+is&temperature=0.7",
+    "view_runs": "#/view/runs?curve=loss",
+    "view_table": "#/view/table?head=mean",
+}
+"""Views that the included model does not have: of runs of `softlook train lm` and of `softlook train table`."""
 HERO = {"studio": "#/view/head?attention=decoder.blocks.0.cross_attn&head=0&drawing=lines&row=6"}
-PAGES = {**HERO, **CHAPTERS, **VIEWS}
+PAGES = {**HERO, **CHAPTERS, **VIEWS, **RUNS}
 
 
 def shrink(png: bytes) -> bytes:
@@ -76,7 +93,7 @@ def main(link: str, *names: str) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium_path(playwright), args=ARGUMENTS)
         for theme in THEMES:
-            take(browser, link, list(names) or list(PAGES), theme)
+            take(browser, link, list(names) or [name for name in PAGES if name not in RUNS], theme)
         browser.close()
 
 

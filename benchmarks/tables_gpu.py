@@ -87,8 +87,16 @@ def measure() -> Iterator[dict[str, Any]]:
 
     def default() -> TableTransformer:
         torch.manual_seed(0)
+        no_dropout = {"attention_dropout": 0.0, "hidden_dropout": 0.0}
         config = TableTransformerConfig(
-            n_numeric=10, cardinalities=(4, 40), classes=CLASSES, ensemble_size=8, dim=256, depth=3, heads=8, bins=48
+            n_numeric=10,
+            cardinalities=(4, 40),
+            classes=CLASSES,
+            ensemble_size=4,
+            dim=256,
+            depth=3,
+            bins=256,
+            **no_dropout,
         )
         return TableTransformer(config)
 

@@ -11,9 +11,10 @@ from softlook.models import GPT, Bert, BertConfig, GPTConfig, TableTransformer, 
 from softlook.recipes.inference.pipeline import load_pipeline
 from softlook.recipes.studio import live_model
 from softlook.studio.live import LiveModel, ModelInput
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 from softlook.studio.recordings import load_example
 from softlook.studio.session import Studio
+from tests.browser.conftest import map_trace
 
 TEXT = "the cat sat because it"
 CAPABILITIES = ("intervene", "twins", "logit_lens", "next", "generate", "contributions")
@@ -45,11 +46,11 @@ class RandomTable:
         with torch.no_grad():
             return self.model(*cells).softmax(-1)[0, 0]
 
-    def predict(self, row: dict[str, Any]) -> tuple[dict[str, Any], Recording]:
+    def predict(self, row: dict[str, Any]) -> tuple[dict[str, Any], StudioTrace]:
         with self.lock, trace(self.model, tokens=["[CLS]", "age", "city"]) as recorded:
             high, low = self.probabilities(row).tolist()
         answer = {"prediction": "high" if high > low else "low", "probabilities": [["high", high], ["low", low]]}
-        return answer, Recording(recorded, "a row", "random", "table")
+        return answer, StudioTrace(recorded, "a row", "random", "table")
 
     def importance(self) -> dict[str, Any]:
         both = {"attention": [0.4, 0.6], "permutation": [0.2, None], "permutation_std": [0.1, None]}
@@ -59,7 +60,7 @@ class RandomTable:
 class GrowingRuns:
     """Two runs; the second is still training."""
 
-    def __init__(self, checkpoints: list[Recording]) -> None:
+    def __init__(self, checkpoints: list[StudioTrace]) -> None:
         self.recordings = checkpoints
         self.points = [[1, 3.0], [2, 2.0]]
         self.is_active = True
@@ -76,7 +77,7 @@ class GrowingRuns:
     def checkpoints(self, id: str) -> list[dict[str, Any]]:
         return [{"step": step + 1} for step in range(len(self.recordings))]
 
-    def attention(self, id: str, step: int) -> Recording:
+    def attention(self, id: str, step: int) -> StudioTrace:
         return self.recordings[step - 1]
 
     def lines(self, id: str, first: int) -> tuple[list[dict[str, Any]], bool]:
@@ -95,13 +96,13 @@ def make_studios() -> dict[str, Studio]:
     with torch.no_grad(), trace(image) as patches:
         image(torch.randn(1, 3, 16, 16))
     live = characters(gpt, "lm", CAPABILITIES)
-    checkpoints = [Recording(live.record(live.encode(text, None, None)), text, "lm", "lm") for text in ("ab", "cd")]
+    checkpoints = [StudioTrace(live.record(live.encode(text, None, None)), text, "lm", "lm") for text in ("ab", "cd")]
     found = {
         "gpt": Studio(live=live, table=RandomTable(), runs=GrowingRuns(checkpoints)),
         "bert": Studio(live=characters(bert, "masked_lm", CAPABILITIES[:4])),
         "dates": Studio(live=live_model(load_pipeline("dates", device="cpu"))),
-        "recorded": Studio([load_example()]),
-        "image": Studio([Recording(patches, "image", "vit", "image")]),
+        "recorded": Studio([load_example(), StudioTrace(map_trace(2000), "2,000 tokens", "toy", "lm", id="long")]),
+        "image": Studio([StudioTrace(patches, "image", "vit", "image")]),
     }
     found["gpt"].record(TEXT)
     found["bert"].record(TEXT)

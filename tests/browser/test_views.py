@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from softlook.decode import stream
 from softlook.lens import ablate, attention_rollout, logit_contributions, patch, trace, twins, value_weighted_attention
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 from softlook.studio.session import Studio
 from tests.browser.conftest import Watch, opened, running
 from tests.browser.small_studios import TEXT, make_studios
@@ -39,6 +39,13 @@ VIEWS = {
     "image": ("heads", "patches"),
 }
 """The views that are opened of each studio; of the recorded trace also those that lack their model."""
+SMALL = {
+    "gpt": VIEWS["gpt"],
+    "dates": ("intervene", "twins", "beams", "alignment", "rollout"),
+    "recorded": ("generate", "rollout"),
+    "image": VIEWS["image"],
+}
+"""The views that are opened on a small screen: each of them, and those that differ with the model."""
 Studios = dict[str, Studio]
 
 
@@ -108,7 +115,7 @@ def numbers(page: Page, selector: str, name: str) -> Tensor:
     return torch.tensor([float(text or "nan") for text in found])
 
 
-def recording(studios: Studios, name: str) -> Recording:
+def recording(studios: Studios, name: str) -> StudioTrace:
     studio = studios[name]
     return studio.recording(studio.info()["traces"][0]["id"])
 
@@ -130,13 +137,13 @@ def test_every_view_opens_without_an_error(show: Callable[[str, str], Page], stu
         assert len(page.inner_text("main article")) > 40, view
 
 
-@pytest.mark.parametrize("studio", VIEWS)
+@pytest.mark.parametrize("studio", SMALL)
 def test_every_view_fits_a_telephone_in_german_and_dark_and_axe_finds_nothing(
     browser: Browser, links: dict[str, Callable[[], str]], studio: str
 ) -> None:
     with opened(browser, links[studio](), **NARROW) as (page, watch):
         page.evaluate(AXE.read_text(encoding="utf-8"))
-        for view in VIEWS[studio]:
+        for view in SMALL[studio]:
             go(page, view)
             assert page.evaluate(TOO_WIDE) <= 0, view
             found = page.evaluate("axe.run(document.querySelector('main'), {resultTypes: ['violations']})")
@@ -330,6 +337,18 @@ def test_rollout_is_that_of_the_library(show: Callable[[str, str], Page], studio
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("Enter")
     until(page, "() => location.hash.includes('row=10')")
+
+
+def test_a_long_text_is_shown_by_a_window_and_by_groups(show: Callable[[str, str], Page], studios: Studios) -> None:
+    page = show("recorded", "rollout?trace=long&row=1999")
+    groups = torch.zeros(2000, 63).scatter_(1, torch.arange(2000)[:, None] // 32, 1)
+    expected = attention_rollout(studios["recorded"].recording("long").trace, groups)[0, 1999]
+    assert_close(numbers(page, "[data-value]", "value"), expected.topk(12).values, rtol=1e-4, atol=1e-6)
+    tokens = page.get_by_role("group", name="Tokens").locator("button")
+    assert tokens.count() == 256
+    page.get_by_label("Go to position").fill("300")
+    page.keyboard.press("Enter")
+    until(page, "() => document.querySelector('.v-tokens').textContent.includes('w300')")
 
 
 def test_an_edited_cell_moves_the_prediction(show: Callable[[str, str], Page], studios: Studios) -> None:

@@ -116,6 +116,10 @@ CHECK_EXAMPLES = """
   softlook check people.csv --target income          as a table
   softlook check train.en train.de --task translate  lines that correspond
 """
+EVAL_EXAMPLES = """
+  softlook eval runs/classify-reviews test.csv
+  softlook --json eval runs/lm-poems more.txt > scores.json
+"""
 RUNS_EXAMPLES = """
   softlook runs
   softlook runs experiments                          another folder
@@ -143,7 +147,7 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("import", "import_weights:import_weights", IMPORT_HELP, IMPORT_EXAMPLES),
     ("check", "check:check", "Check data, and estimate the cost of training on it.", CHECK_EXAMPLES),
     ("plan", "plan:plan", PLAN_HELP, PLAN_EXAMPLES),
-    ("eval", "evaluate:evaluate", "Evaluate a run on other data.", ""),
+    ("eval", "evaluate:evaluate", "Evaluate a run on other data.", EVAL_EXAMPLES),
     ("runs", "runs:runs", "List runs, newest first.", RUNS_EXAMPLES),
     ("generate", "generate:generate", "Continue prompts with a language model.", GENERATE_EXAMPLES),
     ("chat", "chat:chat", CHAT_HELP, CHAT_EXAMPLES),

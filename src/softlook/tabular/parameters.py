@@ -43,6 +43,8 @@ ATTRIBUTES = {
     "retrieval_": "The training rows used for retrieval, or None.",
     "history_": "Number, losses and seconds of each epoch.",
     "ensemble_": "The ensemble, or None for a single model.",
+    "leaderboard_": "The models of the ensemble with weight, out-of-fold loss, folds and seconds.",
+    "feature_importances_": "Fraction of the attention of [CLS] on each column, in a sample of the rows.",
     "n_iter_": "The number of epochs.",
     "n_features_in_": "The number of columns.",
     "feature_names_in_": "The column names, if all are strings.",

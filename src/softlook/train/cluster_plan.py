@@ -126,7 +126,7 @@ def plan_cluster(shape: ModelShape, *, gpus: int, context: int, batch_tokens: in
 
     >>> plan = plan_cluster(ModelShape(12, 768), gpus=1, context=1024, batch_tokens=32 * 1024)
     >>> round(1e3 * plan.step, 1), round(plan.memory / 2**30, 1)
-    (64.6, 18.0)
+    (64.6, 17.9)
     """
     if min(gpus, context, batch_tokens) < 1:
         raise ConfigError(f"expected numbers above 0, got {gpus} GPUs, {context} and {batch_tokens} tokens")

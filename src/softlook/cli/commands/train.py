@@ -19,7 +19,7 @@ from softlook.recipes.tasks import TASKS
 log = logging.getLogger("softlook.cli")
 EXAMPLES = """
   softlook train translate --data pairs.tsv        two columns, or two files
-  softlook train lm --data corpus.txt
+  softlook train lm --data corpus.txt              one document per file
   softlook train mlm --data corpus.txt --next-sentence
   softlook train classify --data reviews.csv --text review --label stars
   softlook train tag --data train.conll             token and tag on each line
@@ -77,7 +77,9 @@ def _command(task: str, config_class: type[RunConfig], options_class: type[Train
 app = App(name="train", help="Train a model.", help_prologue=EXAMPLES, help_epilogue=EPILOGUE)
 for _task, _config in TASKS.items():
     _options = TrainOptions if _task in ("table", "images") else DistributedOptions
-    app.command(config_command(_task, _command(_task, _config, _options), help=_config.__doc__, help_prologue=""))
+    _example = "\n".join(line for line in EXAMPLES.splitlines() if f" train {_task} " in line)
+    _texts = {"help": _config.__doc__, "help_prologue": f"\n{_example}\n"}
+    app.command(config_command(_task, _command(_task, _config, _options), **_texts))
 
 
 def train(task: str, config: RunConfig, files: tuple[Path, ...], options: TrainOptions) -> CommandResult:

@@ -30,8 +30,8 @@ LAST = tl.constexpr(2147483647)
 def insert_segment(best, col0, top, at, K: tl.constexpr):
     """Replace the last of each row's K best segments if `best`, the largest score of the next segment, is larger."""
     least = tl.min(top, 1)
-    places = tl.arange(0, K)[None, :]
-    order = tl.where(top == least[:, None], at * K + places, -LAST)  # of equal ones the last is replaced
+    offsets = tl.arange(0, K)[None, :]
+    order = tl.where(top == least[:, None], at * K + offsets, -LAST)  # of equal ones the last is replaced
     replaced = (order == tl.max(order, 1)[:, None]) & (best > least)[:, None]
     return tl.where(replaced, best[:, None], top), tl.where(replaced, col0, at)
 
@@ -74,13 +74,13 @@ def top_cells(
             best = tl.where(larger, x, best)
             origin = tl.where(larger, col0, origin)
             top, at = insert_segment(tl.max(x, 1), col0, top, at, K)
-    places, in_rows = (bh * T + rows) * K, rows < T
-    tl.store(segments + places[:, None] + tl.arange(0, K)[None, :], at, in_rows[:, None])
+    offsets, in_rows = (bh * T + rows) * K, rows < T
+    tl.store(segments + offsets[:, None] + tl.arange(0, K)[None, :], at, in_rows[:, None])
     cols = origin + tl.arange(0, BLOCK_N)[None, :]
     for n in range(K):
         peak = tl.max(best, 1)
         col = tl.min(tl.where(best == peak[:, None], cols, LAST), 1)
-        tl.store(lanes + places + n, tl.where(peak == float("-inf"), -1, col % BLOCK_N), in_rows)
+        tl.store(lanes + offsets + n, tl.where(peak == float("-inf"), -1, col % BLOCK_N), in_rows)
         best = tl.where(cols == col[:, None], float("-inf"), best)
 
 

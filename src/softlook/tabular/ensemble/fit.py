@@ -145,7 +145,8 @@ def combine(fits: list[CrossFit], data: EnsembleData) -> TableEnsemble:
     whole = {"name": "ensemble", "kind": "ensemble", "weight": 1.0, "loss": loss, "folds": len(fits[0].folds)}
     leaderboard.append(whole | {"seconds": time.monotonic() - data.started})
     models = [CrossFittedModel(fit.name, fit.folds, w) for fit, w in zip(fits, weights, strict=True) if w]
-    return TableEnsemble(tuple(models), temperature, sorted(leaderboard, key=lambda one: one["loss"]))
+    leaderboard.sort(key=lambda one: one["loss"])
+    return TableEnsemble(tuple(models), temperature, leaderboard, mixed, targets)
 
 
 def _entry(fit: CrossFit, weight: float, loss: float) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 /** Blocks of the picture, and what appears step by step. */
 import type { ComponentChildren } from "preact";
-import { useLit, useProgress } from "./context";
+import { useLit, usePointed, useProgress } from "./context";
 
 interface BlockProps {
   name: string;
@@ -8,11 +8,22 @@ interface BlockProps {
   children: ComponentChildren;
 }
 
-/** A part of the picture that words of the text point at; the other blocks are then dimmed. */
+/** A part of the picture that words of the text point at; the other blocks are then dimmed. It points at its words, too. */
 export function Block({ name, class: names = "", children }: BlockProps) {
   const lit = useLit();
+  const pointed = usePointed();
   const state = lit.value === "" ? "" : lit.value === name ? "lit" : "unlit";
-  return <div class={`block ${names} ${state}`}>{children}</div>;
+  const onPointerEnter = () => {
+    pointed.value = name;
+  };
+  const onPointerLeave = () => {
+    pointed.value = "";
+  };
+  return (
+    <div class={`block ${names} ${state}`} data-block={name} {...{ onPointerEnter, onPointerLeave }}>
+      {children}
+    </div>
+  );
 }
 
 interface RevealProps {
