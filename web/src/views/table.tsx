@@ -60,6 +60,7 @@ export function Table({ trace, transport, state }: ViewProps) {
                   columns={answer.features}
                   data={answer.attention_matrix.flat().map((weight) => weight ?? 0)}
                   state={state}
+                  keys={["feature", "other"]}
                 />
               </div>
             )}
