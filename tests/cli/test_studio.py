@@ -1,4 +1,4 @@
-"""`softlook studio`: mistakes are told before anything is served."""
+"""`softlook studio`: mistakes are reported before anything is served."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ from tests.cli.conftest import RunCommand
         (("--token-file", "no/such/file"), "cannot be read"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_served(
+def test_mistakes_are_reported_before_anything_is_served(
     command: RunCommand, arguments: tuple[str, ...], message: str
 ) -> None:
     result = command("studio", *arguments)
