@@ -6,7 +6,7 @@ from pathlib import Path
 from softlook.recipes.inference.pipeline import DATES, load_pipeline
 from softlook.recipes.studio.live_model import live_model
 from softlook.studio.export import record_answers
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 from softlook.studio.recordings import EXAMPLE
 
 FOLDER = Path("src/softlook/studio/recordings")
@@ -18,7 +18,7 @@ def main() -> None:
     given = live.encode(TEXT, None, None)
     recorded = live.record(given)
     about = {"title": f"{TEXT} → {''.join((given.predicted or [])[:-1])}", "model": live.name, "task": live.task}
-    recording = Recording(recorded, live=live, **about)
+    recording = StudioTrace(recorded, live=live, **about)
     known = record_answers(recording)
     answers = {name: known[name] for name in ("next", "logit_lens")}
     for suffix in ("safetensors", "json"):

@@ -59,15 +59,15 @@ def mean_ranks(by_model: dict[str, Losses], models: Sequence[str]) -> dict[str, 
     return {models[index]: float(ranks[index]) for index in np.argsort(ranks, kind="stable")}
 
 
-def win_rate(ours: Losses, theirs: Losses) -> tuple[float, float, float]:
+def win_rate(ours: Losses, other: Losses) -> tuple[float, float, float]:
     """The fraction of tables and splits with a lower loss, and its 95 % interval over resampled tables.
 
     >>> win_rate({("t", 0): 0.1, ("t", 1): 0.3}, {("t", 0): 0.2, ("t", 1): 0.2})
     (0.5, 0.5, 0.5)
     """
-    common = sorted(ours.keys() & theirs.keys())
+    common = sorted(ours.keys() & other.keys())
     tables = sorted({table for table, _ in common})
-    wins = [statistics.mean(_win(ours[key], theirs[key]) for key in common if key[0] == table) for table in tables]
+    wins = [statistics.mean(_win(ours[key], other[key]) for key in common if key[0] == table) for table in tables]
     sampled = np.random.default_rng(0).choice(wins, (RESAMPLES, len(wins))).mean(1)
     low, high = np.quantile(sampled, [0.025, 0.975])
     return float(np.mean(wins)), float(low), float(high)
@@ -83,8 +83,8 @@ def critical_difference(models: int, tables: int) -> float:
     return quantile * (models * (models + 1) / (6 * tables)) ** 0.5
 
 
-def _win(ours: float, theirs: float) -> float:
-    return 0.5 if ours == theirs else float(ours < theirs)
+def _win(ours: float, other: float) -> float:
+    return 0.5 if ours == other else float(ours < other)
 
 
 def _mean_loss(losses: Losses, table: str) -> float:

@@ -46,7 +46,7 @@ def case(call: AttentionCall, mask: dict[str, Any], dtype: str = "f32") -> dict[
         "scale": args.scale,
         "softcap": args.softcap,
         "mask": mask,
-        "bias": None if call.bias is None else encode(call.bias[0]),
+        "bias": encode(call.bias[0]) if isinstance(call.bias, Tensor) else None,
     }
     return {"attention": recorded, "weights": call.weights()[0].flatten().tolist()}
 

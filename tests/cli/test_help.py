@@ -18,7 +18,20 @@ from tests.recipes.small import digits, entities, reviews, sentences, squares
 Run = Callable[..., tuple[int, str]]
 COMMANDS = [
     *(f"train {task}" for task in TASKS),
-    *("tune", "serve", "import", "check", "eval", "runs", "generate", "translate", "classify", "embed", "predict"),
+    *(
+        "tune",
+        "serve",
+        "import",
+        "check",
+        "plan",
+        "eval",
+        "runs",
+        "generate",
+        "translate",
+        "classify",
+        "embed",
+        "predict",
+    ),
     *("demo", "info", "export hf", "export onnx", "tokenizer train", "tokenizer show"),
 ]
 

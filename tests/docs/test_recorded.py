@@ -7,13 +7,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import associative_recall, image_attention, path_length
+from benchmarks import associative_recall, image_attention, norm_axes, path_length, word_senses
 from benchmarks.recorded import FIGURES, load
 from softlook.lens.figures.figure import Figure
 
 DOCS = Path(__file__).parents[2] / "docs"
 DRAW: dict[str, Callable[[dict[str, Any]], Figure]] = {
-    one.NAME: one.draw for one in (associative_recall, image_attention, path_length)
+    one.NAME: one.draw for one in (associative_recall, image_attention, norm_axes, path_length, word_senses)
 }
 
 
@@ -60,3 +60,18 @@ def test_the_page_on_images_quotes_the_recorded_scores() -> None:
     scores, linear = results["scores"], results["baselines"]["linear model of pixels"]
     assert row_of(text, "ViT, defaults", f"{scores['validation']:.1%}", f"{scores['test']:.1%}")
     assert f"| linear model of the pixels | {linear:.1%} | |" in text
+
+
+def test_every_norm_learns_and_the_page_quotes_the_losses() -> None:
+    results, text = load("norm_axes"), page("book/21-norms.md")
+    for norm in norm_axes.NORMS:
+        large, small = (norm_axes.final_loss(results, norm, batch) for batch in (64, 4))
+        assert large < 0.4 and row_of(text, norm, f"{large:.2f}", f"{small:.2f}")
+
+
+def test_meanings_are_apart_in_context_only_and_the_page_says_how_far() -> None:
+    results, text = load("word_senses"), page("book/22-embeddings.md")
+    for word, found in results["words"].items():
+        first, *_, last = found["separation"]
+        assert first == 0.5 and last > 0.8
+        assert row_of(text, word, *(f"{share:.0%}" for share in found["separation"]))

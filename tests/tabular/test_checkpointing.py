@@ -23,7 +23,7 @@ from softlook.train.checkpoint.train_state import Progress
 
 SMALL: dict[str, Any] = {"dim": 8, "depth": 1, "heads": 2, "batch_size": 32, "epochs": 5, "device": "cpu"}
 ESTIMATORS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "table": (TableTransformerClassifier, {"n_members": 2}),
+    "table": (TableTransformerClassifier, {"n_members": 2, "ensemble": "single"}),
     "ft": (FTTransformerRegressor, {}),
     "tab": (TabTransformerClassifier, {"preset": "improved"}),
 }

@@ -62,6 +62,17 @@ def column_tokens(trace: Trace) -> list[str]:
     return _fill(given, max((one["columns"] for one in _main(trace)), default=0))
 
 
+def attention_tokens(trace: Trace, path: str) -> tuple[list[str], list[str]]:
+    """The tokens of the rows and of the columns of one attention."""
+    (own,) = [one for one in describe_attentions(trace) if one["path"] == path]
+    rows, columns = row_tokens(trace), column_tokens(trace)
+    if own["kind"] == "self":
+        rows = columns if own["columns"] == len(columns) else rows
+    elif own["kind"] == "causal":
+        columns = rows if own["columns"] == len(rows) else columns
+    return _fill(rows, own["rows"]), _fill(columns, own["columns"])
+
+
 def dtype_name(trace: Trace) -> str:
     """The dtype of the recorded queries and keys."""
     layer = next(iter(trace.values()), None)

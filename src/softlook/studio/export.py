@@ -5,14 +5,14 @@ from typing import Any
 
 from softlook.lens.trace_page import write_page
 from softlook.studio.answers.predictions import head_scores, lens, next_tokens
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 
 MAX_POSITIONS = 512
 """Positions whose predictions are kept in a file."""
 CANDIDATES, DIGITS = 5, 5
 
 
-def save_page(recording: Recording, path: Path) -> None:
+def save_page(recording: StudioTrace, path: Path) -> None:
     """Write a new HTML file that shows the recording without a server.
 
     >>> import tempfile
@@ -25,7 +25,7 @@ def save_page(recording: Recording, path: Path) -> None:
     write_page(path, recording.trace, recording.info(), **record_answers(recording))
 
 
-def record_answers(recording: Recording) -> dict[str, Any]:
+def record_answers(recording: StudioTrace) -> dict[str, Any]:
     """The answers of every position that need the model, and the scores of the heads."""
     answers: dict[str, Any] = {name: recording.answers[name] for name in recording.answers}
     info, live, logits = recording.info(), recording.live, recording.trace.logits

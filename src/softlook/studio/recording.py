@@ -18,7 +18,7 @@ _numbers = count(1)
 
 
 @dataclass(eq=False)
-class Recording:
+class StudioTrace:
     """A trace in the studio."""
 
     trace: Trace

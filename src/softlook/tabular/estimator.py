@@ -18,14 +18,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from softlook.base.device import choose_device
 from softlook.base.errors import DataError
-from softlook.tabular.ensemble.estimator import EnsembleMixin, FitTable
+from softlook.tabular.ensemble.estimator import IMPORTANCE_ROWS, EnsembleMixin, FitTable
 from softlook.tabular.fit_context import NO_OPTIONS, FitCallback, FitContext, FitOptions
 from softlook.tabular.importance import ExplainableEstimator
 from softlook.tabular.io.chunked import ChunkedTable, TargetColumns, is_chunked, locate_in_files
 from softlook.tabular.preprocessing.column_types import ColumnOverrides
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
 from softlook.tabular.preprocessing.reservoir import Reservoir
-from softlook.tabular.preprocessing.rows import TableTensors, concat_rows
+from softlook.tabular.preprocessing.rows import TableTensors, concat_rows, sample_rows
 from softlook.tabular.preprocessing.table_encoder import TableEncoder
 from softlook.tabular.preprocessing.target import ClassCounts, Target, TargetStats
 from softlook.tabular.presets import AUTO_SIZES, MIN_ROWS_TO_SPLIT, Hyperparameters, select_hyperparameters
@@ -50,6 +50,7 @@ from softlook.tabular.validation import (
     validate_features,
     validate_sample_weight,
 )
+from softlook.train.rng import make_generator
 
 TrainLoop = Callable[[TableTrainer, TimeBudget], list[Epoch]]
 """Runs a trainer to its end; returns the history."""
@@ -262,6 +263,8 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
         # set last, so that an interrupted fit does not count as fitted
         self.model_, self.hyperparameters_, self.n_iter_ = trainer.model, trainer.hparams, len(self.history_)
         self.retrieval_, self.ensemble_ = trainer.retrieval, None
+        self._store_validation_residuals(trainer.validation)
+        self._store_importances(sample_rows(trainer.train_rows, IMPORTANCE_ROWS, make_generator(trainer.seed, 0)))
 
     def _validate_chunk(self, X: Any, y: Any, weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
         X = validate_features(self, X, reset=not hasattr(self, "n_features_in_"))
@@ -358,7 +361,7 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
 
     def __sklearn_tags__(self) -> Any:
         tags = cast(Any, super()).__sklearn_tags__()
-        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        tags.input_tags.sparse = tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
         return tags
 
     def __getstate__(self) -> dict[str, Any]:

@@ -76,6 +76,8 @@ class FeatureImportances:
 class ExplainableEstimator(BaseTableEstimator):
     """Feature importance of a fitted estimator."""
 
+    feature_importances_: np.ndarray
+
     def attention_importance(self, X: Any) -> np.ndarray:
         """(columns,): attention of [CLS] to each column, the mean over heads, blocks and rows.
 
@@ -98,6 +100,10 @@ class ExplainableEstimator(BaseTableEstimator):
         if not _depth(self.model_):
             return np.full(len(self.preprocessor_.encoder.names), np.nan)
         return self._explain(rows).mean(0)
+
+    def _store_importances(self, rows: TableTensors) -> None:
+        attention = np.nan_to_num(self._mean_attention(rows))
+        self.feature_importances_ = attention / attention.sum() if attention.sum() else attention
 
     def attention_maps(self, X: Any) -> np.ndarray:
         """(columns, columns): attention between columns, the mean over rows, heads and blocks.

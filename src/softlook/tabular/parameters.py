@@ -43,6 +43,8 @@ ATTRIBUTES = {
     "retrieval_": "The training rows used for retrieval, or None.",
     "history_": "Number, losses and seconds of each epoch.",
     "ensemble_": "The ensemble, or None for a single model.",
+    "leaderboard_": "The models of the ensemble with weight, out-of-fold loss, folds and seconds.",
+    "feature_importances_": "Fraction of the attention of [CLS] on each column, in a sample of the rows.",
     "n_iter_": "The number of epochs.",
     "n_features_in_": "The number of columns.",
     "feature_names_in_": "The column names, if all are strings.",
@@ -71,6 +73,7 @@ class CommonParams:
     batch_size: int | None = None
     epochs: int | None = None
     patience: int | None = None
+    early_stopping_metric: EarlyStoppingMetric | None = None
     dim: int | None = None
     depth: int | None = None
     heads: int | None = None
@@ -82,7 +85,6 @@ class ClassifierParams:
     """Parameters of the classifiers."""
 
     class_weight: ClassWeight = None
-    early_stopping_metric: EarlyStoppingMetric | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

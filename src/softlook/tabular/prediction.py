@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.base import BaseEstimator
+import torch
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from softlook.base.device import choose_device
 from softlook.tabular.ensemble.ensemble import TableEnsemble
+from softlook.tabular.intervals import MAX_RESIDUALS, absolute_residuals
 from softlook.tabular.io.chunked import (
     ChunkedTable,
     TargetColumns,
@@ -46,6 +48,8 @@ class BaseTableEstimator(CommonParams, BaseEstimator, ABC):
     hyperparameters_: Hyperparameters
     retrieval_: RowRetrieval | None
     ensemble_: TableEnsemble | None
+    residuals_: np.ndarray | None
+    """(R, K) sorted absolute residuals of a regression on rows that it was not trained on, standardized."""
 
     @abstractmethod
     def predict(self, X: Any) -> np.ndarray:
@@ -138,6 +142,20 @@ class BaseTableEstimator(CommonParams, BaseEstimator, ABC):
         """Raw predictions in the precision of a model, the estimator's own or a copy."""
         retrieval = None if self.retrieval_ is None else self.retrieval_.to(rows.numbers.device)
         return predict_rows(model, rows, self.target_, retrieval).cpu().numpy()
+
+    def _store_validation_residuals(self, validation: TableTensors | None) -> None:
+        """Residuals of the validation rows, of a regression."""
+        if validation is None or is_classifier(self):
+            self._store_residuals(None, None)
+            return
+        rows = validation.take(slice(MAX_RESIDUALS))
+        self._store_residuals(torch.from_numpy(self._predict_rows_with(self.model_, rows)), rows.targets)
+
+    def _store_residuals(self, predictions: torch.Tensor | None, targets: torch.Tensor | None) -> None:
+        if predictions is None or targets is None or is_classifier(self):
+            self.residuals_ = None
+            return
+        self.residuals_ = absolute_residuals(predictions.cpu().numpy(), targets.double().cpu().numpy())
 
 
 def _locate_errors(X: Any, predictions: Iterator[np.ndarray]) -> Iterator[np.ndarray]:

@@ -17,7 +17,8 @@ Family = Literal["table", "ft", "tab"]
 ScalingMethod = Literal["quantile", "standard", "none"]
 ModelName = Literal["TableTransformer", "FTTransformer", "TabTransformer"]
 NumericEmbeddingName = Literal["piecewise", "periodic", "linear"]
-EarlyStoppingMetric = Literal["loss", "score", "auto"]
+EarlyStoppingMetric = str
+"""'loss', 'score', 'auto', or the name of a scikit-learn scorer."""
 ScheduleName = Literal["constant", "cosine"]
 EnsembleName = Literal["auto", "attention", "single"]
 
@@ -59,14 +60,16 @@ class Hyperparameters:
     schedule: ScheduleName = _hp("constant", "Learning rate schedule: constant, or warmup and cosine decay to 0.")
     warmup: float = _hp(0.05, "Fraction of the steps that are warmup.")
     mixed_precision: bool = _hp(False, "bfloat16 autocast in training, on GPUs and on CPUs with bfloat16 units.")
-    compile: bool = _hp(False, "Whether torch.compile builds the kernels of a training step on a GPU.")
+    compile: bool | None = _hp(
+        None, "Whether torch.compile builds the kernels of a step on a GPU; by default for 100,000 rows or more."
+    )
     retrieval_rows: int | None = _hp(None, "Maximum number of rows kept for retrieval (`tabular.training.retrieval`).")
     patience: int = _hp(16, "Evaluations without improvement before early stopping.")
     eval_every: int = _hp(1, "Minimum number of steps between evaluations, which happen at the end of an epoch.")
     early_stopping_metric: EarlyStoppingMetric = _hp(
         "score",
-        "Validation metric for early stopping: 'loss', 'score' (accuracy), or 'auto': the score with 20,000 validation "
-        "rows or more.",
+        "Validation metric for early stopping: 'loss', 'score' (accuracy), a scikit-learn scorer such as 'roc_auc', or "
+        "'auto': the score with 20,000 validation rows or more.",
     )
     min_delta: float = _hp(0.0, "Minimum improvement that resets the patience.")
     grad_clip: float | None = _hp(None, "Maximum gradient norm.")
@@ -106,7 +109,6 @@ POSITIVE_INTS = (
 FRACTIONS = ("dropout", *AUTO_DROPOUT, "warmup")
 CHOICES = {
     "scaling": ScalingMethod,
-    "early_stopping_metric": EarlyStoppingMetric,
     "num_embeddings": NumericEmbeddingName,
     "schedule": ScheduleName,
 }

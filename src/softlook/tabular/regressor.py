@@ -7,7 +7,9 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
+from softlook.base.errors import ConfigError
 from softlook.tabular.estimator import TableEstimator
+from softlook.tabular.intervals import half_width
 from softlook.tabular.io.chunked import is_chunked
 from softlook.tabular.parameters import FTTransformerParams, TableTransformerParams, document_parameters
 from softlook.tabular.preprocessing.target import RegressionTarget, RunningMoments
@@ -24,6 +26,19 @@ class TableRegressor(RegressorMixin, TableEstimator):
         """(N,) or (N, K): predictions in the units of y."""
         predictions = self._predict_raw(X)  # first: it checks that the estimator is fitted
         return self.target_.inverse_transform(predictions)
+
+    def predict_interval(self, X: Any, *, coverage: float = 0.9) -> np.ndarray:
+        """(N, 2) or (N, K, 2): intervals that contain this fraction of new targets, if rows are exchangeable.
+
+        Conformal: predictions plus or minus a quantile of the absolute residuals of rows that the model was not trained
+        on. These were used for early stopping and for weights, so the coverage is approximate.
+        """
+        predictions = self._predict_raw(X)
+        if self.residuals_ is None:
+            raise ConfigError("an interval requires validation rows, and this fit had none. Fit 50 rows or more.")
+        width = half_width(self.residuals_, coverage)
+        bounds = [self.target_.inverse_transform(predictions + sign * width) for sign in (-1, 1)]
+        return np.stack(bounds, -1)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R2, the coefficient of determination; y is a column name if X is chunked."""

@@ -94,6 +94,8 @@ def write_metadata(
         "target": estimator.target_.state(),
         "retrieval": values,
         "ensemble": models,
+        "feature_importances": _to_list(getattr(estimator, "feature_importances_", None)),
+        "residuals": _to_list(getattr(estimator, "residuals_", None)),
         "history": history,
     }
     arrays = {f"{RETRIEVAL_PREFIX}{name}": tensor.numpy() for name, tensor in tensors.items()}
@@ -198,6 +200,9 @@ def _restore_fitted(
     own = {name: tensor.clone() for name, tensor in own.items()}  # tensors read from a file may be memory-mapped
     parts = (own, estimator.preprocessor_, estimator.target_)
     estimator.ensemble_ = None if models is None else TableEnsemble.from_state(models, *parts)
+    estimator.feature_importances_ = np.array(content.get("feature_importances"), dtype=np.float64)
+    residuals = content.get("residuals")
+    estimator.residuals_ = None if residuals is None else np.array(residuals, dtype=np.float64)
     estimator.history_, estimator.n_iter_ = content["history"], len(content["history"])
 
 
@@ -214,6 +219,10 @@ def _restore_pretrained(values: dict[str, Any], preprocessor: TablePreprocessor,
     check_tensors_match(expected, weights, file)
     overrides = ColumnOverrides(values["column_types"], _from_json(values["orders"]))
     return Pretrained(values["task"], hparams, overrides, preprocessor, weights, scale, values["history"])
+
+
+def _to_list(array: np.ndarray | None) -> Any:
+    return None if array is None else array.tolist()
 
 
 def _to_json(name: str, value: Any) -> Any:

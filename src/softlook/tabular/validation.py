@@ -27,7 +27,10 @@ from softlook.tabular.io.arrow import pc
 from softlook.tabular.io.frames import check_not_empty, is_missing, normalize_table
 from softlook.tabular.preprocessing.target import TIME_KINDS
 from softlook.tabular.presets import ARCHITECTURE, AUTO_DROPOUT, AUTO_SIZES, EnsembleName, Hyperparameters
+from softlook.tabular.training.scoring import check_metric
 
+MAX_DENSE_BYTES = 4 << 30
+"""Of a sparse matrix as an array."""
 NUMBER = (int, float, np.integer, np.floating)
 WARM_START_FIXED = (*ARCHITECTURE, *AUTO_SIZES, "shared_blocks", "dropout", *AUTO_DROPOUT)
 """Hyperparameters of the model's structure; all others may change on a warm start."""
@@ -102,6 +105,7 @@ def check_parameters(estimator: Any) -> None:
     ensemble = getattr(estimator, "ensemble", "single")
     if ensemble not in get_args(EnsembleName):
         raise ConfigError(f"ensemble: expected one of {', '.join(get_args(EnsembleName))}; got {ensemble!r}")
+    check_metric(getattr(estimator, "early_stopping_metric", None))
     n_cv = getattr(estimator, "n_cv", None)
     if n_cv is not None and not (isinstance(n_cv, int | np.integer) and n_cv >= 1):
         raise ConfigError(f"n_cv: expected an integer >= 1; got {n_cv!r}")
@@ -148,6 +152,8 @@ def _warm_start_error(what: str, expected: str, got: str) -> ConfigError:
 
 def _to_table(X: Any) -> Any:
     """Convert what is almost a table; raise an error for what is none."""
+    if issparse(X):
+        return _to_dense(X)
     X = normalize_table(nw.to_native(X, pass_through=True))
     if isinstance(X, pa.Table):
         return _decode_runs(X)
@@ -161,6 +167,17 @@ def _to_table(X: Any) -> Any:
     return X
 
 
+def _to_dense(X: Any) -> np.ndarray:
+    """A sparse matrix as an array: every column becomes a token anyway."""
+    rows, columns = X.shape
+    if 8 * rows * columns > MAX_DENSE_BYTES:
+        raise DataError(
+            f"expected a sparse X of at most {MAX_DENSE_BYTES >> 30} GiB as a dense one; got {rows:,} x {columns:,}",
+            help="reduce its columns first, for example by sklearn.decomposition.TruncatedSVD",
+        )
+    return X.toarray()
+
+
 def _decode_runs(table: pa.Table) -> pa.Table:
     """Decode run-end encoded columns, which pyarrow cannot index."""
     for index, field in enumerate(table.schema):
@@ -171,8 +188,6 @@ def _decode_runs(table: pa.Table) -> pa.Table:
 
 def _check_not_records(X: Any) -> None:
     is_list = isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], Mapping)
-    if issparse(X):
-        return  # one sparse format is a dict too; scikit-learn rejects all of them
     if is_list or isinstance(X, Mapping) or getattr(getattr(X, "dtype", None), "names", None):
         kind = "a list of dicts" if is_list else "a dict" if isinstance(X, Mapping) else "a structured array"
         raise DataError(f"expected a table in X, got {kind}", help="convert it: pandas.DataFrame(X)")

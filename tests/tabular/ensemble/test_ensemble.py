@@ -12,7 +12,7 @@ from softlook.tabular.ensemble.ensemble import TableEnsemble
 from tests.tabular.estimators import mixed_table, small
 
 X, Y = mixed_table(120)
-QUICK = {"depth": 1, "n_members": 1, "epochs": 2, "batch_size": 64}
+QUICK = {"depth": 1, "n_members": 1, "epochs": 2, "batch_size": 64, "n_cv": 2}
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,14 @@
 """Trees as tensors predict what scikit-learn's do."""
 
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
+from softlook.tabular.ensemble import tree_fit
 from softlook.tabular.ensemble.tree_fit import TreeSettings, category_ranks, fit_trees, to_nodes
 from softlook.tabular.ensemble.trees import TreesModel, tree_features
 from softlook.tabular.preprocessing.rows import TableTensors
@@ -19,15 +21,15 @@ CLASSES = (np.nan_to_num(NUMBERS[:, 0]) > 0).astype(int) + (CODES[:, 0] % 3 == 1
 
 
 def rows(targets: np.ndarray) -> TableTensors:
-    tensors = [torch.from_numpy(array) for array in (NUMBERS, CODES, targets)]
-    return TableTensors(*tensors, torch.ones(len(targets)))
+    numbers, codes, y = (torch.from_numpy(array) for array in (NUMBERS, CODES, targets))
+    return TableTensors(numbers, codes, y, torch.ones(len(targets)))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_scores_are_those_of_scikit_learn(n_classes: int) -> None:
     table = rows(CLASSES.clip(max=n_classes - 1))
     features = tree_features(table, *category_ranks(table.categories)).numpy()
-    mask = [True, True, False, False]
+    mask: Any = [True, True, False, False]
     model = HistGradientBoostingClassifier(max_iter=20, categorical_features=mask, min_samples_leaf=3)
     model.fit(features, table.targets)
     trees = [iteration[0] for iteration in model._predictors]  # pyright: ignore[reportAttributeAccessIssue]
@@ -70,9 +72,11 @@ def test_a_class_without_training_rows_has_probability_0() -> None:
     assert float(model.predict(table)[:, 3].max()) == 0
 
 
-def test_several_targets_have_their_own_trees() -> None:
+def test_several_targets_have_their_own_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_fit, "MAX_TREES", 60)
     y = np.stack([np.nan_to_num(NUMBERS[:, 0]), CODES[:, 1] * 1.0], 1).astype(np.float32)
     table, target = rows(y), RegressionTarget.fit(y)
-    model = fit_trees(table, table, target, settings=TreeSettings(), seed=0, deadline=time.monotonic() + 3)
+    settings = TreeSettings(learning_rate=0.3, max_features=1.0)
+    model = fit_trees(table, table, target, settings=settings, seed=0, deadline=np.inf)
     assert len(model.counts) == 2
     assert float((model.predict(table) - torch.from_numpy(y)).square().mean()) < 0.2

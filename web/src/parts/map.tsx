@@ -16,7 +16,7 @@ import { type Cell, type ExactPart, MapOverlay, type Strong } from "./map-overla
 import { MapReadout } from "./map-readout";
 import { SQUARES, scaleOf } from "./map-scale";
 import { MapSquares } from "./map-squares";
-import { tokensOf } from "./tokens-of";
+import { labelsOf } from "./tokens-of";
 import { useRequest } from "./use-request";
 import "./map.css";
 
@@ -51,7 +51,7 @@ export function MapPanel({ trace, transport, state, attention, head, lanes = tru
   const pointed = useSignal<Cell | null>(null);
   const cursor = useSignal<Cell | null>(null);
   const drawn = useSignal<MapState>({ statistic: "exact", loading: true, failure: "" });
-  const tokens = tokensOf(trace, attention);
+  const tokens = labelsOf(trace, attention);
   const locked = lockedCell(state, shape);
   const cell = locked ?? pointed.value ?? cursor.value;
   const scale = scaleOf(state, theme.value, columns);

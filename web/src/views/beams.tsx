@@ -43,6 +43,9 @@ export function Beams({ trace, transport, state }: ViewProps) {
     }
     if (abort.current === own) setBusy(false);
   };
+  useEffect(() => {
+    if (state.get("text") !== undefined) start(); // a link to a search shows its tree
+  }, []);
   return (
     <section class="v-view" aria-label={s["v.beams"]}>
       <Badges trace={trace} />
@@ -153,7 +156,7 @@ function TreePicture({ tree, steps, chosen, onChoose }: TreePictureProps) {
             class={`v-node ${looks(node)} ${node.id === chosen ? "on" : ""}`}
             transform={`translate(${left(node)},${top(node) - 12})`}
             role="button"
-            tabIndex={node.id === chosen ? 0 : -1}
+            tabindex={node.id === chosen ? 0 : -1}
             aria-pressed={node.id === chosen}
             aria-label={`${tokenLabel(node.token, 7)} ${formatNumber(node.total, 1)} ${node.kept ? "" : s["v.beams.is_dropped"]}`}
             onClick={() => onChoose(node.id)}

@@ -41,6 +41,9 @@ class TableEnsemble:
     temperature: float
     leaderboard: list[dict[str, Any]]
     """Name, kind, weight, out-of-fold loss, folds and seconds of every model that was tried, and of the ensemble."""
+    predictions: Tensor | None = None
+    """(N, C) out-of-fold predictions of the rows of `targets`; not saved."""
+    targets: Tensor | None = None
 
     def predict(self, rows: TableTensors) -> Tensor:
         """(N, C) in double precision."""

@@ -19,6 +19,8 @@ from softlook.tabular.training.splits import Split, SplitKeys, fold_indices
 
 MAX_FOLD_ROWS, FOLDS = 20_000, 5
 """Rows up to which models are cross-fitted by default, and in how many folds; of more rows, a fraction is held out."""
+IMPORTANCE_ROWS = 256
+"""Rows whose attention is `feature_importances_`."""
 
 
 class FitTable(NamedTuple):
@@ -77,7 +79,9 @@ class EnsembleMixin:
             ensemble = fit_ensemble(data, fit_attention, attention_only=self.ensemble == "attention")
         first, self.history_ = trained[0]
         self.model_, self.hyperparameters_, self.n_iter_ = first.model, first.hparams, len(self.history_)
-        self.retrieval_, self.ensemble_ = first.retrieval, ensemble
+        self.retrieval_, self.ensemble_ = first.retrieval, replace(ensemble, predictions=None, targets=None)
+        self._store_residuals(ensemble.predictions, ensemble.targets)
+        self._store_importances(every.take(slice(IMPORTANCE_ROWS)).to(context.device))
 
     def _splits(self: Any, rows: int, keys: SplitKeys, seed: int) -> list[Split]:
         """Training and validation rows of each fold; one split of many rows, and of rows in the order of time."""

@@ -35,7 +35,7 @@ ATTENTION: dict[str, dict[str, Any]] = {
 MAX_ROUNDS = 3
 """How often all models are cross-fitted, each time with other folds and seeds, if there is time."""
 FEW_ROWS = 5_000
-"""Of fewer rows, one fold would not tell what attention models weigh: all folds are trained, if only for a short time."""
+"""Of fewer rows, one fold would not tell what attention models weigh: all folds are trained, if only briefly."""
 RESERVED = 0.03
 """Fraction of the time limit for what follows the last fit."""
 MAX_SELECTION_ROWS = 20_000
@@ -99,10 +99,9 @@ def _plan(data: EnsembleData, fit_attention: FitAttention, attention_only: bool)
         if not attention_only:
             if not number:
                 yield Recipe("linear", linear, share=0.1)
-            yield Recipe(f"trees{suffix}", partial(trees, name="trees"), share=0.25)
-        yield Recipe(f"{first}{suffix}", partial(attention, name=first), 0.8, shares_time)
-        if not attention_only:
-            yield Recipe(f"slow trees{suffix}", partial(trees, name="slow trees"), share=0.5)
+            for name in TREES:
+                yield Recipe(f"{name}{suffix}", partial(trees, name=name), share=0.2)
+        yield Recipe(f"{first}{suffix}", partial(attention, name=first), 0.9, shares_time)
         if data.seconds is not None:
             for name in more:
                 yield Recipe(f"{name}{suffix}", partial(attention, name=name), 0.9, shares_time)
@@ -146,7 +145,8 @@ def combine(fits: list[CrossFit], data: EnsembleData) -> TableEnsemble:
     whole = {"name": "ensemble", "kind": "ensemble", "weight": 1.0, "loss": loss, "folds": len(fits[0].folds)}
     leaderboard.append(whole | {"seconds": time.monotonic() - data.started})
     models = [CrossFittedModel(fit.name, fit.folds, w) for fit, w in zip(fits, weights, strict=True) if w]
-    return TableEnsemble(tuple(models), temperature, sorted(leaderboard, key=lambda one: one["loss"]))
+    leaderboard.sort(key=lambda one: one["loss"])
+    return TableEnsemble(tuple(models), temperature, leaderboard, mixed, targets)
 
 
 def _entry(fit: CrossFit, weight: float, loss: float) -> dict[str, Any]:

@@ -15,10 +15,15 @@ from softlook.tabular.ensemble.trees import NUMERIC, TreeNodes, TreesModel, tree
 from softlook.tabular.preprocessing.categorical import MISSING
 from softlook.tabular.preprocessing.rows import TableTensors
 from softlook.tabular.preprocessing.target import ClassTarget, Target
+from softlook.train.rng import make_generator
 
 MAX_CATEGORIES = 254
 """Values of a column that the trees distinguish; the others count as missing."""
 MAX_TREES, PATIENCE = 2000, 30
+MIN_TREES, TREE_ROWS = 200, 2e8
+"""Without a time limit: iterations times rows times outputs, within `MIN_TREES` and `MAX_TREES` iterations."""
+MAX_VALIDATION_ROWS = 10_000
+"""Rows that determine the number of trees: a random sample of more."""
 FIRST_TREES, TREES_PER_FIT = 8, 60
 """Iterations of the first call of `fit`, by which the time of the next ones is estimated, and of later ones."""
 
@@ -66,7 +71,8 @@ def fit_trees(
 ) -> TreesModel:
     """Add trees as long as the validation loss improves and there is time; the best number of them is kept."""
     device, cpu = train.numbers.device, torch.device("cpu")
-    train, validation = train.to(cpu), validation.to(cpu)
+    order = torch.randperm(len(validation), generator=make_generator(seed))[:MAX_VALIDATION_ROWS]
+    train, validation = train.to(cpu), validation.to(cpu).take(order.sort().values)
     ranks, offsets = category_ranks(train.categories, validation.categories)
     arrays = [_to_arrays(rows, tree_features(rows, ranks, offsets)) for rows in (train, validation)]
     columns = _used_columns(arrays[0].features)
@@ -153,9 +159,17 @@ class _Fit:
             losses += new
             best = int(np.argmin(losses))
             left = (self.deadline - time.monotonic()) / (time.monotonic() - started) * len(new)
-            if len(losses) - best > PATIENCE or left < 1 or len(losses) >= MAX_TREES:
+            if (
+                len(losses) - best > PATIENCE
+                or left < 1
+                or len(losses) >= _max_trees(len(train.weight), scores.shape[1])
+            ):
                 return _Booster(model, best + 1)
             iterations = len(losses) + int(min(TREES_PER_FIT, max(1, left / 2)))
+
+
+def _max_trees(rows: int, outputs: int) -> int:
+    return int(min(MAX_TREES, max(MIN_TREES, TREE_ROWS / (rows * outputs))))
 
 
 def _validation_losses(

@@ -92,7 +92,7 @@ def assign_folds(
     >>> np.bincount(assign_folds(10, 5, seed=0)).tolist()
     [2, 2, 2, 2, 2]
     >>> assign_folds(6, 2, seed=0, groups=np.array([7, 7, 7, 8, 8, 8]))
-    array([0, 0, 0, 1, 1, 1])
+    array([1, 1, 1, 0, 0, 0])
     """
     rng = np.random.RandomState(seed)
     if groups is not None:

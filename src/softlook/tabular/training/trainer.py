@@ -21,6 +21,7 @@ from softlook.tabular.presets import RELIABLE_SCORE_ROWS, Hyperparameters
 from softlook.tabular.training.autosize import batch_size_for, scheduled_epochs
 from softlook.tabular.training.retrieval import RowRetrieval, fit_retrieval, retrieval_seconds
 from softlook.tabular.training.runtime import Epoch, EpochCallback, TimeBudget, best_time
+from softlook.tabular.training.scoring import BUILT_IN, scorer_score
 from softlook.tabular.training.train_step import TableTrainStep, cosine_warmup, ensemble_outputs
 from softlook.train.rng import make_generator
 
@@ -204,13 +205,16 @@ class TableTrainer(EpochTrainer):
         weight = rows.weight.to(predictions.device, torch.double)
         weight = weight / weight.sum()
         metrics = {"val_loss": (loss * weight).sum().item(), "val_score": (score * weight).sum().item()}
+        if (name := self.hparams.early_stopping_metric) not in BUILT_IN:
+            arrays = (one.cpu().numpy() for one in (predictions, rows.targets, weight))
+            metrics["val_score"] = scorer_score(name, self.target, *arrays)
         self.reserved_seconds = time.monotonic() - started + self.retrieval_seconds
         return metrics
 
     def monitors_score(self) -> bool:
         metric = self.hparams.early_stopping_metric
         is_reliable = self.validation is not None and len(self.validation) >= RELIABLE_SCORE_ROWS
-        return metric == "score" or (metric == "auto" and is_reliable)
+        return is_reliable if metric == "auto" else metric != "loss"
 
     def reserve_time(self, budget: TimeBudget) -> None:
         """Under a time limit, measure the final evaluation and retrieval, and reserve time for them.
