@@ -6,16 +6,18 @@ included. `python -m benchmarks.gpu_speed_page FOLDER` makes a page of the files
 """
 
 import argparse
+import importlib
 import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
@@ -24,6 +26,7 @@ from benchmarks import look_gpu, tables_gpu
 from benchmarks.timing import CudaTimer, Deadline, Entry, median, time_interleaved
 from softlook import attention, explain, masks, positions
 from softlook.models import Bert, BertConfig
+from softlook.ops.backends import look_triton
 from softlook.ops.packing import pack
 
 Row = dict[str, Any]
@@ -65,6 +68,11 @@ def compare(case: str, calls: dict[str, Callable[[], object]], seconds: float = 
         }
 
 
+def fused(inputs: Sequence[Tensor], **options: Any) -> Tensor:
+    query, key, value = inputs
+    return scaled_dot_product_attention(query, key, value, **options)
+
+
 def with_backward(call: Callable[[], Tensor], leaves: list[Tensor]) -> Callable[[], object]:
     upstream = torch.randn_like(call())
     return lambda: torch.autograd.grad(call(), leaves, upstream)
@@ -101,34 +109,98 @@ def errors() -> Iterator[Row]:
         yield row | dict(zip(("query", "key", "value"), found, strict=True))
 
 
-def look() -> Iterator[Row]:
-    """The output and all statistics as multiples of cuDNN's forward pass; first the block sizes of top keys."""
-    look_gpu.CANDIDATES["top"] = ((64, 128), (32, 64, 128), (4, 8), (2, 3))
+GATHERS = ((1, 32, 1), (1, 64, 1), (2, 16, 1), (2, 32, 2), (4, 16, 2), (1, 16, 1), (2, 64, 4), (1, 64, 2))
+TOP_BLOCKS = ((64, 64, 4, 3), (128, 64, 8, 3), (128, 64, 4, 3), (64, 128, 8, 2))
+
+
+def top() -> Iterator[Row]:
+    """Milliseconds of the two kernels of top keys at 8,192 tokens by their block sizes; the fastest are used."""
     for width in (64, 128):
-        look_gpu.tune_one("top", width)
-        yield {"case": f"blocks of top keys, width {width}", "call": str(look_gpu.BLOCKS["top"][width])}
-    for D in (64, 128):
-        for N in (2048, 8192, 32768, 65536):
-            query, key, value = look_gpu.inputs(N, D)
+        call = look_gpu.tuned_call("top", width, 8192)
+        for found, name in ((TOP_BLOCKS, "cells"), (GATHERS, "gather")):
+            times = []
+            for sizes in found:
+                set_top(name, width, sizes)
+                try:
+                    seconds = device_seconds(call)
+                except Exception as error:
+                    yield {"case": f"{name} {sizes}, width {width}", "error": f"{type(error).__name__}: {error!s:.100}"}
+                    continue
+                times.append((seconds, sizes))
+                yield {"case": f"{name} {sizes}, width {width}", "device_ms": 1e3 * seconds}
+            set_top(name, width, min(times)[1])
 
-            def both(stats: tuple[str, ...], q: Tensor = query, k: Tensor = key, v: Tensor = value) -> object:
-                return look_gpu.attention_and_look(q, k, v, mask=CAUSAL, stats=stats)
 
-            calls = {
-                "cuDNN forward": lambda q=query, k=key, v=value: look_gpu.cudnn(q, k, v),
-                "entropy": lambda q=query, k=key: look_gpu.look(q, k, mask=CAUSAL, stats="entropy"),
-                "full": lambda b=both: b(look_gpu.FULL),
-                "full + top 8": lambda b=both: b((*look_gpu.FULL, "top_weights", "top_indices")),
-            }
-            yield from compare(f"N {N}, width {D}", calls, 0.5)
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            both(look_gpu.FULL)
-            yield {
-                "case": f"N {N}, width {D}",
-                "call": "memory",
-                "GB": (torch.cuda.max_memory_allocated() - before) / 1e9,
-            }
+def set_top(name: str, width: int, sizes: tuple[int, ...]) -> None:
+    if name == "cells":
+        look_gpu.BLOCKS["top"][width] = look_gpu.Blocks(*sizes)
+    else:
+        look_triton.TOP_GATHER = look_triton.Gather(*sizes)
+
+
+def device_seconds(call: Callable[[], object]) -> float:
+    call()
+    entry, timer = Entry("call", call), CudaTimer()
+    timer.once(entry)
+    return median([timer.sample(entry, 1.0) for _ in range(7)])
+
+
+def look() -> Iterator[Row]:
+    """The output and all statistics as multiples of cuDNN's forward pass; full: see `look_gpu.FULL`."""
+    yield from look_at(((64, 2048), (64, 8192), (128, 2048), (128, 8192)), 0.4)
+
+
+def look_long() -> Iterator[Row]:
+    """As `look`, with 32k and 64k tokens, and the memory beyond inputs."""
+    yield from look_at(((64, 32768), (64, 65536), (128, 32768), (128, 65536)), 0.6)
+
+
+def look_at(shapes: Sequence[tuple[int, int]], seconds: float) -> Iterator[Row]:
+    for D, N in shapes:
+        query, key, value = look_gpu.inputs(N, D)
+
+        def both(stats: tuple[str, ...], q: Tensor = query, k: Tensor = key, v: Tensor = value) -> object:
+            return look_gpu.attention_and_look(q, k, v, mask=CAUSAL, stats=stats)
+
+        calls = {
+            "cuDNN forward": lambda q=query, k=key, v=value: look_gpu.cudnn(q, k, v),
+            "entropy": lambda q=query, k=key: look_gpu.look(q, k, mask=CAUSAL, stats="entropy"),
+            "full": lambda b=both: b(look_gpu.FULL),
+            "full + top 8": lambda b=both: b((*look_gpu.FULL, "top_weights", "top_indices")),
+        }
+        yield from compare(f"N {N}, width {D}", calls, seconds)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        both(look_gpu.FULL)
+        yield {"case": f"N {N}, width {D}", "call": "memory", "GB": (torch.cuda.max_memory_allocated() - before) / 1e9}
+
+
+def short() -> Iterator[Row]:
+    """Many short sequences, 8 heads of width 64: softlook beside each of SDPA's kernels, without and with dropout."""
+    for N, B in ((16, 16384), (32, 16384), (55, 8192), (64, 16384), (128, 8192)):
+        for dropout in (0.0, 0.2):
+            for grad in (False, True):
+                inputs = tensors(B, 8, N, 64, grad=grad)
+
+                def sdpa(backend: SDPBackend, i: list[Tensor] = inputs, p: float = dropout) -> Callable[[], Tensor]:
+                    def run() -> Tensor:
+                        with sdpa_kernel(backend):
+                            return fused(i, dropout_p=p)
+
+                    return run
+
+                calls: dict[str, Callable[[], Any]] = {
+                    "efficient": sdpa(SDPBackend.EFFICIENT_ATTENTION),
+                    "flash": sdpa(SDPBackend.FLASH_ATTENTION),
+                    "cuDNN": sdpa(SDPBackend.CUDNN_ATTENTION),
+                    "softlook": lambda i=inputs, p=dropout: attention(*i, dropout=p),
+                }
+                if dropout:
+                    del calls["cuDNN"]
+                if grad:
+                    calls = {name: with_backward(call, inputs) for name, call in calls.items()}
+                name = f"N {N}, B {B}, dropout {dropout}, {'forward and backward' if grad else 'forward'}"
+                yield from compare(name, calls, 0.12)
 
 
 def rollout() -> Iterator[Row]:
@@ -168,7 +240,7 @@ def packed() -> Iterator[Row]:
 
         def loop(inputs: list[Tensor] = inputs) -> Tensor:
             parts = zip(*(tensor.split(lengths, 2) for tensor in inputs), strict=True)
-            return torch.cat([scaled_dot_product_attention(*part, is_causal=True) for part in parts], 2)
+            return torch.cat([fused(part, is_causal=True) for part in parts], 2)
 
         calls = {"varlen_attn": peer, "softlook": lambda i=inputs: attention(*i, mask=mask), "loop": loop}
         if grad:
@@ -207,8 +279,8 @@ def bias() -> Iterator[Row]:
     table = torch.randn(32, 12, device="cuda", requires_grad=True)
     t5 = positions.t5(table)
     own = {
-        "cuDNN, causal, no bias": (lambda: scaled_dot_product_attention(*inputs, is_causal=True), inputs),
-        "cuDNN, full, no bias": (lambda: scaled_dot_product_attention(*inputs), inputs),
+        "cuDNN, causal, no bias": (lambda: fused(inputs, is_causal=True), inputs),
+        "cuDNN, full, no bias": (lambda: fused(inputs), inputs),
         "ALiBi, causal": (lambda: attention(*inputs, mask=CAUSAL, bias=positions.alibi(12)), inputs),
         "T5, full": (lambda: attention(*inputs, bias=t5), [*inputs, table]),
     }
@@ -222,27 +294,21 @@ def calls() -> Iterator[Row]:
     for name, sizes in shapes.items():
         inputs = tensors(*sizes)
         pair = {
-            "sdpa": lambda i=inputs: scaled_dot_product_attention(*i),
+            "sdpa": lambda i=inputs: fused(i),
             "softlook": lambda i=inputs: attention(*i),
         }
         yield from compare(name, pair, 0.3)
     inputs = tensors(2, 12, 700, 64)
     pair = {
-        "sdpa": lambda: scaled_dot_product_attention(*inputs, is_causal=True),
+        "sdpa": lambda: fused(inputs, is_causal=True),
         "softlook": lambda: attention(*inputs, mask=CAUSAL),
     }
     yield from compare("causal 700", pair, 0.3)
-    inputs = tensors(16384, 8, 64, 64)
-    yield from compare("short, B 16384, H 8, N 64", pair_of(inputs), 0.3)
-
-
-def pair_of(inputs: list[Tensor]) -> dict[str, Callable[[], object]]:
-    return {"sdpa": lambda: scaled_dot_product_attention(*inputs), "softlook": lambda: attention(*inputs)}
 
 
 def bert() -> Iterator[Row]:
     """BERT-base on 256 ragged texts: packed into one row, padded, and Hugging Face's with SDPA on the padded batch."""
-    import transformers  # noqa: PLC0415  (slow to import)
+    transformers: Any = importlib.import_module("transformers")  # slow to import
 
     generator = torch.Generator().manual_seed(0)
     lengths = (torch.rand(256, generator=generator) ** 3 * 508 + 4).long().tolist()
@@ -273,7 +339,10 @@ def tables() -> Iterator[Row]:
     yield from tables_gpu.measure()
 
 
-PARTS = {one.__name__: one for one in (errors, look, rollout, packed, window, bias, calls, bert, tables)}
+PARTS = {
+    one.__name__: one
+    for one in (errors, top, look, look_long, rollout, packed, window, bias, calls, short, bert, tables)
+}
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from transformers import (
 from benchmarks.model_costs import ModelPair, make_pair
 from benchmarks.training_data import CLS, EOS, PAD, Text, labeled_texts, make_corpus, translation_pairs
 from softlook.losses import IGNORE_INDEX
-from softlook.recipes.text.causal_lm import CausalLMObjective, LanguageModelBatches, SingleDocumentBatch
+from softlook.recipes.text.packed_lm import CausalLMObjective, LanguageModelBatches, SingleDocumentBatch
 from softlook.train.batching.batches import Batches, DataCursor, LengthBucketedBatches
 from softlook.train.batching.collate import ClassificationBatch, Seq2SeqBatch, collate_classification, collate_seq2seq
 from softlook.train.batching.packed_stream import PackedStream, TokenizedDocuments

@@ -1,4 +1,4 @@
-"""Navigation of page titles: Sphinx copies every heading and every name of the reference for each page, to drop them."""
+"""Navigation of page titles: Sphinx copies every heading and name of the reference for each page, to drop them."""
 
 from typing import Any
 

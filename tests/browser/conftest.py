@@ -19,7 +19,7 @@ from softlook.lens.attention_trace import AttentionCall, AttentionTrace
 from softlook.lens.trace import Trace
 from softlook.ops.masks import causal, window
 from softlook.studio.app import create_app
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 from softlook.studio.session import Studio
 
 ARGUMENTS = [
@@ -106,20 +106,20 @@ def sentence() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def recordings() -> dict[str, Recording]:
+def recordings() -> dict[str, StudioTrace]:
     """Recordings by name: a sentence, 300 and 32,768 tokens, and tokens that look like markup."""
     return {
-        "sentence": Recording(map_trace(13, tokens=sentence()), "The animal", "toy", "lm", id="sentence"),
-        "page": Recording(map_trace(300), "300 tokens", "toy", "lm", id="page"),
-        "long": Recording(map_trace(32_768, heads=1), "32,768 tokens", "toy", "lm", id="long"),
-        "masks": Recording(mask_trace(), "masks", "toy", "lm", id="masks"),
-        "pooled": Recording(map_trace(2000, heads=1), "2,000 tokens", "toy", "lm", id="pooled"),
-        "hostile": Recording(map_trace(6, tokens=HOSTILE), HOSTILE[0], HOSTILE[1], "lm", id="hostile"),
+        "sentence": StudioTrace(map_trace(13, tokens=sentence()), "The animal", "toy", "lm", id="sentence"),
+        "page": StudioTrace(map_trace(300), "300 tokens", "toy", "lm", id="page"),
+        "long": StudioTrace(map_trace(32_768, heads=1), "32,768 tokens", "toy", "lm", id="long"),
+        "masks": StudioTrace(mask_trace(), "masks", "toy", "lm", id="masks"),
+        "pooled": StudioTrace(map_trace(2000, heads=1), "2,000 tokens", "toy", "lm", id="pooled"),
+        "hostile": StudioTrace(map_trace(6, tokens=HOSTILE), HOSTILE[0], HOSTILE[1], "lm", id="hostile"),
     }
 
 
 @pytest.fixture(scope="session")
-def new_link(recordings: dict[str, Recording]) -> Iterator[Callable[[], str]]:
+def new_link(recordings: dict[str, StudioTrace]) -> Iterator[Callable[[], str]]:
     """Makes links to a studio with the recordings."""
     with running(Studio(recordings.values())) as link:
         yield link

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from softlook.lens.trace import Trace
 from softlook.ops.masks import Mask, causal, window
 
 PATH = Path(__file__).parents[2] / "web/src/math/golden.json"
-STATIC = Path(__file__).parents[2] / "src/softlook/studio/static"
-FILES = ("index.html", "studio.js", "studio.css")
 HEADS, GROUPS, ROWS, DIM = 4, 2, 7, 5
 
 
@@ -30,21 +27,6 @@ def encode(values: Tensor, dtype: str = "f32") -> dict[str, Any]:
 
 def numbers(*shape: int, seed: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
-def single_file(info: dict[str, Any], calls: list[AttentionCall], masks: list[dict[str, Any]]) -> str:
-    """The page with a recording inside, as one file; see web/PROTOCOL.md."""
-    recorded = [
-        case(call, mask)["attention"] | {"path": layer["path"]}
-        for call, mask, layer in zip(calls, masks, info["attentions"], strict=True)
-    ]
-    config = {"transport": "inline", "recording": {"version": "0", "info": info, "attentions": recorded}}
-    page, script, style = ((STATIC / name).read_text(encoding="utf-8") for name in FILES)
-    text = json.dumps(config).replace("<", "\\u003c")
-    page = re.sub(r'(id="softlook-config">).*?(</script>)', lambda m: m[1] + text + m[2], page, flags=re.DOTALL)
-    page = page.replace('<link rel="stylesheet" href="studio.css">', f"<style>{style}</style>")
-    inline = script.replace("</script", "<\\/script")
-    return page.replace('<script type="module" src="studio.js"></script>', f'<script type="module">{inline}</script>')
 
 
 def call_of(core: AttentionCore, columns: int = ROWS, mask: Any = None, bias: Tensor | None = None) -> AttentionCall:
@@ -64,7 +46,7 @@ def case(call: AttentionCall, mask: dict[str, Any], dtype: str = "f32") -> dict[
         "scale": args.scale,
         "softcap": args.softcap,
         "mask": mask,
-        "bias": None if call.bias is None else encode(call.bias[0]),
+        "bias": encode(call.bias[0]) if isinstance(call.bias, Tensor) else None,
     }
     return {"attention": recorded, "weights": call.weights()[0].flatten().tolist()}
 

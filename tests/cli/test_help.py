@@ -13,12 +13,25 @@ from softlook.recipes.config.resolve import ConfigOverrides, default_values, exp
 from softlook.recipes.config.schema import CausalLMConfig
 from softlook.recipes.config.tabular_schema import TuneConfig
 from softlook.recipes.tasks import TASKS, dry_run
-from tests.recipes.small import digits, entities, reviews, sentences
+from tests.recipes.small import digits, entities, reviews, sentences, squares
 
 Run = Callable[..., tuple[int, str]]
 COMMANDS = [
     *(f"train {task}" for task in TASKS),
-    *("tune", "serve", "import", "check", "eval", "runs", "generate", "translate", "classify", "embed", "predict"),
+    *(
+        "tune",
+        "serve",
+        "import",
+        "check",
+        "plan",
+        "eval",
+        "runs",
+        "generate",
+        "translate",
+        "classify",
+        "embed",
+        "predict",
+    ),
     *("demo", "info", "export hf", "export onnx", "tokenizer train", "tokenizer show"),
 ]
 
@@ -88,13 +101,14 @@ def test_every_value_that_is_selected_for_the_data_is_described_so(tmp_path: Pat
     sentences(tmp_path / "words.txt", 12)
     reviews(tmp_path / "reviews.csv", 60)
     entities(tmp_path / "train.conll", 60)
-    files = {"translate": "digits.tsv", "classify": "reviews.csv", "tag": "train.conll"}
+    squares(tmp_path / "squares")
+    files = {"translate": "digits.tsv", "classify": "reviews.csv", "tag": "train.conll", "images": "squares"}
     for task, schema in TASKS.items():
         if task != "table":
             config = schema.model_validate({"data": (Path(files.get(task, "words.txt")),)})
             overrides: ConfigOverrides[Any] = explicit_overrides(config)
             origins = dry_run(task, overrides).resolved.origins
-            described = {*SELECTED_FIELDS, "pooling"}
+            described = {*SELECTED_FIELDS, "pooling", "batch_size", "model.image_size", "model.patch_size"}
             assert {name for name, origin in origins.items() if origin == "auto"} <= described, task
 
 

@@ -48,8 +48,7 @@ def test_figures_of_all_heads_are_written_to_new_files_only(command: RunCommand,
     arguments = ("inspect", "dates", DATE, "--layer", "all", "--html", "a.html", "--svg", "a.svg")
     assert command(*arguments).code == 0
     page, figure = (tmp_path / "a.html").read_text("utf-8"), (tmp_path / "a.svg").read_text("utf-8")
-    assert page.count("<svg") == 2 and figure.count("layer 1, head 3") >= 1
-    assert page.count(" attends to ") == figure.count(" attends to ")
+    assert "softlook-config" in page and "decoder.blocks.1.cross_attn" in page and figure.count("layer 1, head 3") >= 1
     again = command(*arguments)
     assert again.code == 74 and "already exists" in again.err and not again.out
 

@@ -4,6 +4,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+from PIL import Image, ImageDraw
+
 from softlook.recipes.config.schema import (
     CausalLMConfig,
     ClassificationConfig,
@@ -58,6 +60,17 @@ def reviews(path: Path, count: int = 200) -> Path:
         rows.append(f"film {number} was {rng.choice(words[label])},{label}")
     path.write_text("review,verdict\n" + "\n".join(rows) + "\n", encoding="utf-8")
     return path
+
+
+def squares(folder: Path, count: int = 120) -> Path:
+    """Images of 16 x 16 pixels with a bright square on the left or on the right, a folder for each."""
+    for number in range(count):
+        image, top, left = Image.new("L", (16, 16), 20), number // 2 % 11, 8 * (number % 2)
+        ImageDraw.Draw(image).rectangle((left + 1, top, left + 5, top + 4), fill=150 + number % 100)
+        path = folder / ("left", "right")[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image.save(path)
+    return folder
 
 
 SYLLABLES = ("an", "bel", "cor", "da", "el", "fa", "hi", "jo", "ka", "lu", "mi", "no", "pe", "ra", "si", "tu", "ve")

@@ -9,7 +9,7 @@ from softlook.lens import trace
 from softlook.models import GPT, GPTConfig
 from softlook.studio.app import create_app
 from softlook.studio.live import LiveModel, ModelInput
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 from softlook.studio.security import Sessions
 from softlook.studio.session import Studio
 
@@ -40,7 +40,7 @@ def recorded_studio(tokens: list[str]) -> Studio:
     live = live_gpt()
     with torch.no_grad(), trace(live.model, tokens=tokens) as recorded:
         live.model(torch.randint(128, (1, len(tokens))))
-    return Studio([Recording(recorded, tokens[0], "recorded", "lm")])
+    return Studio([StudioTrace(recorded, tokens[0], "recorded", "lm")])
 
 
 def first_id(studio: Studio) -> str:

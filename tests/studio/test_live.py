@@ -31,10 +31,6 @@ def model_and_ids(studio: Studio, text: str = TEXT) -> tuple[Any, torch.Tensor]:
     return studio.live.model, studio.live.encode(text, None, None).args[0]
 
 
-def probabilities(answer: list[list[Any]]) -> dict[str, float]:
-    return dict(answer)
-
-
 def events(client: TestClient, path: str, body: dict[str, Any]) -> list[tuple[str, Any]]:
     text = client.post(f"/api/{path}", json=body).text
     blocks = [block.split("\n") for block in text.strip().split("\n\n")]

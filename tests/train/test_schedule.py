@@ -32,6 +32,16 @@ def rates(run: RunSchedule, seconds: list[float]) -> list[float]:
     return found
 
 
+def test_samples_of_the_output_are_not_scaled_with_the_data() -> None:
+    """Final scores on all data take as long as so many evaluations, without their samples."""
+    run = schedule(max_minutes=1)
+    run.clock.final_evaluations, run.clock.final_seconds = 50.0, 1.0
+    run.record_evaluation(run.begin(Progress()), 0.3)
+    assert run.reserve == pytest.approx(50 * 0.3 + 1)
+    run.clock.sample_seconds = 0.25
+    assert run.reserve == pytest.approx(50 * 0.05 + 0.25 + 1)
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_limit_in_steps_gives_the_schedule_of_the_steps(name: Any) -> None:
     run = schedule(OptimizerConfig(lr=0.5, schedule=name, warmup=3), max_steps=20)

@@ -1,6 +1,11 @@
 /** Starts the page where its document asks for it; a notebook calls `render` of the default export instead. */
 import "tokens.css";
 import "./theme/page.css";
+import "./app/stage.css";
+import "./app/timeline.css";
+import "./app/help.css";
+import "./app/export-menu.css";
+import "./theme/narrow.css";
 import { mount } from "./app/mount";
 import { CommTransport, type WidgetModel } from "./transport/comm";
 import { HttpTransport } from "./transport/http";
@@ -36,6 +41,7 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     model.save_changes();
   };
   el.classList.add("softlook-widget");
+  el.dataset.lmSuppressShortcuts = "true"; // JupyterLab then leaves the keys of the page alone
   const unmount = mount(el, transport, { hash: String(model.get("hash") ?? ""), onState });
   return () => {
     unmount();

@@ -9,6 +9,7 @@ from cyclopts import App, Group, Parameter
 from cyclopts.argument import Argument, ArgumentCollection
 
 from softlook.cli.options import OPTIONS, STYLE, format_default
+from softlook.recipes.config.schema import DEFAULT_MINUTES
 
 SHORT_NAMES: dict[str, tuple[str, ...]] = {
     "optim.lr": ("--lr",),
@@ -45,6 +46,7 @@ SELECTED_FIELDS = {
 }
 """Fields of text tasks whose values depend on the data and the device, unless they are set."""
 SELECTED, OF_THE_PRESET, DETECTED = "selected for the data", "the preset's", "detected"
+MINUTES_OF_TEXTS = f"at most {DEFAULT_MINUTES['cpu']:.0f} on a CPU, otherwise none"
 PRESET_GROUPS = ("model", "optim", "training")
 """Groups of a table's config whose values are those of the preset, unless they are set."""
 DEFAULT_MARKS = ("default: ", "by default ")
@@ -108,6 +110,8 @@ def _describe(argument: Argument, *, is_table: bool) -> None:
         description = description[0].lower() + description[1:-1]
     if name == "data" or (name == "target" and is_table):
         description, default = f"{description} (required)", ""
+    elif name == "training.max_minutes" and not is_table:
+        default = MINUTES_OF_TEXTS
     elif name in SELECTED_FIELDS and name.startswith("training.") and not is_table:
         description, default = description.partition("; default: ")[0], SELECTED  # the schema's is that of `fit`
     elif any(mark in description for mark in DEFAULT_MARKS):

@@ -116,6 +116,10 @@ CHECK_EXAMPLES = """
   softlook check people.csv --target income          as a table
   softlook check train.en train.de --task translate  lines that correspond
 """
+EVAL_EXAMPLES = """
+  softlook eval runs/classify-reviews test.csv
+  softlook --json eval runs/lm-poems more.txt > scores.json
+"""
 RUNS_EXAMPLES = """
   softlook runs
   softlook runs experiments                          another folder
@@ -128,13 +132,22 @@ TOKENIZER_EXAMPLES = """
   softlook tokenizer train corpus.txt --vocab-size 4000
   softlook tokenizer show tokenizer.json "Once upon a time"
 """
+PLAN_HELP = """Plan training on many GPUs: memory, time, communication.
+
+From figures measured on one H200; bandwidths are as specified.
+"""
+PLAN_EXAMPLES = """
+  softlook plan --params 124M
+  softlook plan --params 7B --gpus 64 --context 32k --tokens 1T
+"""
 STANDARD_STREAMS = {"predict": "/dev/stdin", "figure": "/dev/stdout"}
 """What a hyphen stands for, by command."""
 SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("serve", "serve:serve", "Serve models over HTTP.", SERVE_EXAMPLES),
     ("import", "import_weights:import_weights", IMPORT_HELP, IMPORT_EXAMPLES),
     ("check", "check:check", "Check data, and estimate the cost of training on it.", CHECK_EXAMPLES),
-    ("eval", "evaluate:evaluate", "Evaluate a run on other data.", ""),
+    ("plan", "plan:plan", PLAN_HELP, PLAN_EXAMPLES),
+    ("eval", "evaluate:evaluate", "Evaluate a run on other data.", EVAL_EXAMPLES),
     ("runs", "runs:runs", "List runs, newest first.", RUNS_EXAMPLES),
     ("generate", "generate:generate", "Continue prompts with a language model.", GENERATE_EXAMPLES),
     ("chat", "chat:chat", CHAT_HELP, CHAT_EXAMPLES),

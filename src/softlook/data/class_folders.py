@@ -1,6 +1,6 @@
-"""One folder of text files per class: reviews/pos/*.txt and reviews/neg/*.txt."""
+"""One folder of files per class: reviews/pos/*.txt and reviews/neg/*.txt."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,25 +17,31 @@ UNLABELED_FOLDERS = frozenset(("unsup", "unlabeled", "unlabelled"))
 
 @dataclass(frozen=True)
 class ClassFolders:
-    """The text files of each class."""
+    """The files of each class."""
 
     files: dict[str, list[Path]]
     unlabeled: tuple[str, ...] = ()
     """Folders that are not read."""
+    kind: str = "text"
+    """What a file holds."""
 
     def notes(self) -> tuple[str, ...]:
         """What was found, in sentences."""
         counts = [f"{label!r:.40} ({len(paths):,})" for label, paths in list(self.files.items())[:8]]
         more = [f"{len(self.files) - 8:,} more"] * (len(self.files) > 8)
-        found = f"each folder is a class, each file a text: {', '.join(counts + more)}"
-        unlabeled = f"not read, because its texts have no label: {', '.join(self.unlabeled)}"
+        kind = "an image" if self.kind == "image" else f"a {self.kind}"
+        found = f"each folder is a class, each file {kind}: {', '.join(counts + more)}"
+        unlabeled = f"not read, because its {self.kind}s have no label: {', '.join(self.unlabeled)}"
         return (found, unlabeled) if self.unlabeled else (found,)
 
 
-def find_class_folders(paths: PathOrPaths) -> ClassFolders | None:
-    """The classes below folders that hold one folder of text files per class; None if the data are something else.
+def find_class_folders(
+    paths: PathOrPaths, kind: str = "text", holds: Callable[[Path], bool] | None = None
+) -> ClassFolders | None:
+    """The classes below folders that hold one folder of files per class; None if the data are something else.
 
-    Text files beside the class folders are ignored. The label is the name of the folder.
+    Files beside the class folders are ignored. The label is the name of the folder. `holds` selects the files of this
+    `kind`; default: those of text.
 
     >>> for name in ("pos/1.txt", "pos/2.txt", "neg/1.txt"):
     ...     Path("reviews", name).parent.mkdir(parents=True, exist_ok=True)
@@ -59,10 +65,10 @@ def find_class_folders(paths: PathOrPaths) -> ClassFolders | None:
             files = list(files_below(child))
             if any(map(_is_table, files)):
                 return None
-            texts = [path for path in files if _is_text(path)]
-            if texts:
-                classes.setdefault(child.name.strip(), []).extend(texts)
-    return ClassFolders(classes, tuple(unlabeled)) if len(classes) > 1 else None
+            examples = [path for path in files if (holds or _is_text)(path)]
+            if examples:
+                classes.setdefault(child.name.strip(), []).extend(examples)
+    return ClassFolders(classes, tuple(unlabeled), kind) if len(classes) > 1 else None
 
 
 def read_whole_text(path: Path, *, max_chars: int) -> str:

@@ -125,13 +125,13 @@ def infer_pair_columns(table: TableSample, *, source: str | None = None, target:
     return assigned.finish(dict(zip(assigned.open, texts, strict=False)), FoundBy.POSITION)
 
 
-def infer_text_column(table: TableSample, *, text: str | None = None) -> ColumnRoles:
-    """The text column: as requested, else by name, else the one with the longest texts.
+def infer_text_column(table: TableSample, *, text: str | None = None, label: str | None = None) -> ColumnRoles:
+    """The text column: as requested, else by name, else the one with the longest texts; a label column on request.
 
     >>> print(infer_text_column(TableSample(Path("a.csv"), ("url", "content"))))
     text is 'content', by name; unused: 'url'
     """
-    assigned = _RoleAssignment(table, {"text": text})
+    assigned = _RoleAssignment(table, {"text": text, **({} if label is None else {"label": label})})
     if text is not None:
         return assigned.finish({}, FoundBy.REQUEST)
     return assigned.finish(*_find_text(table, assigned.free))

@@ -34,6 +34,8 @@ class TextExample(NamedTuple):
     text: str
     document: int = 0
     origin: Origin | None = None
+    label: str | None = None
+    """Of a document with a class."""
 
     @property
     def texts(self) -> dict[str, str]:

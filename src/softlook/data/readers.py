@@ -115,7 +115,7 @@ def read_sentences(
     r"""Every line of text as an example; a blank line starts a new document. In a table, each row is a document.
 
     >>> _ = Path("a.txt").write_text("one\ntwo\n\nthree\n")
-    >>> [(text, document) for text, document, _ in read_sentences("a.txt")]
+    >>> [(text, document) for text, document, *_ in read_sentences("a.txt")]
     [('one', 0), ('two', 0), ('three', 1)]
     """
     inputs = _text_inputs(paths, text, max_line_chars)
@@ -128,32 +128,37 @@ def read_documents(
     paths: PathOrPaths,
     *,
     text: str | None = None,
+    label: str | None = None,
     max_bad_rows: int = 0,
     max_line_chars: int = MAX_LINE_CHARS,
     chunk_chars: int = CHUNK_CHARS,
 ) -> Examples[TextExample]:
     r"""Text with its line ends. A text file is one document, in chunks split at line ends: no line is too long. In a
-    table, each row is a document.
+    table, each row is a document, with a label if `label` names a column.
 
     >>> _ = Path("a.txt").write_text("one\n\ntwo\n")
-    >>> [(text, document) for text, document, _ in read_documents("a.txt", chunk_chars=4)]
+    >>> [(one.text, one.document) for one in read_documents("a.txt", chunk_chars=4)]
     [('one\n', 0), ('\ntwo\n', 0)]
     """
-    inputs = _text_inputs(paths, text, max_line_chars)
+    inputs = _text_inputs(paths, text, max_line_chars, label)
     notes = _notes(inputs, "plain text, each file a document")
     reader = partial(_iterate_documents, inputs, max_line_chars, chunk_chars)
     return Examples(tuple(file.path for file in inputs), reader, notes, max_bad_rows)
 
 
-def _text_inputs(paths: PathOrPaths, text: str | None, max_line_chars: int) -> tuple[InputFile, ...]:
+def _text_inputs(
+    paths: PathOrPaths, text: str | None, max_line_chars: int, label: str | None = None
+) -> tuple[InputFile, ...]:
     """Columns are inferred per file: a folder may hold both plain text and tables."""
     inputs: list[InputFile] = []
     for path in find_files(paths):
         layout = sniff_layout(path, max_line_chars=max_line_chars)
         if layout.format == "text":
+            if label is not None:
+                raise DataError(f"plain text has no column {label!r:.80} of labels", file=path, help="use a table")
             inputs.append(InputFile(path, layout, ColumnRoles({"text": "text"}, {})))
         else:
-            inputs.extend(_resolve_columns([path], [layout], partial(infer_text_column, text=text)))
+            inputs.extend(_resolve_columns([path], [layout], partial(infer_text_column, text=text, label=label)))
     return tuple(inputs)
 
 
@@ -250,9 +255,9 @@ def _iterate_documents(
                     yield TextExample(text, document, Origin(file.path, line))
             document += 1
         else:
-            for (text,), origin in _table_rows((file,), ("text",), max_line_chars, stats):
-                if stats.count_example(text=text):
-                    yield TextExample(text, document, origin)
+            for (text, *label), origin in _table_rows((file,), ("text", "label"), max_line_chars, stats):
+                if stats.count_example(text=text, **({"label": label[0]} if label else {})):
+                    yield TextExample(text, document, origin, label[0].strip() if label else None)
                     document += 1
 
 

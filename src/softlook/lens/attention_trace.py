@@ -78,10 +78,10 @@ class AttentionCall:
         missing = [head for head in chosen if head not in known or bool(known[head][:, rows].isnan().any())]
         if missing:
             args, first = select_heads(self.args, range(missing[0], missing[-1] + 1))
-            (_, _, T, S), wanted = args.sizes, range(self.query.shape[2])[rows]
-            few = T * S > MANY_SCORES and len(wanted) * FEW < T
+            (_, _, T, S), chosen_rows = args.sizes, range(self.query.shape[2])[rows]
+            few = T * S > MANY_SCORES and len(chosen_rows) * FEW < T
             with disable_autocast(args.query):
-                lse = log_sum_exp_of(args, wanted) if few else log_sum_exp(args)
+                lse = log_sum_exp_of(args, chosen_rows) if few else log_sum_exp(args)
             for index in range(lse.shape[1]):
                 head = missing[0] - first + index
                 whole = known[head].clone() if head in known else lse.new_full((len(lse), T), torch.nan)

@@ -48,10 +48,16 @@ class Trace(Displayed, Mapping[str, AttentionTrace]):
     def save(self, path: str | Path, *, dtype: torch.dtype | None = None) -> None:
         """Write the trace to a new safetensors file; `dtype=torch.float16` halves the size of recorded tensors.
 
+        A path that ends with ".html" gets a page that shows the trace, in one file that opens without a server.
+
         Masks, biases and scores keep their dtype. A mask that is a function is saved entry by entry; other functions
         are an error, since a file holds no code.
         """
-        write_trace(Path(path), vars(self), dtype)
+        path = Path(path)
+        if path.suffix == ".html":
+            import_module("softlook.lens.trace_page").write_page(path, self)
+        else:
+            write_trace(path, vars(self), dtype)
 
     def __getitem__(self, path: str) -> AttentionTrace:
         if path not in self.layers:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from softlook.recipes.config.schema import CausalLMConfig as CausalLMConfig
     from softlook.recipes.config.schema import ClassificationConfig as ClassificationConfig
+    from softlook.recipes.config.schema import ImageConfig as ImageConfig
     from softlook.recipes.config.schema import MaskedLMConfig as MaskedLMConfig
     from softlook.recipes.config.schema import TaggingConfig as TaggingConfig
     from softlook.recipes.config.schema import TranslationConfig as TranslationConfig
     from softlook.recipes.config.schema import Word2VecConfig as Word2VecConfig
     from softlook.recipes.config.tabular_schema import TabularConfig as TabularConfig
+    from softlook.recipes.images.predict import load_image_classifier as load_image_classifier
+    from softlook.recipes.images.run import train_images as train_images
     from softlook.recipes.inference.pipeline import load_pipeline as load_pipeline
     from softlook.recipes.tabular.run import train_table as train_table
     from softlook.recipes.text.causal_lm import train_causal_lm as train_causal_lm
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 MODULES = {
     "CausalLMConfig": "config.schema",
     "ClassificationConfig": "config.schema",
+    "ImageConfig": "config.schema",
     "MaskedLMConfig": "config.schema",
     "TabularConfig": "config.tabular_schema",
     "TaggingConfig": "config.schema",
@@ -35,9 +39,11 @@ MODULES = {
     "TranslationConfig": "config.schema",
     "Word2VecConfig": "config.schema",
     "evaluate": "text.run",
+    "load_image_classifier": "images.predict",
     "load_pipeline": "inference.pipeline",
     "train_causal_lm": "text.causal_lm",
     "train_classification": "text.classification",
+    "train_images": "images.run",
     "train_masked_lm": "text.masked_lm",
     "train_table": "tabular.run",
     "train_tagging": "text.tagging",

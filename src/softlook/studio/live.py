@@ -38,7 +38,7 @@ class LiveModel:
     name: str
     model: nn.Module
     task: Any
-    encode: Encode
+    encoder: Encode
     token_texts: Callable[[Sequence[int]], list[str]]
     capabilities: tuple[str, ...] = ()
     special: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -46,7 +46,12 @@ class LiveModel:
     labels: Sequence[str] = ()
     """Class names of a classifier."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held during a forward pass: interventions are hooks of the model."""
+    """Held during a forward pass: traces and interventions are hooks of the model."""
+
+    def encode(self, text: str, pair: str | None = None, target: str | None = None) -> ModelInput:
+        """The input for a text. An encoder-decoder translates it to have a target, so the lock is held."""
+        with self.lock:
+            return self.encoder(text, pair, target)
 
     def record(self, given: ModelInput) -> Trace:
         """Trace a forward pass, with values."""

@@ -11,7 +11,7 @@ from softlook.base.version import VERSION
 from softlook.lens.trace import Trace
 from softlook.lens.twins import Twins
 from softlook.studio.live import LiveModel, ModelInput
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 
 MAX_RECORDINGS, MAX_TWINS = 64, 8
 """Of more, the oldest that were made on the page are dropped."""
@@ -32,7 +32,7 @@ class Runs(Protocol):
 
     def checkpoints(self, id: str) -> list[dict[str, Any]]: ...
 
-    def attention(self, id: str, step: int) -> Recording: ...
+    def attention(self, id: str, step: int) -> StudioTrace: ...
 
     def lines(self, id: str, first: int) -> tuple[list[dict[str, Any]], bool]:
         """The log from a line on, and whether the run is still active."""
@@ -44,7 +44,7 @@ class Table(Protocol):
 
     def columns(self) -> dict[str, Any]: ...
 
-    def predict(self, row: dict[str, Any]) -> tuple[dict[str, Any], Recording]: ...
+    def predict(self, row: dict[str, Any]) -> tuple[dict[str, Any], StudioTrace]: ...
 
     def importance(self) -> dict[str, Any]: ...
 
@@ -54,8 +54,8 @@ class TwinRecordings:
     """Two recordings that are aligned position by position."""
 
     id: str
-    first: Recording
-    second: Recording
+    first: StudioTrace
+    second: StudioTrace
     twins: Twins
 
 
@@ -64,7 +64,7 @@ class Studio:
 
     def __init__(
         self,
-        recordings: Iterable[Recording] = (),
+        recordings: Iterable[StudioTrace] = (),
         *,
         live: LiveModel | None = None,
         runs: Runs | None = None,
@@ -75,15 +75,15 @@ class Studio:
         """Whether a model is still being loaded."""
         self.closing = threading.Event()
         self.twins: OrderedDict[str, TwinRecordings] = OrderedDict()
-        self._recordings: OrderedDict[str, Recording] = OrderedDict()
+        self._recordings: OrderedDict[str, StudioTrace] = OrderedDict()
         self._lock = threading.Lock()
         self._kept: set[str] = set()
         self._listed: set[str] = set()
-        self._checkpoints: dict[tuple[str, int], Recording] = {}
+        self._checkpoints: dict[tuple[str, int], StudioTrace] = {}
         for recording in recordings:
             self.add(recording, keep=True, listed=True)
 
-    def add(self, recording: Recording, *, keep: bool = False, listed: bool = False) -> Recording:
+    def add(self, recording: StudioTrace, *, keep: bool = False, listed: bool = False) -> StudioTrace:
         """Add a recording; one that is not kept may be dropped later. `listed` ones are offered by name."""
         with self._lock:
             self._recordings[recording.id] = recording
@@ -100,10 +100,17 @@ class Studio:
         """Never drop a recording."""
         self._kept.add(id)
 
-    def recording(self, id: str) -> Recording:
+    def recording(self, id: str) -> StudioTrace:
         found = self._recordings.get(id)
         if found is None:
             raise UnknownError(f"there is no trace {id!r:.40}; it may have been dropped: make it again")
+        return found
+
+    def first(self) -> StudioTrace:
+        """The recording that the page opens with."""
+        found = next(iter(self._recordings.values()), None)
+        if found is None:
+            raise UnknownError("the studio has no trace")
         return found
 
     def find_twins(self, id: str) -> TwinRecordings:
@@ -112,7 +119,7 @@ class Studio:
             raise UnknownError(f"there are no twins {id!r:.40}; they may have been dropped: make them again")
         return found
 
-    def add_twins(self, first: Recording, second: Recording, twins: Twins) -> TwinRecordings:
+    def add_twins(self, first: StudioTrace, second: StudioTrace, twins: Twins) -> TwinRecordings:
         """Add twins; of many, the oldest are dropped."""
         pair = TwinRecordings(f"{first.id}-{second.id}", first, second, twins)
         with self._lock:
@@ -121,7 +128,7 @@ class Studio:
                 self.twins.popitem(last=False)
         return pair
 
-    def checkpoint(self, run: str, step: int) -> Recording:
+    def checkpoint(self, run: str, step: int) -> StudioTrace:
         """The recorded attention of a run at a step."""
         if self.runs is None:
             raise UnknownError(f"there is no run {run!r:.80}")
@@ -144,15 +151,15 @@ class Studio:
             if recording.model == live.name and recording.live is None:
                 recording.live = live
 
-    def record(self, text: str, pair: str | None = None, target: str | None = None) -> Recording:
+    def record(self, text: str, pair: str | None = None, target: str | None = None) -> StudioTrace:
         """A new recording of the model's reading of a text."""
         live = self.require_live()
         given = live.encode(text, pair, target)
         return self.add(self.describe(live, given, live.record(given)), listed=True)
 
-    def describe(self, live: LiveModel, given: ModelInput, trace: Trace) -> Recording:
+    def describe(self, live: LiveModel, given: ModelInput, trace: Trace) -> StudioTrace:
         """The recording of a forward pass."""
-        return Recording(trace, given.title, live.name, live.task, live, given.predicted)
+        return StudioTrace(trace, given.title, live.name, live.task, live, given.predicted)
 
     def close(self) -> None:
         """Stop what is still waiting, such as the events of a run."""

@@ -60,7 +60,9 @@ class Hyperparameters:
     schedule: ScheduleName = _hp("constant", "Learning rate schedule: constant, or warmup and cosine decay to 0.")
     warmup: float = _hp(0.05, "Fraction of the steps that are warmup.")
     mixed_precision: bool = _hp(False, "bfloat16 autocast in training, on GPUs and on CPUs with bfloat16 units.")
-    compile: bool = _hp(False, "Whether torch.compile builds the kernels of a training step on a GPU.")
+    compile: bool | None = _hp(
+        None, "Whether torch.compile builds the kernels of a step on a GPU; by default for 100,000 rows or more."
+    )
     retrieval_rows: int | None = _hp(None, "Maximum number of rows kept for retrieval (`tabular.training.retrieval`).")
     patience: int = _hp(16, "Evaluations without improvement before early stopping.")
     eval_every: int = _hp(1, "Minimum number of steps between evaluations, which happen at the end of an epoch.")

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Parallel = Literal["ddp", "fsdp"]
+OptimizerName = Literal["adamw", "muon"]
 ScheduleName = Literal["inverse_sqrt", "cosine", "constant", "wsd"]
 HEARTBEAT_TIMEOUT = 30.0
 """Seconds."""
@@ -31,8 +32,11 @@ class BaseConfig(BaseModel):
 
 
 class OptimizerConfig(BaseConfig):
-    """AdamW and its learning-rate schedule."""
+    """The optimizer and its learning-rate schedule."""
 
+    optimizer: OptimizerName = Field(
+        default="adamw", description="adamw, or muon: orthogonalized momentum for the matrices of the blocks"
+    )
     lr: float = Field(default=1e-3, gt=0, description="peak learning rate")
     schedule: ScheduleName = Field(default="inverse_sqrt", description="learning-rate schedule")
     warmup: int | float = Field(default=400, ge=0, description="steps of linear warmup; below 1, a share of the run")
@@ -105,4 +109,5 @@ MUTABLE_FIELDS = {*_MUTABLE.split()}
 def fixed_settings(training: TrainingConfig, optim: OptimizerConfig) -> dict[str, Any]:
     """The settings that must stay the same when a run resumes."""
     fixed = training.model_dump(mode="json", exclude=MUTABLE_FIELDS)
-    return {"training": fixed, "optim": optim.model_dump(mode="json")}
+    newer = {"optimizer"} if optim.optimizer == "adamw" else set[str]()  # runs from before there was a choice resume
+    return {"training": fixed, "optim": optim.model_dump(mode="json", exclude=newer)}

@@ -1,14 +1,16 @@
-"""AdamW, learning-rate schedules, gradient clipping, optimizer state."""
+"""AdamW and Muon, learning-rate schedules, gradient clipping, optimizer state."""
 
 import math
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from softlook.base.errors import ConfigError, WeightsError
 from softlook.train.config import OptimizerConfig, ScheduleName
 from softlook.train.distributed.fsdp import full_tensor, local_tensor, read_sharded_like
+from softlook.train.muon import Muon, block_matrices
 from softlook.weights.tensor_files import StoredTensor
 
 FIRST_MOMENT, SECOND_MOMENT, STEP = "exp_avg", "exp_avg_sq", "step"
@@ -19,16 +21,24 @@ Schedule = Callable[[float], float]
 
 
 def build_optimizer(model: nn.Module, optim: OptimizerConfig) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices only: none on biases, norms and other vectors."""
+    """AdamW or Muon with weight decay on matrices only: none on biases, norms and other vectors."""
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trainable:
         raise ConfigError("this model has nothing to train: no parameter has requires_grad=True")
+    matrices = block_matrices(model) if optim.optimizer == "muon" else set[nn.Parameter]()
+    if any(isinstance(p, DTensor) for p in matrices):
+        raise ConfigError("optimizer=muon orthogonalizes whole matrices, which parallel=fsdp shards. Use parallel=ddp.")
     groups = [
-        {"params": [p for p in trainable if p.ndim >= 2], "weight_decay": optim.weight_decay},
+        {"params": [p for p in trainable if p.ndim >= 2 and p not in matrices], "weight_decay": optim.weight_decay},
         {"params": [p for p in trainable if p.ndim < 2], "weight_decay": 0.0},
     ]
     fused = all(p.device.type in ("cuda", "cpu") for p in trainable)
-    return torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.beta1, optim.beta2), eps=EPS, fused=fused)
+    build = torch.optim.AdamW
+    if optim.optimizer == "muon":
+        muon = [p for p in trainable if p in matrices]
+        groups.append({"params": muon, "weight_decay": optim.weight_decay, "muon": True})
+        build = Muon
+    return build(groups, lr=optim.lr, betas=(optim.beta1, optim.beta2), eps=EPS, fused=fused)
 
 
 def scale_and_clip_grads_(gradients: Iterable[Tensor], scale: Tensor, max_norm: float) -> Tensor:
@@ -61,15 +71,19 @@ def load_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, ten
         name, _, key = full_name.rpartition(".")
         state.setdefault(name, {})[key] = tensor
     parameters = dict(model.named_parameters())
+    muon = {p for group in optimizer.param_groups if group.get("muon") for p in group["params"]}
     for name, stored in state.items():
         if name not in parameters:
             raise WeightsError(f"the optimizer state has {name!r:.200}, which this model does not have")
-        if stored.keys() != {FIRST_MOMENT, SECOND_MOMENT, STEP} or stored[FIRST_MOMENT].shape != parameters[name].shape:
+        names = {FIRST_MOMENT, STEP} if parameters[name] in muon else {FIRST_MOMENT, SECOND_MOMENT, STEP}
+        if stored.keys() != names or stored[FIRST_MOMENT].shape != parameters[name].shape:
             raise WeightsError(f"the optimizer state of {name!r:.200} does not fit this model")
     optimizer.state.clear()
     for name, stored in state.items():
         parameter = parameters[name]
-        moments = {key: read_sharded_like(parameter, stored[key]) for key in (FIRST_MOMENT, SECOND_MOMENT)}
+        moments = {
+            key: read_sharded_like(parameter, stored[key]) for key in (FIRST_MOMENT, SECOND_MOMENT) if key in stored
+        }
         optimizer.state[parameter] = {**moments, STEP: stored[STEP].full().to(parameter.device, copy=True)}
 
 

@@ -28,9 +28,11 @@ class RunClock:
     started_at: float = field(default_factory=time.monotonic)
     """A time of `time.monotonic`. Preparation from then on counts against `max_minutes`."""
     final_evaluations: float = 1.0
-    """The work after the last step, in multiples of one evaluation during training."""
+    """The work after the last step, in multiples of one evaluation during training, without samples of the output."""
     final_seconds: float = 0.0
     """Other work after the last step."""
+    sample_seconds: float = 0.0
+    """The part of an evaluation that does not grow with the data: samples of the output."""
 
 
 @dataclass
@@ -73,7 +75,8 @@ class RunSchedule:
     @property
     def reserve(self) -> float:
         """Seconds for the work after the last step."""
-        return self.clock.final_evaluations * self.evaluation_seconds + self.clock.final_seconds
+        scoring = max(self.evaluation_seconds - self.clock.sample_seconds, 0.0)
+        return self.clock.final_evaluations * scoring + self.clock.sample_seconds + self.clock.final_seconds
 
     def steps(self, progress: Progress) -> float:
         """Steps of the current phase: as limited, or as estimated from the time that its steps took so far."""

@@ -22,9 +22,9 @@ from softlook.recipes.text.baselines import (
     sample_documents,
     translation_baselines,
 )
-from softlook.recipes.text.causal_lm import CausalLMObjective, PerplexityEvaluator
 from softlook.recipes.text.neighbor_model import NeighborModel
 from softlook.recipes.text.ngram_lm import KneserNeyModel
+from softlook.recipes.text.packed_lm import CausalLMObjective, PerplexityEvaluator
 from softlook.recipes.text.translation_memory import TranslationMemory
 from softlook.train.batching.collate import MaskedLMBatch
 from softlook.train.batching.masking import DocumentStore

@@ -12,8 +12,9 @@ from softlook.recipes import train_causal_lm
 from softlook.recipes.config.autosize import ComputeBudget
 from softlook.recipes.config.resolve import explicit_overrides
 from softlook.recipes.config.schema import BatchConfig, CausalLMConfig, TokenizerConfig
-from softlook.recipes.text.causal_lm import CausalLMObjective, CausalLMTask, SingleDocumentBatch, simplify_batch
+from softlook.recipes.text.causal_lm import CausalLMTask
 from softlook.recipes.text.corpus import CorpusSplit, count_utf8_bytes, tokenize_split
+from softlook.recipes.text.packed_lm import CausalLMObjective, SingleDocumentBatch, simplify_batch
 from softlook.train.batching.packed_stream import PackedStream
 from softlook.train.events import Evaluated, Event
 from tests.recipes.small import causal_lm_config, events_of, sentences

@@ -69,6 +69,7 @@ def penalized_loss(logits: Tensor, labels: Tensor, weight: Tensor, strength: flo
 @pytest.mark.parametrize("strength", [1.0, 30.0])
 def test_the_weights_are_those_of_logistic_regression(strength: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FAMILY, "regularization", (strength,))
+    monkeypatch.setattr("softlook.recipes.text.ngram_classifier.COUNT_RATIO_SHARE", 0.0)
     train, valid = examples(120, 0), examples(40, 1)
     made = classifier(train)
     fit_ngrams(made, batches(train), batches(valid), FAMILY)
@@ -78,6 +79,33 @@ def test_the_weights_are_those_of_logistic_regression(strength: float, monkeypat
     expected = penalized_loss(features @ weight.T + bias, labels, weight, strength)
     found = penalized_loss(features @ made.weight + made.bias, labels, made.weight, strength)
     assert found == pytest.approx(expected, abs=1e-3)
+
+
+def test_features_of_one_class_are_penalized_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights minimize the loss with the penalty of each divided by the square of its scale."""
+    monkeypatch.setattr(FAMILY, "regularization", (10.0,))
+    train, valid = examples(120, 0), examples(40, 1)
+    made = classifier(train)
+    fit_ngrams(made, batches(train), batches(valid), FAMILY)
+    features, labels = matrix(made, train + valid), labels_of(train + valid)
+    presence, responses = (features > 0).float().T, FAMILY.responses(labels)
+    own, others = presence @ responses + 1, presence @ (1 - responses) + 1
+    ratio = ((own / own.sum(0)).log() - (others / others.sum(0)).log()).abs()
+    used = presence.sum(1) > 0
+    scale = 1 + ratio / ratio[used].square().mean().sqrt()
+    scale /= scale[used].square().mean().sqrt()
+    weight, bias = (torch.zeros_like(part, requires_grad=True) for part in (made.weight, made.bias))
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=300, tolerance_change=1e-9, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        penalty = weight.square().sum() / (20 * len(labels))
+        total = F.cross_entropy(features @ (scale * weight) + bias, labels) + penalty
+        total.backward()
+        return total
+
+    optimizer.step(loss)
+    torch.testing.assert_close(made.weight, (scale * weight).detach(), atol=0.02, rtol=0.05)
 
 
 def test_idf_weights_are_those_of_scikit_learn_on_the_training_texts() -> None:

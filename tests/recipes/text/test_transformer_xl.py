@@ -10,8 +10,8 @@ from softlook.data import read_documents
 from softlook.models import TransformerXL, TransformerXLConfig
 from softlook.recipes import train_causal_lm
 from softlook.recipes.config.schema import BatchConfig, ModelConfig, TokenizerConfig
-from softlook.recipes.text.causal_lm import CausalLMObjective, PerplexityEvaluator, contiguous_lanes
 from softlook.recipes.text.corpus import CorpusSplit, tokenize_split
+from softlook.recipes.text.packed_lm import CausalLMObjective, PerplexityEvaluator, contiguous_lanes
 from softlook.tokens import TextTokenizer, train_tokenizer
 from softlook.train import OptimizerConfig
 from softlook.train.batching.packed_stream import PackedStream, TokenizedDocuments

@@ -201,3 +201,29 @@ def test_captured_steps_have_a_new_dropout_mask_each_time(compile: bool) -> None
     some = rows(32).to(device)
     losses = {step.step(some, 0.0, 32).item() for _ in range(5)}
     assert len(losses) == 5
+
+
+@pytest.mark.parametrize(
+    ("rows", "device", "seconds", "expected"),
+    [
+        (200_000, "cuda", None, True),
+        (200_000, "cuda", 30.0, False),
+        (5_000, "cuda", None, False),
+        (200_000, "cpu", None, False),
+    ],
+)
+def test_steps_are_compiled_where_that_repays(rows: int, device: str, seconds: float | None, expected: bool) -> None:
+    context = TrainingContext(rows=rows, tokens=9, device=device, seconds=seconds)
+    assert bool(resolve_hyperparameters(DEFAULT, context).compile) == expected
+    for given in (True, False):
+        assert resolve_hyperparameters(replace(DEFAULT, compile=given), context).compile is given
+
+
+def test_a_step_that_cannot_be_compiled_is_captured_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    step = TableTrainStep(ft_transformer(), TARGET, Hyperparameters())
+
+    def fail(model: object, rows: TableTensors) -> Tensor:
+        raise RuntimeError("no compiler")
+
+    assert step._warm_up(rows(16), fail) is train_step.ensemble_outputs
+    assert "not compiled: RuntimeError: no compiler" in caplog.text

@@ -50,6 +50,7 @@ export function ExportMenu({ name }: { name: string }) {
       <button
         type="button"
         class="button quiet"
+        aria-label={s.export}
         aria-expanded={open.value}
         onClick={() => {
           open.value = !open.value;

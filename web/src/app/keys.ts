@@ -4,6 +4,18 @@ import { nextTheme } from "../theme/theme";
 import { goTo, neighborOf, pageOf } from "./pages";
 import type { Session } from "./session";
 
+/** Where keys are heard: a page of its own hears all, a widget in a notebook those that are pressed inside of it. */
+export function keyScope(element: Element | null): Document | HTMLElement | null {
+  return element?.closest(".softlook-page") ? document : (element?.closest<HTMLElement>(".softlook") ?? null);
+}
+
+/** True where a key belongs to the control that has the focus: arrows to sliders and grids, space also to buttons. */
+export function isForControl(event: KeyboardEvent): boolean {
+  const owners = "input, textarea, select, [role=slider], [role=grid], [role=application], [data-keys]";
+  const selector = event.key === " " ? `${owners}, button, summary` : owners;
+  return event.target instanceof Element && event.target.closest(selector) !== null;
+}
+
 /** True where letters are typed, so that they are no commands. */
 function takesText(target: EventTarget | null): boolean {
   if (!(target instanceof HTMLElement)) return false;

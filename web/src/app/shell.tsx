@@ -6,8 +6,9 @@ import { language, strings } from "../i18n";
 import { theme } from "../theme/theme";
 import { views } from "../views";
 import { Help } from "./help";
-import { handleKeys } from "./keys";
+import { handleKeys, keyScope } from "./keys";
 import { Navigation } from "./navigation";
+import { pageOf } from "./pages";
 import { useSession } from "./session";
 import { Stage } from "./stage";
 import { TopBar } from "./topbar";
@@ -21,14 +22,16 @@ export function Shell() {
   const route = session.state.route.value;
 
   useEffect(() => {
-    const element = root.current;
-    if (!element) return;
-    const listener = (event: KeyboardEvent) => handleKeys(event, session, help);
-    element.addEventListener("keydown", listener);
-    return () => element.removeEventListener("keydown", listener);
+    const scope = keyScope(root.current);
+    const listener = (event: Event) => handleKeys(event as KeyboardEvent, session, help);
+    scope?.addEventListener("keydown", listener);
+    return () => scope?.removeEventListener("keydown", listener);
   }, [session]);
   useEffect(() => {
     menu.value = false;
+    const page = pageOf(route);
+    const found = [...chapters, ...views].find(({ id }) => id === page?.id);
+    if (found) session.announce(found.title(strings()));
   }, [route.kind, route.id]);
 
   return (

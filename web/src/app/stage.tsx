@@ -7,6 +7,7 @@ import { reducedMotion } from "../theme/theme";
 import type { Chapter, View } from "../types";
 import { views } from "../views";
 import { ExportMenu } from "./export-menu";
+import { isForControl, keyScope } from "./keys";
 import { goTo, isOffered, neighborOf, pageOf } from "./pages";
 import { useSession } from "./session";
 import { Timeline, useTimeline } from "./timeline";
@@ -31,17 +32,20 @@ function ChapterStage({ chapter }: { chapter: Chapter }) {
   const control = useTimeline(session.state, chapter.steps);
   const root = useRef<HTMLElement>(null);
   useEffect(() => {
-    const shell = root.current?.closest<HTMLElement>(".softlook");
-    const onKey = (event: KeyboardEvent) => {
-      if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isControl(event.target)) return;
+    const scope = keyScope(root.current);
+    const onKey = (event: Event) => {
+      if (event instanceof KeyboardEvent) move(event);
+    };
+    const move = (event: KeyboardEvent) => {
+      if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isForControl(event)) return;
       if (event.key === " ") control.toggle();
       else if (event.key === "ArrowRight") control.step(1);
       else if (event.key === "ArrowLeft") control.step(-1);
       else return;
       event.preventDefault();
     };
-    shell?.addEventListener("keydown", onKey);
-    return () => shell?.removeEventListener("keydown", onKey);
+    scope?.addEventListener("keydown", onKey);
+    return () => scope?.removeEventListener("keydown", onKey);
   }, [chapter]);
   const number = chapters.indexOf(chapter) + 1;
   return (
@@ -85,16 +89,6 @@ function Neighbors({ id }: { id: string }) {
       {link(-1, s.previous_chapter)}
       {link(1, s.next_chapter)}
     </div>
-  );
-}
-
-/** Space and arrows belong to the control that has the focus. */
-function isControl(target: EventTarget | null): boolean {
-  return (
-    target instanceof Element &&
-    target.closest(
-      "input, textarea, select, button, a, [role=slider], [role=grid], [role=application], [data-keys]",
-    ) !== null
   );
 }
 

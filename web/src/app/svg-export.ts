@@ -1,8 +1,7 @@
 /** A part of the page as one SVG: its pictures as they are, its text as text, its canvases as images. */
 
 const SVG = "http://www.w3.org/2000/svg";
-const SKIPPED =
-  "input, select, textarea, dialog, summary, .visually-hidden, .skip, .spinner, [data-no-export], .neighbors";
+const SKIPPED = "textarea, dialog, summary, .visually-hidden, .skip, .spinner, [data-no-export], .neighbors";
 const PAINT = [
   "fill",
   "stroke",
@@ -14,6 +13,7 @@ const PAINT = [
   "font-family",
   "font-size",
   "font-weight",
+  "font-style",
   "text-anchor",
 ] as const;
 
@@ -68,11 +68,15 @@ function walk(element: Element, into: SVGElement, origin: Origin): void {
   if (element.matches(SKIPPED) || style.display === "none" || style.visibility === "hidden") return;
   if (element instanceof SVGSVGElement) drawSvg(element, into, origin);
   else if (element instanceof HTMLCanvasElement) drawCanvas(element, into, origin);
+  else if (element instanceof HTMLInputElement || element instanceof HTMLSelectElement)
+    drawControl(element, into, origin);
   else drawContents(element, style, into, origin);
 }
 
 function drawContents(element: Element, style: CSSStyleDeclaration, into: SVGElement, origin: Origin): void {
   drawBox(element, style, into, origin);
+  if (element instanceof HTMLDetailsElement && !element.open) return;
+  if (element.localName === "mfrac") drawFraction(element, style, into, origin);
   for (const child of element.childNodes) {
     if (child instanceof Element) walk(child, into, origin);
     else if (child instanceof Text) drawText(child, style, into, origin);
@@ -118,10 +122,52 @@ function drawCanvas(canvas: HTMLCanvasElement, into: SVGElement, origin: Origin)
   into.append(node("image", { ...place, href: canvas.toDataURL(), preserveAspectRatio: "none" }));
 }
 
+/** The bar of a fraction, between its two parts. */
+function drawFraction(element: Element, style: CSSStyleDeclaration, into: SVGElement, origin: Origin): void {
+  const [over, under] = [...element.children].map((child) => child.getBoundingClientRect());
+  if (!over || !under) return;
+  const y = (over.bottom + under.top) / 2 - origin.y;
+  const [x1, x2] = [Math.min(over.left, under.left) - origin.x, Math.max(over.right, under.right) - origin.x];
+  into.append(node("line", { x1, x2, y1: y, y2: y, stroke: hex(style.color), "stroke-width": 1 }));
+}
+
+/** A field as its text, a slider as a line with its thumb. */
+function drawControl(element: HTMLInputElement | HTMLSelectElement, into: SVGElement, origin: Origin): void {
+  const style = getComputedStyle(element);
+  const box = element.getBoundingClientRect();
+  if (!box.width || style.opacity === "0") return;
+  const [x, y] = [box.left - origin.x, box.top - origin.y + box.height / 2];
+  if (element.type === "range") {
+    const { min, max, value } = element as HTMLInputElement;
+    const share = (Number(value) - Number(min)) / (Number(max) - Number(min) || 1);
+    const ink = hex(style.color);
+    into.append(node("line", { x1: x, x2: x + box.width, y1: y, y2: y, stroke: ink, "stroke-opacity": 0.3 }));
+    into.append(node("circle", { cx: x + 9 + share * (box.width - 18), cy: y, r: 7, fill: ink }));
+    return;
+  }
+  drawBox(element, style, into, origin);
+  const isList = element instanceof HTMLSelectElement;
+  const centered = style.textAlign === "center";
+  const size = Number.parseFloat(style.fontSize);
+  const drawn = node("text", {
+    x: centered ? x + box.width / 2 : x + Number.parseFloat(style.paddingLeft) + 1,
+    y: y + size * 0.35,
+    "text-anchor": centered ? "middle" : "start",
+    fill: hex(style.color),
+    "font-family": style.fontFamily,
+    "font-size": size,
+    "font-weight": style.fontWeight,
+  });
+  drawn.textContent = isList ? (element.selectedOptions[0]?.text ?? "") : element.value;
+  into.append(drawn);
+}
+
 function drawBox(element: Element, style: CSSStyleDeclaration, into: SVGElement, origin: Origin): void {
   const fill = hex(style.backgroundColor);
-  const width = Number.parseFloat(style.borderTopWidth);
-  const stroke = width > 0 && style.borderTopStyle !== "none" ? hex(style.borderTopColor) : "none";
+  const ring = /^(.+\)) 0px 0px 0px ([\d.]+)px inset$/.exec(style.boxShadow);
+  const width = ring ? Number(ring[2]) : Number.parseFloat(style.borderTopWidth);
+  const border = width > 0 && style.borderTopStyle !== "none" ? hex(style.borderTopColor) : "none";
+  const stroke = ring ? hex(ring[1]) : border;
   if (fill === "none" && stroke === "none") return;
   const box = element.getBoundingClientRect();
   if (!box.width || !box.height) return;
@@ -163,12 +209,17 @@ function drawText(text: Text, style: CSSStyleDeclaration, into: SVGElement, orig
       "font-family": style.fontFamily,
       "font-size": size,
       "font-weight": style.fontWeight,
+      "font-style": isVariable(text) ? "italic" : style.fontStyle,
       textLength: right - box.left,
-      lengthAdjust: "spacingAndGlyphs",
     });
     drawn.textContent = words.join(" ");
     into.append(drawn);
   }
+}
+
+/** Single letters of formulas are slanted by the browser, not by a style. */
+function isVariable(text: Text): boolean {
+  return text.parentElement?.localName === "mi" && text.data.trim().length === 1;
 }
 
 const known = new Map<string, string>();

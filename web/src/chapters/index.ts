@@ -1,5 +1,10 @@
 /** The chapters of part one: attention from first principles. */
-import "./chapters.css";
+import "./styles/frame.css";
+import "./styles/squares.css";
+import "./styles/drawings.css";
+import "./styles/controls.css";
+import "./styles/words.css";
+import "./styles/diagrams.css";
 import type { ComponentType } from "preact";
 import type { Chapter, ChapterProps, Strings } from "../types";
 import { ConvolutionChapter, STEPS as convolutionSteps } from "./convolution";

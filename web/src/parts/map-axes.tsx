@@ -4,13 +4,25 @@ import type { MapShape, Viewport } from "../webgl/pyramid";
 import { tokenLabel } from "./token";
 import type { AxisTokens } from "./tokens-of";
 
-export const ROW_GUTTER = 104;
+const LONGEST = 12; // letters of a token
+const LETTER = 7; // pixels
+const TITLE = 28;
 const READABLE = 12;
 const TICKS = 7;
 
-/** Height of the axis of the columns: words need more than numbers. */
-export function columnGutter(zoom: number): number {
-  return zoom >= READABLE ? 88 : 42;
+/** Room for the axes: as much as the longest token of a short map needs, the same for all long maps. */
+export interface Gutters {
+  row: number;
+  column: number;
+}
+
+export function guttersOf(tokens: AxisTokens, small: boolean, zoom: number): Gutters {
+  const letters = (texts: string[]) =>
+    small ? Math.max(...texts.map((token) => Array.from(tokenLabel(token, LONGEST)).length), 1) : 9;
+  return {
+    row: TITLE + 10 + LETTER * letters(tokens.rows),
+    column: zoom >= READABLE ? TITLE + 8 + 0.79 * LETTER * letters(tokens.columns) : 42,
+  };
 }
 
 interface Props {
@@ -18,6 +30,7 @@ interface Props {
   shape: MapShape;
   tokens: AxisTokens;
   cell: { row: number; column: number } | null;
+  gutters: Gutters;
 }
 
 interface Tick {
@@ -53,11 +66,11 @@ function niceStep(least: number): number {
   return ([1, 2, 5, 10].find((digit) => digit * power >= least) ?? 10) * power;
 }
 
-export function RowAxis({ view, shape, tokens, cell }: Props) {
+export function RowAxis({ view, shape, tokens, cell, gutters }: Props) {
   const s = strings();
   const ticks = ticksOf(view.row, view.height, view.zoom, shape.rows, tokens.rows, cell?.row);
   return (
-    <svg class="axis" width={ROW_GUTTER} height={view.height} aria-hidden="true">
+    <svg class="axis" width={gutters.row} height={view.height} aria-hidden="true">
       <text class="axis-title query" transform={`translate(12 ${view.height / 2}) rotate(-90)`} text-anchor="middle">
         {s.map_rows}
       </text>
@@ -67,7 +80,7 @@ export function RowAxis({ view, shape, tokens, cell }: Props) {
           <text
             key={index}
             class={index === cell?.row ? "tick chosen query" : "tick"}
-            x={ROW_GUTTER - 7}
+            x={gutters.row - 7}
             y={at}
             dy="0.34em"
             text-anchor="end"
@@ -79,9 +92,9 @@ export function RowAxis({ view, shape, tokens, cell }: Props) {
   );
 }
 
-export function ColumnAxis({ view, shape, tokens, cell }: Props) {
+export function ColumnAxis({ view, shape, tokens, cell, gutters }: Props) {
   const s = strings();
-  const height = columnGutter(view.zoom);
+  const height = gutters.column;
   const words = view.zoom >= READABLE;
   const ticks = ticksOf(view.column, view.width, view.zoom, shape.columns, tokens.columns, cell?.column);
   return (

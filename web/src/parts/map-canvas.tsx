@@ -29,10 +29,13 @@ export function MapCanvas({ trace, transport, attention, head, shape, view, scal
   const canvas = useRef<HTMLCanvasElement>(null);
   const model = useRef<MapModel | null>(null);
   const [failure, setFailure] = useState("");
+  const [generation, setGeneration] = useState(0);
   useEffect(() => {
+    const element = canvas.current!;
+    const onLost = () => setGeneration((count) => count + 1);
     try {
       const made: MapModel = new MapModel({
-        canvas: canvas.current!,
+        canvas: element,
         shape,
         load: ({ level, row, column, pool }, signal) =>
           transport.frame(
@@ -43,26 +46,31 @@ export function MapCanvas({ trace, transport, attention, head, shape, view, scal
         onDraw: () => onState({ statistic: made.statistic, loading: made.loading, failure: made.failure }),
       });
       model.current = made;
-      return () => made.close();
+      element.addEventListener("webglcontextlost", onLost); // a canvas that lost its context is replaced
+      return () => {
+        element.removeEventListener("webglcontextlost", onLost);
+        made.close();
+      };
     } catch (error) {
       console.warn(error);
       setFailure(s.map_no_webgl);
     }
-  }, []);
+  }, [generation]);
   const ratio = Math.min(devicePixelRatio, 2);
   useEffect(() => {
     const element = canvas.current;
     if (!element) return;
     element.width = Math.round(view.width * ratio);
     element.height = Math.round(view.height * ratio);
-  }, [view.width, view.height, ratio]);
+  }, [view.width, view.height, ratio, generation]);
   useEffect(
     () => model.current?.show(view, scale, pool),
-    [view, scale.log, scale.decades, scale.full, scale.palette, pool],
+    [view, scale.log, scale.decades, scale.full, scale.palette, pool, generation],
   );
   return (
     <>
       <canvas
+        key={generation}
         ref={canvas}
         class="map-canvas"
         style={{ width: `${view.width}px`, height: `${view.height}px` }}

@@ -1,6 +1,7 @@
 /** The controls above a map: scale, contrast, what a pixel shows, zoom; and its legend and badges. */
 import { fill, formatNumber, strings } from "../i18n";
 import type { Store } from "../state/store";
+import { weightColor } from "../theme/colors";
 import { theme } from "../theme/theme";
 import type { Statistic, TraceInfo } from "../types";
 import { Icon } from "./Icon";
@@ -78,7 +79,7 @@ function Contrast({ state, log, decades, full }: ContrastProps) {
   return (
     <label class="contrast">
       <span class="visually-hidden">{s.map_contrast}</span>
-      <span class="legend-bar" aria-hidden="true" />
+      <Legend />
       <input
         type="range"
         min={log ? 1 : 0}
@@ -93,6 +94,26 @@ function Contrast({ state, log, decades, full }: ContrastProps) {
       />
       <span class="contrast-text">{text}</span>
     </label>
+  );
+}
+
+const LEGEND_STEPS = 22;
+
+/** The colors from the smallest weight to the largest. */
+function Legend() {
+  const wide = 132 / LEGEND_STEPS;
+  return (
+    <svg class="legend-bar" width={132} height={12} aria-hidden="true">
+      {Array.from({ length: LEGEND_STEPS }, (_, step) => (
+        <rect
+          key={step}
+          x={step * wide}
+          width={wide + 0.5}
+          height={12}
+          fill={weightColor(step / (LEGEND_STEPS - 1), theme.value)}
+        />
+      ))}
+    </svg>
   );
 }
 

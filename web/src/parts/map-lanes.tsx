@@ -7,8 +7,8 @@ import type { AttentionInfo, Frame, TraceInfo, Transport } from "../types";
 import type { Viewport } from "../webgl/pyramid";
 import { useRequest } from "./use-request";
 
-export const LANES_WIDTH = 92;
-const LANE = 42;
+export const LANES_WIDTH = 98;
+const LANE = 46;
 const LISTED = 2048;
 
 interface LaneValues {

@@ -79,6 +79,12 @@ export function MapReadout({ trace, transport, attention, head, tokens, cell, lo
   );
 }
 
+function numberOf(value: number): string {
+  const size = Math.abs(value);
+  if (size > 0 && size < 1e-4) return value.toExponential(2).replaceAll("-", "−");
+  return formatNumber(value, size < 0.1 ? 5 : 3);
+}
+
 function Explained({ explanation }: { explanation: Explanation }) {
   const s = strings();
   return (
@@ -87,7 +93,7 @@ function Explained({ explanation }: { explanation: Explanation }) {
         {explanation.formula.map(({ name, value }) => (
           <div key={name}>
             <dt>{name}</dt>
-            <dd>{value === null ? "−∞" : formatNumber(value, Math.abs(value) < 0.1 ? 5 : 3)}</dd>
+            <dd>{value === null ? "−∞" : numberOf(value)}</dd>
           </div>
         ))}
       </dl>

@@ -7,7 +7,7 @@ import { theme } from "../theme/theme";
 import type { AttentionInfo, TraceInfo, Transport } from "../types";
 import type { PoolChoice } from "../webgl/map-model";
 import { type MapShape, showCell, type Viewport, wholeMap, zoomAt } from "../webgl/pyramid";
-import { ColumnAxis, columnGutter, ROW_GUTTER, RowAxis } from "./map-axes";
+import { ColumnAxis, guttersOf, RowAxis } from "./map-axes";
 import { MapCanvas, type MapState } from "./map-canvas";
 import { MapControls } from "./map-controls";
 import { connectGestures, moveCell } from "./map-gestures";
@@ -16,14 +16,15 @@ import { type Cell, type ExactPart, MapOverlay, type Strong } from "./map-overla
 import { MapReadout } from "./map-readout";
 import { SQUARES, scaleOf } from "./map-scale";
 import { MapSquares } from "./map-squares";
-import { tokensOf } from "./tokens-of";
+import { labelsOf } from "./tokens-of";
 import { useRequest } from "./use-request";
 import "./map.css";
 
 const NUMBERED = 28; // pixels of a cell that has room for its number
 const LEAST_CELL = 12;
-const LARGEST_CELL = 46;
+const LARGEST_CELL = 54;
 const LEAST_HEIGHT = 260;
+const ROOM_FOR_LANES = 480;
 
 export interface MapPanelProps {
   trace: TraceInfo;
@@ -50,7 +51,7 @@ export function MapPanel({ trace, transport, state, attention, head, lanes = tru
   const pointed = useSignal<Cell | null>(null);
   const cursor = useSignal<Cell | null>(null);
   const drawn = useSignal<MapState>({ statistic: "exact", loading: true, failure: "" });
-  const tokens = tokensOf(trace, attention);
+  const tokens = labelsOf(trace, attention);
   const locked = lockedCell(state, shape);
   const cell = locked ?? pointed.value ?? cursor.value;
   const scale = scaleOf(state, theme.value, columns);
@@ -86,7 +87,8 @@ export function MapPanel({ trace, transport, state, attention, head, lanes = tru
     event.stopPropagation();
   };
 
-  useSize(root, shape, small, lanes, view);
+  const rowGutter = guttersOf(tokens, small, 0).row;
+  useSize(root, shape, small, rowGutter, lanes, view);
   const lockRef = useRef(lock);
   lockRef.current = lock;
   const ready = view.value !== null;
@@ -105,6 +107,8 @@ export function MapPanel({ trace, transport, state, attention, head, lanes = tru
   const layer = attention.path;
   const label = fill(s.map_label, { layer, head, rows, columns });
   const seen = view.value;
+  const gutters = guttersOf(tokens, small, seen?.zoom ?? 0);
+  const hasLanes = lanes && one !== null && (root.current?.clientWidth ?? 0) >= ROOM_FOR_LANES;
   return (
     <div class="map-panel" ref={root} data-map={small ? "squares" : "tiles"}>
       <MapControls
@@ -123,12 +127,12 @@ export function MapPanel({ trace, transport, state, attention, head, lanes = tru
           tabIndex={0}
           aria-label={label}
           onKeyDown={keys}
-          style={{ gridTemplateColumns: `${ROW_GUTTER}px ${seen.width}px auto` }}
+          style={{ gridTemplateColumns: `${gutters.row}px ${seen.width}px auto` }}
         >
-          <span style={{ height: `${columnGutter(seen.zoom)}px` }} />
-          <ColumnAxis view={seen} shape={shape} tokens={tokens} cell={cell} />
+          <span style={{ height: `${gutters.column}px` }} />
+          <ColumnAxis gutters={gutters} view={seen} shape={shape} tokens={tokens} cell={cell} />
           <span />
-          <RowAxis view={seen} shape={shape} tokens={tokens} cell={cell} />
+          <RowAxis gutters={gutters} view={seen} shape={shape} tokens={tokens} cell={cell} />
           <div
             class="map-field"
             ref={field}
@@ -169,7 +173,7 @@ export function MapPanel({ trace, transport, state, attention, head, lanes = tru
               scale={scale}
             />
           </div>
-          {lanes && one !== null ? (
+          {hasLanes ? (
             <MapLanes trace={trace} transport={transport} attention={attention} head={one} view={seen} />
           ) : (
             <span />
@@ -249,6 +253,7 @@ function useSize(
   root: { current: HTMLDivElement | null },
   shape: MapShape,
   small: boolean,
+  gutter: number,
   lanes: boolean,
   view: { value: Viewport | null },
 ): void {
@@ -258,14 +263,15 @@ function useSize(
     const measure = () => {
       const page = element.closest<HTMLElement>(".softlook");
       const highest = Math.max((page?.clientHeight ?? 700) - 330, LEAST_HEIGHT);
-      const widest = element.clientWidth - ROW_GUTTER - (lanes ? LANES_WIDTH + 14 : 8);
+      const beside = lanes && element.clientWidth >= ROOM_FOR_LANES ? LANES_WIDTH + 14 : 8;
+      const widest = element.clientWidth - gutter - beside;
       view.value = fitted(shape, small, Math.max(widest, 120), highest, view.value);
     };
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(element);
     return () => observer.disconnect();
-  }, [shape, small, lanes]);
+  }, [shape, small, gutter, lanes]);
 }
 
 function fitted(shape: MapShape, small: boolean, widest: number, highest: number, before: Viewport | null): Viewport {

@@ -43,6 +43,9 @@ export function Beams({ trace, transport, state }: ViewProps) {
     }
     if (abort.current === own) setBusy(false);
   };
+  useEffect(() => {
+    if (state.get("text") !== undefined) start(); // a link to a search shows its tree
+  }, []);
   return (
     <section class="v-view" aria-label={s["v.beams"]}>
       <Badges trace={trace} />
@@ -153,9 +156,9 @@ function TreePicture({ tree, steps, chosen, onChoose }: TreePictureProps) {
             class={`v-node ${looks(node)} ${node.id === chosen ? "on" : ""}`}
             transform={`translate(${left(node)},${top(node) - 12})`}
             role="button"
-            tabIndex={node.id === chosen ? 0 : -1}
+            tabindex={node.id === chosen ? 0 : -1}
             aria-pressed={node.id === chosen}
-            aria-label={`${node.token} ${fill(s[node.kept ? "v.beams.kept" : "v.beams.dropped"], { logp: formatNumber(node.total) })}`}
+            aria-label={`${tokenLabel(node.token, 7)} ${formatNumber(node.total, 1)} ${node.kept ? "" : s["v.beams.is_dropped"]}`}
             onClick={() => onChoose(node.id)}
             onKeyDown={(event) => {
               if (event.key === "Enter" || event.key === " ") onChoose(node.id);

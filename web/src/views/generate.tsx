@@ -32,6 +32,9 @@ export function Generate({ trace, transport, state }: ViewProps) {
     state.set("prompt", prompt);
     run.start({ prompt, max_new_tokens: count, temperature, top_k: topK, seed });
   };
+  useEffect(() => {
+    if (state.get("prompt") !== undefined) start(); // a link to a text shows it
+  }, []);
   return (
     <section class="v-view" aria-label={s["v.generate"]}>
       <Badges trace={trace} />

@@ -48,10 +48,10 @@ function SelectedHead(props: ShownProps & { selection: Selection }) {
     (signal) => transport.get(endpoint(trace, "lanes"), { attention: attention.path, head }, signal) as Promise<Lanes>,
   );
   const lock = (index: number) => state.update({ row: index === locked ? undefined : index, column: undefined });
-  useEscape(() => state.update({ row: undefined, column: undefined }));
+  const onEscape = useEscape(() => state.update({ row: undefined, column: undefined }));
   useSentence(row.value, rows[locked], columns);
   return (
-    <section class="v-view" aria-label={s["v.head_view"]}>
+    <section class="v-view" aria-label={s["v.head_view"]} onKeyDown={onEscape}>
       <HeadControls {...props} kind={kind} />
       {(drawingOf(props) === "lines" || kind === "value_weighted") && <Badges trace={trace} />}
       <div class="v-split">
@@ -143,15 +143,16 @@ function HeadControls({ trace, state, shown, selection, kind }: HeadControlsProp
   );
 }
 
-/** Esc unlocks, wherever the focus is, unless something nearer uses the key. */
+/** Esc unlocks, in the view and where nothing has the focus, unless something nearer uses the key. */
 function useEscape(unlock: () => void) {
+  const onKey = (event: KeyboardEvent) => {
+    if (event.key === "Escape" && !event.defaultPrevented) unlock();
+  };
   useEffect(() => {
-    const onKey = (event: KeyboardEvent) => {
-      if (event.key === "Escape" && !event.defaultPrevented) unlock();
-    };
     document.addEventListener("keydown", onKey);
     return () => document.removeEventListener("keydown", onKey);
   });
+  return onKey;
 }
 
 /** Tells a screen reader the strongest keys of a row once it is there. */

@@ -18,7 +18,7 @@ interface Sample {
   text: string;
 }
 
-export function Runs({ transport, state }: ViewProps) {
+export function Runs({ trace, transport, state }: ViewProps) {
   const s = strings();
   const runs = useAnswer("runs", (signal) => transport.get("runs", {}, signal) as Promise<Run[]>);
   return (
@@ -26,7 +26,12 @@ export function Runs({ transport, state }: ViewProps) {
       <Ready answer={runs}>
         {(list) =>
           list.length ? (
-            <Chosen runs={list} transport={transport} state={state} />
+            <Chosen
+              runs={list}
+              first={list.find(({ title }) => title === trace.model.split("/").at(-1)) ?? list[0]}
+              transport={transport}
+              state={state}
+            />
           ) : (
             <Notice command="softlook studio RUN_DIR">{s["v.runs.needs"]}</Notice>
           )
@@ -36,11 +41,15 @@ export function Runs({ transport, state }: ViewProps) {
   );
 }
 
-type ChosenProps = Pick<ViewProps, "transport" | "state"> & { runs: Run[] };
+type ChosenProps = Pick<ViewProps, "transport" | "state"> & {
+  runs: Run[];
+  /** The run that is shown at first. */
+  first: Run;
+};
 
-function Chosen({ runs, transport, state }: ChosenProps) {
+function Chosen({ runs, first, transport, state }: ChosenProps) {
   const s = strings();
-  const wanted = state.get("runs")?.split(" ") ?? [runs[0].id];
+  const wanted = state.get("runs")?.split(" ") ?? [first.id];
   const chosen = runs.filter(({ id }) => wanted.includes(id));
   const ids = chosen.map(({ id }) => id);
   const live = useLive(transport, ids);

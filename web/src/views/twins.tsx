@@ -1,6 +1,7 @@
 /** Two inputs side by side: what differs, where attention differs, and which head carries the difference. */
 import { useState } from "preact/hooks";
 import { fill, formatNumber, strings } from "../i18n";
+import { tokenLabel } from "../parts/token";
 import { divergingColor } from "../theme/colors";
 import type { TraceInfo, ViewProps } from "../types";
 import { differenceScale } from "./geometry/difference";
@@ -129,7 +130,11 @@ function Difference({ pair, transport, state, selection }: PairProps & { selecti
               color={(value) => divergingColor(scale.share(value))}
               format={points}
               say={(row, column, value) =>
-                fill(s["v.twins.said"], { query: rows[row], key: columns[column], value: formatNumber(100 * value, 1) })
+                fill(s["v.twins.said"], {
+                  query: tokenLabel(rows[row]),
+                  key: tokenLabel(columns[column]),
+                  value: formatNumber(100 * value, 1),
+                })
               }
               cursor={[state.number("row", -1), state.number("column", -1)]}
               onCursor={(row, column) => state.update({ row, column })}

@@ -1,9 +1,12 @@
-"""`softlook classify`: classify texts."""
+"""`softlook classify`: classify texts, and images with a run of `softlook train images`."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cyclopts import Parameter
 
+from softlook.base.errors import ConfigError
 from softlook.cli.console import OutputStream, counter
 from softlook.cli.options import DeviceOption, FileOption, ModelArg, TextArgs, TextOption
 
@@ -21,9 +24,22 @@ def classify(
     text: TextOption = None,
     text_pair: Annotated[str | None, Parameter(help="column of the second texts, to classify pairs")] = None,
     all: Annotated[bool, Parameter(help="print all classes, most likely first")] = False,
+    attention: Annotated[
+        Path | None, Parameter(help="of an image: draw the patches that the prediction attends to (.svg, .png, .html)")
+    ] = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Classify texts: the class of each, the labels with a probability above 0.5, or the number, as trained."""
+    """Classify texts: the class of each, the labels with a probability above 0.5, or the number, as trained.
+
+    With a model of `softlook train images`, the arguments are images, or folders of images.
+    """
+    from softlook.recipes.run_dir.layout import task_of_run  # noqa: PLC0415  (imports torch)
+
+    if task_of_run(Path(model)) == "images":
+        classify_images(model, [*map(Path, texts), *file], ClassFormat(all), attention=attention, device=device)
+        return
+    if attention is not None:
+        raise ConfigError(f"--attention is for images. Of texts: softlook inspect {model} TEXT")
     from softlook.cli.inputs import TextColumns, read_texts  # noqa: PLC0415  (imports torch)
     from softlook.recipes.inference.encoding import classify as classify_texts  # noqa: PLC0415
     from softlook.recipes.inference.pipeline import load_pipeline  # noqa: PLC0415
@@ -43,6 +59,30 @@ def classify(
                 else:
                     output.write_line(*([] if prediction is None else format.to_cells(prediction)))
             count.add(len(batch))
+
+
+def classify_images(
+    run: str, paths: Sequence[Path], format: "ClassFormat", *, attention: Path | None = None, device: str = "auto"
+) -> None:
+    """Print the class of each image."""
+    from softlook.recipes.images.files import find_images  # noqa: PLC0415  (Pillow, an extra)
+    from softlook.recipes.images.predict import load_image_classifier  # noqa: PLC0415
+
+    if not paths:
+        raise ConfigError(f"no images given. Name a file or a folder: softlook classify {run} photo.png")
+    images = find_images(paths)
+    if attention is not None and len(images) != 1:
+        raise ConfigError(f"--attention draws one image, got {len(images)}")
+    classifier, output = load_image_classifier(run, device=device), OutputStream()
+    with counter(output, "images") as count:
+        for prediction in classifier.classify(images):
+            if output.json:
+                output.write_object({"image": prediction.text, **format.to_object(prediction)})
+            else:
+                output.write_line(*([prediction.text] if len(images) > 1 else []), *format.to_cells(prediction))
+            count.add(1)
+    if attention is not None:
+        classifier.attention_figure(images[0]).save(attention)
 
 
 class ClassFormat:

@@ -47,6 +47,12 @@ def generate(
     file: FileOption = (),
     whole_file: Annotated[bool, Parameter(help="read each file, or stdin, as one prompt instead of by lines")] = False,
     sampling: Annotated[SamplingOptions, FLATTEN] = DEFAULT_SAMPLING,
+    label: Annotated[
+        str | None, Parameter(help="class of the text, of a model trained with `softlook train lm --label`")
+    ] = None,
+    guidance: Annotated[
+        float, Parameter(help="with --label: above 1 the text follows its class more strongly, 3 is usual")
+    ] = 1.0,
     no_context_shift: Annotated[
         bool, Parameter(help="stay within the model's context; default: when it is full, continue from its last half")
     ] = False,
@@ -67,6 +73,8 @@ def generate(
         **asdict(sampling),
         stop=stop_strings,
         json_schema=_load_schema(json_schema),
+        label=label,
+        guidance=guidance,
         context_shift=not no_context_shift,
     )
     pipeline = load_pipeline(model, device=device, int8=int8).require("generate")

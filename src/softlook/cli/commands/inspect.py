@@ -52,13 +52,17 @@ def inspect(
     scores: Annotated[
         bool, Parameter(help="also find the heads of each kind: sink, previous token, induction ...")
     ] = False,
-    html: Annotated[Path | None, Parameter(help="new HTML page with all heads of the layers")] = None,
+    html: Annotated[
+        Path | None, Parameter(help="new HTML page that shows the whole trace, as softlook studio does")
+    ] = None,
     svg: Annotated[Path | None, Parameter(help="new SVG figure with all heads of the layers")] = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Show the attention weights of a model for a text: rows are queries, columns are keys."""
     from softlook.recipes.inference.inspection import inspect_attention, inspect_heads  # noqa: PLC0415  (imports torch)
     from softlook.recipes.inference.pipeline import load_pipeline  # noqa: PLC0415
+    from softlook.recipes.studio.live_model import live_model, record_text  # noqa: PLC0415
+    from softlook.studio.export import save_page  # noqa: PLC0415
     from softlook.weights.atomic_folder import check_not_exists, disk_errors  # noqa: PLC0415
 
     for path in filter(None, (html, svg)):
@@ -68,12 +72,13 @@ def inspect(
     chosen = _choose_layers(layers, layer)
     maps = [_choose_heads(one, head) for one in chosen]
     title = text if text_pair is None else f"{text} / {text_pair}"
-    files = {} if html is None else {html: _page(chosen, title, model)}
-    files |= {} if svg is None else {svg: _figure(chosen, title)}
-    for path, content in files.items():
-        with disk_errors("write", path):
-            path.write_text(content, encoding="utf-8")
-        log.info("Wrote %s", path)
+    if html is not None:
+        save_page(record_text(live_model(pipeline), text, text_pair, target), html)
+        log.info("Wrote %s", html)
+    if svg is not None:
+        with disk_errors("write", svg):
+            svg.write_text(_figure(chosen, title), encoding="utf-8")
+        log.info("Wrote %s", svg)
     table, output = inspect_heads(pipeline, text, text_pair) if scores else None, OutputStream()
     if output.json:
         output.write_object(_to_object(text, layers, chosen, maps) | ({} if table is None else _scores_object(table)))
@@ -196,13 +201,6 @@ def _figure(layers: Sequence["LayerAttention"], title: str) -> str:
         for head, weights in enumerate(layer.weights)
     }
     return heads_figure(maps, queries=layers[0].queries, keys=layers[0].keys, title=title).svg()
-
-
-def _page(layers: Sequence["LayerAttention"], title: str, model: str) -> str:
-    from softlook.lens.figures.page import figures_page  # noqa: PLC0415  (imports torch)
-
-    figures = {_heading(layer): _figure([layer], "") for layer in layers}
-    return figures_page(title, figures, note=f"Attention weights of {model}: rows are queries, columns are keys.")
 
 
 def _to_object(

@@ -45,7 +45,7 @@ def studio(
         raise ConfigError(f"--port expects a number below 65,536, got {port}")
     token = read_token(token, token_file)
     check_address(host, token)
-    opened, load = open_studio(source, device=device, text=text)
+    shown, load = open_studio(source, device=device, text=text)
     threading.Thread(target=load, daemon=True).start()
 
     def on_ready(link: str) -> None:
@@ -53,4 +53,4 @@ def studio(
         if browser:
             webbrowser.open(link)
 
-    run(opened, listen(host, port), Sessions(token), on_ready)
+    run(shown, listen(host, port), Sessions(token), on_ready)

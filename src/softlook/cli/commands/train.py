@@ -19,12 +19,13 @@ from softlook.recipes.tasks import TASKS
 log = logging.getLogger("softlook.cli")
 EXAMPLES = """
   softlook train translate --data pairs.tsv        two columns, or two files
-  softlook train lm --data corpus.txt
+  softlook train lm --data corpus.txt              one document per file
   softlook train mlm --data corpus.txt --next-sentence
   softlook train classify --data reviews.csv --text review --label stars
   softlook train tag --data train.conll             token and tag on each line
   softlook train word2vec --data corpus.txt
   softlook train table --data adult.csv --target income
+  softlook train images --data photos               a folder for each class
 """
 EPILOGUE = """
 Every setting can also be given in a file (--config run.toml) or in the
@@ -75,8 +76,10 @@ def _command(task: str, config_class: type[RunConfig], options_class: type[Train
 
 app = App(name="train", help="Train a model.", help_prologue=EXAMPLES, help_epilogue=EPILOGUE)
 for _task, _config in TASKS.items():
-    _options = TrainOptions if _task == "table" else DistributedOptions
-    app.command(config_command(_task, _command(_task, _config, _options), help=_config.__doc__, help_prologue=""))
+    _options = TrainOptions if _task in ("table", "images") else DistributedOptions
+    _example = "\n".join(line for line in EXAMPLES.splitlines() if f" train {_task} " in line)
+    _texts = {"help": _config.__doc__, "help_prologue": f"\n{_example}\n"}
+    app.command(config_command(_task, _command(_task, _config, _options), **_texts))
 
 
 def train(task: str, config: RunConfig, files: tuple[Path, ...], options: TrainOptions) -> CommandResult:
@@ -155,13 +158,14 @@ def _score_lines(scores: Mapping[str, Any]) -> list[str]:
 def _next_steps(task: str, run_dir: Path, values: Mapping[str, Any]) -> str:
     """Commands that use the trained model."""
     name = quote(run_dir)
-    argument = "--data FILE" if task == "table" else '"..."'
+    argument = {"table": "--data FILE", "images": "photo.png"}.get(task, '"..."')
     rows = [
         (f"softlook {TASKS[task].inference_command} {name} {argument}", "use the model"),
         (str(run_dir / "report.html"), "report of the run, for a browser"),
     ]
     if task != "word2vec":
-        rows.append((f"softlook eval {name} --data FILE", "evaluate it on other data"))
+        data = "FOLDER" if task == "images" else "FILE"
+        rows.append((f"softlook eval {name} --data {data}", "evaluate it on other data"))
     has_counts = task != "tag" and not values.get("no_ngrams") and not values.get("init_from")
     if task in ("mlm", "lm", "tag") and values.get("arch") in (None, "gpt", "llama") and not has_counts:
         rows.append((f"softlook export hf {name}", "export it to Hugging Face"))

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable
-from functools import cache
+from contextlib import AbstractContextManager
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,27 +28,50 @@ RECOMPILE_LIMIT = 1024
 
 def flex_attention(args: AttentionArgs, value: Tensor) -> Tensor:
     """Run compiled FlexAttention. (B, H, T, E)"""
-    mask, query, scale = args.mask, args.query, args.scale
+    query, scale = args.query, args.scale
     if scale <= 0:  # the kernel subtracts the largest product before it scales it
         query, scale = query * scale, 1.0
-    lse_option = {"return_lse": True} if args.sink is not None else {}
-    with torch._dynamo.config.patch(recompile_limit=RECOMPILE_LIMIT, accumulated_recompile_limit=RECOMPILE_LIMIT):
-        result = _compiled()(
-            query,
-            args.key,
-            value,
-            score_mod=_score_mod(args),
-            block_mask=None if mask is None else _block_mask(mask, args.sizes, args.query.device),
-            scale=scale,
-            enable_gqa=args.group_size > 1,
-            kernel_options=SMALL_TILES if args.bias is not None and query.is_cuda else None,
-            **lse_option,
-        )
+    with _many_shapes():
+        result = _compiled()(query, args.key, value, **_options(args, scale))
     if args.sink is None:
         return result
     output, lse = result
     share = (lse - args.sink[:, None]).sigmoid()
     return (output * share[..., None]).to(value.dtype)
+
+
+def bind_flex(args: AttentionArgs) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
+    """FlexAttention for other tensors like these: its block mask is kept, and no setting is changed in a call."""
+    if args.scale <= 0 or args.bias is not None or args.sink is not None:
+        return None
+    run = partial(_compiled(), **_options(args, args.scale))
+
+    def run_compiled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        try:
+            return run(query, key, value)
+        except torch._dynamo.exc.FailOnRecompileLimitHit:  # pyright: ignore[reportPrivateImportUsage]
+            with _many_shapes():  # what was compiled for these shapes has been dropped
+                return run(query, key, value)
+
+    return run_compiled
+
+
+def _options(args: AttentionArgs, scale: float) -> dict[str, Any]:
+    mask = args.mask
+    options = {
+        "score_mod": _score_mod(args),
+        "block_mask": None if mask is None else _block_mask(mask, args.sizes, args.query.device),
+        "scale": scale,
+        "enable_gqa": args.group_size > 1,
+        "kernel_options": SMALL_TILES if args.bias is not None and args.query.is_cuda else None,
+    }
+    return options | ({"return_lse": True} if args.sink is not None else {})
+
+
+def _many_shapes() -> AbstractContextManager[Any]:
+    """Lift torch's limit of shapes that are compiled: changing a setting takes longer than looking up a kernel."""
+    limits: dict[str, Any] = {"recompile_limit": RECOMPILE_LIMIT, "accumulated_recompile_limit": RECOMPILE_LIMIT}
+    return torch._dynamo.config.patch(**limits)
 
 
 def unsupported_reason(args: AttentionArgs, value: Tensor, dropout: float) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C import _functorch
+from torch._C._functorch import maybe_current_level
 
 from softlook.ops.backends.plan import Plan
 from softlook.ops.masks.base import Mask
@@ -34,7 +34,7 @@ def describe_call(
     """What decides which kernel runs; None where that cannot be kept: under a tracer, a transform, or autocast."""
     if type(query) is not Tensor or type(key) is not Tensor or type(value) is not Tensor:
         return None
-    if _functorch.maybe_current_level() is not None or torch_c._len_torch_dispatch_stack():
+    if maybe_current_level() is not None or torch_c._len_torch_dispatch_stack():
         return None
     if torch_c._is_any_autocast_enabled() or torch_c._is_tracing() or not (query.is_cpu or query.is_cuda):
         return None
@@ -77,7 +77,8 @@ def keep_kernel(call: Call, kernels: Kernels, plan: Plan) -> None:
     if len(kernels) >= (MAX_SHARED if kernels is _shared else MAX_PER_MASK):
         kernels.clear()
     (_, _, T, _), (_, _, S, _) = call[0], call[1]
-    kernels[call] = plan.bind() if plan.native_mask or T * S <= MAX_MAP else None
+    holds_mask = plan.backend == "sdpa" and not plan.native_mask
+    kernels[call] = None if holds_mask and T * S > MAX_MAP else plan.bind()
 
 
 def drop_kept_kernels() -> None:

@@ -30,8 +30,8 @@ LAST = tl.constexpr(2147483647)
 def insert_segment(best, col0, top, at, K: tl.constexpr):
     """Replace the last of each row's K best segments if `best`, the largest score of the next segment, is larger."""
     least = tl.min(top, 1)
-    places = tl.arange(0, K)[None, :]
-    order = tl.where(top == least[:, None], at * K + places, -LAST)  # of equal ones the last is replaced
+    offsets = tl.arange(0, K)[None, :]
+    order = tl.where(top == least[:, None], at * K + offsets, -LAST)  # of equal ones the last is replaced
     replaced = (order == tl.max(order, 1)[:, None]) & (best > least)[:, None]
     return tl.where(replaced, best[:, None], top), tl.where(replaced, col0, at)
 
@@ -74,13 +74,13 @@ def top_cells(
             best = tl.where(larger, x, best)
             origin = tl.where(larger, col0, origin)
             top, at = insert_segment(tl.max(x, 1), col0, top, at, K)
-    places, in_rows = (bh * T + rows) * K, rows < T
-    tl.store(segments + places[:, None] + tl.arange(0, K)[None, :], at, in_rows[:, None])
+    offsets, in_rows = (bh * T + rows) * K, rows < T
+    tl.store(segments + offsets[:, None] + tl.arange(0, K)[None, :], at, in_rows[:, None])
     cols = origin + tl.arange(0, BLOCK_N)[None, :]
     for n in range(K):
         peak = tl.max(best, 1)
         col = tl.min(tl.where(best == peak[:, None], cols, LAST), 1)
-        tl.store(lanes + places + n, tl.where(peak == float("-inf"), -1, col % BLOCK_N), in_rows)
+        tl.store(lanes + offsets + n, tl.where(peak == float("-inf"), -1, col % BLOCK_N), in_rows)
         best = tl.where(cols == col[:, None], float("-inf"), best)
 
 
@@ -101,17 +101,20 @@ def top_of_cells(
     segment = tl.load(segments + at_rows[:, None] * K + (cell // K)[None, :], in_rows[:, None], -1)
     lane = tl.load(lanes + at_rows[:, None] * K + (cell % K)[None, :], in_rows[:, None], -1)
     cols = tl.where((segment >= 0) & (lane >= 0), segment + lane, LAST)
-    inside = cols < S
+    known = tl.minimum(cols, S - 1).to(tl.int64)
     qb, qh, qt, kb, kh, ks = strides
     q_base, k_base = query + b * qb + h * qh, key + b * kb + h // R * kh
     x = tl.zeros((BLOCK_R, K * K), tl.float32)
     for d0 in tl.static_range(0, BLOCK_D, CHUNK):
         d = d0 + tl.arange(0, CHUNK)
-        pointers = q_base + rows.to(tl.int64)[:, None] * qt + d[None, :]
-        q = tl.load(pointers, in_rows[:, None] & (d < D)[None, :], 0.0).to(tl.float32)
-        pointers = k_base + cols.to(tl.int64)[:, :, None] * ks + d[None, None, :]
-        k = tl.load(pointers, inside[:, :, None] & (d < D)[None, None, :], 0.0).to(tl.float32)
-        x += tl.sum(q[:, None, :] * k, 2)
+        q_pointers = q_base + tl.minimum(rows, T - 1).to(tl.int64)[:, None] * qt + d[None, :]
+        k_pointers = k_base + known[:, :, None] * ks + d[None, None, :]
+        if D == BLOCK_D:  # without a mask, each thread loads several numbers at once
+            q, k = tl.load(q_pointers), tl.load(k_pointers)
+        else:
+            q = tl.load(q_pointers, (d < D)[None, :], 0.0)
+            k = tl.load(k_pointers, (d < D)[None, None, :], 0.0)
+        x += tl.sum(q.to(tl.float32)[:, None, :] * k.to(tl.float32), 2)
     first, stop = key_limits(limits, b, S)
     x = apply_terms(x, rows[:, None], cols, b, h, first, stop, T, S, terms, True) * score_factor(terms)
     total = tl.load(lse + at_rows, in_rows, 0.0) * LOG2E

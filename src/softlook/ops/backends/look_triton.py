@@ -27,18 +27,27 @@ class Blocks:
     stages: int
 
 
+@dataclass(frozen=True)
+class Gather:
+    """Queries per program, numbers of each of their keys that are loaded at once, and warps."""
+
+    rows: int
+    width: int
+    warps: int
+
+
 BLOCKS = {
     "rows": {64: Blocks(128, 128, 4, 3), 128: Blocks(128, 128, 8, 2), 256: Blocks(64, 32, 4, 2)},
     "output": {64: Blocks(64, 64, 4, 3), 128: Blocks(128, 128, 8, 3), 256: Blocks(64, 32, 4, 2)},
-    "top": {64: Blocks(128, 64, 8, 3), 128: Blocks(128, 64, 8, 3), 256: Blocks(64, 32, 4, 2)},
+    "top": {64: Blocks(64, 64, 4, 3), 128: Blocks(64, 64, 4, 3), 256: Blocks(64, 32, 4, 2)},
     "keys": {64: Blocks(128, 128, 4, 3), 128: Blocks(128, 128, 4, 2), 256: Blocks(64, 64, 4, 2)},
     "spread": {64: Blocks(64, 64, 4, 2), 128: Blocks(64, 64, 4, 2), 256: Blocks(64, 32, 4, 1)},
 }
 """By purpose and width. Measured on an H200 by `benchmarks/look_gpu.py --tune`."""
 REDUCE = (128, 32)
 """Queries and segments that are reduced at once."""
-TOP_CELLS, TOP_PRODUCTS, TOP_WARPS = 128, 8192, 4
-"""Cells whose scores are computed once more per program, products of them at a time, and warps."""
+TOP_GATHER = Gather(1, 32, 1)
+"""For the scores of the cells with the largest weights. One warp reduces a row without waiting for others."""
 TOP = frozenset({"top_weights", "top_indices"})
 
 
@@ -104,7 +113,7 @@ class Launcher:
     def top(self, top_k: int, lse: Tensor) -> dict[str, Tensor]:
         """The largest weights of each query, and their keys."""
         shape, K = self.args.query.shape[:3], max(2, 1 << (top_k - 1).bit_length())
-        blocks, rows = _blocks("top", self.args.query.shape[3]), max(1, TOP_CELLS // K**2)
+        blocks, gather = _blocks("top", self.args.query.shape[3]), TOP_GATHER
         segments, lanes = torch.empty((2, *shape, K), dtype=torch.int32, device=self.query.device)
         strides = (*self.query.stride()[:3], *self.key.stride()[:3])
         sizes = (self.H, self.args.group_size, self.T, self.S)
@@ -125,7 +134,7 @@ class Launcher:
         )
         weights = self.query.new_empty((*shape, top_k), dtype=torch.float32)
         indices = torch.empty((*shape, top_k), dtype=torch.int64, device=self.query.device)
-        self.top_kernels.top_of_cells[self.BH, -(-self.T // rows)](
+        self.top_kernels.top_of_cells[self.BH, -(-self.T // gather.rows)](
             self.query,
             self.key,
             segments,
@@ -138,10 +147,10 @@ class Launcher:
             self.terms,
             D=self.options["D"],
             BLOCK_D=self.options["BLOCK_D"],
-            BLOCK_R=rows,
-            CHUNK=min(self.options["BLOCK_D"], max(16, TOP_PRODUCTS // (rows * K**2))),
+            BLOCK_R=gather.rows,
+            CHUNK=min(self.options["BLOCK_D"], gather.width),
             K=K,
-            num_warps=TOP_WARPS,
+            num_warps=max(gather.warps, K * K // 256),
         )
         return {"top_weights": weights, "top_indices": indices}
 

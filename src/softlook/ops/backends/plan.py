@@ -10,7 +10,7 @@ from torch import Tensor
 
 from softlook.base.errors import BackendError
 from softlook.ops.arguments import MIN_TILE_ROWS, AttentionArgs
-from softlook.ops.backends import flex, reference, sdpa, tiled
+from softlook.ops.backends import flash, flex, reference, sdpa, tiled
 from softlook.ops.backends.sdpa import Kernel
 from softlook.ops.masks.masks import WindowMask
 
@@ -32,6 +32,8 @@ class Why(Enum):
     TILED_SKIPS = "{mask} hides most of the map, and tiled attention skips it"
     VARLEN = "each document runs through torch's kernels on its own"
     FLASH_VARLEN = "torch's flash kernel takes all packed documents in one call, without a mask"
+    FLASH_WINDOW = "torch's flash kernel has windows, and skips what {mask} hides"
+    SHORT_MAPS = "one program computes a whole map of short sequences"
     SHORT = "for so few queries and keys, three matrix operations are faster than the fused kernel"
     NO_FUSED = "torch has no fused kernel for these arguments and computes the whole map"
     MATERIALIZED = "mask and bias are materialized for torch's fused kernel"
@@ -89,6 +91,8 @@ class Plan:
 
     def bind(self) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
         """The kernel for other tensors with the sizes, strides and dtypes of these; None where it is planned anew."""
+        if self.kernel == "flex":
+            return flex.bind_flex(self._args)
         if self.backend != "sdpa":
             return None
         return sdpa.bind_kernel(self.kernel, self.native_mask, self._args, self._value, self._dropout)
@@ -153,6 +157,8 @@ def _select_sdpa(args: AttentionArgs, value: Tensor, dropout: float) -> tuple[Ke
             long = min(args.sizes[2:]) >= FLEX_MIN_LENGTH and args.bias is None
             if long and flex.unsupported_reason(args, value, dropout) is None:
                 return "flex", False, Why.FLEX_SKIPS
+            if flash.has_window(args, value):
+                return "flash_window", True, Why.FLASH_WINDOW
         elif _visible_share(args) <= (1 / 3 if args.requires_grad_with(value) else 1 / 2):
             return "tiled", False, Why.TILED_SKIPS
     return kernel, native_mask, None
@@ -164,6 +170,8 @@ def _sdpa_rule(kernel: Kernel, native_mask: bool, masked: bool) -> Why:
         return Why.VARLEN
     if kernel == "flash_varlen":
         return Why.FLASH_VARLEN
+    if kernel == "short":
+        return Why.SHORT_MAPS
     if kernel == "math":
         return Why.SHORT
     if kernel == "unfused":
@@ -197,7 +205,7 @@ def _visible_share(args: AttentionArgs) -> float:
 def _temporary_bytes(kernel: Kernel, native_mask: bool, args: AttentionArgs) -> int:
     (B, H, T, S), size = args.sizes, args.query.element_size()
     float_size = max(size, 4)
-    if kernel in ("varlen", "flash_varlen"):
+    if kernel in ("varlen", "flash_varlen", "flash_window", "short"):
         return 0
     if kernel == "flex":
         return flex.block_mask_bytes(args)

@@ -1,6 +1,7 @@
 """SDPA backend: torch's fused attention kernels, selected by shape and device."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -9,7 +10,7 @@ from torch.nn.functional import pad
 
 from softlook.base.tensors import can_read
 from softlook.ops.arguments import AttentionArgs
-from softlook.ops.backends import flash_varlen, sdpa_cpu, sdpa_cuda, tiled, varlen
+from softlook.ops.backends import flash, sdpa_cpu, sdpa_cuda, short, tiled, varlen
 from softlook.ops.backends.tiled import additive_mask, rows_with_keys
 from softlook.ops.masks.cache import cached
 from softlook.ops.masks.masks import CAUSAL, WindowMask
@@ -18,7 +19,9 @@ MAX_CACHED_ELEMENTS = 1 << 24
 """Larger masks are not kept between calls."""
 
 
-Kernel = Literal["reference", "tiled", "flex", "math", "fused", "unfused", "varlen", "flash_varlen"]
+Kernel = Literal[
+    "reference", "tiled", "flex", "math", "fused", "unfused", "varlen", "flash_varlen", "flash_window", "short"
+]
 """What computes attention:
 
 - reference: the whole map in plain torch.
@@ -29,6 +32,8 @@ Kernel = Literal["reference", "tiled", "flex", "math", "fused", "unfused", "varl
 - unfused: `scaled_dot_product_attention` where it has no fused kernel.
 - varlen: one SDPA call per packed document (CPU).
 - flash_varlen: one call of the flash kernel for all packed documents (CUDA).
+- flash_window: the flash kernel with its own window (CUDA).
+- short: our kernel for many short sequences (CUDA).
 """
 
 
@@ -37,8 +42,10 @@ def select_kernel(args: AttentionArgs, value: Tensor, dropout: float) -> tuple[K
     query, mask = args.query, args.mask
     if mask is not None and varlen.document_lengths(args) is not None:
         return "varlen", True
-    if mask is not None and query.is_cuda and flash_varlen.document_runs(args, value) is not None:
+    if mask is not None and query.is_cuda and flash.document_runs(args, value) is not None:
         return "flash_varlen", True
+    if short.has_short_kernel(args, value):
+        return "short", True
     if not query.is_cuda and sdpa_cpu.prefers_math(query, args.key, value):
         return "math", mask is None and args.bias is None
     fused = query.dtype != torch.float64 if query.is_cuda else _is_fused_on_cpu(args, value, dropout)
@@ -52,7 +59,11 @@ def sdpa_attention(kernel: Kernel, native_mask: bool, args: AttentionArgs, value
             args, value, lambda part, v: sdpa_attention(*select_kernel(part, v, dropout), part, v, dropout)
         )
     if kernel == "flash_varlen":
-        return flash_varlen.flash_varlen_attention(args, value, dropout)
+        return flash.bind_flash_varlen(args, value, dropout)(args.query, args.key, value)
+    if kernel == "short":
+        return short.short_attention(args.query, args.key, value, args.scale, dropout)
+    if kernel == "flash_window":
+        return flash.bind_flash_window(args, dropout)(args.query, args.key, value)
     query, key, scale = args.query, args.key, args.scale
     attn_mask, visible_rows = (None, None) if native_mask else materialize_mask(args)
     if scale <= 0:  # the kernels subtract the largest product before they scale it
@@ -83,6 +94,12 @@ def bind_kernel(
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
     """`sdpa_attention` for any tensors with the sizes, strides and dtypes of these; None where that is not faster."""
     query, key, scale, D = args.query, args.key, args.scale, args.query.shape[3]
+    if kernel == "flash_varlen":
+        return flash.bind_flash_varlen(args, value, dropout)
+    if kernel == "flash_window":
+        return flash.bind_flash_window(args, dropout)
+    if kernel == "short":
+        return partial(short.short_attention, scale=args.scale, dropout=dropout)
     is_plain = args.bias is args.softcap is args.sink is args.score is None and scale > 0 and value.shape[3] == D
     if not is_plain or args.first_key or kernel not in ("math", "fused"):
         return None

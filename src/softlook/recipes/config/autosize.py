@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from softlook.recipes.config.schema import DEFAULT_MINUTES
 from softlook.recipes.profiling.threads import use_threads
 from softlook.train.mixed_precision import choose_dtype
 
@@ -32,8 +33,6 @@ MIN_TOKENS_PER_PARAMETER = 2.0
 """Training tokens per parameter; a model that sees fewer is too large for the time limit."""
 MAX_PARAMETERS_PER_TOKEN = 12
 """Parameters per token of the data; a larger model overfits."""
-DEFAULT_MINUTES = {"cpu": 5.0, "mps": 10.0, "cuda": 10.0}
-"""Default time limit of a run."""
 UTILIZATION = {"cpu": 0.5, "mps": 0.2, "cuda": 0.08}
 """Fraction of a device's matmul FLOPs that small models reach."""
 MAX_TOKENS = {"cpu": 40e6, "mps": 100e6, "cuda": 600e6}

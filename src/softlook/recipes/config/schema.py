@@ -14,6 +14,8 @@ from softlook.train.config import BaseConfig, OptimizerConfig, TrainingConfig
 Files = tuple[Path, ...]
 LoggerName = Literal["tensorboard", "mlflow", "wandb", "trackio", "none"]
 NO_LOGGERS = "none"
+DEFAULT_MINUTES = {"cpu": 5.0, "mps": 10.0, "cuda": 10.0}
+"""Minutes that sizes are selected for by default; on a CPU they are also the limit."""
 
 
 class TokenizerConfig(BaseConfig):
@@ -189,6 +191,13 @@ class CausalLMConfig(TextConfig):
     inference_command: ClassVar[str] = "generate"
 
     text: str | None = Field(default=None, description="text column, in tables")
+    label: str | None = Field(
+        default=None,
+        description="column of classes, in tables: `softlook generate --label` then writes texts of a class",
+    )
+    label_dropout: float = Field(
+        default=0.1, ge=0, lt=1, description="share of the texts that are read without their label, for guidance"
+    )
     arch: Literal["gpt", "llama", "transformer_xl", "convolution", "fast_weights"] | None = Field(
         default=None, description="model architecture; default: gpt, or llama if time is short"
     )
@@ -240,6 +249,49 @@ class ClassificationConfig(TextConfig):
     model: ModelConfig = ModelConfig()
     batch: BatchConfig = BatchConfig()
     reg: ClassificationRegConfig = ClassificationRegConfig()
+
+
+class ImageModelConfig(ModelConfig):
+    """Dimensions of a Vision Transformer."""
+
+    image_size: int | None = Field(
+        default=None, ge=2, description="images are resized to so many pixels a side; default: selected for the data"
+    )
+    patch_size: int | None = Field(
+        default=None, ge=1, description="pixels on each side of a patch, 1 for single pixels; default: selected"
+    )
+    pooling: Literal["cls", "mean"] = Field(
+        default="cls", description="pooling: the class token (cls) or the mean over patches"
+    )
+
+
+class AugmentationConfig(BaseConfig):
+    """Random changes of the training images, drawn anew each time an image is seen."""
+
+    shift: float = Field(default=0.1, ge=0, lt=1, description="largest shift, as a share of the image")
+    rotate: float = Field(default=10.0, ge=0, le=180, description="largest rotation, in degrees")
+    zoom: float = Field(default=0.1, ge=0, lt=1, description="largest change of size, as a share")
+    flip: bool = Field(default=False, description="mirror images left to right at random: not for digits or letters")
+
+
+class ImageConfig(RunConfig):
+    """Train an image classifier: one folder of images per class, or a table of paths and labels."""
+
+    task: ClassVar[str] = "images"
+    unit: ClassVar[str] = "images"
+    inference_command: ClassVar[str] = "classify"
+
+    image: str | None = Field(default=None, description="column of image paths, in tables; default: detected")
+    label: str | None = Field(default=None, description="label column, in tables; default: detected")
+    epochs: float | None = Field(
+        default=None, gt=0, description="passes over the training data, an alternative to training.max_steps"
+    )
+    batch_size: int | None = Field(default=None, ge=1, description="images per batch; default: selected for the data")
+    no_baseline: bool = Field(default=False, description="do not compare the model with a linear model of the pixels")
+    model: ImageModelConfig = ImageModelConfig()
+    augment: AugmentationConfig = AugmentationConfig()
+    optim: OptimizerConfig = OptimizerConfig()
+    training: TrainingConfig = TrainingConfig()
 
 
 class TaggingConfig(TextConfig):

@@ -28,8 +28,11 @@ from softlook.decode import (
     stream_text,
 )
 from softlook.decode.alignment import token_texts
+from softlook.decode.guidance import GuidedSession
+from softlook.decode.sessions import DecodingSession
 from softlook.models import TransformerXL
 from softlook.recipes.inference.pipeline import Pipeline, TextInput, batch_by_length, to_inputs
+from softlook.tokens.label_tokens import label_ids
 
 log = logging.getLogger("softlook.recipes")
 DEFAULT_MAX_NEW_TOKENS = 200
@@ -55,6 +58,10 @@ class GenerationParams:
     """Above 1, tokens that occurred before become less likely."""
     json_schema: Mapping[str, Any] | None = None
     """A JSON schema that the output conforms to."""
+    label: str | None = None
+    """The class of the text, of a model trained with `--label`."""
+    guidance: float = 1.0
+    """Classifier-free guidance: above 1, the text follows its label more strongly. It stays within the context."""
     context_shift: bool = True
     """Whether to generate beyond the context of the model (`decode.ContextShift`), and to read the end of a prompt that
     does not fit into it; else both are errors."""
@@ -141,7 +148,9 @@ class TextGenerator:
         num_keep = len(pipeline.special_tokens.prefix)
         if self.context is not None:
             num_keep = max(min(num_keep, self.context // 2 - 1), 0)
-        self.shift = ContextShift(num_keep) if params.context_shift else None
+        self.label_ids = self._label_ids()
+        num_keep += len(self.label_ids)
+        self.shift = ContextShift(num_keep) if params.context_shift and params.guidance == 1 else None
         self.stop_strings = StopStrings(pipeline.tokenizer, params.stop)
         self.sampler: Sampler = Greedy()
         if params.temperature < 0:
@@ -181,7 +190,7 @@ class TextGenerator:
 
     def _encode(self, item: TextInput) -> list[int]:
         special = self.pipeline.special_tokens
-        row = [*special.prefix, *self.pipeline.tokenizer.encode(item.text)] or list(special.start)
+        row = [*special.prefix, *self.label_ids, *self.pipeline.tokenizer.encode(item.text)] or list(special.start)
         if not row:
             raise item.error(f"{self.pipeline.name} has no BOS token", "give a prompt")
         room, requested = None if self.context is None else self.context - len(row), self.params.max_new_tokens
@@ -206,8 +215,30 @@ class TextGenerator:
         size = len(row) + self.max_new_tokens(row)
         return size if self.context is None else min(size, self.context)
 
-    def decoder(self) -> nn.Module | TransformerXLSession:
-        """The model; a Transformer-XL with a memory as long as in training, if that is known."""
+    def _label_ids(self) -> list[int]:
+        """The token of the label, if there is one."""
+        known, label = label_ids(self.pipeline.tokenizer.tokenizer), self.params.label
+        if label is None:
+            if self.params.guidance != 1:
+                raise ConfigError("guidance needs a label: add --label NAME")
+            return []
+        if label not in known:
+            labels = f"its labels are {', '.join(known):.300}" if known else "train one with: softlook train lm --label"
+            raise ConfigError(f"{self.pipeline.name} has no label {label!r:.80}; {labels}")
+        return [known[label]]
+
+    def decoder(self) -> nn.Module | DecodingSession:
+        """The model; a Transformer-XL with a memory as long as in training, if that is known; or two of them."""
+        if self.params.guidance == 1:
+            return self._decoder()
+        one, two = (
+            create_session(decoder) if isinstance(decoder, nn.Module) else decoder
+            for decoder in (self._decoder(), self._decoder())
+        )
+        position = len(self.pipeline.special_tokens.prefix)
+        return GuidedSession(one, two, scale=self.params.guidance, position=position)
+
+    def _decoder(self) -> nn.Module | TransformerXLSession:
         model, max_length = self.pipeline.model, self.pipeline.max_length
         if isinstance(model, TransformerXL) and max_length is not None:
             return TransformerXLSession(model, max_length)

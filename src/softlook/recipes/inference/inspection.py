@@ -120,7 +120,7 @@ def trace_text(
     >>> from softlook.recipes.inference import load_pipeline
     >>> recorded = trace_text(load_pipeline("dates", device="cpu"), "3 mars 2022")
     >>> recorded["decoder.blocks.1.cross_attn"].shape, recorded.source_tokens[:2]
-    ((1, 4, 11, 12), ['3', 'm'])
+    ((1, 4, 11, 12), ['3', ' '])
     """
     return trace_encoded(pipeline, encode_text(pipeline, text, pair, target=target), values=values)
 

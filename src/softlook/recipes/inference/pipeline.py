@@ -14,7 +14,7 @@ from softlook.base.errors import ConfigError, DataError
 from softlook.data import Origin
 from softlook.decode import quantize_dynamic_int8
 from softlook.decode.generation_config import GenerationConfig, load_generation_config
-from softlook.models import FTTransformer, SkipGram, TableTransformer, TabTransformer, TextEncoder
+from softlook.models import FTTransformer, SkipGram, TableTransformer, TabTransformer, TextEncoder, ViT
 from softlook.tokens import TextTokenizer
 from softlook.weights.assets import HF_CONFIG_FILE, SpecialTokens, load_assets
 from softlook.weights.checkpoint import CONFIG_FILE, load_auto
@@ -162,6 +162,8 @@ def inference_task(model: nn.Module, name: str) -> InferenceTask:
         return "embed"
     if isinstance(model, TABULAR_MODELS):
         raise ConfigError(f"{name} is a tabular model. Try: softlook predict {name} --data FILE")
+    if isinstance(model, ViT):
+        raise ConfigError(f"{name} is an image model. Try: softlook classify {name} photo.png")
     raise ConfigError(f"{name} contains a {type(model).__name__}, which does not process texts")
 
 

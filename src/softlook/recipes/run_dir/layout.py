@@ -2,6 +2,7 @@
 
 import csv
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -30,6 +31,7 @@ from softlook.train.events import (
     dispatch,
     read_events,
 )
+from softlook.train.schedule import RunClock
 from softlook.train.trainer import EvaluateFn
 from softlook.weights.assets import LABELS_FILE as LABELS_FILE
 from softlook.weights.atomic_folder import atomic_write_text
@@ -106,6 +108,11 @@ def load_scores(folder: Path) -> dict[str, Any]:
     return read_json(folder / SCORES_FILE) if (folder / SCORES_FILE).is_file() else {}
 
 
+def task_of_run(folder: Path) -> str | None:
+    """The task that a run directory was trained for; None if it is something else."""
+    return read_json(folder / SETTINGS_FILE).get("task") if (folder / SETTINGS_FILE).is_file() else None
+
+
 def load_run_config(run: Path) -> RunConfig:
     """The config a run was trained with."""
     if not (run / SETTINGS_FILE).is_file():
@@ -173,7 +180,9 @@ class EvaluationCallback:
         sample: Callable[[nn.Module], list[dict[str, str]]],
         callbacks: Sequence[Callback],
         attention: Callable[[nn.Module], list[dict[str, Any]]] = lambda model: [],
+        clock: RunClock | None = None,
     ) -> None:
+        self.clock = RunClock() if clock is None else clock
         self.evaluate_fn, self.sample, self.callbacks, self.attention = evaluate, sample, callbacks, attention
         self.sampled = Sampled(0, [])
         self.finished: Finished | None = None
@@ -181,8 +190,9 @@ class EvaluationCallback:
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Validation scores; the samples are kept for the next event."""
         report_activity("evaluating on the validation data")
-        scores = self.evaluate_fn(model)
+        scores, began = self.evaluate_fn(model), time.monotonic()
         self.sampled = Sampled(0, self.sample(model), self.attention(model))
+        self.clock.sample_seconds = time.monotonic() - began
         return scores
 
     def __call__(self, event: Event) -> None:

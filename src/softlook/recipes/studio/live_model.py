@@ -6,7 +6,7 @@ from softlook.models import TextEncoder
 from softlook.recipes.inference.inspection import encode_text, token_labels
 from softlook.recipes.inference.pipeline import Pipeline
 from softlook.studio.live import LiveModel, ModelInput
-from softlook.studio.recording import Task
+from softlook.studio.recording import StudioTrace, Task
 
 TASKS: dict[str, Task] = {"decoder-only": "lm", "encoder-decoder": "seq2seq"}
 CAPABILITIES = {"decoder-only": ("generate", "contributions"), "encoder-decoder": ("beams",)}
@@ -38,6 +38,12 @@ def live_model(pipeline: Pipeline) -> LiveModel:
         {"start": special.start, "eos": special.eos},
         pipeline.labels if isinstance(pipeline.model, TextEncoder) else (),
     )
+
+
+def record_text(live: LiveModel, text: str, pair: str | None = None, target: str | None = None) -> StudioTrace:
+    """The recording of a model reading a text."""
+    given = live.encode(text, pair, target)
+    return StudioTrace(live.record(given), given.title, live.name, live.task, live, given.predicted)
 
 
 def model_task(pipeline: Pipeline) -> Task:

@@ -11,7 +11,7 @@ from softlook.blocks.attention import AttentionCore
 from softlook.lens.attention_trace import AttentionCall, AttentionTrace
 from softlook.lens.trace import Trace
 from softlook.recipes.run_dir.layout import list_runs
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 from softlook.studio.session import UnknownError
 from softlook.train.checkpoint.run_dir import EVENTS
 from softlook.train.events import read_events
@@ -48,8 +48,9 @@ class RunFolder:
         """{series: {name: [[step, value]]}}."""
         series: dict[str, list[list[float]]] = {}
         for event in self._events(id):
-            values = event.get("scores", {}) if event["event"] == "evaluated" else {}
-            values = {name: event.get(name) for name in CURVES} if event["event"] == "step_logged" else values
+            values = {name: event.get(name) for name in CURVES} if event["event"] == "step_logged" else {}
+            if event["event"] == "evaluated":
+                values = {f"validation {name}": value for name, value in event["scores"].items()}
             for name, value in values.items():
                 if isinstance(value, int | float):
                     series.setdefault(name, []).append([event["step"], value])
@@ -67,14 +68,14 @@ class RunFolder:
         """The steps at which attention on a fixed text was recorded."""
         return [{"step": event["step"], "tokens": event["attention"][0]["tokens"]} for event in self._attention(id)]
 
-    def attention(self, id: str, step: int) -> Recording:
+    def attention(self, id: str, step: int) -> StudioTrace:
         """The recorded attention of one step, the mean over the heads of the last layer, as a trace."""
         found = next((event for event in self._attention(id) if event["step"] == step), None)
         if found is None:
             raise UnknownError(f"the run {id!r:.80} recorded no attention at step {step}")
         sample = found["attention"][0]
         weights = torch.tensor(sample["weights"])[None, None]
-        return Recording(recorded_weights(weights, sample["tokens"]), f"{Path(id).name}, step {step}", Path(id).name)
+        return StudioTrace(recorded_weights(weights, sample["tokens"]), f"{Path(id).name}, step {step}", Path(id).name)
 
     def lines(self, id: str, first: int) -> tuple[list[dict[str, Any]], bool]:
         """The events from a line on, and whether more may follow."""

@@ -13,10 +13,11 @@ from softlook.base.activity import report_activity
 from softlook.base.errors import DataError, DiskError, TrainingError
 from softlook.data import Examples, TextExample, data_digest, make_split, make_validation_split
 from softlook.data.examples import Example
-from softlook.data.split import Split
+from softlook.data.split import Split, content_digest
 from softlook.recipes.config.schema import Files
 from softlook.recipes.run_dir.layout import RUNS
 from softlook.tokens import TextTokenizer
+from softlook.tokens.label_tokens import label_ids
 from softlook.train.batching.collate import Ids
 from softlook.train.batching.packed_stream import TokenizedDocuments
 from softlook.train.batching.token_store import TokenStore, store_in_memory, write_store
@@ -237,10 +238,11 @@ def tokenize_split(split: CorpusSplit[TextExample], tokenizer: TextTokenizer) ->
     return _as_documents(store_in_memory(encode_documents(split, tokenizer), vocab_size=tokenizer.vocab_size))
 
 
-def tokenize_corpus(cache: TokenCache) -> tuple[TokenizedDocuments, TokenizedDocuments]:
-    """Training and validation documents, in memory or, if large, on disk."""
+def tokenize_corpus(cache: TokenCache, label_dropout: float = 0.0) -> tuple[TokenizedDocuments, TokenizedDocuments]:
+    """Training and validation documents, in memory or, if large, on disk; see `encode_documents`."""
     corpus, tokenizer = cache.corpus, cache.tokenizer
-    train = cache.store(encode_documents(corpus.train, tokenizer), "documents")
+    format = f"documents without {label_dropout:g} of the labels" if label_dropout else "documents"
+    train = cache.store(encode_documents(corpus.train, tokenizer, label_dropout), format)
     valid = cache.store(encode_documents(corpus.valid, tokenizer), "documents", is_validation=True)
     return _as_documents(train), _as_documents(valid)
 
@@ -251,13 +253,20 @@ def _as_documents(store: TokenStore) -> TokenizedDocuments:
     return TokenizedDocuments.from_store(store)
 
 
-def encode_documents(split: CorpusSplit[TextExample], tokenizer: TextTokenizer) -> Iterator[tuple[Ids]]:
-    """Ids of each chunk of text, with BOS where its document begins and EOS where it ends."""
-    chunks = contiguous_texts(split)
+def encode_documents(
+    split: CorpusSplit[TextExample], tokenizer: TextTokenizer, label_dropout: float = 0.0
+) -> Iterator[tuple[Ids]]:
+    """Ids of each chunk of text, with BOS and its label where its document begins, and EOS where it ends.
+
+    A share of `label_dropout` of the documents, by their content, has no label: the model learns to do without.
+    """
+    chunks, labels = contiguous_texts(split), label_ids(tokenizer.tokenizer)
     while group := list(islice(chunks, DOCUMENTS_PER_CALL)):
         encoded = tokenizer.encode(["".join(text.text for text in texts) for texts, _, _ in group])
-        for ids, (_, begins, ends) in zip(encoded, group, strict=True):
-            row = [*([tokenizer.bos_id] if begins else []), *ids, *([tokenizer.eos_id] if ends else [])]
+        for ids, (texts, begins, ends) in zip(encoded, group, strict=True):
+            is_dropped = label_dropout and content_digest(texts[0].text) % 10_000 < 10_000 * label_dropout
+            label = [] if is_dropped or texts[0].label not in labels else [labels[texts[0].label]]
+            row = [*([tokenizer.bos_id, *label] if begins else []), *ids, *([tokenizer.eos_id] if ends else [])]
             if row:
                 yield (row,)
 

@@ -50,6 +50,8 @@ from softlook.train.objectives import masked_lm, masked_lm_loss
 from softlook.train.rng import make_generator
 
 EVAL_BATCH_SIZE, MAX_EVAL_EXAMPLES = 64, 2000
+MIN_SAMPLE_TOKENS = 6
+"""Tokens of a sentence that tell something about the masked one."""
 STARTS_DOCUMENT = 1
 """Flag stored with the first sentence of a document."""
 FINE_TUNING_EPOCHS = 4
@@ -282,8 +284,9 @@ def sample_predictions(
     """Predictions for the masked middle token of a few validation sentences."""
     samples: list[Sample] = []
     template = template_from_tokenizer(tokenizer)
-    for document in islice(documents, 3):
-        ids = template.apply(document[0]).ids
+    rows = dict.fromkeys(tuple(document[0]) for document in islice(documents, MAX_EVAL_EXAMPLES))
+    for row in sorted(rows, key=lambda row: len(row) < MIN_SAMPLE_TOKENS)[:3]:  # different ones, and not too short
+        ids = template.apply(row).ids
         position = len(ids) // 2
         label, ids[position] = ids[position], tokenizer.mask_id
         logits: Any = model(torch.tensor([ids], device=device))

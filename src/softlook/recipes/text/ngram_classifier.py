@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from softlook.heads.classification import Problem
 from softlook.heads.ngrams import NGramClassifier, NGramFeatures, bigram_keys
 from softlook.train.batching.collate import ClassificationBatch
 from softlook.train.batching.token_store import TokenStore
@@ -19,6 +20,8 @@ MAX_NONZERO = 40_000_000
 """Entries of the feature matrix; further texts are left out."""
 MAX_ITERATIONS, ITERATIONS_PER_CHECK, HISTORY = 100, 10, 6
 """Of L-BFGS, for each strength of regularization; between two looks at the clock; and gradients that it keeps."""
+COUNT_RATIO_SHARE, SMOOTHING = 0.5, 1.0
+"""Share of the log-count ratio in the scale of a feature, and what is added to the counts of each class."""
 MAX_BIGRAMS, MAX_WEIGHTS = 500_000, 1 << 24
 """Bigrams, and their weights for all classes."""
 MAX_TOKENS, CHUNK = 30_000_000, 4_000_000
@@ -28,6 +31,7 @@ MAX_TOKENS, CHUNK = 30_000_000, 4_000_000
 class Family(Protocol):
     """The family of a generalized linear model: logistic regression, one-vs-rest logistic regression, or ridge."""
 
+    problem: ClassVar[Problem]
     regularization: ClassVar[tuple[float, ...]]
     """Inverse strengths of the L2 penalty that are compared on held-out data, ascending; scikit-learn's C."""
     scale: float
@@ -161,7 +165,11 @@ def _count_matrix(
 
 
 class _Solver:
-    """A generalized linear model with an L2 penalty, by L-BFGS; each solution starts from the one before."""
+    """A generalized linear model with an L2 penalty, by L-BFGS; each solution starts from the one before.
+
+    Features are scaled by class: those that are much more frequent in one class than in the others are penalized less
+    (NBSVM, Wang and Manning, 2012). `weight` are the weights of scaled features.
+    """
 
     def __init__(
         self,
@@ -178,7 +186,26 @@ class _Solver:
         shape = (len(self.labels), len(self.used))
         self.matrix = _to_csr(matrix.row, column, matrix.value, shape)
         self.transposed = _to_csr(column, matrix.row, matrix.value, (shape[1], shape[0]))
-        self.weight, self.bias = classifier.weight[self.used], classifier.bias.clone()
+        self.scale = self._count_ratios()
+        self.weight, self.bias = classifier.weight[self.used] / self.scale, classifier.bias.clone()
+
+    def _count_ratios(self) -> Float[Tensor, "F K"]:
+        """The scale of each feature in each class: a mean of 1 and of the relative log-count ratio."""
+        if self.family.problem == "regression":
+            return torch.ones_like(self.classifier.weight[self.used])
+        presence = torch.sparse_csr_tensor(
+            self.transposed.crow_indices(),
+            self.transposed.col_indices(),
+            torch.ones_like(self.transposed.values()),
+            self.transposed.shape,
+            check_invariants=False,
+        )
+        responses = self.family.responses(self.labels)
+        own, others = presence @ responses + SMOOTHING, presence @ (1 - responses) + SMOOTHING
+        ratio = ((own / own.sum(0)).log() - (others / others.sum(0)).log()).abs()
+        relative = ratio / ratio.square().mean().sqrt().clamp(min=1e-6)
+        scale = 1 - COUNT_RATIO_SHARE + COUNT_RATIO_SHARE * relative
+        return scale / scale.square().mean().sqrt()
 
     def solve(self, strength: float, deadline: float) -> None:
         """Minimize the mean loss plus the penalty, and copy the solution into the classifier."""
@@ -196,10 +223,10 @@ class _Solver:
 
         def closure() -> Tensor:
             weight, bias = (parameter.data for parameter in parameters)
-            logits = self.matrix @ weight + bias
+            logits = self.matrix @ (self.scale * weight) + bias
             loss = family.negative_log_likelihood(logits, self.labels) + penalty / 2 * weight.square().sum()
             error = (family.means(logits) - responses) / len(responses)
-            parameters[0].grad = self.transposed @ error + penalty * weight
+            parameters[0].grad = self.scale * (self.transposed @ error) + penalty * weight
             parameters[1].grad = error.sum(0)
             return loss
 
@@ -209,7 +236,7 @@ class _Solver:
             if time.monotonic() > deadline or torch.equal(before, parameters[0]):
                 break
         self.weight, self.bias = (parameter.detach() for parameter in parameters)
-        self.classifier.weight[self.used] = self.weight
+        self.classifier.weight[self.used] = self.scale * self.weight
         self.classifier.bias.copy_(self.bias)
 
 

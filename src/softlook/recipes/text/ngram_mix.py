@@ -16,8 +16,8 @@ from softlook.train.batching.packed_stream import TokenizedDocuments
 
 MAX_TOKENS = 2_000_000
 """Tokens that n-grams are counted in: more would make checkpoints of hundreds of megabytes."""
-MAX_ITERATIONS, PENALTY = 50, 1e-4
-"""Of L-BFGS; and of the squares of the gate's weights."""
+MAX_ITERATIONS, PENALTY = 50, 0.1
+"""Of L-BFGS; and of the squares of the gate's weights, divided by the number of tokens."""
 
 
 class HeldOutTokens(NamedTuple):
@@ -87,22 +87,24 @@ def fit_gate(tokens: HeldOutTokens) -> Float[Tensor, " F"]:
     >>> mix_loss(tokens, fit_gate(tokens)) < 0.2
     True
     """
-    gate = tokens.features.new_zeros(tokens.features.shape[1], requires_grad=True)
+    features, attention, own = (part.double().cpu() for part in tokens)  # a GPU is slow for so few weights
+    gate = features.new_zeros(features.shape[1], requires_grad=True)
     optimizer = torch.optim.LBFGS([gate], max_iter=MAX_ITERATIONS, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = PENALTY * gate.square().sum() - mix_logprobs(tokens.features, gate, tokens.attention, tokens.own).mean()
+        loss = PENALTY / len(own) * gate.square().sum() - mix_logprobs(features, gate, attention, own).mean()
         loss.backward()
         return loss
 
     with torch.enable_grad():
         optimizer.step(closure)
-    return gate.detach()
+    return gate.detach().float()
 
 
 def mix_loss(tokens: HeldOutTokens, gate: Float[Tensor, " F"]) -> float:
     """The mean loss of the mix."""
+    gate = gate.to(tokens.features.device)
     return -float(mix_logprobs(tokens.features, gate, tokens.attention, tokens.own).mean())
 
 

@@ -7,7 +7,7 @@ models, which `ngram_classifier` fits.
 import struct
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ IMBALANCE_RATIO = 4
 class SingleLabel(TextProblem):
     """One class per text: softmax and cross entropy."""
 
-    problem = "single_label"
+    problem: ClassVar[Problem] = "single_label"
     linear_model = "TF-IDF + logistic regression"
 
     @classmethod
@@ -109,7 +109,7 @@ class SingleLabel(TextProblem):
 class MultiLabel(TextProblem):
     """Any number of labels per text: a sigmoid and binary cross entropy for each label."""
 
-    problem = "multi_label"
+    problem: ClassVar[Problem] = "multi_label"
     linear_model = "TF-IDF + one-vs-rest logistic regression"
 
     @classmethod
@@ -183,7 +183,7 @@ class Regression(TextProblem):
     Its linear model is ridge regression on standardized numbers.
     """
 
-    problem = "regression"
+    problem: ClassVar[Problem] = "regression"
     linear_model = "TF-IDF + ridge regression"
     regularization = (0.3, 1.0, 3.0, 10.0, 30.0)
 

@@ -26,7 +26,7 @@ from softlook.recipes.config.resolve import (
     unflatten,
     with_inferred,
 )
-from softlook.recipes.config.schema import Files, ModelConfig
+from softlook.recipes.config.schema import Files, ImageConfig, ModelConfig
 from softlook.recipes.config.tabular_schema import TabularConfig
 from softlook.recipes.inference.pipeline import load_pipeline
 from softlook.recipes.loggers.async_logger import open_loggers, select_loggers
@@ -237,7 +237,6 @@ def select_eval_fraction(plan: TrainingPlan, minutes: float | None, device: torc
         while True:
             began = time.monotonic()
             plan.evaluate(model, share)
-            plan.sample(model)
             seconds, allowed = time.monotonic() - began, 60 * minutes * EVALUATION_SHARE
             if share == 1 or seconds > allowed / 8:
                 return float(f"{min(1.0, max(share * allowed / seconds, MIN_EVAL_FRACTION)):.2g}")
@@ -299,7 +298,7 @@ def train_and_test(
         writer = RunWriter(folder.path, run.resolved.rows())
         own = [EventLog(folder.events), writer, loggers, *callbacks] if world.is_rank_zero else []
         evaluation = EvaluationCallback(
-            partial(plan.evaluate, share=config.eval_fraction), plan.sample, own, plan.attention
+            partial(plan.evaluate, share=config.eval_fraction), plan.sample, own, plan.attention, clock
         )
         progress = fit(
             plan.model,
@@ -361,5 +360,7 @@ def evaluate(run: Path, data: Files, *, device: str = "auto") -> dict[str, Any]:
     config = load_run_config(run)
     if isinstance(config, TabularConfig):
         return import_module("softlook.recipes.tabular.predict").evaluate_table(run, data, device=device)
+    if isinstance(config, ImageConfig):
+        return import_module("softlook.recipes.images.predict").evaluate_images(run, data, device=device)
     with torch.no_grad():
         return text_task(config.task).evaluate(config, data, load_pipeline(run, device=device))

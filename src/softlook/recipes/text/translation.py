@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from softlook.base.errors import DataError
 from softlook.data import TextPair, read_pairs
 from softlook.models import RNNSearch, RNNSearchConfig, Transformer, TransformerConfig
-from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize
+from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize, select_vocab_size
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import Files, TranslationConfig
 from softlook.recipes.inference.pipeline import Pipeline
@@ -48,8 +48,15 @@ SMALL_DATA_VALUES: dict[str, Any] = {
 }
 """A wide model with regularization, for small data on a GPU."""
 SMALL_DATA_MESSAGE = "Small data on a fast device: a wide model, with R-Drop and BPE dropout against overfitting."
-TOKENS_PER_PARAMETER = 5.0
-"""Training tokens per parameter of the blocks: translations are useless until cross-attention has learned to align."""
+REGULARIZATION_MINUTES = 5.0
+"""Time from which a GPU overfits small data: R-Drop, and BPE dropout on the host, only slow down a shorter run."""
+TOKENS_PER_PARAMETER, SHORT_TOKENS_PER_PARAMETER = 5.0, 20.0
+"""Training tokens per parameter of the blocks: translations are useless until cross-attention has learned to align.
+
+In a short run on a GPU the host decides how many steps there are, and the FLOPs of the GPU are not used.
+"""
+SHORT_VOCAB_SIZE = 8000
+"""Largest vocabulary of a short run on a GPU: rare tokens are learned late."""
 CPU_LR_FACTOR = 1.5
 """A small model that is trained for few steps learns to align sooner at a higher learning rate."""
 NUM_SAMPLES = 3
@@ -85,14 +92,18 @@ class TranslationTask(TextTask[TranslationConfig, TextPair]):
     columns: ClassVar[dict[str, str]] = {"source": "source", "target": "target"}
 
     def autosize(self, characters: int, overrides: ConfigOverrides[Any], budget: ComputeBudget) -> AutoSettings:
-        auto, tokens = autosize(
-            characters, overrides, budget, block_factor=28, max_dropout=0.3, min_tokens=TOKENS_PER_PARAMETER
-        )
-        is_bpe, device = auto.values["tokenizer.type"] == "bpe", budget.device.type
+        device = budget.device.type
+        is_short = device == "cuda" and budget.minutes < REGULARIZATION_MINUTES
+        if is_short:
+            sizes = {"tokenizer.vocab_size": min(select_vocab_size(characters, budget), SHORT_VOCAB_SIZE)}
+            overrides = ConfigOverrides(overrides.schema, sizes | overrides.values, overrides.origins)
+        min_tokens = SHORT_TOKENS_PER_PARAMETER if is_short else TOKENS_PER_PARAMETER
+        auto, tokens = autosize(characters, overrides, budget, block_factor=28, max_dropout=0.3, min_tokens=min_tokens)
+        is_bpe = auto.values["tokenizer.type"] == "bpe"
         auto.values["batch.max_length"] = 256 if is_bpe else 512
         if device == "cuda":
             auto.values["batch.pad_to_multiple_of"] = 8
-        if device == "cuda" and is_bpe and tokens < SMALL_DATA_TOKENS:
+        if device == "cuda" and is_bpe and tokens < SMALL_DATA_TOKENS and not is_short:
             auto.values |= SMALL_DATA_VALUES
             auto.messages = [SMALL_DATA_MESSAGE]
         if device == "cpu":

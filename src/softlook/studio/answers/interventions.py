@@ -11,8 +11,9 @@ from softlook.base.errors import ConfigError, DataError
 from softlook.lens.ablation import ablate
 from softlook.lens.interventions import attention_temperature, mask_keys
 from softlook.lens.trace import trace
+from softlook.lens.trace_description import column_tokens
 from softlook.studio.live import LiveModel
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 from softlook.studio.session import Studio
 
 SHOWN = 10
@@ -49,7 +50,7 @@ class Intervention(Body):
     position: int = -1
 
 
-def intervene(studio: Studio, recording: Recording, body: Intervention) -> dict[str, Any]:
+def intervene(studio: Studio, recording: StudioTrace, body: Intervention) -> dict[str, Any]:
     """Run the model again with changes: the new recording, and the most likely outputs before and after."""
     live = require_live(recording, "intervene")
     inputs = model_inputs(recording)
@@ -64,7 +65,7 @@ def intervene(studio: Studio, recording: Recording, body: Intervention) -> dict[
         with trace(model, values=True) as changed:
             model(**inputs)
     changed.tokens, changed.source_tokens = recording.trace.tokens, recording.trace.source_tokens
-    new = Recording(changed, recording.title, recording.model, recording.task, live, recording.predicted)
+    new = StudioTrace(changed, recording.title, recording.model, recording.task, live, recording.predicted)
     studio.add(new)
     outputs = output_chances([recording, new], body.position)
     return {
@@ -76,7 +77,7 @@ def intervene(studio: Studio, recording: Recording, body: Intervention) -> dict[
     }
 
 
-def output_chances(recordings: Sequence[Recording], position: int = -1) -> list[tuple[str, list[float]]]:
+def output_chances(recordings: Sequence[StudioTrace], position: int = -1) -> list[tuple[str, list[float]]]:
     """The outputs that are most likely in one of several recordings, with their probabilities in each of them."""
     chances = [_chances(recording, position) for recording in recordings]
     tops = [one.topk(min(SHOWN, len(one))).indices.tolist() for one in chances]
@@ -86,7 +87,7 @@ def output_chances(recordings: Sequence[Recording], position: int = -1) -> list[
     ]
 
 
-def _chances(recording: Recording, position: int) -> Tensor:
+def _chances(recording: StudioTrace, position: int) -> Tensor:
     """The probabilities of all outputs at a position."""
     logits = recording.trace.logits
     if logits is None:
@@ -99,13 +100,13 @@ def _chances(recording: Recording, position: int) -> Tensor:
     return row.softmax(-1)
 
 
-def _names(recording: Recording, ids: Sequence[int]) -> list[str]:
+def _names(recording: StudioTrace, ids: Sequence[int]) -> list[str]:
     if recording.live is None or "next" not in recording.live.capabilities:
         return [f"output {id}" for id in ids]
     return recording.live.output_names(ids)
 
 
-def require_live(recording: Recording, capability: str) -> LiveModel:
+def require_live(recording: StudioTrace, capability: str) -> LiveModel:
     """The model of a recording; an error without one."""
     if recording.live is None:
         raise ConfigError(f"the trace {recording.title!r} is recorded: {capability} needs the model")
@@ -113,7 +114,7 @@ def require_live(recording: Recording, capability: str) -> LiveModel:
     return recording.live
 
 
-def model_inputs(recording: Recording) -> dict[str, Tensor]:
+def model_inputs(recording: StudioTrace) -> dict[str, Tensor]:
     """The inputs of the model's last forward pass, by the names of its parameters."""
     found = {name: calls[-1] for name, calls in recording.trace.inputs.items() if "." not in name}
     if not found:
@@ -121,9 +122,9 @@ def model_inputs(recording: Recording) -> dict[str, Tensor]:
     return found
 
 
-def _layers_of_source(recording: Recording) -> list[str]:
+def _layers_of_source(recording: StudioTrace) -> list[str]:
     """The attentions whose keys are the tokens of the columns: all, except the self-attention of a decoder."""
-    width = len(recording.column_tokens)
+    width = len(column_tokens(recording.trace))
     kinds = [(one["path"], one["columns"], one["kind"]) for one in recording.info()["attentions"]]
     has_cross = any(kind == "cross" for _, _, kind in kinds)
     return [path for path, columns, kind in kinds if columns == width and not (has_cross and kind == "causal")]

@@ -13,7 +13,7 @@ from softlook.lens.rollout import attention_rollout
 from softlook.lens.trace import Trace
 from softlook.studio.answers.selection import check_index, to_range
 from softlook.studio.frames import encode_frame
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 
 MAX_ROLLOUT = 1024
 """Tokens of a whole rollout; of more, that of groups of tokens."""
@@ -23,7 +23,7 @@ Candidates = list[list[Any]]
 """[token, probability] or [token, logit, probability], the most likely first."""
 
 
-def next_tokens(recording: Recording, position: int = -1, k: int = 10) -> Candidates:
+def next_tokens(recording: StudioTrace, position: int = -1, k: int = 10) -> Candidates:
     """The most likely outputs at a position: [token, logit, probability]."""
     logits, live = recording.trace.logits, recording.live
     if live is None or logits is None:
@@ -37,7 +37,7 @@ def next_tokens(recording: Recording, position: int = -1, k: int = 10) -> Candid
     return [list(one) for one in zip(names, values.tolist(), chances.tolist(), strict=True)]
 
 
-def lens(recording: Recording, position: int = -1) -> list[dict[str, Any]]:
+def lens(recording: StudioTrace, position: int = -1) -> list[dict[str, Any]]:
     """The most likely tokens after each block: [{block, tokens: [[token, probability]]}]."""
     live = recording.live
     if live is None:
@@ -57,7 +57,7 @@ def top_tokens(logits: Tensor, names: Any, k: int = LENS_TOKENS) -> Candidates:
     return [list(one) for one in zip(names(ids.tolist()), chances.tolist(), strict=True)]
 
 
-def _recorded(recording: Recording, name: str, position: int) -> Any:
+def _recorded(recording: StudioTrace, name: str, position: int) -> Any:
     """An answer that was recorded for every position."""
     if name not in recording.answers:
         raise ConfigError(f"the trace {recording.title!r} has no {name}: it needs the model")
@@ -71,7 +71,7 @@ def _position(position: int, count: int) -> int:
     return position % count
 
 
-def rollout(recording: Recording, *, row: int | None = None, sources: str = "", stack: str = "") -> bytes:
+def rollout(recording: StudioTrace, *, row: int | None = None, sources: str = "", stack: str = "") -> bytes:
     """Attention rollout of one stack of self-attention: a row, (S,); or all rows, by token or by group, (S, n).
 
     - `sources`: groups of tokens, as "0:4,4:9".
@@ -97,7 +97,7 @@ def _groups(text: str, length: int) -> Tensor:
     return groups
 
 
-def self_attention(recording: Recording, stack: str = "") -> list[str]:
+def self_attention(recording: StudioTrace, stack: str = "") -> list[str]:
     """The paths of one stack of self-attention: of an encoder-decoder, that of the encoder by default."""
     found: dict[str, list[str]] = {}
     for one in recording.info()["attentions"]:
@@ -109,7 +109,7 @@ def self_attention(recording: Recording, stack: str = "") -> list[str]:
     return found[name]
 
 
-def head_scores(recording: Recording) -> dict[str, Any]:
+def head_scores(recording: StudioTrace) -> dict[str, Any]:
     """Scores of every self-attention head on this text: {columns, measured, rows: [{path, head, values}]}."""
     rows: list[dict[str, Any]] = []
     columns: list[str] = []

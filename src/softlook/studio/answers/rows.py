@@ -79,9 +79,9 @@ def strong(layer: AttentionTrace, *, head: str) -> dict[str, Any]:
     total = torch.zeros(size).index_add_(0, offsets, weights.flatten())
     count = torch.zeros(size).index_add_(0, offsets, torch.ones(weights.numel()))
     is_long = count >= max(2, len(rows) // 8)  # the mean of a corner is that of few weights
-    diagonals, places = (total / count.clamp(min=1)).masked_fill(~is_long, 0).topk(min(STRONG_DIAGONALS, size))
+    diagonals, positions = (total / count.clamp(min=1)).masked_fill(~is_long, 0).topk(min(STRONG_DIAGONALS, size))
     return {
         "columns": [[j, p] for j, p in zip(keys.tolist(), columns.tolist(), strict=True) if p > 0],
-        "diagonals": [[i - S + 1, p] for i, p in zip(places.tolist(), diagonals.tolist(), strict=True) if p > 0],
+        "diagonals": [[i - S + 1, p] for i, p in zip(positions.tolist(), diagonals.tolist(), strict=True) if p > 0],
         "statistic": statistic,
     }

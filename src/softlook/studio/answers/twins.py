@@ -15,7 +15,7 @@ from softlook.studio.answers.predictions import Candidates
 from softlook.studio.answers.selection import select_heads, to_slice
 from softlook.studio.frames import encode_frame
 from softlook.studio.live import LiveModel, ModelInput
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 from softlook.studio.session import Studio, TwinRecordings
 
 MAX_CHARS = 100_000
@@ -51,7 +51,7 @@ def make_twins(studio: Studio, body: TwinTexts) -> TwinRecordings:
     for given, recorded in ((one, traced.first_trace), (other, traced.second_trace)):
         recorded.tokens = given.tokens if one.source_tokens is None else one.tokens
         recorded.source_tokens = given.source_tokens
-        recording = Recording(recorded, given.title, live.name, live.task, live, one.predicted)
+        recording = StudioTrace(recorded, given.title, live.name, live.task, live, one.predicted)
         recordings.append(studio.add(recording))
     return studio.add_twins(recordings[0], recordings[1], traced)
 
@@ -99,12 +99,12 @@ def apply_patch(studio: Studio, pair: TwinRecordings, body: Patch) -> dict[str, 
         model(twins.first, **twins.inputs)
     one = pair.first
     recorded.tokens, recorded.source_tokens = one.trace.tokens, one.trace.source_tokens
-    patched = Recording(recorded, one.title, one.model, one.task, live, one.predicted)
+    patched = StudioTrace(recorded, one.title, one.model, one.task, live, one.predicted)
     studio.add(patched)
     return {"id": patched.id, **_three(one, patched, pair.second, body.position)}
 
 
-def _three(first: Recording, patched: Recording, second: Recording, position: int) -> dict[str, Candidates]:
+def _three(first: StudioTrace, patched: StudioTrace, second: StudioTrace, position: int) -> dict[str, Candidates]:
     """The outputs that are most likely for one of them, with their probabilities in all three."""
     found = output_chances([first, patched, second], position)
     return {name: [[token, chances[i]] for token, chances in found] for i, name in enumerate(STATES)}

@@ -10,13 +10,13 @@ from softlook.lens.value_weighted import value_weighted_attention
 from softlook.studio.answers.maps import select_part
 from softlook.studio.answers.selection import select_heads, to_slice
 from softlook.studio.frames import encode_frame
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 
 Kind = Literal["weights", "value_weighted", "contribution"]
 
 
 def weighted(
-    recording: Recording, path: str, kind: Kind, *, head: str, rows: str, columns: str, token: int | None = None
+    recording: StudioTrace, path: str, kind: Kind, *, head: str, rows: str, columns: str, token: int | None = None
 ) -> bytes:
     """A part of a map, (t, s) or of all heads (H, t, s): p |W_O v|, or what each key adds to a logit at one row.
 
@@ -40,7 +40,7 @@ def weighted(
     return encode_frame(found if head == "-1" else found[0])
 
 
-def _sources(recording: Recording, row: int, token: int | None) -> dict[str, torch.Tensor]:
+def _sources(recording: StudioTrace, row: int, token: int | None) -> dict[str, torch.Tensor]:
     """What each source token adds to a logit at a row, through each head of each layer."""
     live, logits = recording.live, recording.trace.logits
     ids = recording.trace.inputs.get("ids")

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from softlook.lens.trace import load_trace
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 
 EXAMPLE = "date"
 """The recording that `softlook studio` shows at once: the included model reads a date."""
 
 
-def load_example() -> Recording:
+def load_example() -> StudioTrace:
     """The recording that ships with the package.
 
     >>> load_example().title
@@ -20,10 +20,10 @@ def load_example() -> Recording:
     """
     folder = Path(str(files("softlook.studio.recordings")))
     about: dict[str, Any] = json.loads((folder / f"{EXAMPLE}.json").read_text(encoding="utf-8"))
-    return Recording(load_trace(folder / f"{EXAMPLE}.safetensors"), **about)
+    return StudioTrace(load_trace(folder / f"{EXAMPLE}.safetensors"), **about)
 
 
-def load_recording(path: Path) -> Recording:
+def load_recording(path: Path) -> StudioTrace:
     """A trace file that `Trace.save` wrote."""
     recorded = load_trace(path)
-    return Recording(recorded, path.stem, model="")
+    return StudioTrace(recorded, path.stem, model="")

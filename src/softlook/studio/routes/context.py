@@ -11,7 +11,7 @@ from fastapi import Depends, Query, Request
 from starlette.responses import JSONResponse, Response
 
 from softlook.serve.protocol.responses import error_responses
-from softlook.studio.recording import Recording
+from softlook.studio.recording import StudioTrace
 from softlook.studio.session import Studio
 
 MEDIA_TYPE = "application/octet-stream"
@@ -30,7 +30,7 @@ class Answers:
         self.known: OrderedDict[str, Response] = OrderedDict()
         self.lock = threading.Lock()
 
-    def get(self, request: Request, recording: Recording, compute: Callable[[], Any]) -> Response:
+    def get(self, request: Request, recording: StudioTrace, compute: Callable[[], Any]) -> Response:
         """The answer to a request; status 304 if the browser has it."""
         key = f"{NONCE} {recording.live is not None} {request.url.path}?{request.url.query}"
         tag = f'"{hashlib.sha256(key.encode()).hexdigest()[:24]}"'

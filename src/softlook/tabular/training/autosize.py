@@ -19,6 +19,8 @@ DEFAULT_EPOCHS, MIN_STEPS, MAX_STEPS = 40, 300, 8_000
 """Epochs of a cosine schedule, and bounds on its steps."""
 SMALL_TABLE_ROWS, LARGE_TABLE_ROWS = 10_000, 100_000
 """Rows up to which a model is narrow, and from which on it is as large as the device allows."""
+MIN_COMPILE_SECONDS = 60.0
+"""A shorter run would be over before compiled steps have saved the time of their compilation."""
 LARGE_BATCH_ROWS = 50_000
 """Rows from which on the default batch size is larger."""
 MACS_PER_ROW, MAX_MACS = 7.5e8, 1e13
@@ -53,6 +55,11 @@ class TrainingContext:
         return self.rows >= LARGE_TABLE_ROWS
 
     @property
+    def repays_compilation(self) -> bool:
+        """Whether a run on a GPU is so long that compiled steps save more time than their compilation takes."""
+        return self.device == "cuda" and self.is_large and (self.seconds is None or self.seconds >= MIN_COMPILE_SECONDS)
+
+    @property
     def max_macs(self) -> float:
         """CPU budget: what the table deserves, or what the time limit allows."""
         budget = min(self.rows * MACS_PER_ROW, MAX_MACS)
@@ -82,6 +89,8 @@ def resolve_hyperparameters(hparams: Hyperparameters, context: TrainingContext) 
     [8, 4]
     """
     size = context.model_size()
+    if hparams.compile is None and context.repays_compilation:
+        hparams = replace(hparams, compile=True)
     if context.device == "cpu" and context.rows < SMALL_TABLE_ROWS:  # fast anyway, so it may as well be exact
         hparams = replace(hparams, mixed_precision=False)
     hparams = fill_sizes(hparams, replace(size, n_members=0) if context.device == "cpu" else size)

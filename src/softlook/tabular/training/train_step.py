@@ -4,6 +4,7 @@ A step on a table is hundreds of kernels of a few microseconds each; launched on
 the device.
 """
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
@@ -12,12 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from softlook.base.errors import is_out_of_memory
 from softlook.models.ft_transformer import FTTransformer
 from softlook.tabular.preprocessing.rows import TableTensors
 from softlook.tabular.preprocessing.target import Target
 from softlook.tabular.presets import Hyperparameters
 from softlook.train.mixed_precision import bf16_if_faster
 
+log = logging.getLogger("softlook.tabular")
 Forward = Callable[[nn.Module, TableTensors], Tensor]
 CPU_CHUNK_VALUES = 5 << 20
 """Token and attention map values that a CPU processes at a time in training: more would leave its caches."""
@@ -101,8 +104,7 @@ class TableTrainStep:
         side = torch.cuda.Stream(self.device)
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
-            for _ in range(WARMUP_STEPS):
-                self._eager_step(static_rows, forward)
+            forward = self._warm_up(static_rows, forward)
         torch.cuda.current_stream(self.device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -120,6 +122,18 @@ class TableTrainStep:
             return loss
 
         return replay
+
+    def _warm_up(self, rows: TableTensors, forward: Forward) -> Forward:
+        """Some steps; returns the forward pass to capture, which is not compiled if that fails."""
+        try:
+            for _ in range(WARMUP_STEPS):
+                self._eager_step(rows, forward)
+        except Exception as error:
+            if forward is ensemble_outputs or is_out_of_memory(error):
+                raise
+            log.warning(f"Training steps are not compiled: {type(error).__name__}: {' '.join(str(error).split()):.300}")
+            return self._warm_up(rows, ensemble_outputs)
+        return forward
 
     def _state_tensors(self) -> list[Tensor]:
         """Weights and optimizer state."""

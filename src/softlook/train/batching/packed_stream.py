@@ -14,6 +14,8 @@ from softlook.train.rng import derive_seed
 
 NO_DOCUMENT = -1
 """The document id of padding."""
+EVALUATION_OVERLAP = 8
+"""One part in so many of a row, in an evaluation, is context only."""
 FEISTEL_ROUNDS = 4
 MULTIPLIER, MASK_64_BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
@@ -74,10 +76,13 @@ class PackedStream:
         return iterate_epochs(self.epoch, cursor)
 
     def iter_in_order(self) -> Iterator[PackedBatch]:
-        """One pass in order, for evaluation."""
-        begins = range(0, len(self.tokens.ids), self.context)
+        """One pass in order, for evaluation. Rows overlap, so that few tokens are predicted from little context."""
+        overlap = self.context // EVALUATION_OVERLAP
+        begins = range(0, max(len(self.tokens.ids) - overlap, 1), self.context - overlap)
         for i in range(0, len(begins), self.batch_size):
-            yield self.tokens.pack(list(begins[i : i + self.batch_size]), self.context)
+            batch = self.tokens.pack(list(begins[i : i + self.batch_size]), self.context)
+            batch.labels[0 if i else 1 :, :overlap] = IGNORE_INDEX  # predicted in the row before
+            yield batch
 
 
 class PackedEpoch:

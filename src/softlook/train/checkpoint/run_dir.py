@@ -90,7 +90,7 @@ class RunDir:
         if any(path.name not in STARTUP_FILES and path.suffix != ".partial" for path in self.path.iterdir()):
             raise TrainingError(f"{self.path} is not empty and not a run. Choose another name with --run-dir.")
         metadata = {
-            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+            "command": [_program(Path(sys.argv[0])), *sys.argv[1:]],
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "data": data_digest,
             "versions": {
@@ -176,3 +176,8 @@ def diff_settings(old: Any, new: Any, name: str = "") -> list[str]:
             for line in diff_settings(old.get(key), new.get(key), f"{name}.{key}" if name else str(key))
         ]
     return [] if old == new else [f"{name}: was {old!r}, now {new!r}"]
+
+
+def _program(path: Path) -> str:
+    """The name that a command was called by; that of the package after `python -m`."""
+    return path.parent.name if path.name == "__main__.py" else path.name

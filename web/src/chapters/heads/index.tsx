@@ -52,9 +52,9 @@ function Picture({ numbers, gates }: { numbers: ReturnType<typeof multiHead>; ga
   return (
     <>
       <div class="flow" style={cut.style}>
-        <MatrixBlock letter="Q" values={numbers.Q} tone="query" rows={names} limit={2} cut={cut.cut} />
-        <MatrixBlock letter="K" values={numbers.K} tone="key" limit={2} cut={cut.cut} />
-        <MatrixBlock letter="V" values={numbers.V} tone="value" limit={2} cut={cut.cut} />
+        <MatrixBlock letter="Q" values={numbers.Q} tone="query" rows={names} limit={2} small cut={cut.cut} />
+        <MatrixBlock letter="K" values={numbers.K} tone="key" limit={2} small cut={cut.cut} />
+        <MatrixBlock letter="V" values={numbers.V} tone="value" limit={2} small cut={cut.cut} />
       </div>
       <Reveal at={2} class="flow">
         {numbers.heads.map((head, h) => (

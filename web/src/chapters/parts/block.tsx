@@ -1,6 +1,6 @@
 /** Blocks of the picture, and what appears step by step. */
 import type { ComponentChildren } from "preact";
-import { useLit, useProgress } from "./context";
+import { useLit, usePointed, useProgress } from "./context";
 
 interface BlockProps {
   name: string;
@@ -8,30 +8,41 @@ interface BlockProps {
   children: ComponentChildren;
 }
 
-/** A part of the picture that words of the text point at; the other blocks are then dimmed. */
+/** A part of the picture that words of the text point at; the other blocks are then dimmed. It points at its words, too. */
 export function Block({ name, class: names = "", children }: BlockProps) {
   const lit = useLit();
+  const pointed = usePointed();
   const state = lit.value === "" ? "" : lit.value === name ? "lit" : "unlit";
-  return <div class={`block ${names} ${state}`}>{children}</div>;
+  const onPointerEnter = () => {
+    pointed.value = name;
+  };
+  const onPointerLeave = () => {
+    pointed.value = "";
+  };
+  return (
+    <div class={`block ${names} ${state}`} data-block={name} {...{ onPointerEnter, onPointerLeave }}>
+      {children}
+    </div>
+  );
 }
 
 interface RevealProps {
   /** The step that brings it. */
   at: number;
-  /** The step that takes it away. */
-  until?: number;
   class?: string;
   children: ComponentChildren;
 }
 
-/** Keeps its place and appears with a step. */
-export function Reveal({ at, until, class: names = "", children }: RevealProps) {
+/** Keeps its place, with the number of its step, and appears with that step. */
+export function Reveal({ at, class: names = "", children }: RevealProps) {
   const progress = useProgress();
-  const share = progress(at) * (until === undefined ? 1 : 1 - progress(until));
-  const style = { opacity: share, transform: `translateY(${(1 - share) * 10}px)` };
+  const share = progress(at);
+  const hidden = share === 0;
   return (
-    <div class={`reveal ${names}`} style={style} data-step={at} inert={share === 0} aria-hidden={share === 0}>
-      {children}
+    <div class={hidden ? "place waiting" : "place"} data-step={at} inert={hidden} aria-hidden={hidden}>
+      <div class={names} style={{ opacity: share, transform: `translateY(${(1 - share) * 10}px)` }}>
+        {children}
+      </div>
     </div>
   );
 }

@@ -12,6 +12,8 @@ export interface ChapterContext {
   props: ChapterProps;
   /** The block that a word of the text points at. */
   lit: Signal<string>;
+  /** The block that the pointer is on: its words are emphasized. */
+  pointed: Signal<string>;
 }
 
 export const Context = createContext<ChapterContext | null>(null);
@@ -24,6 +26,7 @@ function useChapter(): ChapterContext {
 
 export const useProps = (): ChapterProps => useChapter().props;
 export const useLit = (): Signal<string> => useChapter().lit;
+export const usePointed = (): Signal<string> => useChapter().pointed;
 
 /** The texts of this chapter: text("title") is "c.<id>.title"; parts share the texts "c.<name>". */
 export function useText(): (name: string) => string {

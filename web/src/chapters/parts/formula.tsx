@@ -18,7 +18,7 @@ const SYMBOLS: Record<string, string> = {
   le: "≤",
   odot: "⊙",
   delta: "δ",
-  quad: "\u2003",
+
   minus: "−",
   tilde: "~",
   langle: "⟨",
@@ -34,7 +34,7 @@ type Child = ComponentChildren;
 
 /** Splits "\q{q_i} = 1.5" into commands, groups, numbers and signs. */
 function scan(source: string): string[] {
-  return source.match(/\\[a-z]+|\d+(?:[.,]\d+)?|[{}_^]|\p{L}|[^\s]/gu) ?? [];
+  return source.match(/\\[a-z]+|(?<=[({;]\s*|^)−\d+(?:[.,]\d+)?|\d+(?:[.,]\d+)?|[{}_^]|\p{L}|[^\s]/gu) ?? [];
 }
 
 class Parser {
@@ -95,9 +95,8 @@ class Parser {
 const INFIX = { form: "infix" } as object;
 
 function sign(token: string): VNode {
-  if (/^\d/.test(token)) return <mn>{token}</mn>;
+  if (/^−?\d/.test(token)) return <mn>{token}</mn>;
   if (/^\p{L}/u.test(token)) return <mi>{token}</mi>;
-  if (token === "\u2003") return <mspace width="1em" />;
   return <mo {...(token === "+" || token === "=" ? INFIX : {})}>{token === "-" ? "−" : token}</mo>;
 }
 
@@ -114,14 +113,18 @@ export function chunks(source: string): string[] {
   return found;
 }
 
-/** One line of mathematics; it wraps where it is longer than the page. */
+/** One line of mathematics; it wraps where it is longer than the page, first between equations. */
 export function Formula({ source }: { source: string }) {
   return (
     <p class="formula">
-      {chunks(source).map((chunk, i) => (
-        <math key={i}>
-          <mrow>{new Parser(scan(chunk)).row()}</mrow>
-        </math>
+      {source.split("\\quad").map((equation, i) => (
+        <span key={i} class="equation">
+          {chunks(equation).map((chunk, j) => (
+            <math key={j}>
+              <mrow>{new Parser(scan(chunk)).row()}</mrow>
+            </math>
+          ))}
+        </span>
       ))}
     </p>
   );

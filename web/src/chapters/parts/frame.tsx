@@ -23,8 +23,9 @@ interface FrameProps {
 
 export function Frame({ id, steps, props, controls, formulas, checks, predict, model, children }: FrameProps) {
   const lit = useSignal("");
+  const pointed = useSignal("");
   return (
-    <Context.Provider value={{ id, steps, props, lit }}>
+    <Context.Provider value={{ id, steps, props, lit, pointed }}>
       <div class="lesson" data-lesson={id}>
         <div class="columns">
           <Story steps={steps} />

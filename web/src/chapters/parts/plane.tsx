@@ -111,7 +111,7 @@ function Tip({ arrow, limit, toScreen, toPlane }: TipProps) {
     <g
       class="vector-arrow movable"
       style={style}
-      tabIndex={0}
+      tabindex={0}
       role="slider"
       aria-label={text}
       aria-valuemin={-limit}

@@ -1,6 +1,6 @@
 /** Text whose coloured words point at blocks of the picture: "the [query:q] asks" colors "query" and lights block q. */
 
-import { useLit } from "./context";
+import { useLit, usePointed } from "./context";
 import type { Tone } from "./squares";
 
 const MARK = /\[([^\]|]+)\|(\w+)(?::([^\]]+))?\]/g;
@@ -38,6 +38,7 @@ function Scripts({ text }: { text: string }) {
 
 export function Words({ text }: { text: string }) {
   const lit = useLit();
+  const pointed = usePointed();
   return (
     <>
       {pieces(text).map((piece, i) => {
@@ -46,7 +47,8 @@ export function Words({ text }: { text: string }) {
         return (
           <mark
             key={i}
-            class={`ink-${piece.role}`}
+            class={`ink-${piece.role} ${block && block === pointed.value ? "pointed" : ""}`}
+            data-word={block}
             onPointerEnter={() => block && (lit.value = block)}
             onPointerLeave={() => (lit.value = "")}
           >

@@ -12,7 +12,6 @@ import { permute, sum } from "../parts/math";
 import { Select } from "../parts/model";
 import { ModelMap } from "../parts/model_map";
 import { Predict } from "../parts/predict";
-import { term } from "../parts/show";
 import { MatrixBlock } from "../parts/squares";
 import { TokenOrder } from "../parts/tokens";
 import { predict, tokensOf } from "./numbers";
@@ -39,7 +38,7 @@ export function TablesChapter(props: ChapterProps) {
       props={props}
       formulas={[
         "\\x{x_c}=\\frac{\\op{value}\\minus\\op{mean}}{\\op{deviation}}\\b{w}_c+\\b{b}_c\\quad p=\\sigma(\\b{r}\\cdot\\z{y_{\\op{CLS}}})",
-        `p=\\sigma(${term(numbers.logit, 3)})=${formatNumber(numbers.probability, 4)}`,
+        `p=\\sigma(${formatNumber(numbers.logit, 3)})=${formatNumber(numbers.probability, 4)}`,
       ]}
       checks={[
         { name: "invariance", error: Math.abs(numbers.logit - inOrder.logit), tolerance: 1e-12 },

@@ -23,7 +23,25 @@ const DECODER: Box[] = [
 ];
 export const BOXES = [...ENCODER, ...DECODER];
 
-const [WIDTH, HEIGHT, TALL, LIFT] = [170, 36, 420, 84];
+/** The width of a column, the height of a sub-layer, and the place of the residual stream in a column. */
+const [WIDTH, UNIT, STREAM] = [196, 104, 34];
+const [BOX_LEFT, BOX_WIDTH, BOX_HEIGHT] = [66, 124, 32];
+const [TALL, FLOOR, GAP] = [434, 384, 30];
+
+interface Place {
+  /** The left edge of the column, and the bottom of the part. */
+  x: number;
+  bottom: number;
+}
+
+/** The embedding stands at the bottom, sub-layers above it, the logits above the stack. */
+function placeOf(index: number): Place {
+  const decoder = index >= ENCODER.length;
+  const height = decoder ? index - ENCODER.length : index;
+  const logits = BOXES[index].id === "logits";
+  const bottom = height === 0 ? TALL - 8 : FLOOR - (height - 1) * UNIT - (logits ? GAP : 0);
+  return { x: decoder ? WIDTH + 10 : 0, bottom };
+}
 
 interface DiagramProps {
   preNorm: boolean;
@@ -33,26 +51,30 @@ interface DiagramProps {
 
 export function Diagram({ preNorm, chosen, setChosen }: DiagramProps) {
   const text = useText();
-  const place = (index: number) =>
-    index < ENCODER.length
-      ? { x: 8, y: TALL - 60 - index * LIFT }
-      : { x: 222, y: TALL - 60 - (index - ENCODER.length) * LIFT };
-  const progress = useProgress();
-  const [from, to] = [place(2), place(5)];
   return (
-    <svg class="diagram" viewBox={`0 0 400 ${TALL}`} role="group" aria-label={text("diagram")}>
-      <Stack x={0} y={from.y - 30} bottom={place(1).y + 62} label={`${text("encoder")} · L ×`} at={2} />
-      <Stack x={214} y={place(6).y - 30} bottom={place(4).y + 62} label={`${text("decoder")} · L ×`} at={4} />
-      <path
-        class="pipe ink-key"
-        style={{ opacity: progress(5) }}
-        d={`M${8 + 0.8 * WIDTH},${from.y - 30}V${from.y - 50}H200V${to.y + HEIGHT / 2}H222`}
-      />
+    <svg class="diagram" viewBox={`-2 0 410 ${TALL}`} role="group" aria-label={text("diagram")}>
+      <defs>
+        <marker
+          id="stream-head"
+          viewBox="0 0 8 8"
+          refX="6"
+          refY="4"
+          markerWidth="11"
+          markerHeight="11"
+          markerUnits="userSpaceOnUse"
+          orient="auto"
+        >
+          <path d="M0,0L8,4L0,8z" />
+        </marker>
+      </defs>
+      <Stack x={0} units={2} label={text("encoder")} at={2} preNorm={preNorm} />
+      <Stack x={WIDTH + 10} units={3} label={text("decoder")} at={4} preNorm={preNorm} />
+      <KeysAndValues preNorm={preNorm} />
       {BOXES.map((box, index) => (
-        <BoxView
+        <Part
           key={box.id}
           {...{ box, preNorm }}
-          {...place(index)}
+          {...placeOf(index)}
           chosen={chosen === index}
           onChoose={() => setChosen(index)}
         />
@@ -61,34 +83,117 @@ export function Diagram({ preNorm, chosen, setChosen }: DiagramProps) {
   );
 }
 
-function Stack({ x, y, bottom, label, at }: { x: number; y: number; bottom: number; label: string; at: number }) {
+interface StackProps {
+  x: number;
+  units: number;
+  label: string;
+  at: number;
+  preNorm: boolean;
+}
+
+/** The frame of the layers that repeat, with the stream through all of them; pre-norm ends with one more norm. */
+function Stack({ x, units, label, at, preNorm }: StackProps) {
   const opacity = useProgress()(at);
+  const top = FLOOR - units * UNIT;
+  const text = useText();
   return (
     <g style={{ opacity }}>
-      <rect class="stack" x={x} y={y} width={WIDTH + 16} height={bottom - y} rx={12} />
-      <text class="stack-label" x={x + 12} y={y - 6}>
-        {label}
+      <rect class="stack" x={x} y={top} width={WIDTH} height={units * UNIT} rx={12} />
+      <text class="stack-label" x={x + WIDTH - 8} y={top - 8}>
+        {`${label} · L ×`}
+      </text>
+      <path class="stream" d={`M${x + STREAM},${FLOOR + 8}V${top - GAP + 4}`} marker-end="url(#stream-head)" />
+      {preNorm && <Norm x={x + STREAM} y={top - 19} label={text("norm")} />}
+    </g>
+  );
+}
+
+/** Keys and values go from the top of the encoder to the cross-attention. */
+function KeysAndValues({ preNorm }: { preNorm: boolean }) {
+  const opacity = useProgress()(5);
+  const cross = placeOf(BOXES.findIndex(({ id }) => id === "cross"));
+  const y = boxTop(cross.bottom, preNorm) + BOX_HEIGHT / 2;
+  const from = FLOOR - 2 * UNIT - GAP;
+  return (
+    <g style={{ opacity }}>
+      <path class="halo" d={`M${WIDTH + 5},${y}H${cross.x + BOX_LEFT - 4}`} />
+      <path class="pipe" d={`M${STREAM},${from + 2}V${from - 12}H${WIDTH + 5}V${y}H${cross.x + BOX_LEFT - 4}`} />
+      <text class="pipe-label" x={STREAM + 12} y={from - 18}>
+        K, V
       </text>
     </g>
   );
 }
 
-interface BoxViewProps {
+function Norm({ x, y, label }: { x: number; y: number; label: string }) {
+  return (
+    <>
+      <rect class="norm" x={x - 28} y={y} width={56} height={18} rx={5} />
+      <text class="small" x={x} y={y + 13}>
+        {label}
+      </text>
+    </>
+  );
+}
+
+const boxTop = (bottom: number, preNorm: boolean): number => bottom - (preNorm ? 78 : 58);
+
+interface PartProps extends Place {
   box: Box;
   preNorm: boolean;
-  x: number;
-  y: number;
   chosen: boolean;
   onChoose: () => void;
 }
 
-/** A sub-layer with its norm, its residual path around it, and the line up to the next box. */
-function BoxView({ box, preNorm, x, y, chosen, onChoose }: BoxViewProps) {
-  const text = useText();
+/** A box; a sub-layer leaves the stream and comes back to it at a plus. */
+function Part({ box, preNorm, x, bottom, chosen, onChoose }: PartProps) {
   const opacity = useProgress()(box.at);
   const plain = ["embedding", "target", "logits"].includes(box.id);
-  const normY = preNorm ? y + HEIGHT + 3 : y - 31;
-  const joinY = y - (preNorm ? 12 : 7);
+  const frame = plain
+    ? { x: x + 8, y: bottom - BOX_HEIGHT, width: WIDTH - 16 }
+    : { x: x + BOX_LEFT, y: boxTop(bottom, preNorm), width: BOX_WIDTH };
+  return (
+    <g style={{ opacity, "--c": `var(--${box.tone})` }} aria-hidden={opacity === 0}>
+      {!plain && <Branch x={x} bottom={bottom} preNorm={preNorm} />}
+      <BoxButton {...{ box, chosen, onChoose, frame }} visible={opacity > 0} />
+    </g>
+  );
+}
+
+/** The way out of the stream, through the norm (pre-norm) and the box, and back; post-norm norms the stream itself. */
+function Branch({ x, bottom, preNorm }: { x: number; bottom: number; preNorm: boolean }) {
+  const text = useText();
+  const [stream, middle, top] = [x + STREAM, x + BOX_LEFT + BOX_WIDTH / 2, boxTop(bottom, preNorm)];
+  const plus = top - 13;
+  return (
+    <>
+      <path
+        class="branch"
+        d={`M${stream},${bottom - 8}H${middle}V${top + BOX_HEIGHT + 2}`}
+        marker-end="url(#stream-head)"
+      />
+      <path class="branch" d={`M${middle},${top}V${plus}H${stream + 9}`} marker-end="url(#stream-head)" />
+      <circle class="join" cx={stream} cy={plus} r={8} />
+      <path class="plus" d={`M${stream - 4},${plus}h8M${stream},${plus - 4}v8`} />
+      {preNorm ? (
+        <Norm x={middle} y={bottom - 37} label={text("norm")} />
+      ) : (
+        <Norm x={stream} y={bottom - 100} label={text("norm")} />
+      )}
+    </>
+  );
+}
+
+interface BoxButtonProps {
+  box: Box;
+  chosen: boolean;
+  onChoose: () => void;
+  frame: { x: number; y: number; width: number };
+  visible: boolean;
+}
+
+function BoxButton({ box, chosen, onChoose, frame, visible }: BoxButtonProps) {
+  const text = useText();
   const choose = (event: KeyboardEvent) => {
     if (event.key !== "Enter" && event.key !== " ") return;
     event.preventDefault();
@@ -96,36 +201,20 @@ function BoxView({ box, preNorm, x, y, chosen, onChoose }: BoxViewProps) {
     onChoose();
   };
   return (
-    <g style={{ opacity, "--c": `var(--${box.tone})` }} aria-hidden={opacity === 0}>
-      {!plain && (
-        <>
-          <path class="residual" d={`M${x + WIDTH / 2},${y + HEIGHT + 30}V${y - 30}`} />
-          <path
-            class="residual around"
-            d={`M${x + WIDTH / 2},${y + HEIGHT + 27}H${x + WIDTH + 4}V${joinY}H${x + WIDTH / 2}`}
-          />
-          <circle class="join" cx={x + WIDTH / 2} cy={joinY} r={5} />
-          <rect class="norm" x={x + 30} y={normY} width={WIDTH - 60} height={18} rx={5} />
-          <text class="small" x={x + WIDTH / 2} y={normY + 13}>
-            {text("norm")}
-          </text>
-        </>
-      )}
-      <g
-        class="box"
-        role="button"
-        tabIndex={opacity > 0 ? 0 : -1}
-        aria-pressed={chosen}
-        aria-label={text(`box.${box.id}`)}
-        data-box={box.id}
-        onClick={onChoose}
-        onKeyDown={choose}
-      >
-        <rect x={x} y={y} width={WIDTH} height={HEIGHT} rx={8} />
-        <text x={x + WIDTH / 2} y={y + 23}>
-          {text(`box.${box.id}`)}
-        </text>
-      </g>
+    <g
+      class="box"
+      role="button"
+      tabindex={visible ? 0 : -1}
+      aria-pressed={chosen}
+      aria-label={text(`box.${box.id}`)}
+      data-box={box.id}
+      onClick={onChoose}
+      onKeyDown={choose}
+    >
+      <rect {...frame} height={BOX_HEIGHT} rx={8} />
+      <text x={frame.x + frame.width / 2} y={frame.y + 21}>
+        {text(`box.${box.id}`)}
+      </text>
     </g>
   );
 }

@@ -5,6 +5,7 @@ import { path, range, ticks } from "./curves";
 import { differenceScale } from "./difference";
 import { bars } from "./lanes";
 import { layoutOf, lines, strongest } from "./lines";
+import { groupsOf, windowAround } from "./long_text";
 import { nextSorting, sortRows } from "./table";
 
 test("lines of a row hold the share of its weight that was asked for, and no more lines than that takes", () => {
@@ -104,4 +105,18 @@ test("rows without a value come last in both directions", () => {
   assert.deepEqual(sortRows(rows, (row) => row, true).slice(0, 3), [3, 2, 1]);
   assert.deepEqual(sortRows(rows, (row) => row, false).slice(0, 3), [1, 2, 3]);
   assert.deepEqual(nextSorting({ column: "entropy", descending: true }, "entropy").descending, false);
+});
+
+test("a window of a long text holds the token that was chosen, and never leaves the text", () => {
+  assert.deepEqual(windowAround(500, 1000, 100), { first: 450, last: 550 });
+  assert.deepEqual(windowAround(3, 1000, 100), { first: 0, last: 100 });
+  assert.deepEqual(windowAround(990, 1000, 100), { first: 900, last: 1000 });
+  assert.deepEqual(windowAround(3, 10, 100), { first: 0, last: 10 });
+});
+
+test("groups of a long text cover each token once", () => {
+  const groups = groupsOf(1000, 64);
+  assert.ok(groups.length <= 64);
+  assert.deepEqual([groups[0].first, groups.at(-1)?.last], [0, 1000]);
+  for (let i = 1; i < groups.length; i++) assert.equal(groups[i].first, groups[i - 1].last);
 });

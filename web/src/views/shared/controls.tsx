@@ -67,7 +67,7 @@ export function Slider({ label, value, min, max, step, text, onInput }: SliderPr
   return (
     <label class="v-field v-slider">
       <span>
-        {label} <output>{text}</output>
+        {label} <b>{text}</b>
       </span>
       <input
         type="range"

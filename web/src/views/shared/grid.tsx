@@ -23,6 +23,7 @@ const SQUARES = 1600;
 const LABEL = 86;
 const HEADER = 70;
 const LABEL_LETTERS = 12;
+const SLANT = 46; // what the last slanted label needs
 
 /** Side of a square from which on a number fits in it. */
 const NUMBERED = 26;
@@ -64,7 +65,7 @@ export function Grid(props: GridProps) {
         }}
       >
         <svg
-          width={LABEL + columns.length * size + 2}
+          width={LABEL + columns.length * size + SLANT}
           height={HEADER + rows.length * size + 2}
           onClick={(event) => {
             const box = event.currentTarget.getBoundingClientRect();

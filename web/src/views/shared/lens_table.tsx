@@ -1,7 +1,7 @@
 /** The logit lens as a table: blocks from top to bottom, positions from left to right. */
 import { useEffect, useRef } from "preact/hooks";
 import { fill, formatPercent, strings } from "../../i18n";
-import { TokenText } from "../../parts/token";
+import { TokenText, tokenLabel } from "../../parts/token";
 import { textOn, tint } from "../../theme/colors";
 
 /** The answer to GET logit_lens: the candidates after each block. */
@@ -47,7 +47,7 @@ export function LensTable({ tokens, columns, chosen, onChoose }: LensTableProps)
                     <button
                       type="button"
                       aria-pressed={chosen[0] === row && chosen[1] === column}
-                      aria-label={fill(s["v.lens.cell"], { block, token, p: formatPercent(p) })}
+                      title={fill(s["v.lens.cell"], { block, token: tokenLabel(token), p: formatPercent(p) })}
                       style={{ background, color: textOn(background) }}
                       onClick={() => onChoose(row, column)}
                     >

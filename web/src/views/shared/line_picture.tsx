@@ -1,14 +1,14 @@
 /** Queries at the left, keys at the right, and a line for each weight: at most 32 tokens. */
 import { useRef } from "preact/hooks";
 import { formatNumber, formatPercent, strings } from "../../i18n";
-import { TokenText, tokenLabel } from "../../parts/token";
+import { TokenText } from "../../parts/token";
 import type { TraceInfo, Transport } from "../../types";
 import { type Bar, bars } from "../geometry/lanes";
 import { layoutOf, lines } from "../geometry/lines";
 import type { Kind } from "./kinds";
 import type { Lanes } from "./lanes";
 import { Notice, Ready } from "./notice";
-import { type Selection, stackOf, tokensOf } from "./selection";
+import { queriesOf, type Selection, tokensOf } from "./selection";
 import { useWeights } from "./weights";
 
 interface LinePictureProps {
@@ -29,7 +29,8 @@ const LAYOUT = layoutOf(WIDTH);
 export function LinePicture(props: LinePictureProps) {
   const { trace, transport, selection, kind, lanes, locked, pointed, onLock, onPoint } = props;
   const s = strings();
-  const { rows, columns } = tokensOf(trace, selection.attention);
+  const rows = queriesOf(trace, selection.attention);
+  const { columns } = tokensOf(trace, selection.attention);
   const single = kind === "contribution"; // belongs to the prediction of one row
   const answer = useWeights(transport, trace, selection, single ? { kind, row: locked } : { kind });
   const focus = locked >= 0 ? locked : pointed;
@@ -49,11 +50,7 @@ export function LinePicture(props: LinePictureProps) {
         <p class="v-axis">{s["v.looks_from"]}</p>
         <p />
         <p class="v-axis">{s["v.looks_at"]}</p>
-        <Queries
-          {...{ rows, locked, focus, onLock, onPoint }}
-          predicted={stackOf(selection.attention) === "encoder" ? null : trace.predictedTokens}
-          bars={lanes && bars(lanes.entropy, rows.length)}
-        />
+        <Queries {...{ rows, locked, focus, onLock, onPoint }} bars={lanes && bars(lanes.entropy, rows.length)} />
         <div>{lines}</div>
         <Keys {...{ columns, weights, kind }} bars={lanes && bars(lanes.received_mass, columns.length)} />
       </div>
@@ -146,8 +143,6 @@ const LaneBar = ({ bar }: { bar?: Bar }) =>
 
 interface QueriesProps {
   rows: string[];
-  /** The tokens that the queries of a decoder predict. */
-  predicted?: string[] | null;
   bars?: Bar[];
   locked: number;
   focus: number;
@@ -156,7 +151,7 @@ interface QueriesProps {
 }
 
 /** The queries: one tab stop, arrows move and point, Enter or a click locks. */
-function Queries({ rows, predicted, bars, locked, focus, onLock, onPoint }: QueriesProps) {
+function Queries({ rows, bars, locked, focus, onLock, onPoint }: QueriesProps) {
   const group = useRef<HTMLDivElement>(null);
   const move = (row: number) => {
     const next = Math.max(0, Math.min(rows.length - 1, row));
@@ -172,7 +167,6 @@ function Queries({ rows, predicted, bars, locked, focus, onLock, onPoint }: Quer
           class={row === focus ? "on" : ""}
           tabIndex={row === Math.max(0, locked) ? 0 : -1}
           aria-pressed={row === locked}
-          aria-label={tokenLabel(token)}
           onClick={() => onLock(row)}
           onMouseEnter={() => onPoint(row)}
           onKeyDown={(event) => {
@@ -184,11 +178,6 @@ function Queries({ rows, predicted, bars, locked, focus, onLock, onPoint }: Quer
         >
           {bars && <LaneBar bar={bars[row]} />}
           <TokenText token={token} />
-          {predicted && (
-            <small>
-              → <TokenText token={predicted[row] ?? ""} />
-            </small>
-          )}
         </button>
       ))}
     </div>

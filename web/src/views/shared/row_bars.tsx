@@ -1,5 +1,5 @@
 /** The keys of one query, those of the largest numbers first, whatever their sign. */
-import { fill, formatPercent, strings } from "../../i18n";
+import { formatPercent } from "../../i18n";
 import { TokenText } from "../../parts/token";
 import { topK } from "../geometry/top";
 
@@ -14,7 +14,6 @@ interface RowBarsProps {
 }
 
 export function RowBars({ caption, values, tokens, count = 8, format = formatPercent, onChoose }: RowBarsProps) {
-  const s = strings();
   const order = topK(Array.from(values, Math.abs), count);
   const most = Math.max(...order.map((index) => Math.abs(values[index])), 1e-9);
   return (
@@ -26,11 +25,7 @@ export function RowBars({ caption, values, tokens, count = 8, format = formatPer
             <td class="v-number v-soft">{index}</td>
             <th scope="row">
               {onChoose ? (
-                <button
-                  type="button"
-                  aria-label={fill(s["v.choose_token"], { token: tokens[index] })}
-                  onClick={() => onChoose(index)}
-                >
+                <button type="button" onClick={() => onChoose(index)}>
                   <TokenText token={tokens[index]} />
                 </button>
               ) : (

@@ -1,6 +1,6 @@
 /** The attention and the head that a view shows, and the lists to choose them from. */
 import { strings } from "../../i18n";
-import { type AxisTokens, tokensOf as known } from "../../parts/tokens-of";
+import { type AxisTokens, tokensOf as known, labelsOf } from "../../parts/tokens-of";
 import type { AttentionInfo, Store, TraceInfo } from "../../types";
 import { Choice } from "./controls";
 
@@ -28,6 +28,10 @@ export function tokensOf(trace: TraceInfo, attention: AttentionInfo): AxisTokens
 
 /** The stack of an attention in an encoder-decoder; "" in other models. */
 export const stackOf = ({ path }: AttentionInfo): string => /^(encoder|decoder)\b/.exec(path)?.[0] ?? "";
+
+/** The texts of the queries; those of a decoder also say what they predict. */
+export const queriesOf = (trace: TraceInfo, attention: AttentionInfo): string[] =>
+  padded(labelsOf(trace, attention).rows, attention.rows);
 
 /** Tokens without a text are named by their position. */
 function padded(tokens: string[], count: number): string[] {

@@ -151,6 +151,16 @@ def format_number(value: float) -> str:
     return format_count(value) if abs(value) >= 10_000 else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def tick_labels(values: Sequence[float]) -> list[str]:
+    """The labels of ticks, with as many digits as they need to differ.
+
+    >>> tick_labels([0.5, 1.0]), tick_labels([0.26885, 0.2689, 0.26895])
+    (['0.5', '1'], ['0.26885', '0.2689', '0.26895'])
+    """
+    labels = [format_number(value) for value in values]
+    return labels if len(set(labels)) == len(labels) else [f"{value:.7g}" for value in values]
+
+
 def downsample(points: Sequence[Point]) -> list[Point]:
     """At most `MAX_POINTS` points, each the mean of a group.
 
@@ -176,11 +186,12 @@ def _legend(lines: Sequence[PlotLine], width: float) -> str:
 
 def _axes(frame: PlotFrame) -> list[str]:
     parts, small = [], 'font-size="11" text-anchor="{}"'
-    for value in ticks(frame.low, frame.high, 5 if frame.height > 200 else 4):
+    values = ticks(frame.low, frame.high, 5 if frame.height > 200 else 4)
+    for value, label in zip(values, tick_labels(values), strict=True):
         y = frame.y(value)
         path = f"M{LEFT} {y:.1f}H{frame.width - RIGHT}"
         parts.append(f'<path class="sl-edge-line" d="{path}" stroke="{LIGHT["edge"]}"/>')
-        parts.append(text(LEFT - 8, y + 4, format_number(value), "soft", small.format("end")))
+        parts.append(text(LEFT - 8, y + 4, label, "soft", small.format("end")))
     for step in ticks(0, max(frame.steps, 1.0), 5 if frame.width > 400 else 4):
         if step.is_integer():
             label = format_number(step)

@@ -1,4 +1,4 @@
-"""Flash attention over packed documents: on a GPU against the reference; on a CPU its arguments and the found runs."""
+"""Flash attention over documents and windows: on a GPU against the reference; on a CPU its arguments and the runs."""
 
 from typing import Any
 
@@ -11,8 +11,14 @@ from torch.testing import assert_close
 
 from softlook import attention, explain, masks
 from softlook.ops.arguments import prepare_args
-from softlook.ops.backends import flash_varlen
-from softlook.ops.backends.flash_varlen import document_runs, find_runs, flash_varlen_attention, is_forward_window
+from softlook.ops.backends import flash
+from softlook.ops.backends.flash import (
+    bind_flash_varlen,
+    bind_flash_window,
+    document_runs,
+    find_runs,
+    is_forward_window,
+)
 from softlook.ops.masks.masks import DocumentMask, WindowMask
 
 LENGTHS = (700, 1, 1333, 62, 2500)
@@ -62,8 +68,8 @@ def flash_on_a_cpu(  # noqa: PLR0917  (torch's signature)
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    offsets: Tensor,
-    key_offsets: Tensor,
+    offsets: Tensor | None,
+    key_offsets: Tensor | None,
     longest: int,
     longest_key: int,
     dropout: float,
@@ -75,11 +81,14 @@ def flash_on_a_cpu(  # noqa: PLR0917  (torch's signature)
     window_size_right: int,
 ) -> tuple[Tensor]:
     """What torch's flash kernel computes of tokens (tokens, heads, head_dim)."""
-    lengths = offsets.diff().tolist()
     assert offsets is key_offsets
-    assert longest == longest_key == max(lengths)
     left, right = (None if bound < 0 else bound for bound in (window_size_left, window_size_right))
     mask = masks.causal() if causal else WindowMask(left, right)
+    if offsets is None:
+        parts = (part.transpose(1, 2) for part in (query, key, value))
+        return (attention(*parts, mask=mask, scale=scale, dropout=dropout).transpose(1, 2),)
+    lengths = offsets.diff().tolist()
+    assert longest == longest_key == max(lengths)
     outputs = [
         attention(*(part.transpose(0, 1)[None] for part in parts), mask=mask, scale=scale, dropout=dropout)
         for parts in zip(query.split(lengths), key.split(lengths), value.split(lengths), strict=True)
@@ -93,15 +102,26 @@ def flash_on_a_cpu(  # noqa: PLR0917  (torch's signature)
 def test_tokens_and_bounds_are_passed_as_the_kernel_takes_them(
     name: str, batch: int, scale: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flash_varlen, "is_supported", lambda args, value: True)
-    monkeypatch.setattr(flash_varlen, "MIN_TOKENS", 0)
+    monkeypatch.setattr(flash, "is_supported", lambda args, value: True)
+    monkeypatch.setattr(flash, "MIN_TOKENS", 0)
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", flash_on_a_cpu)
     ids = torch.stack([ids_of((20, 3, 14)), ids_of((7, 29, 1))])[:batch]
     mask = masks.documents(ids) if WINDOWS[name] is None else WINDOWS[name] & masks.documents(ids)
     query, key, value = tensors((batch, 4, 37, 8), 2)
     args = prepare_args(query, key, mask=mask, scale=scale)
-    given = flash_varlen_attention(args, value, 0.0)
+    given = bind_flash_varlen(args, value, 0.0)(query, key, value)
     assert_close(given, attention(query, key, value, mask=mask, scale=scale, backend="reference"))
+
+
+@pytest.mark.parametrize("scale", [None, -0.3])
+@pytest.mark.parametrize("window", [WindowMask(3, 2), WindowMask(5, 0), WindowMask(0, None)], ids=str)
+def test_windows_are_passed_as_the_kernel_takes_them(
+    window: WindowMask, scale: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", flash_on_a_cpu)
+    query, key, value = tensors((2, 4, 37, 8), 2)
+    given = bind_flash_window(prepare_args(query, key, mask=window, scale=scale), 0.0)(query, key, value)
+    assert_close(given, attention(query, key, value, mask=window, scale=scale, backend="reference"))
 
 
 def test_a_cpu_has_no_flash_kernel_for_documents() -> None:
@@ -126,6 +146,24 @@ def test_outputs_and_gradients_on_a_gpu_match_the_reference(name: str, groups: i
     given = torch.autograd.grad(output, halves, upstream)
     for one, other in zip(given, torch.autograd.grad(expected, exact, upstream.float()), strict=True):
         assert_close(one.float(), other, rtol=5e-2, atol=5e-2)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "window", [masks.causal() & masks.window(100), masks.window(30, 70), masks.window(0, None)], ids=str
+)
+def test_windows_on_a_gpu_match_the_reference(window: masks.Mask) -> None:
+    halves = [tensor.cuda().requires_grad_() for tensor in tensors((2, 4, 700, 64), 2, torch.bfloat16)]
+    exact = [tensor.detach().float().requires_grad_() for tensor in halves]
+    upstream = torch.randn_like(halves[0])
+    for _ in range(2):  # the second call runs the kept kernel
+        assert explain(*halves, mask=window).kernel == "flash_window"
+        output = attention(*halves, mask=window)
+        expected = attention(*exact, mask=window, backend="reference")
+        assert_close(output.float(), expected, rtol=2e-2, atol=2e-2)
+        given = torch.autograd.grad(output, halves, upstream)
+        for one, other in zip(given, torch.autograd.grad(expected, exact, upstream.float()), strict=True):
+            assert_close(one.float(), other, rtol=5e-2, atol=5e-2)
 
 
 @pytest.mark.cuda

@@ -1,10 +1,12 @@
-"""Flash attention over packed documents on CUDA: one call for all documents of all rows, forward and backward."""
+"""torch's flash kernel, called directly on CUDA for what SDPA does not pass on: packed documents and windows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from softlook.base.tensors import is_traced
 from softlook.ops.arguments import HALF_DTYPES, AttentionArgs
 from softlook.ops.backends.varlen import split_documents
 from softlook.ops.masks.cache import cached, can_cache
@@ -38,6 +40,19 @@ def document_runs(args: AttentionArgs, value: Tensor) -> DocumentRuns | None:
     if not can_cache(args.query) or not can_cache(documents.keys):
         return None  # a tracer cannot read the documents, and a CUDA graph cannot wait for them
     return cached(documents, "runs", B, lambda: find_runs(documents, B))
+
+
+def has_window(args: AttentionArgs, value: Tensor) -> bool:
+    """Return whether the kernel applies the mask itself: a window over queries and keys of equal length."""
+    mask, (_, _, T, S) = args.mask, args.sizes
+    return (
+        isinstance(mask, WindowMask)
+        and T == S
+        and args.bias is None
+        and is_forward_window(mask)
+        and not is_traced(args.query)
+        and is_supported(args, value)
+    )
 
 
 def is_supported(args: AttentionArgs, value: Tensor) -> bool:
@@ -79,26 +94,42 @@ def _changes(ids: Tensor) -> Tensor:
     return torch.cat([torch.ones_like(ids[:, :1], dtype=torch.bool), ids[:, 1:] != ids[:, :-1]], 1)
 
 
-def flash_varlen_attention(args: AttentionArgs, value: Tensor, dropout: float) -> Tensor:
-    """Run the flash kernel on all documents. (B, H, T, E)"""
+def bind_flash_varlen(args: AttentionArgs, value: Tensor, dropout: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The flash kernel for these documents and tensors like these."""
     runs, (_, window) = document_runs(args, value), split_documents(args.mask)
     assert runs is not None
-    (B, H, T, _), query, scale = args.sizes, args.query, args.scale
-    if scale <= 0:  # the kernel subtracts the largest product before it scales it
-        query, scale = query * scale, 1.0
-    tensors = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, args.key, value))
+    (B, H, T, _), E = args.sizes, value.shape[3]
+    flash, offsets, longest = _flash(window, args.scale, dropout), runs.offsets, runs.longest
+
+    def run(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        tokens = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (query, key, value))
+        return flash(*tokens, offsets, longest).view(B, T, H, E).transpose(1, 2)
+
+    return run
+
+
+def bind_flash_window(args: AttentionArgs, dropout: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The flash kernel for this window and tensors like these."""
+    assert isinstance(args.mask, WindowMask)
+    flash, T = _flash(args.mask, args.scale, dropout), args.sizes[2]
+
+    def run(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return flash(*(tensor.transpose(1, 2) for tensor in (query, key, value)), None, T).transpose(1, 2)
+
+    return run
+
+
+def _flash(window: WindowMask | None, scale: float, dropout: float) -> Callable[..., Tensor]:
+    """The kernel as a function of tensors (..., heads, head_dim), offsets of documents, and the longest length."""
     left, right = (None, None) if window is None else (window.left, window.right)
-    output = torch.ops.aten._flash_attention_forward(
-        *tensors,
-        runs.offsets,
-        runs.offsets,
-        runs.longest,
-        runs.longest,
-        dropout,
-        left is None and right == 0,
-        False,
-        scale=scale,
-        window_size_left=-1 if left is None else left,
-        window_size_right=-1 if right is None else right,
-    )[0]
-    return output.view(B, T, H, -1).transpose(1, 2)
+    bounds = {"window_size_left": -1 if left is None else left, "window_size_right": -1 if right is None else right}
+    is_causal, forward = left is None and right == 0, torch.ops.aten._flash_attention_forward
+    # The kernel subtracts the largest product before it scales it: a negative scale is multiplied into the queries.
+    factor, positive = (scale, 1.0) if scale <= 0 else (None, scale)
+
+    def run(query: Tensor, key: Tensor, value: Tensor, offsets: Tensor | None, longest: int) -> Tensor:
+        query = query if factor is None else query * factor
+        lengths = (offsets, offsets, longest, longest)
+        return forward(query, key, value, *lengths, dropout, is_causal, False, scale=positive, **bounds)[0]
+
+    return run
