@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata, studentized_range
@@ -11,13 +12,16 @@ from benchmarks.critical_difference import diagram
 from benchmarks.tables_results import Result, group_by, markdown_table
 
 REFERENCE = "softlook"
+KINDS = ("attention", "trees", "linear")
 RESAMPLES = 10_000
 Losses = dict[tuple[str, int], float]
 """Of a model, by table and split."""
 
 
 def report(results: list[Result], figure: Path | None = None) -> str:
-    """The page in Markdown; `figure`: where the diagram is written."""
+    """The page in Markdown, of the tables and splits that the reference was run on; `figure`: where to draw."""
+    expected = {(one["dataset"], one["seed"]) for one in results if one["model"] == REFERENCE}
+    results = [one for one in results if (one["dataset"], one["seed"]) in expected]
     by_model: dict[str, Losses] = {}
     for (model,), own in group_by(results, "model").items():
         by_model[model] = {(one["dataset"], one["seed"]): one["score"] for one in own}
@@ -37,13 +41,16 @@ def report(results: list[Result], figure: Path | None = None) -> str:
             "## Losses",
             "Log loss of classification, RMSE of the standardized target of regression: the mean over splits.",
             _loss_table(by_model, complete, tables),
+            "## Weights",
+            "What the models of softlook's ensemble weigh: the mean over splits.",
+            _weight_table([one for one in results if one["model"] == REFERENCE], tables),
         ]
     )
 
 
 def _complete(by_model: dict[str, Losses]) -> list[str]:
     """Models with results for every table and split that the reference has."""
-    expected = by_model.get(REFERENCE) or max(by_model.values(), key=len)
+    expected = by_model[REFERENCE]
     return [name for name, losses in by_model.items() if losses.keys() >= expected.keys()]
 
 
@@ -121,3 +128,15 @@ def _loss_table(by_model: dict[str, Losses], models: Sequence[str], tables: Sequ
         means = [_mean_loss(by_model[name], table) for name in models]
         rows.append([table, *(f"**{loss:.4f}**" if loss == min(means) else f"{loss:.4f}" for loss in means)])
     return markdown_table(["table", *models], rows)
+
+
+def _weight_table(results: list[Result], tables: Sequence[str]) -> str:
+    rows = []
+    for table in tables:
+        boards = [one["info"]["leaderboard"] for one in results if one["dataset"] == table]
+        rows.append([table, *(f"{_mean_weight(boards, kind):.2f}" for kind in KINDS)])
+    return markdown_table(["table", *KINDS], rows)
+
+
+def _mean_weight(boards: list[list[dict[str, Any]]], kind: str) -> float:
+    return statistics.mean(sum(entry["weight"] for entry in board if entry["kind"] == kind) for board in boards)

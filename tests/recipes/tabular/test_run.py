@@ -43,7 +43,8 @@ def has_equal_weights(one: Any, other: Any) -> bool:
 def equivalent_estimator(config: TabularConfig, kind: Callable[..., Any], **more: Any) -> Any:
     """The estimator that a user would construct for the same hyperparameters."""
     sizes = config.model.model_dump(exclude_none=True)
-    return kind(**sizes, batch_size=32, epochs=6, device="cpu", random_state=config.training.seed, **more)
+    own = {"ensemble": "single"} if config.estimator == "table" else {}
+    return kind(**own, **sizes, batch_size=32, epochs=6, device="cpu", random_state=config.training.seed, **more)
 
 
 ESTIMATORS = {
