@@ -11,7 +11,7 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def tensors(B: int, H: int, T: int, D: int, S: int | None = None, *, grad: bool 
     return [tensor.requires_grad_(grad) for tensor in made]
 
 
-def compare(case: str, calls: dict[str, Callable[[], object]], seconds: float = 0.6) -> Iterator[Row]:
+def compare(case: str, calls: Mapping[str, Callable[[], object]], seconds: float = 0.6) -> Iterator[Row]:
     """Device and wall milliseconds of each call; one that fails is named with its error."""
     entries = []
     for name, call in calls.items():
