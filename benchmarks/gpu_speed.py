@@ -250,7 +250,7 @@ def packed() -> Iterator[Row]:
 
 def window() -> Iterator[Row]:
     """A causal window of 512: FlexAttention with a block mask that is kept, flash's own window, softlook."""
-    flex = torch.compile(flex_attention, fullgraph=True)
+    flex: Any = torch.compile(flex_attention, fullgraph=True)
     mask = CAUSAL & masks.window(512)
     for N in (2048, 6000, 16384):
         blocks = create_block_mask(lambda b, h, i, j: (j <= i) & (i - j <= 512), None, None, N, N, device="cuda")
