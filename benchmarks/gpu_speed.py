@@ -11,7 +11,7 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def tensors(B: int, H: int, T: int, D: int, S: int | None = None, *, grad: bool 
     return [tensor.requires_grad_(grad) for tensor in made]
 
 
-def compare(case: str, calls: dict[str, Callable[[], object]], seconds: float = 0.6) -> Iterator[Row]:
+def compare(case: str, calls: Mapping[str, Callable[[], object]], seconds: float = 0.6) -> Iterator[Row]:
     """Device and wall milliseconds of each call; one that fails is named with its error."""
     entries = []
     for name, call in calls.items():
@@ -250,7 +250,7 @@ def packed() -> Iterator[Row]:
 
 def window() -> Iterator[Row]:
     """A causal window of 512: FlexAttention with a block mask that is kept, flash's own window, softlook."""
-    flex = torch.compile(flex_attention, fullgraph=True)
+    flex: Any = torch.compile(flex_attention, fullgraph=True)
     mask = CAUSAL & masks.window(512)
     for N in (2048, 6000, 16384):
         blocks = create_block_mask(lambda b, h, i, j: (j <= i) & (i - j <= 512), None, None, N, N, device="cuda")

@@ -87,7 +87,7 @@ def measure() -> Iterator[dict[str, Any]]:
 
     def default() -> TableTransformer:
         torch.manual_seed(0)
-        no_dropout = {"attention_dropout": 0.0, "hidden_dropout": 0.0}
+        no_dropout: dict[str, Any] = {"attention_dropout": 0.0, "hidden_dropout": 0.0}
         config = TableTransformerConfig(
             n_numeric=10,
             cardinalities=(4, 40),

@@ -53,10 +53,12 @@ def attention(
     """
     kernels, call = None, None
     if bias is softcap is sink is score is None and backend == "auto" and not torch.compiler.is_compiling():
-        kernels, call = kept_kernels(mask), describe_call(query, key, value, mask, scale, dropout)
+        kernels = kept_kernels(mask)
+        call = None if kernels is None else describe_call(query, key, value, mask, scale, dropout)
         run = None if kernels is None or call is None else kernels.get(call)
-        if run is not None:
+        if run:
             return run(query, key, value)
+        kernels = None if run is False else kernels
     args = prepare_args(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink, score=score)
     check_dropout(dropout)
     if is_autocast(value):
@@ -66,7 +68,7 @@ def attention(
             return plan(args, value, dropout, backend).run()
     check_value(args, value)
     chosen = plan(args, value, dropout, backend)
-    if kernels is not None and call is not None and call not in kernels:
+    if kernels is not None and call is not None:
         keep_kernel(call, kernels, chosen)
     return chosen.run()
 

@@ -1,7 +1,7 @@
 """Muon: orthogonalized momentum for the matrices of the blocks, AdamW for everything else."""
 
 from collections import defaultdict
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -92,4 +92,5 @@ def block_matrices(model: nn.Module) -> set[nn.Parameter]:
     """The weights of linear layers inside the blocks: neither embeddings nor heads."""
     blocks = [block for module in model.modules() if isinstance(module, nn.ModuleList) for block in module]
     layers = [layer for block in blocks for layer in block.modules() if isinstance(layer, nn.Linear)]
-    return {layer.weight for layer in layers if layer.weight.requires_grad}
+    weights = [cast(nn.Parameter, layer.weight) for layer in layers]
+    return {weight for weight in weights if weight.requires_grad}

@@ -49,7 +49,7 @@ def bind_flex(args: AttentionArgs) -> Callable[[Tensor, Tensor, Tensor], Tensor]
     def run_compiled(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         try:
             return run(query, key, value)
-        except torch._dynamo.exc.FailOnRecompileLimitHit:  # pyright: ignore[reportPrivateImportUsage]
+        except torch._dynamo.exc.FailOnRecompileLimitHit:  # pyright: ignore[reportAttributeAccessIssue]
             with _many_shapes():  # what was compiled for these shapes has been dropped
                 return run(query, key, value)
 

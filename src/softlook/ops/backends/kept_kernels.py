@@ -5,7 +5,7 @@ switches are equal. Then the same kernel runs. Finding it takes about two micros
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,8 +18,8 @@ from softlook.ops.masks.masks import WindowMask
 
 Call = tuple[Any, ...]
 """What decides which kernel runs."""
-Kernels = dict[Call, Callable[[Tensor, Tensor, Tensor], Tensor] | None]
-"""By call; None for calls that are planned anew each time."""
+Kernels = dict[Call, Callable[[Tensor, Tensor, Tensor], Tensor] | Literal[False]]
+"""By call; False where each call is planned anew."""
 MAX_SHARED, MAX_PER_MASK = 256, 8
 """Calls that are kept for windows and no mask, and for each other mask. When there are more, all are dropped."""
 MAX_MAP = 1 << 14
@@ -64,10 +64,19 @@ def describe_call(
 
 
 def kept_kernels(mask: object) -> Kernels | None:
-    """The kept kernels of calls with this mask: they live as long as it does. Windows and no mask share theirs."""
+    """The kept kernels of calls with this mask, which live as long as it does; None in its first call.
+
+    Windows and no mask share theirs. Many other masks are used in one call only, where keeping a kernel costs time.
+    """
     if mask is None or type(mask) is WindowMask:
         return _shared
-    return vars(mask).setdefault("_kernels", {}) if isinstance(mask, Mask) else None
+    if not isinstance(mask, Mask):
+        return None
+    own = vars(mask)
+    if "_kernels" not in own:
+        own["_kernels"] = {}
+        return None
+    return own["_kernels"]
 
 
 def keep_kernel(call: Call, kernels: Kernels, plan: Plan) -> None:
@@ -78,7 +87,7 @@ def keep_kernel(call: Call, kernels: Kernels, plan: Plan) -> None:
         kernels.clear()
     (_, _, T, _), (_, _, S, _) = call[0], call[1]
     holds_mask = plan.backend == "sdpa" and not plan.native_mask
-    kernels[call] = None if holds_mask and T * S > MAX_MAP else plan.bind()
+    kernels[call] = False if holds_mask and T * S > MAX_MAP else plan.bind() or False
 
 
 def drop_kept_kernels() -> None:

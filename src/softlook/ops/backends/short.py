@@ -135,5 +135,5 @@ class _ShortAttention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return (*backward(grads[0], ctx.saved_tensors, ctx.scale, ctx.dropout), None, None, None)

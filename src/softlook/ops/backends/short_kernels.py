@@ -49,14 +49,14 @@ def short_forward(
     H, T, S = sizes
     bh = tl.program_id(0).to(tl.int64)
     b, h = bh // H, bh % H
-    qb, qh, qt, kb, kh, ks, vb, vh, vs, ob, oh, ot = strides
+    qb, qh, qt, kb, kh, ks, vb, vh, vs, yb, yh, yt = strides
     q = load_block(query + b * qb + h * qh, 0, qt, T, D, BLOCK_T, BLOCK_D, True)
     k = load_block(key + b * kb + h * kh, 0, ks, S, D, BLOCK_S, BLOCK_D, True)
     v = load_block(value + b * vb + h * vh, 0, vs, S, D, BLOCK_S, BLOCK_D, True)
     p = short_weights(q, k, S, scale, PRECISION)
     if DROPS:
         p = p * keep_factor(seed, bh, dropout, BLOCK_T, BLOCK_S)
-    store_block(output + b * ob + h * oh, tl.dot(p.to(v.dtype), v, input_precision=PRECISION), ot, T, D)
+    store_block(output + b * yb + h * yh, tl.dot(p.to(v.dtype), v, input_precision=PRECISION), yt, T, D)
 
 
 @triton.jit
