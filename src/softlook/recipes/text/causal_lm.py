@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from softlook.data import Examples, TextExample, find_files, read_documents
 from softlook.decode import Multinomial, TransformerXLSession, create_session, generate
