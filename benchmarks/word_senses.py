@@ -149,7 +149,7 @@ def draw(results: Results) -> Figure:
         f"{last}.",
         column(*rows, gap=18),
         results,
-        subtitle="Blue and orange: the two meanings of a word, which the model was never told.",
+        subtitle="Blue and orange: the two meanings of a word, which the model has to find.",
         caption=f"Masked language model of {results['settings']['depth']} blocks of width "
         f"{results['settings']['dim']}, generated sentences.",
     )

@@ -54,7 +54,9 @@ class RandomTable:
 
     def importance(self) -> dict[str, Any]:
         both = {"attention": [0.4, 0.6], "permutation": [0.2, None], "permutation_std": [0.1, None]}
-        return {"names": ["age", "city"], **both, "disagreement": [False, True], "rows": 10}
+        names, matrix = ["age", "city"], [[0.1, 0.9], [0.6, 0.4]]
+        between = {"features": names, "attention_matrix": matrix}
+        return {"names": names, **both, **between, "disagreement": [False, True], "rows": 10}
 
 
 class GrowingRuns:

@@ -363,6 +363,8 @@ def test_an_edited_cell_moves_the_prediction(show: Callable[[str, str], Page], s
     first = table.probabilities({"age": 0.5, "city": "Kiel"})[0].item()
     until(page, "wanted => Math.abs(document.querySelector('[data-p]')?.dataset.p - wanted) < 1e-5", first)
     assert "they disagree" in page.inner_text(".v-importance")
+    between = page.locator(".v-grid").last
+    assert between.locator("g g text").all_text_contents() == ["10", "90", "60", "40"]
 
 
 def test_runs_stand_side_by_side_and_grow_while_they_train(show: Callable[[str, str], Page], studios: Studios) -> None:

@@ -32,16 +32,16 @@ class NGramLMConfig:
         return len(self.sizes) + 1
 
 
-def find_sorted(keys: Int[Tensor, " N"], wanted: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
-    """The places of values among sorted keys; -1 for those that are not there.
+def find_sorted(keys: Int[Tensor, " N"], values: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
+    """The index of each value among sorted keys; -1 for those that are not there.
 
     >>> find_sorted(torch.tensor([2, 5, 9]), torch.tensor([5, 6]))
     tensor([ 1, -1])
     """
     if not len(keys):
-        return torch.full_like(wanted, UNSEEN)
-    places = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
-    return torch.where(keys[places] == wanted, places, UNSEEN)
+        return torch.full_like(values, UNSEEN)
+    index = torch.searchsorted(keys, values).clamp(max=len(keys) - 1)
+    return torch.where(keys[index] == values, index, UNSEEN)
 
 
 class NGramTable(nn.Module):
@@ -73,9 +73,9 @@ class NGramTable(nn.Module):
         first = torch.searchsorted(self.keys, prefix * self.vocab_size)
         counts = torch.searchsorted(self.keys, (prefix + 1) * self.vocab_size) - first
         row = torch.repeat_interleave(torch.arange(len(prefix), device=prefix.device), counts)
-        place = torch.arange(len(row), device=row.device) + (first - counts.cumsum(0) + counts)[row]
+        index = torch.arange(len(row), device=row.device) + (first - counts.cumsum(0) + counts)[row]
         probability[rows] *= self.backoff[prefix].float()[:, None]
-        probability[rows[row], self.keys[place] % self.vocab_size] += self.probability[place].float()
+        probability[rows[row], self.keys[index] % self.vocab_size] += self.probability[index].float()
         return rows
 
 

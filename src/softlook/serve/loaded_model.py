@@ -14,7 +14,7 @@ from softlook.base.errors import ConfigError, DataError
 from softlook.decode.chat_template import ChatTemplate, load_chat_template
 from softlook.decode.generation_config import GenerationConfig, load_generation_config
 from softlook.decode.sessions import max_target_length
-from softlook.models import TextEncoder
+from softlook.models import TextEncoder, ViT
 from softlook.tokens import TextTokenizer
 from softlook.tokens.template import SequenceTemplate, TemplatedInput, template_from_tokenizer
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS, is_softlook_tokenizer
@@ -199,6 +199,8 @@ class LoadedTable:
 def load_model(folder: Path, name: str | None = None) -> LoadedModel:
     """Load a run, a checkpoint or a Hugging Face folder."""
     model, created = load_auto(folder), int(folder.stat().st_mtime)
+    if isinstance(model, ViT):
+        raise ConfigError(f"{folder} is an image model, which is not served. Try: softlook classify {folder} photo.png")
     assets, is_run = load_assets(folder, model), (folder / SETTINGS_FILE).is_file()
     settings = read_checksummed(folder / SETTINGS_FILE)["values"] if is_run else {}
     return LoadedModel(

@@ -1,5 +1,6 @@
 """Kept kernels: a repeated call gives what a planned one gives, whatever changed between the calls."""
 
+import copy
 from collections.abc import Iterator
 
 import pytest
@@ -121,6 +122,15 @@ def test_kernels_live_as_long_as_their_mask() -> None:
     assert len(kernels) == 1
     assert kernels_of(masks.padding(torch.tensor([20, 11]))) == {}
     assert kernels_of(torch.ones(6, 20, dtype=torch.bool)) is None
+
+
+def test_a_copy_of_a_mask_has_no_kernels() -> None:
+    mask = masks.padding(torch.tensor([20, 11]))
+    inputs = tensors()
+    attention(*inputs, mask=mask)
+    other = copy.deepcopy(mask)
+    assert kernels_of(mask) and not kernels_of(other)
+    assert torch.equal(attention(*inputs, mask=other), attention(*inputs, mask=mask))
 
 
 def test_the_number_of_kept_kernels_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:

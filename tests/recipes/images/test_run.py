@@ -13,6 +13,7 @@ from softlook.recipes.images.batches import ImageBatch
 from softlook.recipes.images.plan import build_model, objective
 from softlook.recipes.images.predict import patch_attention
 from softlook.recipes.images.run import train_images
+from softlook.serve.loaded_model import load_model
 from softlook.train import OptimizerConfig, StopTraining, TrainingConfig
 from softlook.train.events import Event, StepLogged
 from softlook.train.train_step import Loss
@@ -91,6 +92,8 @@ def test_a_stopped_run_resumes_to_the_same_weights(run: Path, shapes: Path, tmp_
 def test_a_text_command_says_what_to_use(run: Path) -> None:
     with pytest.raises(ConfigError, match="is an image model. Try: softlook classify"):
         load_pipeline(run)
+    with pytest.raises(ConfigError, match="is an image model, which is not served"):
+        load_model(run)
 
 
 def test_one_class_is_an_error(shapes: Path, tmp_path: Path) -> None:

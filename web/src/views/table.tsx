@@ -47,7 +47,26 @@ export function Table({ trace, transport, state }: ViewProps) {
         {({ columns, row }) => <EditedRow columns={columns} row={row} transport={transport} state={state} />}
       </Ready>
       <h3>{s["v.table.importance"]}</h3>
-      <Ready answer={importance}>{(answer) => <ImportanceTable importance={answer} />}</Ready>
+      <Ready answer={importance}>
+        {(answer) => (
+          <div class="v-columns">
+            <ImportanceTable importance={answer} />
+            {answer.features && answer.attention_matrix && (
+              <div>
+                <p class="v-caption">{s["v.table.mean_attention"]}</p>
+                <WeightGrid
+                  label={s["v.table.mean_attention"]}
+                  rows={answer.features}
+                  columns={answer.features}
+                  data={answer.attention_matrix.flat().map((weight) => weight ?? 0)}
+                  state={state}
+                  keys={["feature", "other"]}
+                />
+              </div>
+            )}
+          </div>
+        )}
+      </Ready>
     </section>
   );
 }

@@ -11,7 +11,8 @@ from torch.autograd.function import once_differentiable
 from softlook.base.tensors import is_traced
 from softlook.ops.arguments import HALF_DTYPES, AttentionArgs, needs_grad
 
-MAX_LENGTH, MAX_HEAD_DIM = 128, 128
+MAX_LENGTH, MAX_HEAD_DIM = 64, 64
+"""Larger maps do not fit into the memory of a multiprocessor in every dtype."""
 MIN_MAPS = 512
 """Fewer maps than this leave most of a GPU idle: other kernels divide a map among several programs."""
 Saved = tuple[Tensor, Tensor, Tensor, Tensor | None]
@@ -22,11 +23,8 @@ DTYPES = (*HALF_DTYPES, torch.float32)
 def has_short_kernel(args: AttentionArgs, value: Tensor) -> bool:
     """Return whether the kernel applies: no mask, no bias, one key head per query head, short sequences."""
     (B, H, T, S), query = args.sizes, args.query
-    is_eager = not is_traced(query, args.key, value)
     return (
         query.is_cuda
-        and (is_eager or torch.compiler.is_compiling())
-        and not torch.compiler.is_exporting()
         and args.mask is None
         and args.bias is None
         and max(T, S) <= MAX_LENGTH
@@ -34,6 +32,7 @@ def has_short_kernel(args: AttentionArgs, value: Tensor) -> bool:
         and args.group_size == 1
         and query.dtype in DTYPES
         and query.shape[3] == value.shape[3] <= MAX_HEAD_DIM
+        and not is_traced(query, args.key, value)
         and _has_triton()
     )
 
@@ -47,8 +46,6 @@ def short_attention(query: Tensor, key: Tensor, value: Tensor, scale: float, dro
     """Attention of all heads, each map at once. (B, H, T, D)"""
     # A tensor on the device: a CUDA graph draws another seed in every replay.
     seed = torch.randint((1 << 31) - 1, (1,), device=query.device) if dropout else None
-    if torch.compiler.is_compiling():
-        return _short_attention(query, key, value, seed, scale, dropout)
     if needs_grad(query, key, value):
         return _ShortAttention.apply(query, key, value, seed, scale, dropout)  # pyright: ignore[reportReturnType]
     return forward(query, key, value, seed, scale, dropout)
@@ -128,7 +125,7 @@ def _options(query: Tensor, key: Tensor, seed: Tensor | None) -> dict[str, Any]:
 
 
 class _ShortAttention(torch.autograd.Function):
-    """The kernels in eager mode."""
+    """Both kernels as one differentiable function."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
@@ -140,41 +137,3 @@ class _ShortAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         return (*backward(grads[0], ctx.saved_tensors, ctx.scale, ctx.dropout), None, None, None)
-
-
-@torch.library.custom_op("softlook::short_attention", mutates_args=())
-def _short_attention(
-    query: Tensor, key: Tensor, value: Tensor, seed: Tensor | None, scale: float, dropout: float
-) -> Tensor:
-    return forward(query, key, value, seed, scale, dropout)
-
-
-@_short_attention.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, seed: Tensor | None, scale: float, dropout: float) -> Tensor:
-    return empty_like_heads(query)
-
-
-@torch.library.custom_op("softlook::short_attention_backward", mutates_args=())
-def _short_attention_backward(  # noqa: PLR0917
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, seed: Tensor | None, scale: float, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    return backward(grad, (query, key, value, seed), scale, dropout)
-
-
-@_short_attention_backward.register_fake
-def _(  # noqa: PLR0917
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, seed: Tensor | None, scale: float, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    return empty_like_heads(query), empty_like_heads(key), empty_like_heads(value)
-
-
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    query, key, value, seed, ctx.scale, ctx.dropout = inputs
-    ctx.save_for_backward(query, key, value, seed)
-
-
-def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return (*_short_attention_backward(grad, *ctx.saved_tensors, ctx.scale, ctx.dropout), None, None, None)
-
-
-_short_attention.register_autograd(_gradients, setup_context=_setup)

@@ -7,7 +7,7 @@ attend to, and keys that every row attends to.
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -68,6 +68,10 @@ class Mask(Displayed):
 
     def validate(self, sizes: Sizes) -> None:
         """Raise MaskError unless the mask fits a map of these sizes."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies: without what was derived from the mask, such as kernels that cannot be copied."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def __and__(self, other: "Mask | Tensor") -> "Mask":
         return And(self, as_owned_mask(other))

@@ -17,6 +17,7 @@ from softlook.recipes.inference.generation import stream as stream
 from softlook.recipes.inference.inspection import HeadSummary as HeadSummary
 from softlook.recipes.inference.inspection import LayerAttention as LayerAttention
 from softlook.recipes.inference.inspection import inspect_attention as inspect_attention
+from softlook.recipes.inference.inspection import trace_text as trace_text
 from softlook.recipes.inference.pipeline import Pipeline as Pipeline
 from softlook.recipes.inference.pipeline import TextInput as TextInput
 from softlook.recipes.inference.pipeline import load_pipeline as load_pipeline

@@ -10,7 +10,7 @@ from softlook.recipes.inference.pipeline import DATES, load_pipeline
 from softlook.recipes.run_dir.layout import load_run_config
 from softlook.recipes.studio.live_model import live_model
 from softlook.recipes.studio.runs import RunFolder
-from softlook.studio.recordings import load_example, load_recording
+from softlook.studio.recordings import example_studio, load_recording
 from softlook.studio.session import Studio
 from softlook.train.checkpoint.run_dir import EVENTS
 from softlook.weights.manifest import BEST_FILE, ESTIMATOR_FILE, SETTINGS_FILE, best_checkpoint
@@ -31,9 +31,8 @@ def open_studio(source: str | None, *, device: str = "auto", text: str | None = 
     (True, None, False)
     """
     if source is None:
-        studio = Studio([load_example()], runs=_runs_in(Path("runs")))
-        studio.loading = True
-        return studio, lambda: _attach(studio, DATES, "cpu", text)
+        studio = example_studio()
+        return studio, lambda: load_included(studio, text)
     path = Path(source)
     if path.is_file():
         return Studio([load_recording(path)]), lambda: None
@@ -48,6 +47,12 @@ def open_studio(source: str | None, *, device: str = "auto", text: str | None = 
     elif studio.runs is None:
         load_pipeline(source, device=device)  # raises an error that says what is missing
     return studio, lambda: None
+
+
+def load_included(studio: Studio, text: str | None = None) -> None:
+    """Load the included model behind its recording, and list the runs of this folder."""
+    studio.runs = _runs_in(Path("runs"))
+    _attach(studio, DATES, "cpu", text)
 
 
 def _attach(studio: Studio, source: str, device: str, text: str | None) -> None:

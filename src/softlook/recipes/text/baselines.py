@@ -27,6 +27,8 @@ from softlook.train.batching.packed_stream import TokenizedDocuments
 from softlook.train.batching.token_store import TokenStore
 
 DEFAULT_SECONDS = 60.0
+MAX_UNIGRAM_TOKENS = 10_000_000
+"""Tokens in which the frequency of each token is counted."""
 TRIAL_TOKENS = 200_000
 """Tokens that a model is first fitted on, to measure its time."""
 MAX_TOKENS, MAX_SENTENCE_TOKENS = 10_000_000, 5_000_000
@@ -229,3 +231,15 @@ def translation_baselines(
         row = {"model": name, "bleu": scores["bleu"], "chrf": scores["chrf"], "seconds": time.perf_counter() - start}
         rows.append(row)
     return rows
+
+
+def unigram_loss(train: Tensor, valid: Tensor, vocab_size: int) -> float:
+    """The loss of predicting every token by its frequency alone.
+
+    >>> round(unigram_loss(torch.tensor([1, 1, 2]), torch.tensor([1, 2]), 3), 2)
+    0.9
+    """
+    some = (ids[:MAX_UNIGRAM_TOKENS].long() for ids in (train, valid))
+    counts, expected = (torch.bincount(ids, minlength=vocab_size).float() for ids in some)
+    frequency = (counts + 1) / (counts + 1).sum()
+    return float(-(expected * frequency.log()).sum() / expected.sum().clamp(min=1))

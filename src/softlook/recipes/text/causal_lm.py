@@ -27,7 +27,7 @@ from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosi
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import CausalLMConfig, Files
 from softlook.recipes.inference.pipeline import Pipeline
-from softlook.recipes.text.baselines import causal_lm_baselines
+from softlook.recipes.text.baselines import causal_lm_baselines, unigram_loss
 from softlook.recipes.text.corpus import (
     Corpus,
     CorpusSplit,
@@ -57,8 +57,6 @@ SEGMENTS_PER_ROW = 4
 """Segments of a row, over which Transformer-XL carries its cache."""
 MAX_EVAL_TOKENS = {"cuda": 1_000_000}
 """Validation tokens in each evaluation; 32,768 on other devices."""
-MAX_UNIGRAM_TOKENS = 10_000_000
-"""Tokens in which the frequency of each token is counted."""
 Model = GPT | Llama | TransformerXL | ConvolutionalLM | FastWeightLM
 
 
@@ -182,18 +180,6 @@ def baselines(
 ) -> list[dict[str, Any]]:
     """Scores of an n-gram model."""
     return causal_lm_baselines(train, valid, vocab_size=vocab_size, num_bytes=num_bytes, seconds=seconds)
-
-
-def unigram_loss(train: Tensor, valid: Tensor, vocab_size: int) -> float:
-    """The loss of predicting every token by its frequency alone.
-
-    >>> round(unigram_loss(torch.tensor([1, 1, 2]), torch.tensor([1, 2]), 3), 2)
-    0.9
-    """
-    some = (ids[:MAX_UNIGRAM_TOKENS].long() for ids in (train, valid))
-    counts, expected = (torch.bincount(ids, minlength=vocab_size).float() for ids in some)
-    frequency = (counts + 1) / (counts + 1).sum()
-    return float(-(expected * frequency.log()).sum() / expected.sum().clamp(min=1))
 
 
 def lm_vocab_size(characters: int) -> int:

@@ -70,7 +70,7 @@ def train_masked_lm(
     >>> _ = Path("corpus.txt").write_text("".join(f"{n} green bottles\\n" for n in range(99)))
     >>> config = MaskedLMConfig(data=(Path("corpus.txt"),), training=TrainingConfig(max_steps=2))
     >>> sorted(train_masked_lm(config).scores)
-    ['accuracy', 'compared', 'compared_on', 'loss']
+    ['accuracy', 'attention_loss', 'compared', 'compared_on', 'loss']
     """
     return run_task(MaskedLMTask(), config, callbacks, progress=progress)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from softlook.lens.trace import load_trace
 from softlook.studio.recording import StudioTrace
+from softlook.studio.session import Studio
 
 EXAMPLE = "date"
 """The recording that `softlook studio` shows at once: the included model reads a date."""
@@ -21,6 +22,13 @@ def load_example() -> StudioTrace:
     folder = Path(str(files("softlook.studio.recordings")))
     about: dict[str, Any] = json.loads((folder / f"{EXAMPLE}.json").read_text(encoding="utf-8"))
     return StudioTrace(load_trace(folder / f"{EXAMPLE}.safetensors"), **about)
+
+
+def example_studio() -> Studio:
+    """A studio with the recording that ships with the package, while its model is still to be loaded."""
+    studio = Studio([load_example()])
+    studio.loading = True
+    return studio
 
 
 def load_recording(path: Path) -> StudioTrace:

@@ -11,6 +11,9 @@ export interface FeatureImportance {
   permutation_std: (number | null)[];
   disagreement: boolean[];
   rows: number;
+  /** Attention between features, the mean over rows, heads and blocks, where it is known; null for no attention. */
+  features?: string[];
+  attention_matrix?: (number | null)[][];
 }
 
 const MEASURES = ["attention", "permutation"] as const;

@@ -15,9 +15,19 @@ interface WeightGridProps {
   state: Store;
   /** Weights are percentages; other numbers are not. */
   percent?: boolean;
+  /** The parameters of the state that hold the cursor. */
+  keys?: [string, string];
 }
 
-export function WeightGrid({ label, rows, columns, data, state, percent = true }: WeightGridProps) {
+export function WeightGrid({
+  label,
+  rows,
+  columns,
+  data,
+  state,
+  percent = true,
+  keys = ["row", "column"],
+}: WeightGridProps) {
   const s = strings();
   const top = largest(data) || 1;
   const text = (value: number) => (percent ? formatPercent(value) : formatNumber(value));
@@ -37,8 +47,8 @@ export function WeightGrid({ label, rows, columns, data, state, percent = true }
         color={(value) => weightColor(value / top)}
         format={(value) => (percent ? String(Math.round(100 * value)) : formatNumber(value, 1))}
         say={say}
-        cursor={[state.number("row", -1), state.number("column", -1)]}
-        onCursor={(row, column) => state.update({ row, column })}
+        cursor={[state.number(keys[0], -1), state.number(keys[1], -1)]}
+        onCursor={(row, column) => state.update({ [keys[0]]: row, [keys[1]]: column })}
       />
       <ScaleLegend color={(share) => weightColor(share)} texts={[percent ? "0 %" : "0", text(top)]} />
     </div>

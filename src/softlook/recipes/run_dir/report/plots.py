@@ -152,13 +152,13 @@ def format_number(value: float) -> str:
 
 
 def tick_labels(values: Sequence[float]) -> list[str]:
-    """The labels of ticks, with as many digits as they need to differ.
+    """The labels of ticks, with as many digits as they have.
 
     >>> tick_labels([0.5, 1.0]), tick_labels([0.26885, 0.2689, 0.26895])
     (['0.5', '1'], ['0.26885', '0.2689', '0.26895'])
     """
-    labels = [format_number(value) for value in values]
-    return labels if len(set(labels)) == len(labels) else [f"{value:.7g}" for value in values]
+    is_short = all(abs(value) >= 1000 or float(f"{value:.4g}") == value for value in values)
+    return [format_number(value) if is_short else f"{value:.7g}" for value in values]
 
 
 def downsample(points: Sequence[Point]) -> list[Point]:
