@@ -160,10 +160,11 @@ def _catboost(dataset: Dataset, params: FitParams, overrides: dict[str, Any]) ->
 def histgb(dataset: Dataset, params: FitParams) -> FittedModel:
     """scikit-learn's HistGradientBoosting; older versions validate on a part of the training rows instead."""
     time_is_up, encode_all = params.start_timer(), categorical_encoder(dataset, MAX_CATEGORIES)
-    columns = [name for name in dataset.train.frame.columns if dataset.train.frame[name].nunique() > 1]
+    distinct: Any = dataset.train.frame.nunique()
+    columns = [name for name in dataset.train.frame.columns if distinct[name] > 1]
 
     def encode(frame: pandas.DataFrame) -> pandas.DataFrame:
-        return encode_all(frame)[columns]  # it rejects columns without values
+        return encode_all(frame).loc[:, columns]  # it rejects columns without values
 
     estimator = HistGradientBoostingClassifier if dataset.classes else HistGradientBoostingRegressor
     options = {"early_stopping": True, "warm_start": True, "categorical_features": "from_dtype"}
