@@ -16,8 +16,8 @@ from softlook.tabular import TableTransformerClassifier, TableTransformerRegress
 from tests.tabular.estimators import ALL, CLASSIFIERS, REGRESSORS, mixed_table, small
 
 SAMPLED = (
-    "rows are sampled into batches and validation splits one by one, so a row of weight 2 is sampled differently from two "
-    "rows; without sampling, both give the same gradient (see test_trainer)"
+    "rows are sampled into batches and validation splits one by one, so a row of weight 2 is sampled differently from "
+    "two rows; without sampling, both give the same gradient (see test_trainer)"
 )
 EXPECTED_FAILURES = {
     "check_sample_weight_equivalence_on_dense_data": SAMPLED,
