@@ -63,7 +63,7 @@ def mean_ranks(by_model: dict[str, Losses], models: Sequence[str]) -> dict[str, 
     tables = sorted({table for table, _ in by_model[models[0]]})
     losses = np.array([[_mean_loss(by_model[name], table) for name in models] for table in tables])
     ranks = rankdata(losses, axis=1).mean(0)
-    return {models[index]: float(ranks[index]) for index in np.argsort(ranks, kind="stable").tolist()}
+    return dict(sorted(zip(models, ranks.tolist(), strict=True), key=lambda one: one[1]))
 
 
 def win_rate(ours: Losses, other: Losses) -> tuple[float, float, float]:
