@@ -153,3 +153,13 @@ def test_the_saved_notebook_has_a_static_figure(shown: tuple[Page, Watch], folde
     assert "application/vnd.jupyter.widget-view+json" in data
     svg = data["image/svg+xml"]
     assert ("".join(svg) if isinstance(svg, list) else svg) == widget(load_example(), HASH).figure().svg()
+
+
+def test_the_keys_of_the_page_are_not_those_of_the_notebook(shown: tuple[Page, Watch]) -> None:
+    page, watch = shown
+    for place in ("main", ".v-side button"):
+        page.locator(f".softlook {place}").first.focus()
+        for key in ("a", "b"):  # in JupyterLab: a new cell above, and below
+            page.keyboard.press(key)
+        assert page.locator(".jp-Cell").count() == 1
+    watch.check()
