@@ -20,6 +20,7 @@ from softlook.recipes.text.memory_scores import memory_scores
 from softlook.train.events import Evaluated, Event
 from softlook.weights import load, save, to_hugging_face
 from softlook.weights.formats.ctranslate2 import to_ctranslate2
+from softlook.weights.formats.onnx import to_onnx
 from softlook.weights.hugging_face import explain_export
 from tests.recipes.small import causal_lm_config, events_of
 
@@ -99,6 +100,15 @@ def test_formats_without_a_memory_refuse_the_export(changes: dict[str, Any], tmp
     assert next(iter(changes)) in explain_export(gpt)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [MEMORIES["product_key"], MEMORIES["all_attention"]], ids=["keys", "persistent"])
+def test_the_onnx_export_computes_the_memory(changes: dict[str, Any], tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    gpt = model(**changes)
+    session = onnxruntime.InferenceSession(str(to_onnx(gpt, tmp_path / "onnx") / "model.onnx"))
+    assert_close(torch.tensor(session.run(None, {"ids": IDS.numpy()})[0]), gpt(IDS), atol=1e-5, rtol=1e-5)
+
+
 def test_the_weight_of_each_slot_is_counted() -> None:
     """Zero queries attend to all visible keys alike: of query i, 5 of 5 + i + 1 keys are persistent."""
     gpt = model(persistent=5)
@@ -114,7 +124,7 @@ def test_the_weight_of_each_slot_is_counted() -> None:
 
 def test_a_single_slot_has_the_divergence_of_the_logarithm_of_all_slots() -> None:
     gpt = model(product_keys=ProductKeyConfig(layer=0, heads=1, n_subkeys=4, top_k=1))
-    memory = gpt.blocks[0].ffn  # pyright: ignore
+    memory: Any = gpt.blocks[0].ffn
     nn.init.zeros_(memory.norm.weight)
     with torch.no_grad():
         memory.norm.bias.copy_(memory.keys.subkeys[0, :, 2].flatten())  # every query is the same
