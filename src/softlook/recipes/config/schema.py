@@ -199,6 +199,17 @@ class CausalLMConfig(TextConfig):
     arch: Literal["gpt", "llama", "transformer_xl", "convolution", "fast_weights"] | None = Field(
         default=None, description="model architecture; default: gpt, or llama if time is short"
     )
+    memory: Literal["product_key", "all_attention"] | None = Field(
+        default=None,
+        description="learned memory of a gpt: product keys in place of the feed-forward layer of the middle block, or "
+        "persistent vectors in place of all feed-forward layers (all-attention)",
+    )
+    memory_slots: int | None = Field(
+        default=None,
+        ge=1,
+        description="slots of the product keys, rounded down to a square number, or persistent vectors of each head "
+        "and layer; default: 16384 product keys, or as many vectors as a feed-forward layer has hidden units",
+    )
     no_ngrams: bool = Field(default=False, description="use attention alone, without an n-gram model")
     model: ModelConfig = ModelConfig()
     batch: BatchConfig = BatchConfig()
