@@ -1,4 +1,4 @@
-"""Ensemble of a table run: fitted after its attention model, as the estimators do, and saved in the run directory."""
+"""Ensemble of a table run: fitted after the attention model, and saved in the run directory."""
 
 import json
 import logging
