@@ -149,3 +149,12 @@ def test_a_time_limit_is_divided_between_the_attention_model_and_the_ensemble(tm
     result = train_table(config)
     assert result.estimator is not None and result.estimator.time_limit == pytest.approx(2.4)
     assert result.finished.reason == "the time limit was reached" and result.finished.seconds < 1.5
+
+
+def test_a_table_on_disk_has_a_single_model_and_the_log_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "softlook"):
+        result = train_table(ensemble_config(tmp_path, train={"memory_limit": 1e-6}))
+    assert "no ensemble: the table is read from disk" in caplog.text
+    assert result.estimator is not None and result.estimator.ensemble_ is None and LEADERBOARD not in result.scores
