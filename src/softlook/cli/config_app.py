@@ -9,7 +9,7 @@ from cyclopts import App, Group, Parameter
 from cyclopts.argument import Argument, ArgumentCollection
 
 from softlook.cli.options import OPTIONS, STYLE, format_default
-from softlook.recipes.config.schema import DEFAULT_MINUTES
+from softlook.recipes.config.default_minutes import DEFAULT_MINUTES
 
 SHORT_NAMES: dict[str, tuple[str, ...]] = {
     "optim.lr": ("--lr",),

@@ -14,8 +14,6 @@ from softlook.train.config import BaseConfig, OptimizerConfig, TrainingConfig
 Files = tuple[Path, ...]
 LoggerName = Literal["tensorboard", "mlflow", "wandb", "trackio", "none"]
 NO_LOGGERS = "none"
-DEFAULT_MINUTES = {"cpu": 5.0, "mps": 10.0, "cuda": 10.0}
-"""Minutes that sizes are selected for by default; on a CPU they are also the limit."""
 
 
 class TokenizerConfig(BaseConfig):
