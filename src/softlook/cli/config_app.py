@@ -30,7 +30,7 @@ COMMON_FIELDS = (
     *("data", "valid", "test", "source", "target", "text", "text_pair", "label", "problem", "next_sentence"),
     *("run_dir", "init_from", "trials", "max_minutes"),
     *("training.max_minutes", "training.max_steps", "training.epochs"),
-    *("optim.lr", "optim.batch_size", "batch.max_tokens", "batch.max_length"),
+    *("ensemble", "optim.lr", "optim.batch_size", "batch.max_tokens", "batch.max_length"),
     *("training.device", "training.seed", "dry_run", "fresh"),
 )
 """Fields that the help shows first, in this order. The others are advanced."""

@@ -335,5 +335,5 @@ class Word2VecConfig(TextConfig):
 FILE_FIELDS = {"data", "valid", "test"}
 """Fields that are lists of files."""
 MUTABLE_FIELDS = {*FILE_FIELDS, "run_dir", "fresh", "loggers", "init_from", "decode.num_beams", "decode.length_penalty"}
-MUTABLE_FIELDS |= {"no_baseline", "epochs", "training.epochs"}
+MUTABLE_FIELDS |= {"no_baseline", "ensemble", "epochs", "training.epochs"}
 """Fields that may change when a run is resumed, or that are compared by content."""
