@@ -24,7 +24,7 @@ from tests.recipes.small import people, tabular_config
 from tests.recipes.trained_runs import train_runs
 
 SMALL = ("--model.dim", "16", "--model.depth", "1", "--model.heads", "2", "--model.n-members", "2")
-QUICK = (*SMALL, "--optim.batch-size", "32")
+QUICK = (*SMALL, "--optim.batch-size", "32", "--ensemble", "single")
 SHORT = (*QUICK, "--training.epochs", "6", "--training.device", "cpu")
 TRAIN = ("train", "table", "--data", "people.csv", "--target", "buys", "--ignore", "id", "spent")
 RUN = str(Path("runs") / "table-people")

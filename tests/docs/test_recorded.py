@@ -75,3 +75,17 @@ def test_meanings_are_apart_in_context_only_and_the_page_says_how_far() -> None:
         first, *_, last = found["separation"]
         assert first == 0.5 and last > 0.8
         assert row_of(text, word, *(f"{share:.0%}" for share in found["separation"]))
+
+
+def test_the_chapter_on_memories_quotes_the_recorded_comparison() -> None:
+    results, text = load("memories"), page("book/25-memories.md")
+    models = results["models"]
+    assert {round(one["parameters"], -3) for one in models.values()} == {487_000}
+    keys, persistent = models["product keys"], models["all-attention"]
+    assert f"| feed-forward | {models['feed-forward']['bits_per_byte']:.2f} | | | |" in text
+    used = [f"{keys['bits_per_byte']:.2f}", f"{keys['memory_usage']:.0%}", f"{keys['memory_kl']:.2f}"]
+    assert f"| product keys | {' | '.join(used)} | |" in text
+    shared = f"{persistent['memory_attention']:.0%}"
+    used = [f"{persistent['bits_per_byte']:.2f}", f"{persistent['memory_usage']:.0%}", f"{persistent['memory_kl']:.2f}"]
+    assert row_of(text, "all-attention", *used, shared)
+    assert row_of(text, "bits per byte", *(f"{value:.3f}" for value in results["transformer_xl"].values()))

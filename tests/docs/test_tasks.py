@@ -12,7 +12,10 @@ from softlook.cli.main import app, main
 FOLDER = Path(__file__).parents[2] / "docs/guide/tasks"
 PAGES = sorted(path.name for path in FOLDER.glob("*.md") if path.name != "index.md")
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SHORT = {"table": ("--training.epochs", "1", "--no-baseline"), "images": ("--max-steps", "2", "--no-baseline")}
+SHORT = {
+    "table": ("--training.epochs", "1", "--no-baseline", "--ensemble", "single"),
+    "images": ("--max-steps", "2", "--no-baseline"),
+}
 """Options that make training short; `--max-steps 2 --no-baseline` for other tasks."""
 NOT_RUN = ("check", "serve")
 CHEAP = ("heads.md", "images.md", "write.md")

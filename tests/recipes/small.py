@@ -181,6 +181,7 @@ def tabular_config(folder: Path, epochs: int = 6, **more: Any) -> TabularConfig:
         "run_dir": folder / "run",
         "target": ("buys",),
         "no_baseline": True,
+        "ensemble": "single",
     }
     values |= {
         "ignore": ("id", "spent"),

@@ -53,5 +53,6 @@ def test_the_command_line_shows_its_own_bar(displays: list[Recorder], tmp_path: 
     config = tabular_config(tmp_path)
     files = ["--data", str(config.data[0]), "--run-dir", str(tmp_path / "cli")]
     with pytest.raises(SystemExit, match="0"):
-        main(["train", "table", *files, "--target", "buys", "--training.epochs", "1", "--no-baseline"])
+        single = ("--training.epochs", "1", "--no-baseline", "--ensemble", "single")
+        main(["train", "table", *files, "--target", "buys", *single])
     assert displays == []

@@ -10,6 +10,8 @@ from softlook.blocks.alignment import dot_alignment as dot_alignment
 from softlook.blocks.alignment import general_alignment as general_alignment
 from softlook.blocks.all_attention import AllAttention as AllAttention
 from softlook.blocks.all_attention import AllAttentionBlock as AllAttentionBlock
+from softlook.blocks.all_attention import PreNormAllAttentionBlock as PreNormAllAttentionBlock
+from softlook.blocks.all_attention import watch_persistent as watch_persistent
 from softlook.blocks.attention import AttentionCore as AttentionCore
 from softlook.blocks.attention import CrossAttention as CrossAttention
 from softlook.blocks.attention import MultiHeadAttention as MultiHeadAttention
@@ -46,11 +48,13 @@ from softlook.blocks.kv_cache import LayerCache as LayerCache
 from softlook.blocks.lora import LoraLinear as LoraLinear
 from softlook.blocks.lora import add_lora as add_lora
 from softlook.blocks.lora import merge_lora as merge_lora
+from softlook.blocks.memory_usage import MemoryUsage as MemoryUsage
+from softlook.blocks.memory_usage import SlotUsage as SlotUsage
+from softlook.blocks.memory_usage import usage as usage
 from softlook.blocks.norms import RMSNorm as RMSNorm
 from softlook.blocks.norms import ZeroCenteredRMSNorm as ZeroCenteredRMSNorm
-from softlook.blocks.product_key import MemoryUsage as MemoryUsage
+from softlook.blocks.product_key import ProductKeyConfig as ProductKeyConfig
 from softlook.blocks.product_key import ProductKeyMemory as ProductKeyMemory
-from softlook.blocks.product_key import usage as usage
 from softlook.blocks.product_key import watch_usage as watch_usage
 from softlook.blocks.recurrent import BahdanauDecoder as BahdanauDecoder
 from softlook.blocks.recurrent import LuongDecoder as LuongDecoder

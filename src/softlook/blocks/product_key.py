@@ -11,6 +11,21 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
+from softlook.blocks.memory_usage import SlotUsage
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductKeyConfig:
+    """Place and sizes of a product-key memory in a model."""
+
+    layer: int
+    """The block whose feed-forward layer it replaces."""
+    heads: int = 4
+    """Number of queries of each position."""
+    n_subkeys: int = 128
+    """Subkeys of each half: the memory has n_subkeys^2 slots."""
+    top_k: int = 32
+    """Slots that each query reads."""
 
 
 class SelectedSlots(NamedTuple):
@@ -91,32 +106,6 @@ class ProductKeyMemory(nn.Module):
         return output.view_as(x)
 
 
-@dataclass(frozen=True)
-class MemoryUsage:
-    """How evenly the slots of a memory are used, by the total weight of each."""
-
-    fraction_used: float
-    """Fraction of slots with any weight."""
-    divergence: float
-    """KL divergence from uniform use, in nats: 0 if all slots are used alike, log(slots) if one is used alone."""
-    perplexity: float
-    """Effective number of slots: `slots` at best, 1 at worst."""
-
-
-def usage(slot_weights: Float[Tensor, " slots"]) -> MemoryUsage:
-    """Usage statistics, from the total weight of each slot.
-
-    >>> usage(torch.tensor([2.0, 2.0, 0.0, 0.0]))
-    MemoryUsage(fraction_used=0.5, divergence=0.693..., perplexity=2.0)
-    """
-    if not bool(slot_weights.sum() > 0):
-        raise ValueError("no slot has any weight: call the memory first")
-    shares = slot_weights.double() / slot_weights.double().sum()
-    entropy = -torch.xlogy(shares, shares).sum().item()
-    fraction = (slot_weights > 0).double().mean().item()
-    return MemoryUsage(fraction, math.log(len(slot_weights)) - entropy, math.exp(entropy))
-
-
 def slot_weights(selected: SelectedSlots, slots: int) -> Float[Tensor, " slots"]:
     """The total weight of each slot over queries and heads.
 
@@ -125,19 +114,6 @@ def slot_weights(selected: SelectedSlots, slots: int) -> Float[Tensor, " slots"]
     """
     weights = selected.weights.detach().double().flatten()
     return weights.new_zeros(slots).index_add(0, selected.slots.flatten(), weights)
-
-
-class SlotUsage:
-    """The total weight of each slot of a memory, accumulated over calls."""
-
-    def __init__(self, slots: int) -> None:
-        self.weights = torch.zeros(slots, dtype=torch.float64)
-
-    def add(self, selected: SelectedSlots) -> None:
-        self.weights = self.weights.to(selected.slots.device) + slot_weights(selected, len(self.weights))
-
-    def usage(self) -> MemoryUsage:
-        return usage(self.weights)
 
 
 @contextmanager
@@ -153,7 +129,7 @@ def watch_usage(memory: ProductKeyMemory) -> Iterator[SlotUsage]:
     slot_usage = SlotUsage(memory.keys.slots)
 
     def record(module: nn.Module, args: object, selected: SelectedSlots) -> None:
-        slot_usage.add(selected)
+        slot_usage.add(slot_weights(selected, memory.keys.slots), selected.slots.shape[:-1].numel())
 
     hook = memory.keys.register_forward_hook(record)
     try:

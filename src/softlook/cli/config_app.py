@@ -9,7 +9,7 @@ from cyclopts import App, Group, Parameter
 from cyclopts.argument import Argument, ArgumentCollection
 
 from softlook.cli.options import OPTIONS, STYLE, format_default
-from softlook.recipes.config.schema import DEFAULT_MINUTES
+from softlook.recipes.config.default_minutes import DEFAULT_MINUTES
 
 SHORT_NAMES: dict[str, tuple[str, ...]] = {
     "optim.lr": ("--lr",),
@@ -30,7 +30,7 @@ COMMON_FIELDS = (
     *("data", "valid", "test", "source", "target", "text", "text_pair", "label", "problem", "next_sentence"),
     *("run_dir", "init_from", "trials", "max_minutes"),
     *("training.max_minutes", "training.max_steps", "training.epochs"),
-    *("optim.lr", "optim.batch_size", "batch.max_tokens", "batch.max_length"),
+    *("ensemble", "optim.lr", "optim.batch_size", "batch.max_tokens", "batch.max_length"),
     *("training.device", "training.seed", "dry_run", "fresh"),
 )
 """Fields that the help shows first, in this order. The others are advanced."""

@@ -1,4 +1,4 @@
-"""Classifier-free guidance: generation by class, with the class more strongly than the model alone would follow it."""
+"""Classifier-free guidance: texts of a class, weighing it more than the model alone would."""
 
 import torch
 from jaxtyping import Float, Int

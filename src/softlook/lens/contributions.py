@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
+from softlook.blocks.all_attention import PreNormAllAttentionBlock
 from softlook.blocks.attention import MultiHeadAttention
 from softlook.blocks.block import (
     ParallelBlock,
@@ -24,7 +25,10 @@ from softlook.lens.trace import Trace, trace
 from softlook.lens.unembedding import Unembedding, find_stack, find_unembedding, freeze_norm
 from softlook.lens.value_weighted import call_with_values
 
-PRE_NORM = (PreNormBlock, ParallelBlock, SandwichNormBlock, SharedNormParallelBlock, PreNormDecoderBlock)
+PRE_NORM = (
+    *(PreNormBlock, ParallelBlock, SandwichNormBlock, SharedNormParallelBlock, PreNormDecoderBlock),
+    PreNormAllAttentionBlock,
+)
 SUBLAYERS = ("attn", "cross_attn", "ffn")
 
 

@@ -1,6 +1,7 @@
 """GPT-2; GPT-NeoX, OPT and Bloom are configurations of it."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from jaxtyping import Bool, Float, Int
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from softlook.base.errors import ConfigError
 from softlook.base.tensors import to_device
+from softlook.blocks.all_attention import AllAttention, AllAttentionBlock, PreNormAllAttentionBlock
 from softlook.blocks.attention import (
     AttentionCore,
     MakeAttention,
@@ -20,6 +22,7 @@ from softlook.blocks.block import ParallelBlock, PostNormBlock, PreNormBlock
 from softlook.blocks.feed_forward import ACTIVATIONS, ActivationName, FeedForward
 from softlook.blocks.init import init_normal, init_residual_projections
 from softlook.blocks.kv_cache import KVCache, check_cache, layer_caches, token_positions, with_cached_ids
+from softlook.blocks.product_key import ProductKeyConfig, ProductKeyMemory
 from softlook.embed.positions import LearnedPositions
 from softlook.embed.rotary import RopeScaling, frequency_scaling, rotary_dim
 from softlook.embed.tokens import LabelEmbedding, TokenEmbedding, add_class_label
@@ -91,6 +94,10 @@ class GPTConfig:
     """False: a bidirectional encoder, as for text embeddings."""
     ngrams: NGramLMConfig | None = None
     """An n-gram model beside the attention; with the causal LM head only."""
+    product_keys: ProductKeyConfig | None = None
+    """A product-key memory in place of the feed-forward layer of one block."""
+    persistent: int = 0
+    """Persistent keys and values of each head, in place of all feed-forward layers (all-attention); 0: none."""
 
 
 class GPT(nn.Module):
@@ -110,8 +117,7 @@ class GPT(nn.Module):
         super().__init__()
         self.config = c = config
         self.mode = "decoder-only" if c.causal else "encoder-only"
-        if c.parallel and c.norm != "pre":
-            raise ConfigError("parallel=True requires norm='pre'")
+        _check_config(c)
         self.rotary_dim = None
         if c.positions == "rotary":
             self.rotary_dim = rotary_dim(default_head_dim(c.dim, c.heads), c.partial_rotary_factor)
@@ -134,14 +140,25 @@ class GPT(nn.Module):
         init_residual_projections(self, c.depth)
 
     def _block(self, layer: int, attention: MakeAttention | None) -> nn.Module:
-        c = self.config
-        if attention is None:
-            attn: nn.Module = SelfAttention(c.dim, c.heads, core=AttentionCore(dropout=c.dropout))
-        else:
-            attn = attention(layer)
-        ffn = FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])
+        c, norm = self.config, partial(nn.LayerNorm, self.config.dim, self.config.eps)
+        attn = self._attention() if attention is None else attention(layer)
+        if c.persistent:
+            all_attention = PreNormAllAttentionBlock if c.norm == "pre" else AllAttentionBlock
+            return all_attention(attn, norm, dropout=c.dropout)
         block = ParallelBlock if c.parallel else PreNormBlock if c.norm == "pre" else PostNormBlock
-        return block(attn, ffn, lambda: nn.LayerNorm(c.dim, c.eps), dropout=c.dropout)
+        return block(attn, self._ffn(layer), norm, dropout=c.dropout)
+
+    def _attention(self) -> nn.Module:
+        c, core = self.config, AttentionCore(dropout=self.config.dropout)
+        if c.persistent:
+            return AllAttention(c.dim, c.heads, persistent=c.persistent, core=core)
+        return SelfAttention(c.dim, c.heads, core=core)
+
+    def _ffn(self, layer: int) -> nn.Module:
+        c, keys = self.config, self.config.product_keys
+        if keys is not None and keys.layer == layer:
+            return ProductKeyMemory(c.dim, keys.heads, n_subkeys=keys.n_subkeys, top_k=keys.top_k)
+        return FeedForward(c.dim, c.hidden, ACTIVATIONS[c.activation])
 
     def forward(
         self,
@@ -190,6 +207,17 @@ class GPT(nn.Module):
 
     def _alibi(self, x: Tensor) -> Bias | None:
         return to_device(alibi(self.config.heads), x.device) if self.config.positions == "alibi" else None
+
+
+def _check_config(config: GPTConfig) -> None:
+    """Check that the options of a config fit together."""
+    keys = config.product_keys
+    if config.parallel and config.norm != "pre":
+        raise ConfigError("parallel=True requires norm='pre'")
+    if config.persistent and (config.parallel or keys is not None):
+        raise ConfigError("persistent replaces the feed-forward layers, which parallel and product_keys need: set one")
+    if keys is not None and not 0 <= keys.layer < config.depth:
+        raise ConfigError(f"product_keys.layer must be from 0 to depth - 1 = {config.depth - 1}, got {keys.layer}")
 
 
 def _projection(in_dim: int, out_dim: int) -> nn.Module:

@@ -31,7 +31,14 @@ from softlook.tabular.training.runtime import Epoch
 from softlook.weights.atomic_folder import atomic_folder, disk_errors
 from softlook.weights.checkpoint import CONFIG_FILE, write_config
 from softlook.weights.checkpoint import load as load_model
-from softlook.weights.manifest import ESTIMATOR_FILE, best_checkpoint, read_manifest, verify_manifest, write_manifest
+from softlook.weights.manifest import (
+    ENSEMBLE_FOLDER,
+    ESTIMATOR_FILE,
+    best_checkpoint,
+    read_manifest,
+    verify_manifest,
+    write_manifest,
+)
 from softlook.weights.meta import build_on_meta, check_depth, check_tensors_match, unique_tensors
 from softlook.weights.schema import read_json
 from softlook.weights.tensor_files import SINGLE_FILE, read_safetensors, write_safetensors
@@ -138,13 +145,15 @@ def _write(estimator: TableEstimator, folder: Path, fitted: dict[str, Any], arra
 
 
 def load(folder: str | Path, kind: type[TableEstimator] = TableEstimator) -> Any:
-    """Load an estimator from a folder written by `save`, or the best one of a run of `softlook train table`.
+    """Load an estimator from a folder written by `save`, or that of a run of `softlook train table`.
 
-    All digests are verified first.
+    Of a run it is the ensemble; without one, the model of the best checkpoint. All digests are verified first.
     """
     folder = Path(folder)
+    ensemble = folder / ENSEMBLE_FOLDER
     with disk_errors("read", folder):
         folder = best_checkpoint(folder)
+        folder = ensemble if (ensemble / ESTIMATOR_FILE).is_file() else folder
         if not (folder / ESTIMATOR_FILE).is_file():
             raise WeightsError(
                 f"{folder} has no {ESTIMATOR_FILE}. Expected a folder written by an estimator's save, or a run."

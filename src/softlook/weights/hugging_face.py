@@ -34,6 +34,8 @@ TRAINING_FLAGS = {
     "norm": "--model.norm {}",
     "ngrams": "--no-ngrams",
     "neighbors": "--no-ngrams",
+    "product_keys": "no --memory",
+    "persistent": "no --memory",
 }
 """Settings that a flag of `softlook train` selects."""
 COUNT_MODELS = ("ngrams", "neighbors")

@@ -19,6 +19,8 @@ BEST_FILE, SETTINGS_FILE = "best.json", "settings.json"
 FILES_KEY, CHECKSUM_KEY = "files", "sha256"
 ESTIMATOR_FILE = "estimator.json"
 """Preprocessing state of a tabular estimator, next to the model's weights."""
+ENSEMBLE_FOLDER = "ensemble"
+"""The ensemble of a table run: the folder of an estimator in the run directory."""
 CHECKPOINT_NAME = re.compile(r"checkpoints/step-\d{9,}")
 FileEntries = dict[str, dict[str, Any]]
 """File name -> size, SHA-256 and, for shards, slices."""

@@ -50,6 +50,7 @@ def table_run(folder: Path) -> Path:
         "target": ("target",),
         "run_dir": folder / "run",
         "training": {"epochs": 1, "device": "cpu"},
+        "ensemble": "single",
     }
     return train_table(TabularConfig(**settings)).run_dir
 

@@ -32,7 +32,7 @@ def tune_config(**more: Any) -> TuneConfig:
 def test_a_run_with_the_best_config_reproduces_the_best_trial() -> None:
     result = tune(tune_config())
     best = next(trial for trial in result.trials if trial.is_best)
-    overrides = load_overrides(TabularConfig(no_baseline=True), config=result.best)
+    overrides = load_overrides(TabularConfig(no_baseline=True, ensemble="single"), config=result.best)
     assert overrides.values["model.dim"] == 8 and overrides.values["optim.lr"] == best.params["lr"]
     run = train_table(overrides)
     assert run.estimator is not None and run.finished.complete

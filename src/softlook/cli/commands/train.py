@@ -167,6 +167,7 @@ def _next_steps(task: str, run_dir: Path, values: Mapping[str, Any]) -> str:
         data = "FOLDER" if task == "images" else "FILE"
         rows.append((f"softlook eval {name} --data {data}", "evaluate it on other data"))
     has_counts = task != "tag" and not values.get("no_ngrams") and not values.get("init_from")
-    if task in ("mlm", "lm", "tag") and values.get("arch") in (None, "gpt", "llama") and not has_counts:
+    has_architecture = values.get("arch") in (None, "gpt", "llama") and not values.get("memory")
+    if task in ("mlm", "lm", "tag") and has_architecture and not has_counts:
         rows.append((f"softlook export hf {name}", "export it to Hugging Face"))
     return next_steps(*rows)

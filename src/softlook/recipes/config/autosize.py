@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from softlook.recipes.config.schema import DEFAULT_MINUTES
+from softlook.recipes.config.default_minutes import DEFAULT_MINUTES
 from softlook.recipes.profiling.threads import use_threads
 from softlook.train.mixed_precision import choose_dtype
 

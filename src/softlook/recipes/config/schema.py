@@ -14,8 +14,6 @@ from softlook.train.config import BaseConfig, OptimizerConfig, TrainingConfig
 Files = tuple[Path, ...]
 LoggerName = Literal["tensorboard", "mlflow", "wandb", "trackio", "none"]
 NO_LOGGERS = "none"
-DEFAULT_MINUTES = {"cpu": 5.0, "mps": 10.0, "cuda": 10.0}
-"""Minutes that sizes are selected for by default; on a CPU they are also the limit."""
 
 
 class TokenizerConfig(BaseConfig):
@@ -201,6 +199,17 @@ class CausalLMConfig(TextConfig):
     arch: Literal["gpt", "llama", "transformer_xl", "convolution", "fast_weights"] | None = Field(
         default=None, description="model architecture; default: gpt, or llama if time is short"
     )
+    memory: Literal["product_key", "all_attention"] | None = Field(
+        default=None,
+        description="learned memory of a gpt: product keys in place of the feed-forward layer of the middle block, or "
+        "persistent vectors in place of all feed-forward layers (all-attention)",
+    )
+    memory_slots: int | None = Field(
+        default=None,
+        ge=1,
+        description="slots of the product keys, rounded down to a square number, or persistent vectors of each head "
+        "and layer; default: 16384 product keys, or as many vectors as a feed-forward layer has hidden units",
+    )
     no_ngrams: bool = Field(default=False, description="use attention alone, without an n-gram model")
     model: ModelConfig = ModelConfig()
     batch: BatchConfig = BatchConfig()
@@ -326,5 +335,5 @@ class Word2VecConfig(TextConfig):
 FILE_FIELDS = {"data", "valid", "test"}
 """Fields that are lists of files."""
 MUTABLE_FIELDS = {*FILE_FIELDS, "run_dir", "fresh", "loggers", "init_from", "decode.num_beams", "decode.length_penalty"}
-MUTABLE_FIELDS |= {"no_baseline", "epochs", "training.epochs"}
+MUTABLE_FIELDS |= {"no_baseline", "ensemble", "epochs", "training.epochs"}
 """Fields that may change when a run is resumed, or that are compared by content."""

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from softlook.recipes.config.schema import RunConfig
-from softlook.tabular.presets import HELP, EarlyStoppingMetric, NumericEmbeddingName, ScalingMethod
+from softlook.tabular.presets import HELP, EarlyStoppingMetric, EnsembleName, NumericEmbeddingName, ScalingMethod
 from softlook.train.config import BaseConfig
 
 
@@ -80,6 +80,11 @@ class TabularConfig(RunConfig):
     )
     preset: Literal["default", "paper", "improved"] | None = Field(
         default=None, description="hyperparameter preset; default: default for table, paper for ft and tab"
+    )
+    ensemble: EnsembleName = Field(
+        default="auto",
+        description="after an attention model, fit an ensemble: auto, of attention models, boosted trees and a linear "
+        "model; attention, of attention models only; single: no ensemble",
     )
     no_baseline: bool = Field(
         default=False, description="do not train boosted trees and a linear model to compare with"

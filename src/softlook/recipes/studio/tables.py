@@ -1,4 +1,4 @@
-"""A table model as the studio shows it: a row to edit, its prediction with attention between features, importances."""
+"""A table model for the studio: a row to edit, its prediction, attention between features, importances."""
 
 import math
 import threading

@@ -15,6 +15,7 @@ from softlook.recipes.profiling.step_benchmark import BENCHMARK_LR, MemoryEstima
 from softlook.recipes.run_dir.layout import load_previous_values, run_dir_path
 from softlook.recipes.tabular.checkpointing import describe_training, model_size
 from softlook.recipes.tabular.data import TableData
+from softlook.recipes.tabular.ensemble import attention_seconds, no_ensemble_reason
 from softlook.recipes.tabular.estimator import add_auto_sizes, build_estimator, resolve_table_config
 from softlook.tabular.training.retrieval import retrieval_seconds
 from softlook.tabular.training.row_store import DiskRows
@@ -23,6 +24,8 @@ from softlook.tabular.training.train_step import TableTrainStep
 from softlook.tabular.training.trainer import TableTrainer, prediction_seconds_per_row
 from softlook.train.checkpoint.run_dir import RunDir
 from softlook.train.rng import make_generator
+
+ENSEMBLE_TIME = "An ensemble is fitted after that: several times as long, or what is left of a time limit."
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,7 @@ def estimate_run(overrides: ConfigOverrides[TabularConfig], data: TableData) -> 
     before = load_previous_values(RunDir(run_dir_path("table", overrides)), overrides)
     resolved = resolve_table_config(overrides, data, {} if before is None else before)
     estimator = build_estimator(resolved.config, data)
+    estimator.time_limit = attention_seconds(resolved.config, data)
     estimates: list[TableRunEstimate] = []
 
     def train_loop(trainer: TableTrainer, budget: TimeBudget) -> list[Epoch]:
@@ -110,6 +114,8 @@ def estimate_run(overrides: ConfigOverrides[TabularConfig], data: TableData) -> 
         duration = estimate_duration(trainer, step_seconds, budget)
         parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
         description = [*describe_training(trainer, estimator, resolved.config.training), duration.describe()]
+        if no_ensemble_reason(resolved.config, data) is None:
+            description.append(ENSEMBLE_TIME)
         if not resolved.config.no_baseline:
             description.append("Baselines take additional time; --no-baseline leaves them out.")
         estimate = TableRunEstimate(

@@ -95,6 +95,7 @@ def build_estimator(config: TabularConfig, data: TableData) -> TableEstimator:
     kind: Any = _estimator_class(config, data)
     weights = parse_class_weights(config, data.target)
     classifier = {"class_weight": weights} if data.target.problem == "classification" else {}
+    own = {"ensemble": config.ensemble} if "ensemble" in kind._get_param_names() else {}
     minutes = config.training.max_minutes
     return kind(
         preset=preset_name(config),
@@ -107,6 +108,7 @@ def build_estimator(config: TabularConfig, data: TableData) -> TableEstimator:
         device=config.training.device,
         random_state=config.training.seed,
         **classifier,
+        **own,
     )
 
 

@@ -1,7 +1,7 @@
 """Training runs on tables.
 
-Training is bit-identical to that of the estimators of `softlook.tabular`; run directory, checkpoints, events and report
-are those of every run.
+An attention model is trained, then an ensemble is fitted, both bit-identical to those of the estimators of
+`softlook.tabular`. Run directory, checkpoints, events and report are those of every run.
 """
 
 import logging
@@ -24,6 +24,13 @@ from softlook.recipes.run_dir.run_result import RunResult
 from softlook.recipes.tabular.checkpointing import CheckpointedTraining, TrainingStopped, describe_training
 from softlook.recipes.tabular.data import TableData, load_table, locate_data_errors
 from softlook.recipes.tabular.dry_run import TableRunEstimate, estimate_run
+from softlook.recipes.tabular.ensemble import (
+    LEADERBOARD,
+    RunEnsemble,
+    attention_seconds,
+    find_or_fit_ensemble,
+    render_leaderboard,
+)
 from softlook.recipes.tabular.estimator import add_auto_sizes, build_estimator, fixed_config, resolve_table_config
 from softlook.recipes.tabular.scores import compute_scores, render_columns, to_test_rows
 from softlook.tabular.baselines import MAX_ROWS
@@ -46,7 +53,7 @@ class TableTrainResult(RunResult):
 
     run_dir: Path
     estimator: TableEstimator | None
-    """None if the run was stopped."""
+    """The ensemble, if there is one; None if the run was stopped."""
     finished: Finished
     scores: dict[str, Any]
     resolved: ResolvedConfig[TabularConfig]
@@ -62,7 +69,8 @@ def train_table(
     >>> _ = Path("people.csv").write_text(f"age,city,buys\\n{rows}")
     >>> small, short = TabularModelConfig(dim=8, depth=1, heads=2), TabularTrainingConfig(epochs=2)
     >>> config = TabularConfig(data=(Path("people.csv"),), target=("buys",), model=small, training=short)
-    >>> sorted(train_table(config.model_copy(update={"no_baseline": True})).scores)
+    >>> quick = {"no_baseline": True, "ensemble": "single"}
+    >>> sorted(train_table(config.model_copy(update=quick)).scores)
     ['accuracy', 'auc', 'importances', 'log_loss']
     """
     overrides = as_overrides(config)
@@ -114,19 +122,21 @@ def prepare_run(
 
 
 def run_training(run: "TableRun") -> TableTrainResult:
-    """Train, then compute the scores."""
+    """Train, fit the ensemble, then compute the scores."""
     path, data, resolved, previous = run.folder.path, run.data, run.resolved, load_scores(run.folder.path)
     with suppress(TrainingStopped):
         run.estimator._fit(*data.train, None, data.valid, run)
     if (signal := run.stop.received) is not None:  # it may also have come during the last epoch
         finished = replace(run.finished, complete=False, signal=signal)
         return TableTrainResult(path, None, finished, previous, resolved)
+    ensemble = run.fit_ensemble()
     try:
         scores = compute_scores(
             run.estimator,
             run.trainer,
             data,
             run.test,
+            ensemble=ensemble,
             config=resolved.config,
             previous=previous,
             seconds=run.finished.seconds,
@@ -136,7 +146,8 @@ def run_training(run: "TableRun") -> TableTrainResult:
         raise
     run.writer.finish(scores)
     run.loggers.scores = scores
-    return TableTrainResult(path, run.estimator, run.finished, scores, resolved)
+    estimator = run.estimator if ensemble is None else ensemble.estimator
+    return TableTrainResult(path, estimator, run.finished, scores, resolved)
 
 
 class TableRun(CheckpointedTraining):
@@ -152,6 +163,13 @@ class TableRun(CheckpointedTraining):
     ) -> None:
         super().__init__(folder, build_estimator(resolved.config, data), resolved.config.training, callbacks)
         self.resolved, self.data, self.stack = resolved, data, stack
+        self.estimator.time_limit = attention_seconds(resolved.config, data)
+
+    def fit_ensemble(self) -> RunEnsemble | None:
+        """The ensemble; None if there is none, or if a callback stopped the run."""
+        if self.callback_request is not None:
+            return None
+        return find_or_fit_ensemble(self.folder.path, self.resolved.config, self.data)
 
     def __call__(self, trainer: TableTrainer, budget: TimeBudget) -> list[Epoch]:
         estimator, config = self.estimator, self.resolved.config
@@ -184,7 +202,8 @@ class TableRunWriter(RunWriter):
 
     def write_report(self, scores: Mapping[str, Any]) -> None:
         columns = render_columns(self.preprocessor.describe(), self.preprocessor.encoder.names, scores.get(IMPORTANCES))
-        write_report(self.folder, self.settings, scores, extra=columns)
+        leaderboard = render_leaderboard(scores.get(LEADERBOARD, ()))
+        write_report(self.folder, self.settings, scores, extra=f"{leaderboard}{columns}")
 
     def __call__(self, event: Event) -> None:
         super().__call__(event)

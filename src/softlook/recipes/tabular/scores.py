@@ -20,6 +20,7 @@ from softlook.recipes.run_dir.report.formatting import (
     section,
 )
 from softlook.recipes.tabular.data import TableData
+from softlook.recipes.tabular.ensemble import LEADERBOARD, RunEnsemble
 from softlook.tabular.baselines import fit_baselines
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.formatting import percent
@@ -31,7 +32,7 @@ from softlook.tabular.training.trainer import TableTrainer
 log = logging.getLogger("softlook.recipes")
 MIN_BASELINE_SECONDS = 60.0
 """Time limit of a baseline; the training time of the model itself, if that is longer."""
-OWN_NAME = "softlook"
+OWN_NAME, SINGLE_NAME = "softlook", "softlook, one attention model"
 COLUMNS = "columns"
 """The key of the per-column importances."""
 MAX_SUMMARY_COLUMNS = 5
@@ -43,20 +44,20 @@ def compute_scores(
     data: TableData,
     test: TableTensors | None,
     *,
+    ensemble: RunEnsemble | None,
     config: TabularConfig,
     previous: Mapping[str, Any],
     seconds: float,
 ) -> dict[str, Any]:
     """Scores on validation and test rows, baselines and feature importances.
 
-    `previous` are the scores of an earlier start of the run; `seconds` is the training time.
+    With an ensemble the scores are its own, and those of the estimator, a single attention model, are compared with
+    them; importances are the estimator's. `previous` are the scores of an earlier start of the run; `seconds` is the
+    training time of the estimator.
     """
-    scores: dict[str, Any] = {}
     report_activity("evaluating the model")
-    if trainer.validation is not None:
-        scores |= evaluate_rows(estimator, trainer.validation)
-    if test is not None:
-        scores["test"] = evaluate_rows(estimator, test)
+    single = _own_scores(estimator, trainer, test)
+    scores = single if ensemble is None else _ensemble_scores(ensemble, data, single)
     rows = trainer.validation if test is None else test
     if rows is None:
         log.info("There are no validation rows and no --test: the model is not evaluated.")
@@ -67,10 +68,15 @@ def compute_scores(
             f"Retrieval: {len(retrieval.weight):,} training rows; the nearest ones contribute "
             f"{percent(retrieval.mix)} of a prediction, as determined on the validation rows."
         )
-    compared = [{"model": OWN_NAME, **scores.get("test", scores), "seconds": seconds}]
+    compared = [{"model": OWN_NAME, **single.get("test", single), "seconds": seconds}]
+    if ensemble is not None:
+        compared = _compare_ensemble(ensemble, scores, compared[0])
+        log.info("\n".join(["Ensemble:", *format_table(scores[LEADERBOARD])]))
+        where = where if test is not None else f"{where}; {_describe_out_of_fold(ensemble)}"
     if not config.no_baseline:
-        before = previous.get(COMPARED, [])[1:] if previous.get(ON) == where else []
-        limit = max(MIN_BASELINE_SECONDS, seconds)
+        own = (OWN_NAME, SINGLE_NAME)
+        before = [one for one in previous.get(COMPARED, []) if one["model"] not in own and previous[ON] == where]
+        limit = max(MIN_BASELINE_SECONDS, sum(one["seconds"] for one in compared))
         compared += before or _baseline_scores(estimator, trainer, rows, config, limit)
     log.info("\n".join([f"Scores on {where}:", *format_table(compared)]))
     report_activity("estimating the importance of the columns")
@@ -79,6 +85,37 @@ def compute_scores(
     scores[IMPORTANCES] = importances_to_json(importances, metric)
     log.info(summarize_importances(scores[IMPORTANCES]))
     return {**scores, COMPARED: compared, ON: where} if len(compared) > 1 else scores
+
+
+def _own_scores(estimator: TableEstimator, trainer: TableTrainer, test: TableTensors | None) -> dict[str, Any]:
+    """Metrics on validation rows, and on test rows."""
+    scores: dict[str, Any] = {}
+    if trainer.validation is not None:
+        scores |= evaluate_rows(estimator, trainer.validation)
+    if test is not None:
+        scores["test"] = evaluate_rows(estimator, test)
+    return scores
+
+
+def _ensemble_scores(ensemble: RunEnsemble, data: TableData, single: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics of the ensemble, of which those on validation rows are out-of-fold, and its models."""
+    validation = ensemble.scores or {name: value for name, value in single.items() if name != "test"}
+    scores: dict[str, Any] = {**validation, LEADERBOARD: ensemble.leaderboard()}
+    test = to_test_rows(ensemble.estimator, data)
+    return scores if test is None else scores | {"test": evaluate_rows(ensemble.estimator, test)}
+
+
+def _compare_ensemble(
+    ensemble: RunEnsemble, scores: Mapping[str, Any], single: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The ensemble, if it has scores on these rows, and the single attention model."""
+    own = scores.get("test", ensemble.scores)
+    first = [{"model": OWN_NAME, **own, "seconds": ensemble.seconds}] if own else []
+    return [*first, {**single, "model": SINGLE_NAME}]
+
+
+def _describe_out_of_fold(ensemble: RunEnsemble) -> str:
+    return f"of the ensemble: out-of-fold predictions for {ensemble.rows:,} of them"
 
 
 def _baseline_scores(

@@ -159,6 +159,8 @@ class ServedTableModel:
         self.estimator.model_.to(self.device)
         self.float64_model = None if self.device.type == "mps" else copy.deepcopy(self.estimator.model_).double()
         """Small batches are predicted in double precision: copied once, not for every batch."""
+        if self.estimator.ensemble_ is not None and self.device.type != "mps":
+            self.estimator.ensemble_ = self.estimator.ensemble_.double()
 
     @property
     def model_name(self) -> str:

@@ -28,7 +28,7 @@ log = logging.getLogger("softlook.recipes")
 JOURNAL_FILE, BEST_CONFIG_FILE = "trials.journal", "best.toml"
 SEARCH_FIELDS = {"trials", "max_minutes", "run_dir", "fresh", "loggers"}
 """Fields of the search, which are not written to the best config."""
-MUTABLE_SEARCH_FIELDS = SEARCH_FIELDS | FILE_FIELDS | {"no_baseline"}
+MUTABLE_SEARCH_FIELDS = SEARCH_FIELDS | FILE_FIELDS | {"no_baseline", "ensemble"}
 """Fields that may change when a search is resumed, or that are compared by content."""
 
 
@@ -68,6 +68,7 @@ def tune(config: ConfigLike[TuneConfig], callback: Callable[[TrialResult], None]
         log.info(f"{'Resuming' if resumes else 'Starting'} {folder.path}")
         base = {**overrides.values, "problem": data.target.problem}
         options = {"trials": config.trials, "max_minutes": config.max_minutes}
+        log.info("Each trial trains a single model, no ensemble.")
         report_activity("training the trials")
         for result in search.run(*data.train, eval_set=data.valid, **options):
             _write_results(search, folder.path, base)

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from softlook.base.errors import ConfigError
+from softlook.blocks import ProductKeyConfig
 from softlook.data import Examples, TextExample, find_files, read_documents
 from softlook.decode import Multinomial, TransformerXLSession, create_session, generate
 from softlook.heads.ngram_lm import NGramLM
@@ -55,6 +57,8 @@ SHORT_RUN_MESSAGE = "There is time for a few epochs only: a Llama, which learns 
 SAMPLE_TEMPERATURE, SAMPLE_TOKENS = 0.8, 100
 SEGMENTS_PER_ROW = 4
 """Segments of a row, over which Transformer-XL carries its cache."""
+PRODUCT_KEY_SLOTS = 128**2
+"""Slots of a product-key memory by default."""
 MAX_EVAL_TOKENS = {"cuda": 1_000_000}
 """Validation tokens in each evaluation; 32,768 on other devices."""
 Model = GPT | Llama | TransformerXL | ConvolutionalLM | FastWeightLM
@@ -108,7 +112,7 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
         }
         if overrides.get("init_from"):
             auto.values |= {"optim.lr": fine_tuning_lr(overrides), "model.dropout": 0.1}
-        elif not cuda and not auto.values["model.dropout"]:
+        elif not cuda and not auto.values["model.dropout"] and overrides.get("memory") is None:
             auto.values["arch"] = "llama"
             auto.messages.append(SHORT_RUN_MESSAGE)
         return auto
@@ -207,6 +211,7 @@ def has_ngram_model(config: CausalLMConfig) -> bool:
 def build_model(config: CausalLMConfig, tokenizer: TextTokenizer, ngrams: NGramLM | None = None) -> nn.Module:
     """A new or a pretrained language model."""
     vocab_size = tokenizer.vocab_size
+    check_memory(config)
     if config.init_from is not None:
         model = load_pretrained(config.init_from, Model, "predict the next token", vocab_size=vocab_size)
         return apply_lora(model, config.lora)
@@ -220,9 +225,37 @@ def build_model(config: CausalLMConfig, tokenizer: TextTokenizer, ngrams: NGramL
     if config.arch == "fast_weights":
         return FastWeightLM(FastWeightLMConfig(**sizes))
     sizes |= {"context": context, "ngrams": ngrams and ngrams.config}
-    model = Llama(LlamaConfig(**sizes)) if config.arch == "llama" else GPT(GPTConfig(**sizes))
+    memory = memory_fields(config)
+    model = Llama(LlamaConfig(**sizes)) if config.arch == "llama" else GPT(GPTConfig(**sizes, **memory))
     model.ngrams = ngrams
     return model
+
+
+def check_memory(config: CausalLMConfig) -> None:
+    """Raise ConfigError if a memory is set for a model that has no place for it."""
+    if config.memory is None and config.memory_slots is not None:
+        raise ConfigError("memory_slots needs a memory: set memory to product_key or all_attention")
+    if config.memory is not None and (config.arch not in (None, "gpt") or config.init_from is not None):
+        given = f"arch={config.arch}" if config.init_from is None else "init_from"
+        raise ConfigError(f"memory={config.memory} is an option of a new model with arch=gpt, got {given}: remove one")
+
+
+def memory_fields(config: CausalLMConfig) -> dict[str, Any]:
+    """The fields of a GPTConfig for the memory, with the sizes of the model resolved.
+
+    >>> from softlook.recipes.config.schema import ModelConfig
+    >>> config = CausalLMConfig(memory="product_key", memory_slots=100, model=ModelConfig(dim=16, depth=4))
+    >>> memory_fields(config)
+    {'product_keys': ProductKeyConfig(layer=2, heads=4, n_subkeys=10, top_k=10)}
+    """
+    sizes, slots = config.model, config.memory_slots
+    if config.memory == "all_attention":
+        return {"persistent": slots or sizes.hidden or 4 * (sizes.dim or 0)}
+    if config.memory == "product_key":
+        n_subkeys = math.isqrt(slots or PRODUCT_KEY_SLOTS)
+        top_k = min(ProductKeyConfig.top_k, n_subkeys)
+        return {"product_keys": ProductKeyConfig(layer=(sizes.depth or 1) // 2, n_subkeys=n_subkeys, top_k=top_k)}
+    return {}
 
 
 def sample_completions(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from softlook.blocks.segments import SegmentCache
 from softlook.models import ConvolutionalLM, FastWeightLM, TransformerXL
 from softlook.ops import masks
+from softlook.recipes.text.memory_scores import memory_scores
 from softlook.recipes.text.ngram_mix import fit_gate, has_ngrams, mix_loss, predict_tokens
 from softlook.train.batching.batches import DataCursor
 from softlook.train.batching.collate import PackedBatch, to_device
@@ -110,7 +111,8 @@ def contiguous_lanes(stream: PackedStream) -> Iterator[PackedBatch]:
 class PerplexityEvaluator:
     """Loss and perplexity on validation text: on some of it during training, on all of it at the end.
 
-    A model with a cache keeps it across rows. With an n-gram model, each evaluation during training fits its gate.
+    A model with a cache keeps it across rows. With an n-gram model, each evaluation during training fits its gate. The
+    use of a memory is scored as well: see `memory_scores`.
     """
 
     def __init__(self, stream: PackedStream, objective: CausalLMObjective, device: torch.device) -> None:
@@ -119,20 +121,26 @@ class PerplexityEvaluator:
     def __call__(self, model: nn.Module, share: float = 1.0) -> dict[str, float]:
         tokens = share * len(self.stream.tokens.ids)
         count = max(int(tokens // (self.stream.context * self.stream.batch_size)), 1) if share < 1 else None
-        if has_ngrams(model):
-            return self._fit_gate(model, count)
-        loss, _ = self._loss(model, self.objective, count)
-        return {"loss": loss, "perplexity": math.exp(min(loss, 80.0))}
+        with memory_scores(model) as memory:
+            scores = self._fit_gate(model, count) if has_ngrams(model) else self._plain_scores(model, count)
+        return scores | memory
 
     def evaluate_all(self, num_bytes: int, model: nn.Module) -> dict[str, Any]:
         """Perplexity per token and bits per byte, on all of the text."""
-        loss, count = self._loss(model, self.objective)
-        scores = {"loss": loss, "perplexity": math.exp(min(loss, 80.0)), "tokens": count, "bytes": num_bytes}
+        with memory_scores(model) as memory:
+            loss, count = self._loss(model, self.objective)
+        scores: dict[str, Any] = {"loss": loss, "perplexity": math.exp(min(loss, 80.0))}
+        scores |= {"tokens": count, "bytes": num_bytes}
         scores["bits_per_byte"] = loss * count / max(num_bytes, 1) / math.log(2)
+        scores |= memory
         if isinstance(model, TransformerXL):
             uncached = CausalLMObjective(self.objective.segment_length, use_cache=False)
             scores["loss_without_cache"], _ = self._loss(model, uncached)
         return scores
+
+    def _plain_scores(self, model: nn.Module, max_batches: int | None) -> dict[str, float]:
+        loss, _ = self._loss(model, self.objective, max_batches)
+        return {"loss": loss, "perplexity": math.exp(min(loss, 80.0))}
 
     def _fit_gate(self, model: Any, max_batches: int | None) -> dict[str, float]:
         """Scores of the mix with the n-grams, and the loss of attention alone."""

@@ -42,8 +42,11 @@ class TableEnsemble:
     leaderboard: list[dict[str, Any]]
     """Name, kind, weight, out-of-fold loss, folds and seconds of every model that was tried, and of the ensemble."""
     predictions: Tensor | None = None
-    """(N, C) out-of-fold predictions of the rows of `targets`; not saved."""
+    """(N, C) calibrated out-of-fold predictions of `rows`: after `fit`, of those that a single model would be validated
+    on. Not saved."""
     targets: Tensor | None = None
+    rows: Tensor | None = None
+    """(N,) indices into the rows of the fit; those of an `eval_set` are the last ones."""
 
     def predict(self, rows: TableTensors) -> Tensor:
         """(N, C) in double precision."""
@@ -56,11 +59,18 @@ class TableEnsemble:
         models = [replace(model, folds=tuple(map(change, model.folds))) for model in self.models]
         return replace(self, models=tuple(models))
 
+    def select_rows(self, mask: Tensor) -> "TableEnsemble":
+        """The ensemble with the out-of-fold predictions of some rows of the fit, by a mask (N,)."""
+        assert self.predictions is not None and self.targets is not None and self.rows is not None
+        kept = mask[self.rows]
+        predictions, targets, rows = self.predictions[kept], self.targets[kept], self.rows[kept]
+        return replace(self, predictions=predictions, targets=targets, rows=rows)
+
     def to(self, device: torch.device) -> "TableEnsemble":
         return self.map_models(lambda model: model.to(device))
 
     def double(self) -> "TableEnsemble":
-        """A copy whose attention models are in double precision."""
+        """The ensemble with attention models in double precision: copies, unless they are already."""
         return self.map_models(_double)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -99,6 +109,6 @@ class TableEnsemble:
 
 
 def _double(model: BaseModel) -> BaseModel:
-    if not isinstance(model, AttentionModel):
+    if not isinstance(model, AttentionModel) or next(model.model.parameters()).dtype == torch.double:
         return model
     return replace(model, model=copy.deepcopy(model.model).double())

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from sklearn.base import is_classifier
 
+from softlook.base.errors import DataError
 from softlook.tabular.ensemble.attention import AttentionModel
 from softlook.tabular.ensemble.cross_fit import FoldData
 from softlook.tabular.ensemble.fit import EnsembleData, fit_ensemble
@@ -77,9 +78,13 @@ class EnsembleMixin:
                 self.time_limit,
             )
             ensemble = fit_ensemble(data, fit_attention, attention_only=self.ensemble == "attention")
+        if not trained:
+            raise DataError("there was no time to train an attention model. Increase time_limit.")
         first, self.history_ = trained[0]
         self.model_, self.hyperparameters_, self.n_iter_ = first.model, first.hparams, len(self.history_)
-        self.retrieval_, self.ensemble_ = first.retrieval, replace(ensemble, predictions=None, targets=None)
+        is_held_out = np.ones(len(every), dtype=bool)
+        is_held_out[: len(y)] = self._validation_mask(keys, len(y), eval_set, context.seed)
+        self.retrieval_, self.ensemble_ = first.retrieval, ensemble.select_rows(torch.from_numpy(is_held_out))
         self._store_residuals(ensemble.predictions, ensemble.targets)
         self._store_importances(every.take(slice(IMPORTANCE_ROWS)).to(context.device))
 

@@ -141,12 +141,13 @@ def combine(fits: list[CrossFit], data: EnsembleData) -> TableEnsemble:
     temperature = fit_temperature(mixed, targets, weight) if isinstance(target, ClassTarget) else 1.0
     losses = [mean_loss(one, targets, weight, target) for one in predictions]
     leaderboard = [_entry(*one) for one in zip(fits, weights, losses, strict=True)]
-    loss = mean_loss(apply_temperature(mixed, temperature), targets, weight, target)
+    calibrated = apply_temperature(mixed, temperature)
+    loss = mean_loss(calibrated, targets, weight, target)
     whole = {"name": "ensemble", "kind": "ensemble", "weight": 1.0, "loss": loss, "folds": len(fits[0].folds)}
     leaderboard.append(whole | {"seconds": time.monotonic() - data.started})
     models = [CrossFittedModel(fit.name, fit.folds, w) for fit, w in zip(fits, weights, strict=True) if w]
     leaderboard.sort(key=lambda one: one["loss"])
-    return TableEnsemble(tuple(models), temperature, leaderboard, mixed, targets)
+    return TableEnsemble(tuple(models), temperature, leaderboard, calibrated, targets, index)
 
 
 def _entry(fit: CrossFit, weight: float, loss: float) -> dict[str, Any]:

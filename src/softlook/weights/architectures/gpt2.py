@@ -74,8 +74,8 @@ def build_gpt(hf_config: Any, head: str, fields: dict[str, str], **changes: Any)
 
 
 OPTIONAL_PARTS = """
-    causal embedding_dim embedding_norm norm num_class_labels parallel partial_rotary_factor position_offset positions
-    rope_scaling
+    causal embedding_dim embedding_norm norm num_class_labels parallel partial_rotary_factor persistent position_offset
+    positions product_keys rope_scaling
 """
 """Fields of GPTConfig that not every GPT-like architecture supports."""
 

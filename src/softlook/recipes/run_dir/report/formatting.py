@@ -19,6 +19,7 @@ TITLES = {
     "spearman": "Spearman",
     "bleu": "BLEU",
     "chrf": "chrF",
+    "kl": "KL",
 }
 ERROR_METRICS, SMALL_ERROR = ("rmse", "mae"), 0.001
 """Errors in units of the target, which are shown in significant digits if they are small."""
