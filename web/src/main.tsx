@@ -32,6 +32,11 @@ function removeToken(): void {
   if (location.search.includes("token=")) history.replaceState(null, "", location.pathname + location.hash);
 }
 
+/** JupyterLab leaves the keys of an element with this attribute alone; its shortcuts ask the one that has the focus. */
+function leaveKeysAlone({ target }: FocusEvent): void {
+  (target as HTMLElement | SVGElement).dataset.lmSuppressShortcuts = "true";
+}
+
 /** Draws the page into the output of a notebook cell. */
 function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
   const transport = new CommTransport(model);
@@ -41,9 +46,10 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     model.save_changes();
   };
   el.classList.add("softlook-widget");
-  el.dataset.lmSuppressShortcuts = "true"; // JupyterLab then leaves the keys of the page alone
+  el.addEventListener("focusin", leaveKeysAlone);
   const unmount = mount(el, transport, { hash: String(model.get("hash") ?? ""), onState });
   return () => {
+    el.removeEventListener("focusin", leaveKeysAlone);
     unmount();
     transport.close();
   };

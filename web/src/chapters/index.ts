@@ -5,6 +5,7 @@ import "./styles/drawings.css";
 import "./styles/controls.css";
 import "./styles/words.css";
 import "./styles/diagrams.css";
+import "./styles/wide.css";
 import type { ComponentType } from "preact";
 import type { Chapter, ChapterProps, Strings } from "../types";
 import { ConvolutionChapter, STEPS as convolutionSteps } from "./convolution";

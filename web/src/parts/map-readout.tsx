@@ -2,7 +2,7 @@
 import { useEffect } from "preact/hooks";
 import { useAnnounce } from "../app/session";
 import { fill, formatNumber, formatPercent, strings } from "../i18n";
-import type { AttentionInfo, TraceInfo, Transport } from "../types";
+import type { AttentionInfo, Strings, TraceInfo, Transport } from "../types";
 import type { Cell } from "./map-overlay";
 import { tokenLabel } from "./token";
 import type { AxisTokens } from "./tokens-of";
@@ -85,6 +85,16 @@ function numberOf(value: number): string {
   return formatNumber(value, size < 0.1 ? 5 : 3);
 }
 
+/** The names of the terms in the language of the page. */
+const TERMS: Record<string, keyof Strings> = {
+  q·k: "map_product",
+  scale: "map_factor",
+  "mask, bias and softcap": "map_rest",
+  score: "map_score",
+  "log-sum-exp": "map_lse",
+  weight: "map_weight",
+};
+
 function Explained({ explanation }: { explanation: Explanation }) {
   const s = strings();
   return (
@@ -92,7 +102,7 @@ function Explained({ explanation }: { explanation: Explanation }) {
       <dl class="terms">
         {explanation.formula.map(({ name, value }) => (
           <div key={name}>
-            <dt>{name}</dt>
+            <dt>{TERMS[name] ? s[TERMS[name]] : name}</dt>
             <dd>{value === null ? "−∞" : numberOf(value)}</dd>
           </div>
         ))}

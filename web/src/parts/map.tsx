@@ -22,7 +22,7 @@ import "./map.css";
 
 const NUMBERED = 28; // pixels of a cell that has room for its number
 const LEAST_CELL = 12;
-const LARGEST_CELL = 54;
+const LARGEST_CELL = 72;
 const LEAST_HEIGHT = 260;
 const ROOM_FOR_LANES = 480;
 

@@ -12,6 +12,7 @@ import { Runs } from "./runs";
 import { Table } from "./table";
 import { Twins } from "./twins";
 import "./views.css";
+import "./wide.css";
 
 /** What a view lacks, and the command that provides it. */
 const lacking = (key: keyof Strings, what: string) => (s: Strings) => ({
