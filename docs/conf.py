@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parent / "_extensions"))
 project = "softlook"
 copyright = "The softlook contributors"
 release = version = VERSION
-extensions = ["myst_parser", "sphinx_copybutton", "api", "mathml", "navigation"]
+extensions = ["myst_parser", "sphinx_copybutton", "api", "mathml", "navigation", "studio"]
 exclude_patterns = ["_extensions"]
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]

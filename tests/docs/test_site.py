@@ -111,3 +111,10 @@ def test_every_public_name_has_an_entry(name: str, site: Path) -> None:
 def test_every_package_with_public_names_is_described() -> None:
     packages = [one.name for one in pkgutil.iter_modules(softlook.__path__, "softlook.") if one.ispkg]
     assert not [name for name in packages if public_names(name) and name not in {*DESCRIBED, "softlook.cli"}]
+
+
+def test_live_panels_show_every_chapter_of_the_studio(site: Path) -> None:
+    panels = [link for page in (site / "book").glob("*.html") for link in parse(page).requests if "studio.html" in link]
+    chapters = {path.parent.name for path in (ROOT / "web/src/chapters").glob("*/index.tsx")}
+    assert sorted(link.split("/chapter/")[1].removesuffix("?t=1") for link in panels) == sorted(chapters)
+    assert (site / "_static/studio.html").exists()
