@@ -52,7 +52,7 @@ def chromium_path(playwright: Any) -> str:
     pytest.fail(MISSING, pytrace=False)
 
 
-@pytest.fixture(scope="package")  # not the session: an event loop runs as long as the browser does
+@pytest.fixture(scope="module")  # not the session: an event loop runs as long as the browser does
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium_path(playwright), args=ARGUMENTS)
@@ -105,7 +105,7 @@ def sentence() -> list[str]:
     return ["The", "animal", "did", "n't", "cross", "the", "street", "because", "it", "was", "too", "tired", "."]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def recordings() -> dict[str, StudioTrace]:
     """Recordings by name: a sentence, 300 and 32,768 tokens, and tokens that look like markup."""
     return {
@@ -118,7 +118,7 @@ def recordings() -> dict[str, StudioTrace]:
     }
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def new_link(recordings: dict[str, StudioTrace]) -> Iterator[Callable[[], str]]:
     """Makes links to a studio with the recordings."""
     with running(Studio(recordings.values())) as link:
