@@ -47,7 +47,7 @@ chromium:
 	@if ! { [ -n "$$PLAYWRIGHT_CHROMIUM" ] || command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null \
 		&& command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		echo "Installing Chromium, for the tests of the page."; \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium >/dev/null; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq chromium >/dev/null; \
 	fi
 
 check: setup $(PACKAGES) ## lint, format, spelling, type check and import contracts, also of the page
