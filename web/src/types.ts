@@ -91,6 +91,6 @@ export interface View {
   /** Capabilities of the trace without which the view is not offered. */
   needs: string[];
   component: ComponentType<ViewProps>;
-  /** What is said in place of the view where something it needs is missing, and the command that provides it. */
+  /** What is shown in place of the view where something it needs is missing, and the command that provides it. */
   missing?: (s: Strings) => { text: string; command: string };
 }

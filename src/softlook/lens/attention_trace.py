@@ -21,7 +21,7 @@ from softlook.ops.selection import select_heads
 
 ALL = slice(None)
 FEW, MANY_SCORES = 4, 1 << 22
-"""Where a map of a head has more scores, and less than one in `FEW` queries is asked for, only those are computed."""
+"""Where a map of a head has more scores, and less than one in `FEW` queries is requested, only those are computed."""
 LANES = ("lse", "entropy", "max_weight", "mean_distance", "top_weights", "top_indices")
 """Statistics per query that `AttentionTrace.lanes` returns."""
 
@@ -72,7 +72,7 @@ class AttentionCall:
     def lse(self, heads: slice = ALL, rows: slice = ALL) -> Float[Tensor, "B h T"]:
         """Log-sum-exp of the scores of each query; with `rows`, those of other queries may be NaN.
 
-        It is computed once for each head, and in long maps for each query, that is asked for.
+        It is computed once for each head, and in long maps for each query, that is requested.
         """
         known, chosen = self._known_lse, range(self.query.shape[1])[heads]
         missing = [head for head in chosen if head not in known or bool(known[head][:, rows].isnan().any())]

@@ -52,7 +52,7 @@ class StudioTrace:
 
     @property
     def capabilities(self) -> list[str]:
-        """What can be asked about the trace: everything that its model can do, or what was recorded."""
+        """Requests that can be answered about the trace: everything that its model can do, or what was recorded."""
         own = set(self.answers) if self.live is None else {*self.answers, *self.live.capabilities}
         return [name for name in (*MODEL_ANSWERS, "next") if name in own]
 

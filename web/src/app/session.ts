@@ -32,8 +32,8 @@ export class Session {
     readonly state: Store,
   ) {
     this.trace = computed(() => {
-      const wanted = this.state.get("trace");
-      return this.traces.value.find(({ id }) => id === wanted) ?? this.traces.value[0] ?? null;
+      const chosen = this.state.get("trace");
+      return this.traces.value.find(({ id }) => id === chosen) ?? this.traces.value[0] ?? null;
     });
   }
 
@@ -51,7 +51,7 @@ export class Session {
     }
   }
 
-  /** Adds a trace that the server made, and shows it unless told otherwise. */
+  /** Adds a trace that the server made, and shows it by default. */
   add(trace: TraceInfo, show = true): void {
     this.traces.value = [...this.traces.value.filter(({ id }) => id !== trace.id), trace];
     if (show) this.state.set("trace", trace.id);

@@ -9,7 +9,7 @@ export interface Answer<T> {
 
 const NOTHING = { value: null, failure: "", loading: false };
 
-/** Loads the answer that a key names, `delay` milliseconds after the key was first wanted; null wants nothing. */
+/** Loads the answer that a key names, `delay` milliseconds after the key was first requested; null wants nothing. */
 export function useRequest<T>(key: string | null, load: (signal: AbortSignal) => Promise<T>, delay = 0): Answer<T> {
   const [answer, setAnswer] = useState<Answer<T> & { key: string | null }>({ ...NOTHING, key: null });
   useEffect(() => {

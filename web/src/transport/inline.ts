@@ -80,7 +80,7 @@ export class InlineTransport implements Transport {
     return this.at(this.attention(query).path);
   }
 
-  /** The map of an attention; its numbers are decoded when they are first wanted. */
+  /** The map of an attention; its numbers are decoded when they are first requested. */
   private at(path: string): AttentionMap {
     const known = this.maps.get(path);
     if (known) return known;

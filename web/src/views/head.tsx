@@ -161,8 +161,8 @@ function useSentence(frame: Frame | undefined, query: string | undefined, keys: 
   useEffect(() => {
     if (!frame || query === undefined) return;
     const parts = topK(frame.data, 2).map((key) =>
-      fill(strings()["v.said.part"], { weight: formatPercent(frame.data[key]), key: tokenLabel(keys[key] ?? "") }),
+      fill(strings()["v.sentence.part"], { weight: formatPercent(frame.data[key]), key: tokenLabel(keys[key] ?? "") }),
     );
-    announce(fill(strings()["v.said.row"], { query: tokenLabel(query), parts: parts.join(", ") }));
+    announce(fill(strings()["v.sentence.row"], { query: tokenLabel(query), parts: parts.join(", ") }));
   }, [frame]);
 }

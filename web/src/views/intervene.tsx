@@ -176,7 +176,7 @@ function Outcome({ trace, transport, settings }: OutcomeProps) {
           <>
             <ChangeTable caption={s["v.intervene.output"]} rows={rows} names={[s["v.before"], s["v.after"]]} />
             <p aria-live="polite">
-              {fill(s["v.intervene.said"], {
+              {fill(s["v.intervene.sentence"], {
                 before: before[0]?.[0] ?? "",
                 p: formatPercent(before[0]?.[1] ?? 0),
                 after: after[0]?.[0] ?? "",

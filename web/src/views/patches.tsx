@@ -54,7 +54,7 @@ export function Patches({ trace, transport, state }: ViewProps) {
                 color={(value) => weightColor(value / top)}
                 format={(value) => String(Math.round(100 * value))}
                 say={(r, c, value) =>
-                  fill(s["v.said"], {
+                  fill(s["v.sentence"], {
                     query: name(row),
                     key: place(r * layout.side + c, layout.side),
                     weight: formatPercent(value),
@@ -65,7 +65,7 @@ export function Patches({ trace, transport, state }: ViewProps) {
               />
               <ScaleLegend color={weightColor} texts={["0 %", formatPercent(top)]} />
               {layout.extra > 0 && (
-                <p>{fill(s["v.said"], { query: name(row), key: name(0), weight: formatPercent(frame.data[0]) })}</p>
+                <p>{fill(s["v.sentence"], { query: name(row), key: name(0), weight: formatPercent(frame.data[0]) })}</p>
               )}
             </div>
           );

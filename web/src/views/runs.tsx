@@ -49,8 +49,8 @@ type ChosenProps = Pick<ViewProps, "transport" | "state"> & {
 
 function Chosen({ runs, first, transport, state }: ChosenProps) {
   const s = strings();
-  const wanted = state.get("runs")?.split(" ") ?? [first.id];
-  const chosen = runs.filter(({ id }) => wanted.includes(id));
+  const selected = state.get("runs")?.split(" ") ?? [first.id];
+  const chosen = runs.filter(({ id }) => selected.includes(id));
   const ids = chosen.map(({ id }) => id);
   const live = useLive(transport, ids);
   const news = useSettled(live.count, 300);

@@ -78,11 +78,11 @@ function EditedRow({ columns, row, transport, state }: RowProps) {
   const s = strings();
   const [cells, setCells] = useState(row);
   const settled = useSettled(cells);
-  const [original, asked] = [row, settled].map((values) => JSON.stringify(values));
-  const ask = (values: Record<string, Value>) => (signal: AbortSignal) =>
+  const [original, changed] = [row, settled].map((values) => JSON.stringify(values));
+  const predict = (values: Record<string, Value>) => (signal: AbortSignal) =>
     transport.post("table/predict", { row: values }, signal) as Promise<Prediction>;
-  const first = useAnswer(original, ask(row));
-  const now = useAnswer(asked === original ? null : asked, ask(settled), "row");
+  const first = useAnswer(original, predict(row));
+  const now = useAnswer(changed === original ? null : changed, predict(settled), "row");
   const edited = columns.filter(({ name }) => cells[name] !== row[name]);
   return (
     <>
@@ -100,7 +100,7 @@ function EditedRow({ columns, row, transport, state }: RowProps) {
           {s["v.table.reset"]}
         </button>
       </div>
-      <Ready answer={asked === original || now.state === "waiting" ? first : now}>
+      <Ready answer={changed === original || now.state === "waiting" ? first : now}>
         {(prediction) => (
           <div class="v-columns">
             <Outcome first={first.value} now={prediction} />

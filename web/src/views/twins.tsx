@@ -130,7 +130,7 @@ function Difference({ pair, transport, state, selection }: PairProps & { selecti
               color={(value) => divergingColor(scale.share(value))}
               format={points}
               say={(row, column, value) =>
-                fill(s["v.twins.said"], {
+                fill(s["v.twins.sentence"], {
                   query: tokenLabel(rows[row]),
                   key: tokenLabel(columns[column]),
                   value: formatNumber(100 * value, 1),

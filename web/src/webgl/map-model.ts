@@ -56,7 +56,7 @@ export class MapModel {
     this.view = view;
     this.scale = scale;
     this.pool = pool;
-    this.tiles.want(this.wanted(view));
+    this.tiles.request(this.neededTiles(view));
     this.schedule();
   }
 
@@ -98,16 +98,16 @@ export class MapModel {
     return [this.pool === "mean" ? "mean" : "max", "sample"];
   }
 
-  private wanted(view: Viewport): TileAddress[] {
+  private neededTiles(view: Viewport): TileAddress[] {
     const { shape } = this.options;
     const level = this.level(view);
     const [best, ...instant] = this.pools(level);
     const top = tilesOf(view, shape, highestLevel(shape), level === 0 && highestLevel(shape) === 0 ? "max" : "sample");
     const visible = (pool: Pool, ring = 0) => tilesOf(view, shape, level, pool, ring);
-    const wanted = [...instant.flatMap((pool) => visible(pool)), ...top, ...visible(best)];
-    if (level <= 2) wanted.push(...visible(best, 1));
+    const needed = [...instant.flatMap((pool) => visible(pool)), ...top, ...visible(best)];
+    if (level <= 2) needed.push(...visible(best, 1));
     const seen = new Set<string>();
-    return wanted.filter((tile) => !seen.has(tileKey(tile)) && seen.add(tileKey(tile)));
+    return needed.filter((tile) => !seen.has(tileKey(tile)) && seen.add(tileKey(tile)));
   }
 
   private draw(): void {

@@ -15,20 +15,20 @@ test("a tile that leaves the view is cancelled, and asked for again when it come
     return new Promise<Frame>((_, reject) => signal.addEventListener("abort", () => reject(new Error("aborted"))));
   };
   const store = new TileStore(load, () => {});
-  store.want([at(1), at(2)]);
-  store.want([at(2)]);
+  store.request([at(1), at(2)]);
+  store.request([at(2)]);
   assert.deepEqual(
     [1, 2].map((column) => signals.get(column)?.[0].aborted),
     [true, false],
   );
   await settled();
-  store.want([at(1), at(2)]);
+  store.request([at(1), at(2)]);
   assert.equal(signals.get(1)?.length, 2);
   assert.equal(signals.get(2)?.length, 1);
   assert.equal(store.failure, "");
 });
 
-test("at most six tiles are asked for at a time, in the order that was wanted", async () => {
+test("at most six tiles are asked for at a time, in the order that was requested", async () => {
   const asked: number[] = [];
   let release: () => void = () => {};
   const gate = new Promise<void>((resolve) => (release = resolve));
@@ -40,7 +40,7 @@ test("at most six tiles are asked for at a time, in the order that was wanted", 
     },
     () => {},
   );
-  store.want(Array.from({ length: 10 }, (_, column) => at(column)));
+  store.request(Array.from({ length: 10 }, (_, column) => at(column)));
   assert.deepEqual(asked, [0, 1, 2, 3, 4, 5]);
   release();
   await settled();
@@ -55,10 +55,10 @@ test("512 tiles are kept, and the least recently used one leaves first", async (
     () => {},
     (key) => evicted.push(key),
   );
-  store.want(Array.from({ length: 512 }, (_, column) => at(column)));
+  store.request(Array.from({ length: 512 }, (_, column) => at(column)));
   await settled();
   assert.ok(store.get(at(0)));
-  store.want([at(1000)]);
+  store.request([at(1000)]);
   await settled();
   assert.equal(store.size, 512);
   assert.deepEqual(evicted, ["/0/0/1"]);

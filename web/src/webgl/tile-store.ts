@@ -33,9 +33,9 @@ export class TileStore {
   }
 
   /** Asks for tiles in this order; what was asked for before and is not among them is cancelled. */
-  want(tiles: TileAddress[]): void {
-    const wanted = new Set(tiles.map(tileKey));
-    for (const [key, request] of this.underway) if (!wanted.has(key)) request.abort();
+  request(tiles: TileAddress[]): void {
+    const requested = new Set(tiles.map(tileKey));
+    for (const [key, request] of this.underway) if (!requested.has(key)) request.abort();
     this.queue = tiles.filter((tile) => !this.kept.has(tileKey(tile)) && !this.isUnderway(tile));
     this.next();
   }

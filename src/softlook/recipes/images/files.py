@@ -51,7 +51,7 @@ def read_labeled_images(data: PathOrPaths, *, image: str | None = None, label: s
         )
     examples = read_labeled(data, text=image, label=label)
     rows = list(examples)
-    paths = [_beside(example.origin.path if example.origin else given[0], example.text) for example in rows]
+    paths = [_resolve_path(example.origin.path if example.origin else given[0], example.text) for example in rows]
     return LabeledImages(paths, [example.label for example in rows], examples.notes)
 
 
@@ -121,5 +121,5 @@ def _open(path: Path) -> Iterator[Image.Image]:
         yield image
 
 
-def _beside(table: Path, path: str) -> Path:
+def _resolve_path(table: Path, path: str) -> Path:
     return Path(path) if Path(path).is_absolute() else Path(table).parent / path

@@ -23,9 +23,9 @@ export function useChosen(kinds?: AttentionInfo["kind"][]): Chosen | null {
   if (!trace?.attentions.length) return null;
   const first = trace.attentions.findIndex(({ kind }) => !kinds || kinds.includes(kind));
   if (first < 0) return null;
-  const asked = state.number("attention", first);
-  const usable = trace.attentions[asked] && (!kinds || kinds.includes(trace.attentions[asked].kind));
-  const attention = usable ? asked : first;
+  const requested = state.number("attention", first);
+  const usable = trace.attentions[requested] && (!kinds || kinds.includes(trace.attentions[requested].kind));
+  const attention = usable ? requested : first;
   const info = trace.attentions[attention];
   const head = Math.min(Math.max(0, Math.round(state.number("head", 0))), info.heads - 1);
   return { trace, info, attention, head, rows: Math.min(SHOWN, info.rows), columns: Math.min(SHOWN, info.columns) };

@@ -118,14 +118,14 @@ interface SpeechProps {
 /** What the vector says, from its numbers: the largest first. */
 function Speech({ letter, values, labels, word }: SpeechProps) {
   const text = useText();
-  const said = values
+  const terms = values
     .map((value, i) => ({ value, label: labels[i] }))
     .filter(({ value }) => Math.abs(value) >= 0.1)
     .sort((a, b) => Math.abs(b.value) - Math.abs(a.value))
     .map(({ value, label }) => `${label} ${formatNumber(value, 1)}`);
   return (
     <Block name={`says ${letter}`} class="speech">
-      <b>{word}</b>: {text(`says${letter}`)} {said.length ? said.join(", ") : text("nothing")}
+      <b>{word}</b>: {text(`says${letter}`)} {terms.length ? terms.join(", ") : text("nothing")}
     </Block>
   );
 }

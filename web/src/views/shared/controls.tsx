@@ -62,7 +62,7 @@ interface SliderProps {
   onInput: (value: number) => void;
 }
 
-/** A number to drag; `text` is how it is said. */
+/** A number to drag; `text` is its value for screen readers. */
 export function Slider({ label, value, min, max, step, text, onInput }: SliderProps) {
   return (
     <label class="v-field v-slider">

@@ -32,7 +32,7 @@ export function WeightGrid({
   const top = largest(data) || 1;
   const text = (value: number) => (percent ? formatPercent(value) : formatNumber(value));
   const say = (row: number, column: number, value: number) =>
-    fill(s["v.said"], {
+    fill(s["v.sentence"], {
       query: tokenLabel(rows[row]),
       key: tokenLabel(columns[column]),
       weight: text(value),

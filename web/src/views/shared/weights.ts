@@ -17,13 +17,13 @@ export function useWeights(
   selection: Selection | null,
   { kind = "weights", row }: Part = {},
 ): Answer<Frame> {
-  const wanted = selection !== null && (row === undefined || row >= 0);
+  const hasRequest = selection !== null && (row === undefined || row >= 0);
   const { path = "", rows = 0, columns = 0 } = selection?.attention ?? {};
   const query: Query = { attention: path, head: selection?.head ?? 0, kind };
   if (row !== undefined) query.rows = `${row}:${row + 1}`;
   return useAnswer(
-    wanted ? `${trace.id} ${JSON.stringify(query)}` : null,
+    hasRequest ? `${trace.id} ${JSON.stringify(query)}` : null,
     (signal) => transport.frame(endpoint(trace, "weights"), query, signal),
-    wanted ? `${kind} ${path} ${rows} ${columns} ${row === undefined}` : null,
+    hasRequest ? `${kind} ${path} ${rows} ${columns} ${row === undefined}` : null,
   );
 }
