@@ -3,8 +3,6 @@
 import sys
 from pathlib import Path
 
-from sphinx.application import Sphinx
-
 from softlook.base.version import VERSION
 
 sys.path.append(str(Path(__file__).parent / "_extensions"))
@@ -33,17 +31,3 @@ html_css_files = ["softlook.css"]
 html_math_renderer = "mathml"
 html_show_sphinx = False
 html_copy_source = False
-
-
-def list_chapters(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Add the book to the navigation: its index, and below that its chapters."""
-    if docname == "index":
-        pages = sorted(path.stem for path in (app.srcdir / "book").glob("*.md"))
-        shown = ["index"] if "index" in pages else pages
-        source[0] = source[0].replace("\nbook/index\n", "".join(f"\nbook/{page}\n" for page in shown))
-    if docname == "book/index" and "{toctree}" not in source[0]:
-        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
-
-
-def setup(app: Sphinx) -> None:
-    app.connect("source-read", list_chapters)

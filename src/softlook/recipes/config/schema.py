@@ -292,6 +292,9 @@ class ImageConfig(RunConfig):
 
     image: str | None = Field(default=None, description="column of image paths, in tables; default: detected")
     label: str | None = Field(default=None, description="label column, in tables; default: detected")
+    init_from: Path | None = Field(
+        default=None, description="run, checkpoint or Hugging Face folder of a ViT to initialize the weights from"
+    )
     epochs: float | None = Field(
         default=None, gt=0, description="passes over the training data, an alternative to training.max_steps"
     )

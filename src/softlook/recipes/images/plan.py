@@ -17,6 +17,7 @@ from softlook.models import ViT, ViTConfig
 from softlook.recipes.config.schema import ImageConfig
 from softlook.recipes.images.batches import ImageBatch
 from softlook.recipes.images.files import LabeledImages, describe_images, read_images, read_labeled_images, scale_pixels
+from softlook.recipes.images.pretrained import adapt
 from softlook.recipes.text.metrics import classification_report
 from softlook.train.batching.collate import to_device
 from softlook.train.objectives import cross_entropy_sum
@@ -27,7 +28,8 @@ PATCHES_PER_SIDE, MAX_PATCH, MAX_SIZE = 8, 16, {"cuda": 224}
 """Patches on each side of an image, pixels of a patch and of an image; 64 pixels on other devices."""
 SMALL_DATA = 10_000
 """Images below which the model is small."""
-BASELINE_STEPS, BASELINE_IMAGES, BASELINE_PENALTY = 50, 5_000, 1e-3
+FINE_TUNING_LR, FINE_TUNING_BATCH, FINE_TUNING_EPOCHS = 1e-4, 32, 10
+BASELINE_STEPS, BASELINE_IMAGES, BASELINE_SIZE, BASELINE_PENALTY = 50, 5_000, 64, 1e-3
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,28 @@ def auto_values(config: ImageConfig, files: ImageFiles, device: torch.device) ->
     return {name: value for name, value in values.items() if value is not None}
 
 
-def build_model(config: ImageConfig, channels: int, classes: int) -> ViT:
-    """A ViT whose patches and positions start large enough for a few thousand steps."""
+def auto_fine_tuning(config: ImageConfig, pretrained: ViT) -> dict[str, Any]:
+    """The sizes of a pretrained model, and rates to fine-tune it."""
+    c = pretrained.config
+    sizes = {name: getattr(c, name) for name in ("dim", "depth", "heads", "hidden", "patch_size", "pooling")}
+    size = config.model.image_size or c.image_size[0]
+    sizes |= {"image_size": -(-size // c.patch_size) * c.patch_size, "dropout": 0.0}
+    values = {f"model.{name}": value for name, value in sizes.items() if value is not None}
+    return values | {
+        "batch_size": FINE_TUNING_BATCH,
+        "optim.lr": FINE_TUNING_LR,
+        "optim.schedule": "cosine",
+        "optim.weight_decay": 0.05,
+    }
+
+
+def build_model(config: ImageConfig, channels: int, classes: int, pretrained: ViT | None = None) -> ViT:
+    """A pretrained ViT with a new head, or a new ViT.
+
+    The patches and positions of a new one start large enough for a few thousand steps.
+    """
+    if pretrained is not None:
+        return adapt(pretrained, classes, config.model.image_size or 1, config.model.dropout or 0.0)
     sizes = {name: getattr(config.model, name) for name in ("dim", "depth", "heads", "hidden", "dropout")}
     patch, size = config.model.patch_size or 1, config.model.image_size or 1
     model = ViT(
@@ -163,12 +185,9 @@ def baselines(train: ImageSet, valid: ImageSet, classes: int) -> list[dict[str, 
 
 
 def _linear_model(train: ImageSet, valid: ImageSet, classes: int) -> Float[Tensor, "N K"]:
-    """Logistic regression by L-BFGS."""
-    images, labels = (
-        scale_pixels(train.images[:: max(len(train.images) // BASELINE_IMAGES, 1)]).flatten(1),
-        train.labels,
-    )
-    labels = labels[:: max(len(train.images) // BASELINE_IMAGES, 1)]
+    """Logistic regression by L-BFGS, of images reduced to at most 64 pixels a side."""
+    some = slice(None, None, max(len(train.images) // BASELINE_IMAGES, 1))
+    images, labels = _flat_pixels(train.images[some]), train.labels[some]
     linear = nn.Linear(images.shape[1], classes)
     optimizer = torch.optim.LBFGS(linear.parameters(), max_iter=BASELINE_STEPS, line_search_fn="strong_wolfe")
 
@@ -180,7 +199,13 @@ def _linear_model(train: ImageSet, valid: ImageSet, classes: int) -> Float[Tenso
 
     optimizer.step(closure)  # pyright: ignore[reportArgumentType]  (returns a tensor)
     with torch.no_grad():
-        return linear(scale_pixels(valid.images).flatten(1))
+        return linear(_flat_pixels(valid.images))
+
+
+def _flat_pixels(images: UInt8[Tensor, "N channels size size"]) -> Float[Tensor, "N pixels"]:
+    size = min(images.shape[-1], BASELINE_SIZE)
+    parts = [F.adaptive_avg_pool2d(scale_pixels(part), size).flatten(1) for part in images.split(EVAL_BATCH_SIZE)]
+    return torch.cat(parts)
 
 
 def _scores(logits: Float[Tensor, "N K"], labels: Int[Tensor, " N"]) -> dict[str, float]:

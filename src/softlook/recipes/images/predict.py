@@ -18,11 +18,11 @@ from softlook.models import ViT
 from softlook.recipes.config.schema import Files, ImageConfig
 from softlook.recipes.images.files import read_images, read_labeled_images, scale_pixels
 from softlook.recipes.images.plan import load_images, predict_logits, report
+from softlook.recipes.images.pretrained import load_vit
 from softlook.recipes.inference.encoding import ClassPrediction
 from softlook.recipes.inference.pipeline import find_folder
 from softlook.recipes.run_dir.layout import load_run_config
-from softlook.weights.assets import read_labels
-from softlook.weights.checkpoint import load_auto
+from softlook.weights.assets import read_hf_config, read_labels
 
 BATCH_SIZE = 64
 
@@ -57,12 +57,11 @@ class ImageClassifier:
 
 
 def load_image_classifier(run: str | Path, *, device: str = "auto") -> ImageClassifier:
-    """Load the run directory of `softlook train images`, or a checkpoint of a ViT."""
-    folder = find_folder(run)
-    model = load_auto(folder)
-    if not isinstance(model, ViT) or model.config.head != "classification":
-        raise ConfigError(f"{run} contains a {type(model).__name__}, expected a ViT that classifies images")
-    return ImageClassifier(model.to(choose_device(device)).eval(), read_labels(folder, {}, model))
+    """Load the run directory of `softlook train images`, a checkpoint of a ViT, or a Hugging Face folder."""
+    folder, model = find_folder(run), load_vit(run)
+    if model.config.head != "classification":
+        raise ConfigError(f"{run} contains a ViT without classes. Train them: softlook train images --init-from {run}")
+    return ImageClassifier(model.to(choose_device(device)).eval(), read_labels(folder, read_hf_config(folder), model))
 
 
 def evaluate_images(run: Path, data: Files, *, device: str = "auto") -> dict[str, Any]:

@@ -12,6 +12,7 @@ from torch import nn
 
 from softlook.base.activity import report_activity
 from softlook.base.device import choose_device
+from softlook.models import ViT
 from softlook.recipes.config.autosize import epochs_to_steps, max_training_tokens, measure_budget, plan_schedule
 from softlook.recipes.config.resolve import (
     ConfigLike,
@@ -26,6 +27,7 @@ from softlook.recipes.images import plan
 from softlook.recipes.images.batches import ImageBatches
 from softlook.recipes.images.files import describe_images, read_labeled_images
 from softlook.recipes.images.predict import save_attention
+from softlook.recipes.images.pretrained import check_sizes, load_vit
 from softlook.recipes.loggers.async_logger import open_loggers, select_loggers
 from softlook.recipes.profiling.step_benchmark import MemoryEstimate, measure_threads, profile_text_step
 from softlook.recipes.profiling.threads import use_threads
@@ -131,9 +133,14 @@ def prepare_run(overrides: ConfigOverrides[ImageConfig], folder: RunDir) -> Prep
     select_loggers(config.loggers)
     report_activity("reading the images")
     files = plan.find_files(config)
+    pretrained = _load_pretrained(overrides)
+    if pretrained is None:
+        automatic = plan.auto_values(config, files, device)
+    else:
+        automatic = plan.auto_fine_tuning(config, pretrained)
     previous = load_previous_values(folder, overrides)
-    resolved = resolve_config(overrides, plan.auto_values(config, files, device) | (previous or {}))
-    run = build_run(resolved, files)
+    resolved = resolve_config(overrides, automatic | (previous or {}))
+    run = build_run(resolved, files, pretrained)
     counts = f"{len(run.train.labels):,} training images, {len(run.valid.labels):,} validation images"
     log.info("\n".join([*(note[0].upper() + note[1:] + "." for note in files.train.notes), f"{counts}."]))
     precision = config.training.precision
@@ -144,23 +151,35 @@ def prepare_run(overrides: ConfigOverrides[ImageConfig], folder: RunDir) -> Prep
         seconds, memory = profile_text_step(run.model, run.batches, plan.objective, device, precision)
     size, count = run.batches.batch_size, len(run.train.labels)
     budget = measure_budget(device, config.training.max_minutes, precision)
-    schedule = plan_schedule(seconds, max_training_tokens(count, device), size, budget, overrides.values, count)
-    resolved = resolve_config(overrides, plan.auto_values(config, files, device) | schedule.values)
+    total = max_training_tokens(count, device) if pretrained is None else plan.FINE_TUNING_EPOCHS * count
+    schedule = plan_schedule(seconds, total, size, budget, overrides.values, count)
+    resolved = resolve_config(overrides, automatic | schedule.values)
     log.info("\n".join((*schedule.messages, f"{describe_parameters(run.model)}; memory: {memory}.", *resolved.lines())))
     return replace(run, resolved=resolved, seconds_per_step=seconds, memory=memory, threads=threads)
 
 
-def build_run(resolved: ResolvedConfig[ImageConfig], files: plan.ImageFiles) -> PreparedImageRun:
-    """Load the pixels and build a new model."""
-    config = resolved.config
-    size, (_, channels) = config.model.image_size or 1, describe_images(files.train.paths)
+def _load_pretrained(overrides: ConfigOverrides[ImageConfig]) -> ViT | None:
+    init_from = overrides.get("init_from")
+    if init_from is None:
+        return None
+    check_sizes(overrides)
+    log.info(f"Fine-tuning {init_from}: a few epochs at a low learning rate.")
+    return load_vit(init_from)
+
+
+def build_run(
+    resolved: ResolvedConfig[ImageConfig], files: plan.ImageFiles, pretrained: ViT | None
+) -> PreparedImageRun:
+    """Load the pixels and build the model."""
+    config, size = resolved.config, resolved.config.model.image_size or 1
+    channels = describe_images(files.train.paths)[1] if pretrained is None else pretrained.config.channels
     train, valid = (plan.load_images(one, files.classes, size, channels) for one in (files.train, files.valid))
     test = None
     if config.test:
         found = read_labeled_images(config.test, image=config.image, label=config.label)
         test = plan.load_images(found, files.classes, size, channels)
     torch.manual_seed(config.training.seed)
-    model = plan.build_model(config, channels, len(files.classes))
+    model = plan.build_model(config, channels, len(files.classes), pretrained)
     batch_size, seed = config.batch_size or 1, config.training.seed
     batches = ImageBatches(train.images, train.labels, config.augment, batch_size=batch_size, seed=seed)
     return PreparedImageRun(resolved, model, batches, train, valid, test, files.classes, files.digest)
