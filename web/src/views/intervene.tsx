@@ -117,7 +117,7 @@ export function Intervene({ trace, transport, state }: ViewProps) {
         marked={(index) => settings.mask.includes(index)}
         onLock={(index) => state.set("mask", listed(toggle(settings.mask, index)))}
       />
-      {trace.task !== "classification" && (
+      {trace.task !== "classification" && trace.task !== "image" && (
         <>
           <p class="v-label">{s["v.intervene.position"]}</p>
           <Tokens

@@ -19,7 +19,7 @@ export function Patches({ trace, transport, state }: ViewProps) {
   const rows = selection?.attention.rows ?? 1;
   const row = Math.max(0, Math.min(rows - 1, Math.round(state.number("row", 0))));
   const answer = useWeights(transport, trace, selection, { row });
-  if (!selection || !layout) return <Notice>{s["v.patches.needs"]}</Notice>;
+  if (!selection || !layout) return <Notice command="softlook studio IMAGE_RUN">{s["v.patches.needs"]}</Notice>;
   const name = (index: number) =>
     index < layout.extra ? s["v.patches.class"] : place(index - layout.extra, layout.side);
   const names = Array.from({ length: layout.side }, (_, index) => String(index));
@@ -45,7 +45,8 @@ export function Patches({ trace, transport, state }: ViewProps) {
           const top = largest(weights) || 1;
           const own = row - layout.extra;
           return (
-            <div>
+            <div class="v-patches">
+              {trace.image && <img src={trace.image} alt={trace.title} />}
               <Grid
                 label={s["v.patches"]}
                 rows={names}

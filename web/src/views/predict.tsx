@@ -19,12 +19,14 @@ export function Predict({ trace, transport, state }: ViewProps) {
   const s = strings();
   const last = trace.rowTokens.length - 1;
   const position = Math.max(0, Math.min(last, Math.round(state.number("position", last))));
-  const whole = trace.task === "classification"; // one prediction for the whole text
+  const whole = trace.task === "classification" || trace.task === "image"; // one prediction for the whole input
   const known = trace.live || trace.capabilities.includes("next");
   const next = useAnswer(
-    known && trace.task !== "table" ? `${trace.id} ${position}` : null,
-    async (signal) =>
-      candidates((await transport.get(endpoint(trace, "next"), { position, k: CANDIDATES }, signal)) as Row[]),
+    known && trace.task !== "table" ? `${trace.id} ${whole ? "" : position}` : null,
+    async (signal) => {
+      const query = { position: whole ? -1 : position, k: CANDIDATES };
+      return candidates((await transport.get(endpoint(trace, "next"), query, signal)) as Row[]);
+    },
     trace.id,
   );
   const heads = useAnswer(
