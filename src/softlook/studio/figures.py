@@ -1,6 +1,7 @@
 """Figures of the views of the studio, from the address of its page."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 from urllib.parse import parse_qsl
 
 import torch
@@ -95,7 +96,7 @@ def _generate(studio: Studio, recording: StudioTrace, chosen: Chosen) -> Figure:
 def _twins(studio: Studio, chosen: Chosen) -> Figure:
     if "first" not in chosen or "second" not in chosen:
         raise ConfigError("the address of two texts has both: #/view/twins?first=...&second=...")
-    pair = make_twins(studio, TwinTexts(first=chosen["first"], second=chosen["second"]))
+    pair = make_twins(studio, TwinTexts(first=chosen["first"], second=chosen["second"], target=None))
     path = chosen_path(pair.first.trace, chosen)
     (first, queries, keys), (second, *_, other_keys) = (
         _weights(one, path, chosen) for one in (pair.first, pair.second)
@@ -113,9 +114,9 @@ def _weights(recording: StudioTrace, path: str, chosen: Chosen) -> tuple[torch.T
 
 def _beams(studio: Studio, chosen: Chosen) -> Figure:
     text = chosen.get("text", studio.first().title.split(" → ")[0])
-    body = Beams(text=text, beams=int(chosen.get("beams", 4)))
+    body = Beams.model_validate({"text": text, "beams": chosen.get("beams", 4)})
     steps = [data for name, data in beams(studio, body) if name == "step"]
-    steps = steps[: int(chosen.get("step", len(steps)))]
+    steps = steps[: int(chosen.get("step", _last_step(steps)))]
     indices: dict[str, int] = {}
     nodes: list[BeamNode] = []
     for step in steps:
@@ -123,6 +124,17 @@ def _beams(studio: Studio, chosen: Chosen) -> Figure:
             indices[one["id"]] = len(nodes)
             nodes.append(BeamNode(one["token"], step["step"], indices.get(one["parent"]), one["score"], one["status"]))
     return beam_tree_figure(nodes, source=text, beams=body.beams)
+
+
+def _last_step(steps: list[dict[str, Any]]) -> int:
+    """The number of steps until the best hypothesis is complete."""
+    finished = [
+        (one["score"], number)
+        for number, step in enumerate(steps, start=1)
+        for one in step["beams"]
+        if one["status"] == "finished"
+    ]
+    return max(finished, default=(0.0, len(steps)))[1]
 
 
 def _table(studio: Studio, chosen: Chosen) -> Figure:

@@ -12,7 +12,10 @@ function lines(hash: string, trace: TraceInfo | null, source: string): string {
 }
 
 test("a chapter is a picture of the gallery", () => {
-  assert.match(lines("#/chapter/dot?t=1", LIVE, "dates"), /FIGURES\["dot_product"\]\(\)\nfigure.save\("dot_product.svg"\)/);
+  assert.match(
+    lines("#/chapter/dot?t=1", LIVE, "dates"),
+    /FIGURES\["dot_product"\]\(\)\nfigure.save\("dot_product.svg"\)/,
+  );
 });
 
 test("a recorded trace is drawn from its file, a view of a model from its studio", () => {

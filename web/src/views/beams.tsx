@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { fill, formatNumber, strings } from "../i18n";
 import { tokenLabel } from "../parts/token";
 import type { ViewProps } from "../types";
-import { beamTree, hypothesis, type Node, type Step, type Tree } from "./geometry/beam_tree";
+import { beamTree, hypothesis, lastStep, type Node, type Step, type Tree } from "./geometry/beam_tree";
 import { Badges } from "./shared/badges";
 import { Controls, Slider, TextArea } from "./shared/controls";
 import { Notice } from "./shared/notice";
@@ -53,7 +53,8 @@ export function Beams({ trace, transport, state }: ViewProps) {
 function Growing({ steps, state }: { steps: Step[]; state: ViewProps["state"] }) {
   const s = strings();
   const [node, setNode] = useState<Node["id"] | null>(null);
-  const shown = Math.max(1, Math.min(steps.length, Math.round(state.number("step", steps.length))));
+  const end = lastStep(steps);
+  const shown = Math.max(1, Math.min(steps.length, Math.round(state.number("step", end))));
   const tree = beamTree(steps, shown);
   const pointed = tree.nodes.find((one) => one.id === node) ?? tree.nodes.findLast((one) => one.best);
   return (
@@ -65,7 +66,7 @@ function Growing({ steps, state }: { steps: Step[]; state: ViewProps["state"] })
         max={Math.max(2, steps.length)}
         step={1}
         text={fill(s.step_of, { n: shown, all: steps.length })}
-        onInput={(value) => state.set("step", value >= steps.length ? undefined : value)}
+        onInput={(value) => state.set("step", value === end ? undefined : value)}
       />
       {pointed && (
         <p class="v-prompt" aria-live="polite">

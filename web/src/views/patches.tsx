@@ -47,27 +47,31 @@ export function Patches({ trace, transport, state }: ViewProps) {
           return (
             <div class="v-patches">
               {trace.image && <img src={trace.image} alt={trace.title} />}
-              <Grid
-                label={s["v.patches"]}
-                rows={names}
-                columns={names}
-                data={weights}
-                color={(value) => weightColor(value / top)}
-                format={(value) => String(Math.round(100 * value))}
-                say={(r, c, value) =>
-                  fill(s["v.sentence"], {
-                    query: name(row),
-                    key: place(r * layout.side + c, layout.side),
-                    weight: formatPercent(value),
-                  })
-                }
-                cursor={own >= 0 ? [Math.floor(own / layout.side), own % layout.side] : undefined}
-                onCursor={(r, c) => state.set("row", layout.extra + r * layout.side + c)}
-              />
-              <ScaleLegend color={weightColor} texts={["0 %", formatPercent(top)]} />
-              {layout.extra > 0 && (
-                <p>{fill(s["v.sentence"], { query: name(row), key: name(0), weight: formatPercent(frame.data[0]) })}</p>
-              )}
+              <div>
+                <Grid
+                  label={s["v.patches"]}
+                  rows={names}
+                  columns={names}
+                  data={weights}
+                  color={(value) => weightColor(value / top)}
+                  format={(value) => String(Math.round(100 * value))}
+                  say={(r, c, value) =>
+                    fill(s["v.sentence"], {
+                      query: name(row),
+                      key: place(r * layout.side + c, layout.side),
+                      weight: formatPercent(value),
+                    })
+                  }
+                  cursor={own >= 0 ? [Math.floor(own / layout.side), own % layout.side] : undefined}
+                  onCursor={(r, c) => state.set("row", layout.extra + r * layout.side + c)}
+                />
+                <ScaleLegend color={weightColor} texts={["0 %", formatPercent(top)]} />
+                {layout.extra > 0 && (
+                  <p>
+                    {fill(s["v.sentence"], { query: name(row), key: name(0), weight: formatPercent(frame.data[0]) })}
+                  </p>
+                )}
+              </div>
             </div>
           );
         }}

@@ -4,7 +4,7 @@ import { fill, formatPercent, strings } from "../i18n";
 import type { ViewProps } from "../types";
 import { useAnswer } from "./shared/answer";
 import { Badges } from "./shared/badges";
-import { CandidateTable, candidates } from "./shared/candidates";
+import { CandidateTable, candidates, outputName } from "./shared/candidates";
 import { HeadTable, type HeadTableAnswer } from "./shared/head_table";
 import { type Lens, LensTable } from "./shared/lens_table";
 import { Notice, Ready } from "./shared/notice";
@@ -60,6 +60,7 @@ export function Predict({ trace, transport, state }: ViewProps) {
                     : fill(s["v.predict.at"], { token: trace.rowTokens[position] ?? "", position })
                 }
                 rows={rows}
+                name={outputName(trace)}
               />
             )}
           </Ready>

@@ -41,11 +41,12 @@ def _images_of(run: Path) -> list[Path]:
 def _record(classifier: ImageClassifier, live: LiveModel, path: Path) -> StudioTrace:
     config, pixels = classifier.model.config, classifier.read([path])
     side = config.image_size[0] // config.patch_size
-    patches = [f"({row}, {column})" for row in range(side) for column in range(side)]
+    patches = [f"({row},{column})" for row in range(side) for column in range(side)]
     tokens = ["[CLS]", *patches] if config.pooling == "cls" else patches
     inputs = scale_pixels(pixels).to(next(classifier.model.parameters()).device)
     title = f"{path.parent.name}/{path.name}"
     recorded = live.record(ModelInput(title, (inputs,), {}, tokens))
+    recorded.inputs["images"] = [inputs]  # a trace itself keeps token ids only
     return StudioTrace(recorded, title, live.name, "image", live, image=_data_url(pixels[0]))
 
 
