@@ -1,11 +1,8 @@
 """The page of the studio in a real browser: offline, safe, usable by keyboard, true to the library's numbers."""
 
 import math
-import os
-import random
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,13 +19,7 @@ from tests.browser.conftest import HOSTILE, Watch, map_trace, opened
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / "web/node_modules/axe-core/axe.min.js"
 MAP, SENTENCE = "[role=application]", "[role=status][aria-live]"
-MONKEY_SECONDS = float(os.environ.get("STUDIO_MONKEY_SECONDS", "8"))
-"""Thirty minutes: STUDIO_MONKEY_SECONDS=1800."""
 HEAD = "#/view/head?drawing=matrix&"
-KEYS = (
-    *("Tab", "Enter", "Escape", "ArrowLeft", "ArrowRight", "ArrowDown", "Home", "End", "+", "-", "0", "n", "p", "?"),
-    *("T", "Control+z", "Control+Shift+z", "Space"),
-)
 Link = Callable[[], str]
 
 
@@ -340,42 +331,3 @@ def test_golden_numbers_of_the_page_are_those_of_the_library() -> None:
         torch.testing.assert_close(torch.tensor(committed["cases"][name]["weights"]), expected, rtol=1e-5, atol=1e-6)
     flow = torch.tensor(computed["rollout"]["flow"])
     torch.testing.assert_close(torch.tensor(committed["rollout"]["flow"]), flow, rtol=1e-5, atol=1e-6)
-
-
-def test_random_clicks_and_keys_leave_no_error_and_no_growing_memory(browser: Browser, new_link: Link) -> None:
-    draw = random.Random(20)
-    with opened(browser, new_link() + HEAD + "trace=sentence") as (page, watch):
-        cdp = page.context.new_cdp_session(page)
-        page.on("dialog", lambda dialog: dialog.dismiss())
-        sizes = []
-        for _ in range(4):
-            until = time.monotonic() + MONKEY_SECONDS / 4
-            while time.monotonic() < until:
-                misuse(page, draw)
-            show(page, HEAD + "trace=sentence")
-            page.wait_for_timeout(200)
-            cdp.send("HeapProfiler.collectGarbage")
-            sizes.append(cdp.send("Runtime.getHeapUsage")["usedSize"] / 1e6)
-        sys.stdout.write(f"\nheap in MB: {[round(size, 1) for size in sizes]}\n")
-        errors = [error for error in watch.errors if "Failed to load resource" not in error]  # answers to wrong input
-        assert errors == []
-        assert watch.foreign == []
-        assert sizes[-1] < 1.5 * sizes[0] + 10
-
-
-def misuse(page: Page, draw: random.Random) -> None:
-    """One thing that a person might do by chance."""
-    match draw.randrange(5):
-        case 0 | 1:
-            page.mouse.click(draw.randrange(1280), draw.randrange(820))
-        case 2:
-            keys = (
-                "Tab Enter Escape ArrowLeft ArrowRight ArrowDown Home End + - 0 n p ? T Control+z Control+Shift+z Space"
-            )
-            page.keyboard.press(draw.choice(keys.split()))
-        case 3:
-            page.mouse.move(draw.randrange(1280), draw.randrange(820))
-            page.mouse.wheel(0, draw.randrange(-400, 400))
-        case _:
-            links = page.locator("nav a")
-            links.nth(draw.randrange(links.count())).evaluate("link => link.click()")

@@ -54,7 +54,7 @@ export function HeadTable({ table, onOpen }: HeadTableProps) {
               <td class="v-number">{head}</td>
               {names.map((name) => (
                 <td key={name} class="v-number">
-                  {formatCell(values[name])}
+                  {formatCell(values[name], name)}
                 </td>
               ))}
             </tr>
@@ -65,8 +65,9 @@ export function HeadTable({ table, onOpen }: HeadTableProps) {
   );
 }
 
-const formatCell = (value: number | null | undefined): string =>
-  value === null || value === undefined ? "–" : formatNumber(value, 3);
+/** An offset is a number of positions, all other scores are shares. */
+const formatCell = (value: number | null | undefined, name: string): string =>
+  value === null || value === undefined ? "–" : formatNumber(value, name === "offset" ? 0 : 3);
 
 function arrow(sorting: Sorting | null, name: string): string {
   if (sorting?.column !== name) return "";
