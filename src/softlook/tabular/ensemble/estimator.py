@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from sklearn.base import is_classifier
 
-from softlook.base.errors import DataError
 from softlook.tabular.ensemble.attention import AttentionModel
 from softlook.tabular.ensemble.cross_fit import FoldData
 from softlook.tabular.ensemble.fit import EnsembleData, fit_ensemble
@@ -42,11 +41,15 @@ class EnsembleMixin:
         return [] if self.ensemble_ is None else self.ensemble_.leaderboard
 
     def _uses_ensemble(self: Any, context: Any, y: np.ndarray) -> bool:
-        """Whether there is an ensemble: not of few rows or one class, nor after `pretrain`, nor on a warm start."""
+        """Whether there is an ensemble: not of few rows, nor after `pretrain`, nor on a warm start.
+
+        Nor if there is one class only, or every row has a class of its own, so that none can be validated on.
+        """
         kind = getattr(self, "ensemble", "single")
         if kind == "single" or not context.is_new or self.warm_start or not self.validation_fraction:
             return False
-        return len(y) >= MIN_ROWS_TO_SPLIT and (not is_classifier(self) or len(np.unique(y)) > 1)
+        can_learn = not is_classifier(self) or y.ndim > 1 or 1 < len(np.unique(y)) < len(y)
+        return len(y) >= MIN_ROWS_TO_SPLIT and can_learn
 
     def _fit_ensemble(self: Any, table: FitTable, eval_set: tuple[Any, Any] | None, context: Any) -> None:
         """Cross-fit all models; the first attention model is the one whose attention can be seen."""
@@ -78,8 +81,6 @@ class EnsembleMixin:
                 self.time_limit,
             )
             ensemble = fit_ensemble(data, fit_attention, attention_only=self.ensemble == "attention")
-        if not trained:
-            raise DataError("there was no time to train an attention model. Increase time_limit.")
         first, self.history_ = trained[0]
         self.model_, self.hyperparameters_, self.n_iter_ = first.model, first.hparams, len(self.history_)
         is_held_out = np.ones(len(every), dtype=bool)
