@@ -26,7 +26,7 @@ from softlook.recipes.inference import (
 from softlook.recipes.inference.encoding import tokenize
 from softlook.recipes.inference.pipeline import TextInput
 from softlook.recipes.inference.translation import Alignment, compute_alignments
-from softlook.recipes.text.classification import predict_logits
+from softlook.recipes.text.classification_scores import predict_logits
 from softlook.recipes.text.labeled_texts import ClassificationCollator
 from softlook.recipes.text.problems import SingleLabel
 from softlook.tokens import TextTokenizer

@@ -13,7 +13,7 @@ from softlook.models import Bert, BertConfig
 from softlook.recipes import evaluate, train_causal_lm, train_classification, train_masked_lm
 from softlook.recipes.config.schema import BatchConfig, ModelConfig
 from softlook.recipes.inference import classify, load_pipeline
-from softlook.recipes.text.classification import ClassificationEvaluator
+from softlook.recipes.text.classification_scores import ClassificationEvaluator
 from softlook.recipes.text.labeled_texts import ClassificationCollator
 from softlook.recipes.text.problems import SingleLabel
 from softlook.serve.engine.engine import Engine

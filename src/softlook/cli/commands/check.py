@@ -13,7 +13,8 @@ from cyclopts import Parameter
 from softlook.base.errors import ConfigError, DataError, TrainingError, escape_control, excerpt_with_caret
 from softlook.cli.activity import activity
 from softlook.cli.console import CommandResult
-from softlook.cli.options import FLATTEN, next_steps
+from softlook.cli.next_steps import next_steps
+from softlook.cli.options import FLATTEN
 from softlook.data import (
     DataReport,
     Examples,

@@ -111,9 +111,18 @@ def select_model_size(
     return best
 
 
+def training_tokens(tokens: float, limit: float, *, min_epochs: int = 3, max_epochs: int = 40) -> float:
+    """Training tokens over all epochs: many epochs of small data, while the total stays below a limit.
+
+    >>> training_tokens(1e4, 1e6), training_tokens(1e5, 1e6), training_tokens(1e6, 1e6)
+    (400000.0, 1000000.0, 3000000.0)
+    """
+    return max(min_epochs * tokens, min(max_epochs * tokens, limit))
+
+
 def max_training_tokens(tokens: float, device: torch.device) -> float:
-    """Training tokens over all epochs: 40 epochs of small data, three epochs of large data."""
-    return max(3 * tokens, min(40 * tokens, MAX_TOKENS.get(device.type, 40e6)))
+    """Training tokens over all epochs, for a device."""
+    return training_tokens(tokens, MAX_TOKENS.get(device.type, 40e6))
 
 
 def select_dropout(epochs: float, maximum: float) -> float:

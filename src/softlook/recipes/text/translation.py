@@ -124,7 +124,6 @@ class TranslationTask(TextTask[TranslationConfig, TextPair]):
             sample=partial(sample_translations, valid, tokenizer),
             epoch_tokens=train.tokens,
             batch_tokens=config.batch.max_tokens or 2048,
-            test=partial(self._score_test_data, config, tokenizer),
             baselines=partial(baselines, corpus, valid[: config.decode.eval_samples]),
             # Beam search takes longer than greedy search, but its batches are larger than those of few samples.
             test_cost=2 * corpus.test_count / max(min(config.decode.eval_samples, len(valid)), 1),
@@ -134,19 +133,11 @@ class TranslationTask(TextTask[TranslationConfig, TextPair]):
         return plan
 
     def evaluate(self, config: TranslationConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
-        config = config.model_copy(update={"test": data})
-        return self._score_test_data(config, pipeline.tokenizer, pipeline.model)["test"]
-
-    def _score_test_data(self, config: TranslationConfig, tokenizer: TextTokenizer, model: nn.Module) -> dict[str, Any]:
-        """BLEU and chrF of beam search on the test data."""
-        if not config.test:
-            return {}
-        sources, references = split_sides(list(self.read(explicit_overrides(config), config.test)))
-        decode = config.decode
-        hypotheses = translate_texts(
-            model, tokenizer, sources, num_beams=decode.num_beams, length_penalty=decode.length_penalty
-        )
-        return {"test": {"examples": len(sources), **translation_scores(hypotheses, references)}}
+        """BLEU and chrF of beam search."""
+        sources, references = split_sides(list(self.read(explicit_overrides(config), data)))
+        search = {"num_beams": config.decode.num_beams, "length_penalty": config.decode.length_penalty}
+        hypotheses = translate_texts(pipeline.model, pipeline.tokenizer, sources, **search)
+        return {"examples": len(sources), **translation_scores(hypotheses, references)}
 
 
 def baselines(corpus: Corpus[TextPair], valid: Sequence[TextPair], seconds: float) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from softlook.data import TextExample, read_sentences
 from softlook.losses import negative_sampling
 from softlook.models import SkipGram, SkipGramConfig
 from softlook.ops.word2vec import most_similar, negative_distribution, skipgram_pairs
-from softlook.recipes.config.autosize import AutoSettings, ComputeBudget
+from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, training_tokens
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides
 from softlook.recipes.config.schema import Files, Word2VecConfig
 from softlook.recipes.inference.pipeline import Pipeline
@@ -107,7 +107,7 @@ class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
             sample=partial(sample_neighbours, tokenizer, sampler.counts),
             epoch_tokens=tokens,
             batch_tokens=max_tokens,
-            total_tokens=max(3 * tokens, min(20 * tokens, 40e6)),
+            total_tokens=training_tokens(tokens, 40e6, max_epochs=20),
             finalize=partial(write_word2vec, tokenizer),
         )
 
