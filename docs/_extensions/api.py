@@ -9,6 +9,7 @@ from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
+from see_also import see_also
 from source import Definition, Module, load_module
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -34,7 +35,7 @@ def to_myst(docstring: str, known: set[str], fence: str = "```") -> str:
     return "".join([*parts, CODE.sub(link, docstring[end:])])
 
 
-def describe(kind: str, definition: Definition, known: set[str], colons: int = 8) -> Iterator[str]:
+def describe(kind: str, definition: Definition, known: set[str], colons: int = 8, footer: str = "") -> Iterator[str]:
     """Yield the lines of the directive that describes a definition, its members included."""
     fence = ":" * colons
     yield f"{fence}{{py:{kind}}} {definition.name}{definition.signature}"
@@ -46,6 +47,7 @@ def describe(kind: str, definition: Definition, known: set[str], colons: int = 8
     yield ""
     for member in definition.members:
         yield from describe(member.kind, member, known, colons - 2)
+    yield from (footer, "")
     yield fence
 
 
@@ -61,10 +63,10 @@ def page(module: Module) -> Iterator[str]:
         summary = (definition.docstring.splitlines() or [""])[0].replace("|", "\\|")
         target = definition.name if definition.kind == "module" else name
         yield f"| {{py:obj}}`{name} <{target}>` | {to_myst(summary, known - definition.parameters)} |"
-    for definition in found.values():
+    for name, definition in found.items():
         if definition.kind != "module":
             yield ""
-            yield from describe(definition.kind, definition, known)
+            yield from describe(definition.kind, definition, known, footer=see_also(name, found))
 
 
 class Api(SphinxDirective):

@@ -1,4 +1,4 @@
-"""The extensions of the documentation: formulas as MathML, and definitions read from the source."""
+"""The extensions of the documentation: formulas as MathML, definitions read from the source, and related names."""
 
 import importlib
 from pathlib import Path
@@ -46,3 +46,12 @@ def test_a_class_is_made_from_its_fields_or_its_constructor(extension: ModuleTyp
     assert {member.name: member.docstring for member in config.members}["depth"] == "Number of blocks."
     assert attention.signature.startswith("(dim: int, heads: int, *, kv_heads: int | None=None")  # inherited
     assert "forward" in [member.name for member in attention.members]
+
+
+@pytest.mark.parametrize("extension", ["see_also"], indirect=True)
+def test_a_name_refers_to_pages_whose_code_uses_it_and_to_names_of_its_signature(extension: ModuleType) -> None:
+    module = importlib.import_module("source").load_module("softlook.blocks")
+    definitions = {name: module.definition(name) for name in module.public_names()}
+    assert "(/book/25-memories.md)" in extension.see_also("ProductKeyMemory", definitions)
+    assert "(/book/12-three-uses.md)" in extension.see_also("CrossAttention", definitions)
+    assert "{py:obj}`KVCache`" in extension.see_also("LayerCache", definitions)

@@ -13,7 +13,7 @@ from softlook.serve.middleware import BearerAuth, BodyLimit, HostOriginCheck, Se
 from softlook.serve.protocol.parsing import BadRequestError, first_error
 from softlook.serve.protocol.responses import error_response
 from softlook.serve.registry import ModelRegistry, UnknownModelError
-from softlook.serve.routes import ServerContext, completions, encoders, models, pages, tables, translate
+from softlook.serve.routes import ServerContext, completions, encoders, images, models, pages, tables, translate
 
 try:
     from fastapi import FastAPI
@@ -24,8 +24,8 @@ except ImportError as error:
     raise ImportError("serving requires extra packages: pip install softlook[serve]") from error
 
 log = logging.getLogger("softlook.serve")
-DESCRIPTION = "Models behind OpenAI's routes, and routes for translation, classification and tables."
-ROUTERS = tuple(module.router for module in (pages, models, completions, encoders, translate, tables))
+DESCRIPTION = "Models behind OpenAI's routes, and routes for translation, classification, tables and images."
+ROUTERS = tuple(module.router for module in (pages, models, completions, encoders, translate, tables, images))
 
 
 def create_app(

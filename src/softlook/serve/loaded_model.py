@@ -23,7 +23,7 @@ from softlook.weights.checkpoint import load_auto
 from softlook.weights.manifest import SETTINGS_FILE, read_checksummed
 from softlook.weights.sentence_transformers import SentenceConfig
 
-Capability = Literal["completions", "chat", "embeddings", "translate", "classify", "tables"]
+Capability = Literal["completions", "chat", "embeddings", "translate", "classify", "tables", "images"]
 ROUTES: dict[Capability, str] = {
     "completions": "/v1/completions",
     "chat": "/v1/chat/completions",
@@ -31,6 +31,7 @@ ROUTES: dict[Capability, str] = {
     "translate": "/v1/translate",
     "classify": "/v1/classify",
     "tables": "/v1/tables/predict",
+    "images": "/v1/images/classify",
 }
 """The route of each capability."""
 EMBEDDING_HEADS = ("pooled", "embedding", "hidden_states")
@@ -196,11 +197,45 @@ class LoadedTable:
     capabilities = ("tables",)
 
 
+@runtime_checkable
+class ImageModel(Protocol):
+    """An image classifier, as the server uses it."""
+
+    labels: list[str]
+
+    def decode(self, data: bytes) -> Tensor:
+        """The pixels of a file as the model reads them, (1, channels, size, size). Raises DataError. Thread-safe."""
+        ...
+
+    def predict(self, chunks: Sequence[Any]) -> Tensor:
+        """(N, K) probabilities. Called on the engine thread only."""
+        ...
+
+    def explain(self, chunks: Sequence[Any]) -> Tensor:
+        """(N, patches down, patches across) attention to each patch. Engine thread only."""
+        ...
+
+
+@dataclass(frozen=True)
+class LoadedImageModel:
+    """An image classifier under the name by which requests refer to it."""
+
+    name: str
+    images: ImageModel
+    created: int = field(default_factory=lambda: int(time.time()))
+    capabilities = ("images",)
+
+
+AnyModel = LoadedModel | LoadedTable | LoadedImageModel
+
+
 def load_model(folder: Path, name: str | None = None) -> LoadedModel:
-    """Load a run, a checkpoint or a Hugging Face folder."""
+    """Load a run, a checkpoint or a Hugging Face folder of a text model."""
     model, created = load_auto(folder), int(folder.stat().st_mtime)
     if isinstance(model, ViT):
-        raise ConfigError(f"{folder} is an image model, which is not served. Try: softlook classify {folder} photo.png")
+        raise ConfigError(
+            f"{folder} is an image model. Images are served from runs: softlook train images --init-from {folder} ..."
+        )
     assets, is_run = load_assets(folder, model), (folder / SETTINGS_FILE).is_file()
     settings = read_checksummed(folder / SETTINGS_FILE)["values"] if is_run else {}
     return LoadedModel(

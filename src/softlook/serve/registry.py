@@ -15,9 +15,9 @@ from softlook.serve.engine.kv_cache import cache_capacity
 from softlook.serve.engine.request import ServerLimits
 from softlook.serve.engine.scheduler import Scheduler
 from softlook.serve.engine.static_batcher import Encode, EncoderBatcher, StaticBatcher, TableBatcher
-from softlook.serve.loaded_model import ROUTES, Capability, LoadedModel, LoadedTable
+from softlook.serve.loaded_model import ROUTES, AnyModel, Capability, LoadedImageModel, LoadedModel, LoadedTable
 
-Loaded = TypeVar("Loaded", bound=LoadedModel | LoadedTable, covariant=True)
+Loaded = TypeVar("Loaded", bound=AnyModel, covariant=True)
 TABLE_ROWS_PER_SEQUENCE = 4
 """Table rows that count as one sequence of a batch: a row has tens of tokens, all processed at once."""
 
@@ -34,13 +34,13 @@ class Deployment(Generic[Loaded]):
     engine: Engine
 
 
-AnyDeployment = Deployment[LoadedModel | LoadedTable]
+AnyDeployment = Deployment[AnyModel]
 
 
 class ModelRegistry:
     """The models of a server by name, each with an engine."""
 
-    def __init__(self, models: Sequence[LoadedModel | LoadedTable], limits: ServerLimits | None = None) -> None:
+    def __init__(self, models: Sequence[AnyModel], limits: ServerLimits | None = None) -> None:
         self.limits = ServerLimits() if limits is None else limits
         num_caches = sum(isinstance(one, LoadedModel) and not isinstance(one.model, TextEncoder) for one in models)
         self.deployments = {one.name: self._deploy(one, num_caches) for one in models}
@@ -53,6 +53,10 @@ class ModelRegistry:
         """The table model of this name."""
         return cast("Deployment[LoadedTable]", self._find(name, "tables"))
 
+    def get_images(self, name: str) -> Deployment[LoadedImageModel]:
+        """The image model of this name."""
+        return cast("Deployment[LoadedImageModel]", self._find(name, "images"))
+
     def close(self) -> None:
         """Stop all engines."""
         for deployment in self.deployments.values():
@@ -60,7 +64,7 @@ class ModelRegistry:
         for deployment in self.deployments.values():
             deployment.engine.close()
 
-    def _deploy(self, loaded: LoadedModel | LoadedTable, num_caches: int) -> AnyDeployment:
+    def _deploy(self, loaded: AnyModel, num_caches: int) -> AnyDeployment:
         scheduler = scheduler_for(loaded, self.limits, num_caches)
         return Deployment(loaded, Engine(scheduler, max_queue=self.limits.max_queue, name=loaded.name))
 
@@ -77,10 +81,12 @@ class ModelRegistry:
         return deployment
 
 
-def scheduler_for(loaded: LoadedModel | LoadedTable, limits: ServerLimits, num_caches: int = 1) -> Scheduler:
+def scheduler_for(loaded: AnyModel, limits: ServerLimits, num_caches: int = 1) -> Scheduler:
     """The scheduler of a model; `num_caches` models share the free memory."""
     if isinstance(loaded, LoadedTable):
         return TableBatcher(loaded.table, max_rows=TABLE_ROWS_PER_SEQUENCE * limits.max_batch_size)
+    if isinstance(loaded, LoadedImageModel):
+        return TableBatcher(loaded.images, max_rows=limits.max_batch_size)
     model = loaded.model
     if isinstance(model, TextEncoder):
         return EncoderBatcher(model, _encoder(model), max_requests=limits.max_batch_size)

@@ -177,6 +177,15 @@ def test_positions_are_lost_without_residuals() -> None:
     assert kept[0] == lost[0] and min(kept) > 0.8 and max(lost[2:]) < 2 * drawn["chance"]
 
 
+def test_fast_weights() -> None:
+    drawn = figure("fast_weights").numbers
+    (first, second), (one, two, three) = drawn["keys"], drawn["values"]
+    assert_close(drawn["sum"][-1], torch.outer(first, one + three) + torch.outer(second, two))
+    assert_close(drawn["delta rule"][-1], torch.outer(first, three) + torch.outer(second, two))
+    assert_close(drawn["read by sum"], one + three)
+    assert_close(drawn["read by delta rule"], three)
+
+
 def test_transformer_xl() -> None:
     alone, joined = figure("transformer_xl").numbers.values()
     segment = torch.arange(16) // 4

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from softlook.base.errors import ConfigError, DataError
+from softlook.cli.commands.serve import _load as load_served
 from softlook.recipes import evaluate, load_image_classifier, load_pipeline
 from softlook.recipes.config.schema import AugmentationConfig, ImageConfig, ImageModelConfig
 from softlook.recipes.images.batches import ImageBatch
 from softlook.recipes.images.plan import build_model, objective
 from softlook.recipes.images.predict import patch_attention
 from softlook.recipes.images.run import train_images
-from softlook.serve.loaded_model import load_model
+from softlook.serve.loaded_model import LoadedImageModel, load_model
 from softlook.train import OptimizerConfig, StopTraining, TrainingConfig
 from softlook.train.events import Event, StepLogged
 from softlook.train.train_step import Loss
@@ -92,8 +93,15 @@ def test_a_stopped_run_resumes_to_the_same_weights(run: Path, shapes: Path, tmp_
 def test_a_text_command_says_what_to_use(run: Path) -> None:
     with pytest.raises(ConfigError, match="is an image model. Try: softlook classify"):
         load_pipeline(run)
-    with pytest.raises(ConfigError, match="is an image model, which is not served"):
+    with pytest.raises(ConfigError, match="is an image model. Images are served from runs"):
         load_model(run)
+
+
+def test_the_command_serves_a_run(run: Path, shapes: Path) -> None:
+    loaded = load_served(run, "squares", "cpu")
+    assert isinstance(loaded, LoadedImageModel) and loaded.images.labels == ["left", "right"]
+    image = loaded.images.decode((shapes / "left/0.png").read_bytes())
+    assert loaded.images.predict([image]).argmax() == 0
 
 
 def test_one_class_is_an_error(shapes: Path, tmp_path: Path) -> None:

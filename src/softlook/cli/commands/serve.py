@@ -10,7 +10,7 @@ from softlook.base.errors import ConfigError, DiskError
 from softlook.cli.options import DeviceOption
 
 if TYPE_CHECKING:
-    from softlook.serve.loaded_model import LoadedModel, LoadedTable
+    from softlook.serve.loaded_model import AnyModel
 
 log = logging.getLogger("softlook.cli")
 
@@ -62,8 +62,9 @@ def serve(
     run(ModelRegistry(loaded, limits), config, lambda url: log.info("Listening on %s (Ctrl-C to stop)", url))
 
 
-def _load(folder: Path, name: str, device: str) -> "LoadedModel | LoadedTable":
+def _load(folder: Path, name: str, device: str) -> "AnyModel":
     from softlook.recipes.inference.pipeline import find_folder  # noqa: PLC0415  (extras, and imports torch)
+    from softlook.recipes.run_dir.layout import task_of_run  # noqa: PLC0415
     from softlook.serve.loaded_model import load_model, to_device  # noqa: PLC0415
 
     if _is_table(folder):
@@ -73,6 +74,12 @@ def _load(folder: Path, name: str, device: str) -> "LoadedModel | LoadedTable":
         table = loaded_table.table
         log.info("%s: %s, predicts %s", name, table.model_name, ", ".join(table.target))
         return loaded_table
+    if task_of_run(folder) == "images":
+        from softlook.recipes.images.serving import load_images_for_serving  # noqa: PLC0415  (extras)
+
+        loaded_images = load_images_for_serving(folder, name, device=device)
+        log.info("%s: ViT, classifies images into %s", name, ", ".join(loaded_images.images.labels))
+        return loaded_images
     loaded = to_device(load_model(find_folder(folder), name), device)
     log.info("%s: %s, for %s", name, type(loaded.model).__name__, ", ".join(loaded.capabilities))
     return loaded

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import torch
@@ -16,6 +17,8 @@ from softlook.data.class_folders import find_class_folders
 from softlook.data.files import PathOrPaths, files_below
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"))
+MAX_PIXELS = 64_000_000
+"""Of an image file: a small file can be an enormous image."""
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 
 
@@ -71,9 +74,9 @@ def is_image(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
-def read_pixels(path: Path, size: int, channels: int) -> UInt8[Tensor, "channels size size"]:
+def read_pixels(file: Path | BytesIO, size: int, channels: int) -> UInt8[Tensor, "channels size size"]:
     """An image as a square: resized so that its shorter side fits, and cropped around its center."""
-    with _open(path) as image:
+    with _open(file) as image:
         upright = ImageOps.exif_transpose(image).convert("L" if channels == 1 else "RGB")
         square = ImageOps.fit(upright, (size, size), Image.Resampling.BILINEAR)
         pixels = torch.frombuffer(bytearray(square.tobytes()), dtype=torch.uint8)
@@ -108,15 +111,19 @@ def _headers(paths: Iterable[Path]) -> Iterator[tuple[int, str]]:
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[Image.Image]:
+def _open(file: Path | BytesIO) -> Iterator[Image.Image]:
     """An open image; errors name the file."""
+    path = file if isinstance(file, Path) else None
     try:
-        image = Image.open(path, formats=FORMATS)
+        image = Image.open(file, formats=FORMATS)
+        if image.width * image.height > MAX_PIXELS:
+            raise ValueError(f"{image.width:,} x {image.height:,} pixels, the maximum is {MAX_PIXELS:,} in total")
         image.load()
     except FileNotFoundError:
         raise DataError("this image does not exist", file=path) from None
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
-        raise DataError("this file is not an image that can be read", file=path, why=str(error)) from None
+        why = str(error) if path else str(error).split("<")[0] or type(error).__name__
+        raise DataError("this file is not an image that can be read", file=path, why=why) from None
     with image:
         yield image
 

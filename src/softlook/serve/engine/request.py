@@ -58,7 +58,7 @@ class EngineRequest:
     second_start: int | None = None
     """Index at which the second text of a pair starts (encoders)."""
     rows: Sized | None = None
-    """Table rows, instead of a prompt."""
+    """Table rows or images, instead of a prompt."""
     max_new_tokens: int = 1
     sampling: SamplingParams = field(default_factory=SamplingParams)
     beam_search: BeamParams | None = None

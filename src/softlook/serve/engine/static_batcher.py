@@ -19,7 +19,7 @@ from softlook.decode.token_tensors import pad_left, pad_right
 from softlook.serve.engine.request import EngineRequest, ScheduledRequest
 from softlook.serve.engine.sampler import advance
 from softlook.serve.engine.scheduler import NonFiniteError, RequestGroup, Scheduler, SinglePassGroup, group_by_length
-from softlook.serve.loaded_model import TableModel
+from softlook.serve.loaded_model import ImageModel, TableModel
 
 Encode = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(ids (B, T), padding mask (B, T), token types (B, T)) -> one row of numbers per text."""
@@ -214,11 +214,11 @@ class EncoderBatcher(Scheduler):
 
 
 class TableBatcher(Scheduler):
-    """Predicts, or explains, table rows that arrive within a few milliseconds of each other in one batch."""
+    """Predicts, or explains, table rows or images that arrive within a few milliseconds of each other in one batch."""
 
     batch_delay = 0.003
 
-    def __init__(self, table: TableModel, *, max_rows: int = 256) -> None:
+    def __init__(self, table: TableModel | ImageModel, *, max_rows: int = 256) -> None:
         super().__init__(max_rows, max_rows)
         self.table = table
 

@@ -5,12 +5,14 @@ const EXAMPLES = {
   "/v1/embeddings": () => ({ input: ["a first text", "a second text"] }),
   "/v1/translate": () => ({ text: "jeudi 3 mars 2022" }),
   "/v1/classify": () => ({ text: "a text to classify" }),
+  "/v1/images/classify": () => ({ images: ["data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81ytgAAAABJRU5ErkJggg=="] }),
   "/v1/tables/predict": (model) => ({ rows: [Object.fromEntries(model.table.columns.map((column) => [column.name, null]))] }),
 };
-const ROUTES = { completions: "/v1/completions", chat: "/v1/chat/completions", embeddings: "/v1/embeddings", translate: "/v1/translate", classify: "/v1/classify", tables: "/v1/tables/predict" };
+const ROUTES = { completions: "/v1/completions", chat: "/v1/chat/completions", embeddings: "/v1/embeddings", translate: "/v1/translate", classify: "/v1/classify", tables: "/v1/tables/predict", images: "/v1/images/classify" };
 const choices = [];
 
 function describe(model) {
+  if (model.labels) return `images: ${model.labels.join(", ")}`;
   if (!model.table) return `at most ${model.context.toLocaleString("en")} tokens`;
   const names = model.table.columns.map((column) => `${column.name} (${column.type})`);
   return `predicts ${model.table.target.join(", ")} from ${names.join(", ")}`;

@@ -257,6 +257,17 @@ class ClassificationRequest(StrictModel):
     """Number of classes returned per text."""
 
 
+class ImageRequest(StrictModel):
+    """Classify images: the bytes of files in base64, or data URLs."""
+
+    model: ModelName
+    images: Annotated[list[str], BoundedList(MAX_PROMPTS)]
+    top_k: Annotated[int, Field(ge=1, le=100)] = 10
+    """Number of classes returned per image."""
+    attention: Flag = False
+    """Also return the attention to each patch."""
+
+
 CellValue = Annotated[
     Annotated[str, StringConstraints(max_length=MAX_CELL_CHARS)] | bool | Int64 | float,
     SingleError(f"expected a string of at most {MAX_CELL_CHARS:,} characters, a number, true, false or null"),

@@ -54,6 +54,8 @@ class ModelCard(BaseModel):
     context: int | None = None
     """Maximum number of tokens of a sequence."""
     table: TableCard | None = None
+    labels: list[str] | None = None
+    """Classes of an image model."""
 
 
 class ModelList(BaseModel):
@@ -203,6 +205,21 @@ class ClassificationList(BaseModel):
     model: str
     data: list[ClassificationItem]
     usage: EmbeddingUsage
+
+
+class ImageItem(BaseModel):
+    index: int
+    label: str
+    score: float
+    scores: list[ClassScore]
+    attention: list[list[float]] | None = None
+    """Attention to each patch of the image, in rows from top to bottom; sums to one."""
+
+
+class ImageList(BaseModel):
+    object: Literal["list"] = "list"
+    model: str
+    data: list[ImageItem]
 
 
 class PredictionList(BaseModel):

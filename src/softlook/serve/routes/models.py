@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from softlook.serve.loaded_model import LoadedModel, LoadedTable
+from softlook.serve.loaded_model import AnyModel, LoadedImageModel, LoadedModel
 from softlook.serve.protocol import responses
 from softlook.serve.protocol.parsing import ParsingRoute
 from softlook.serve.protocol.responses import error_responses
@@ -48,10 +48,13 @@ async def get_model(model: ModelPath, request: Request) -> Response:
     return json_response(_card(deployment.loaded))
 
 
-def _card(loaded: LoadedModel | LoadedTable) -> responses.ModelCard:
+def _card(loaded: AnyModel) -> responses.ModelCard:
     card = responses.ModelCard(id=loaded.name, created=loaded.created, capabilities=list(map(str, loaded.capabilities)))
     if isinstance(loaded, LoadedModel):
         card.context = loaded.context
+        return card
+    if isinstance(loaded, LoadedImageModel):
+        card.labels = loaded.images.labels
         return card
     table = loaded.table
     columns = [responses.ColumnCard(name=name, type=column_type) for name, column_type in table.columns.items()]

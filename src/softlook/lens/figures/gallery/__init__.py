@@ -39,6 +39,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "path_and_cost": costs.path_and_cost,
     "position_encodings": positions.position_encodings,
     "positions_without_residuals": positions.positions_without_residuals,
+    "fast_weights": memories.fast_weights_by_rule,
     "transformer_xl": memories.transformer_xl,
     "product_keys": memories.product_keys,
 }

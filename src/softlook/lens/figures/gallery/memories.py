@@ -1,4 +1,7 @@
-"""Pictures of memories: Transformer-XL's segments, and the look-up of product keys."""
+"""Pictures of memories: fast weights, Transformer-XL's segments, and the look-up of product keys."""
+
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -9,13 +12,70 @@ from softlook.lens.figures.color import role, tint
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.gallery.inputs import random, seed
 from softlook.lens.figures.matrix import matrix, vector
-from softlook.lens.figures.picture import Picture, column, label, overlay, row
+from softlook.lens.figures.picture import Picture, column, grid, label, overlay, row
 from softlook.lens.figures.shapes import Path, Rect
 from softlook.lens.figures.tokens import SIZES
 from softlook.models.transformer_xl import TransformerXL, TransformerXLConfig
+from softlook.ops.delta_rule import delta_rule
+from softlook.ops.fast_weights import LinearAttentionState, fast_weights
 
 SMALL = SIZES["small"]
 SEGMENT, SEGMENTS, DEPTH = 4, 4, 2
+WRITES = (("first key", 0), ("second key", 1), ("first key again", 0))
+"""What the fast weights store, one after the other: the name of the write, and its key."""
+
+
+def fast_weights_by_rule() -> Figure:
+    """The matrix of fast weights after each of three writes, by summation and by the delta rule."""
+    keys = torch.tensor([[0.5, 0.5, 0.5, 0.5], [0.5, -0.5, 0.5, -0.5]])  # orthogonal, of length 1
+    values = torch.tensor([[1.0, 0.0, -1.0], [0.0, 1.0, 1.0], [-1.0, 1.0, 0.0]])
+    rules = {"sum": fast_weights, "delta rule": partial(delta_rule, rate=torch.ones(1, 1, 1))}
+    states = {name: _write_all(rule, keys, values) for name, rule in rules.items()}
+    largest = max(float(one.abs().max()) for one in states.values())
+    read = {name: keys[0] @ matrices[-1] for name, matrices in states.items()}
+    cells = [label("write"), *_writes(keys, values), label("first key × matrix")]
+    for name, matrices in states.items():
+        drawn = [matrix(one, "weight", maximum=largest, side=26, digits=1, name="weight") for one in matrices]
+        result = vector(read[name], "output", maximum=2.0, side=26, digits=1, name="value read")
+        cells += [label(name, bold=True), *drawn, result]
+    found = "; ".join(f"{name}: {_numbers(value)}" for name, value in read.items())
+    return Figure(
+        "Fast weights: writing into a matrix",
+        "Three values are written into a matrix of 4 by 3 weights, the third under the key of the first. Then the "
+        f"first key, whose latest value is {_numbers(values[-1])}, is looked up. Found by {found}.",
+        grid(cells, 5, gap=20),
+        {"keys": keys, "values": values, **states, **{f"read by {name}": one for name, one in read.items()}},
+        subtitle="Under a key that is used again, the sum adds the new value to the old one; the delta rule replaces "
+        "it.",
+    )
+
+
+def _write_all(rule: Callable[..., Tensor], keys: Tensor, values: Tensor) -> Tensor:
+    """The matrix after each write (writes, key width, value width)."""
+    state, after = LinearAttentionState(), []
+    for (_, key), value in zip(WRITES, values, strict=True):
+        written = keys[key].view(1, 1, 1, -1)
+        rule(written, key=written, value=value.view(1, 1, 1, -1), state=state)
+        assert state.weights is not None
+        after.append(state.weights[0, 0].clone())
+    return torch.stack(after)
+
+
+def _writes(keys: Tensor, values: Tensor) -> list[Picture]:
+    """The key and the value of each write."""
+    return [
+        column(
+            label(name),
+            vector(keys[key], "key", maximum=2.0, side=26, digits=1, name="key"),
+            vector(value, "value", maximum=2.0, side=26, digits=1, name="value"),
+            gap=4,
+        )
+        for (name, key), value in zip(WRITES, values, strict=True)
+    ]
+
+
+def _numbers(values: Tensor) -> str:
+    return ", ".join(str(round(value)) for value in values.tolist())
 
 
 def transformer_xl() -> Figure:
