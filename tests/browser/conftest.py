@@ -33,6 +33,7 @@ ARGUMENTS = [
     "--disable-quic",
     "--no-first-run",
 ]
+AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 MISSING = (
     "the browser tests need Chromium: install it with `apt-get install chromium` or `.venv/bin/playwright install "
     "chromium`, or set PLAYWRIGHT_CHROMIUM to the path of one"

@@ -106,6 +106,7 @@ def make_studios() -> dict[str, Studio]:
         "recorded": Studio([load_example(), StudioTrace(map_trace(2000), "2,000 tokens", "toy", "lm", id="long")]),
         "image": Studio([StudioTrace(patches, "image", "vit", "image")]),
     }
+    found["dates"].source = "dates"
     found["gpt"].record(TEXT)
     found["bert"].record(TEXT)
     found["dates"].record("3 mars 2022")

@@ -14,10 +14,9 @@ from playwright.sync_api import Browser, Page
 from softlook.lens.figures.color import colormap
 from softlook.studio.recording import StudioTrace
 from tests.browser import golden
-from tests.browser.conftest import HOSTILE, Watch, map_trace, opened
+from tests.browser.conftest import AXE, HOSTILE, Watch, map_trace, opened
 
 ROOT = Path(__file__).parents[2]
-AXE = ROOT / "web/node_modules/axe-core/axe.min.js"
 MAP, SENTENCE = "[role=application]", "[role=status][aria-live]"
 HEAD = "#/view/head?drawing=matrix&"
 Link = Callable[[], str]
