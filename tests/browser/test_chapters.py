@@ -127,10 +127,7 @@ def test_the_last_part_of_a_chapter_shows_the_loaded_model(page: Page, chapter: 
     show(page, chapter)
     model = page.locator(".model")
     model.wait_for()
-    if chapter == "recurrent":  # it needs cross-attention, and says so
-        assert model.locator("[data-value]").count() == 0
-    else:
-        page.locator(".model :is([data-value], canvas, dl)").first.wait_for()
+    page.locator(".model :is([data-value], dl)").first.wait_for()
     assert page.locator(".model [data-check].fails").count() == 0
 
 

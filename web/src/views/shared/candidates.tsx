@@ -106,7 +106,7 @@ export function ChangeTable({ caption, rows, names, name }: ChangeTableProps) {
   const s = strings();
   const percent = (value: number | null) => (value === null ? "–" : formatPercent(value));
   return (
-    <div class="v-scroll">
+    <div class="v-scroll" tabIndex={0}>
       <table class="v-table v-candidates v-changes">
         <caption>{caption}</caption>
         <thead>
