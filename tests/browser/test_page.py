@@ -3,6 +3,7 @@
 import math
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ import torch
 from playwright.sync_api import Browser, Page
 
 from softlook.lens.figures.color import colormap
+from softlook.studio.page import DeferredApi, example_recording, guarded
 from softlook.studio.recording import StudioTrace
+from softlook.studio.recordings import example_studio
+from softlook.studio.security import Sessions
+from softlook.studio.session import Studio
 from tests.browser import golden
-from tests.browser.conftest import HOSTILE, Watch, map_trace, opened
+from tests.browser.conftest import AXE, HOSTILE, Watch, map_trace, opened, serving
 
 ROOT = Path(__file__).parents[2]
-AXE = ROOT / "web/node_modules/axe-core/axe.min.js"
 MAP, SENTENCE = "[role=application]", "[role=status][aria-live]"
 HEAD = "#/view/head?drawing=matrix&"
 Link = Callable[[], str]
@@ -43,6 +47,31 @@ def test_the_page_opens_offline_without_an_error(browser: Browser, new_link: Lin
         page.wait_for_selector(f"{MAP} rect")
         assert "token=" not in page.url
         assert page.locator("main h2").count() >= 1
+        watch.check()
+
+
+def test_a_recording_is_shown_until_the_studio_has_started(browser: Browser) -> None:
+    started = threading.Event()
+
+    def open_studio() -> Studio:
+        assert started.wait(60)
+        return example_studio()
+
+    sessions = Sessions()
+    app = guarded(DeferredApi(open_studio), sessions, example_recording())
+    with serving(app, sessions) as link, opened(browser, link(), locale="en-US") as (page, watch):
+        page.wait_for_selector(".v-thumbnail canvas")
+        page.locator(".v-thumbnail").first.click()
+        page.wait_for_selector(".v-line", state="attached")
+        before = page.locator(".v-line").evaluate_all("all => all.map(one => Number(one.dataset.weight))")
+        assert page.locator(".badge.loading").count() == 1
+        started.set()
+        with page.expect_response(re.compile("/api/info")):
+            pass
+        show(page, "#/view/head?head=0&trace=date")
+        page.wait_for_selector(".v-line", state="attached")
+        after = page.locator(".v-line").evaluate_all("all => all.map(one => Number(one.dataset.weight))")
+        torch.testing.assert_close(torch.tensor(before), torch.tensor(after), rtol=1e-4, atol=1e-6)
         watch.check()
 
 

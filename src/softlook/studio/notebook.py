@@ -1,4 +1,4 @@
-"""The studio in a notebook: a widget that answers the page's questions in the kernel."""
+"""The studio in a notebook: a widget whose page sends its requests to the kernel."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""The page of the studio and its files, in front of the API: they need neither torch nor a model."""
+"""The page of the studio and its files, in front of the API. They need neither torch nor a model."""
 
 import asyncio
 import threading

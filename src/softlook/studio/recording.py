@@ -1,4 +1,4 @@
-"""Recordings: a trace with what the page says about it, and answers that would need its model."""
+"""Recordings: a trace with its description for the page, and recorded answers of its model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Who may use the studio: a link with a one-time token, exchanged for a cookie."""
+"""Sessions of the studio: a link with a one-time token, which is exchanged for a cookie."""
 
 import hmac
 import secrets

@@ -21,6 +21,7 @@ test("a chapter is a picture of the gallery", () => {
 test("a recorded trace is drawn from its file, a view of a model from its studio", () => {
   const recorded = { ...LIVE, live: false };
   assert.match(lines("#/view/head?trace=t1&head=2", recorded, ""), /from_url\("#\/view\/head\?head=2", trace\)/);
+  assert.match(lines("#/view/predict", recorded, ""), /view_figure\(studio/);
   const shown = lines("#/view/twins?trace=t1&first=a&second=b", LIVE, "runs/lm");
   assert.match(shown, /open_studio\("runs\/lm", text="3 mars"\)/);
   assert.match(shown, /view_figure\(studio, "#\/view\/twins\?first=a&second=b"\)/);

@@ -39,8 +39,8 @@ export function pythonLines({ route, name, trace, source }: Shown): string {
   if (route.kind === "chapter" && GALLERY[name]) return galleryLines(GALLERY[name]);
   const { trace: _, ...parameters } = route.parameters; // a trace has another name the next time
   const hash = JSON.stringify(formatHash({ ...route, parameters }));
-  const isRecorded = !trace?.live && OF_TRACES.includes(name);
-  return (isRecorded || !source ? traceLines(hash) : studioLines(hash, source, trace)).concat(save(name)).join("\n");
+  const isRecorded = OF_TRACES.includes(name) && (!trace?.live || !source);
+  return (isRecorded ? traceLines(hash) : studioLines(hash, source, trace)).concat(save(name)).join("\n");
 }
 
 const save = (name: string): string => `figure.save("${name}.svg")`;
@@ -65,6 +65,9 @@ function traceLines(hash: string): string[] {
 
 function studioLines(hash: string, source: string, trace: TraceInfo | null): string[] {
   const runs = source === INCLUDED && hash.startsWith('"#/view/runs'); // it is shown with the runs of this folder
+  const draw = `figure = view_figure(studio, ${hash})`;
+  if (!source)
+    return ["from softlook.studio import view_figure", "", "# studio: a softlook.studio.Studio with the model", draw];
   const isText = trace !== null && trace.task !== "table" && trace.task !== "image";
   const text = isText ? `, text=${JSON.stringify(trace.title.split(" → ")[0])}` : "";
   return [
@@ -72,6 +75,6 @@ function studioLines(hash: string, source: string, trace: TraceInfo | null): str
     "from softlook.studio import view_figure",
     "",
     `studio = open_studio(${JSON.stringify(runs ? "runs" : source)}${runs ? "" : text})`,
-    `figure = view_figure(studio, ${hash})`,
+    draw,
   ];
 }

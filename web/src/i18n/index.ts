@@ -1,17 +1,11 @@
 /** Texts of the page. A key that does not exist is a type error; a language without a key fails the build. */
 import { signal } from "@preact/signals";
-import chapterStrings from "../chapters/strings.json";
-import viewStrings from "../views/strings.json";
-import de from "./de.json";
-import en from "./en.json";
+import texts from "./strings.json";
 
 export type Language = "en" | "de";
-export type Strings = typeof en & typeof viewStrings.en & typeof chapterStrings.en;
+export type Strings = typeof texts.en;
 
-const STRINGS: Record<Language, Strings> = {
-  en: { ...en, ...viewStrings.en, ...chapterStrings.en },
-  de: { ...de, ...viewStrings.de, ...chapterStrings.de } as Strings,
-};
+const STRINGS: Record<Language, Strings> = texts;
 
 const KEY = "softlook-language";
 

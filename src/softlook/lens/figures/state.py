@@ -1,4 +1,4 @@
-"""Figures of what the studio shows, from the address of its page."""
+"""Figures of the views of the studio that need only a trace, from the address of its page."""
 
 from collections.abc import Mapping
 from typing import Any

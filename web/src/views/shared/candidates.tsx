@@ -106,36 +106,38 @@ export function ChangeTable({ caption, rows, names, name }: ChangeTableProps) {
   const s = strings();
   const percent = (value: number | null) => (value === null ? "–" : formatPercent(value));
   return (
-    <table class="v-table v-candidates">
-      <caption>{caption}</caption>
-      <thead>
-        <tr>
-          <th scope="col">{name}</th>
-          <th scope="col">{names[0]}</th>
-          <th scope="col">{names[1]}</th>
-          {names[2] && <th scope="col">{names[2]}</th>}
-          <th scope="col">{s["v.difference"]}</th>
-          <td />
-        </tr>
-      </thead>
-      <tbody>
-        {rows.map((row, index) => (
-          <tr key={index} data-before={row.before ?? ""} data-after={row.after ?? ""} data-target={row.target ?? ""}>
-            <th scope="row">
-              <TokenText token={row.token} />
-            </th>
-            <td class="v-number">{percent(row.before)}</td>
-            <td class="v-number">{percent(row.after)}</td>
-            {names[2] && <td class="v-number">{percent(row.target ?? null)}</td>}
-            <td class="v-number">{difference(row)}</td>
-            <td class="v-bar-cell">
-              <Share value={row.before ?? 0} kind="before" />
-              <Share value={row.after ?? 0} />
-            </td>
+    <div class="v-scroll" tabIndex={0}>
+      <table class="v-table v-candidates v-changes">
+        <caption>{caption}</caption>
+        <thead>
+          <tr>
+            <th scope="col">{name}</th>
+            <th scope="col">{names[0]}</th>
+            <th scope="col">{names[1]}</th>
+            {names[2] && <th scope="col">{names[2]}</th>}
+            <th scope="col">{s["v.difference"]}</th>
+            <td />
           </tr>
-        ))}
-      </tbody>
-    </table>
+        </thead>
+        <tbody>
+          {rows.map((row, index) => (
+            <tr key={index} data-before={row.before ?? ""} data-after={row.after ?? ""} data-target={row.target ?? ""}>
+              <th scope="row">
+                <TokenText token={row.token} />
+              </th>
+              <td class="v-number">{percent(row.before)}</td>
+              <td class="v-number">{percent(row.after)}</td>
+              {names[2] && <td class="v-number">{percent(row.target ?? null)}</td>}
+              <td class="v-number">{difference(row)}</td>
+              <td class="v-bar-cell">
+                <Share value={row.before ?? 0} kind="before" />
+                <Share value={row.after ?? 0} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }
 
