@@ -10,6 +10,7 @@ the critical difference diagram of the results.
 import argparse
 import time
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +73,22 @@ def fit_ours(name: str) -> FitModel:
 
 
 def fit_pytabkit(name: str) -> FitModel:
-    """RealMLP and TabM with pytabkit's defaults; it splits training and validation rows itself."""
+    """RealMLP and TabM with pytabkit's defaults; it splits training and validation rows itself.
+
+    They accept no missing numbers: these are replaced by medians. They have no time limit.
+    """
 
     def fit(dataset: Dataset, params: FitParams) -> FittedModel:
-        from pytabkit import models  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  (optional)
+        import pytabkit  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  (optional)
 
-        kind = getattr(models.sklearn.sklearn_interfaces, f"{name}_{'Classifier' if dataset.classes else 'Regressor'}")
-        model = kind(random_state=params.seed, n_threads=params.threads)
+        model = getattr(pytabkit, f"{name}_{'Classifier' if dataset.classes else 'Regressor'}")(
+            random_state=params.seed, n_threads=params.threads, device="cpu"
+        )
         rows = _together(dataset.train, dataset.validation)
-        model.fit(rows.frame, rows.targets)
-        return FittedModel(model.predict_proba if dataset.classes else model.predict, {})
+        medians = rows.frame.select_dtypes("number").median()
+        model.fit(rows.frame.fillna(medians), rows.targets)
+        predict = model.predict_proba if dataset.classes else model.predict
+        return FittedModel(lambda frame: predict(frame.fillna(medians)), {"version": version("pytabkit")})
 
     return fit
 

@@ -86,11 +86,12 @@ class TableClassifier(ClassifierMixin, ClassifierParams, TableEstimator):
 @document_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class TableTransformerClassifier(TableTransformerParams, TableClassifier):
-    """TableTransformer classifier: softlook's own model and the recommended default.
+    """TableTransformer classifier: the recommended default.
 
-    An FT-Transformer with piecewise embeddings of numbers and an ensemble of members that share most weights; its size
-    depends on the table. A fraction of the rows is held out for early stopping, and the best weights are kept. The same
-    `random_state` gives bit-identical results on a CPU with the same number of threads.
+    By default an ensemble of TableTransformers, boosted trees and a linear model, cross-fitted and weighted by their
+    out-of-fold predictions. TableTransformer is softlook's own model: an FT-Transformer with piecewise embeddings of
+    numbers and members that share most weights; its size depends on the table. The same `random_state` gives
+    bit-identical results on a CPU with the same number of threads, unless a time limit ends training.
 
     >>> X, y = [[0.1, "a"], [0.9, "b"]] * 20, ["low", "high"] * 20
     >>> model = TableTransformerClassifier(dim=16, depth=1, heads=2, epochs=30, random_state=0).fit(X, y)

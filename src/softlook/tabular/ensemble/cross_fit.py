@@ -16,7 +16,7 @@ from softlook.tabular.training.splits import Split
 
 @dataclass(frozen=True)
 class FoldData:
-    """What a model of a fold is fitted to."""
+    """Rows, seed and deadline of a fold."""
 
     train: TableTensors
     validation: TableTensors
@@ -27,7 +27,7 @@ class FoldData:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a kind of model is fitted."""
+    """How a model is fitted to the rows of a fold."""
 
     name: str
     kind: str
@@ -35,7 +35,7 @@ class Recipe:
     share: float
     """Fraction of the time left that it may take."""
     shares_time: bool = True
-    """Whether the folds divide the time evenly. Otherwise each takes what it needs, and there may be fewer of them."""
+    """Whether all folds have equal shares of the time. Otherwise each takes as long as it needs; there may be fewer."""
 
 
 IsPromising = Callable[[Tensor, np.ndarray], bool]
@@ -54,7 +54,7 @@ class CrossFit:
     """(N,) rows that were predicted."""
     seconds: float
     is_abandoned: bool = False
-    """Whether it ended after the first fold, which was far worse than other models."""
+    """Whether only the first fold was fitted, because its loss is far above that of other models."""
 
     @property
     def kind(self) -> str:

@@ -24,7 +24,7 @@ IMPORTANCE_ROWS = 256
 
 
 class FitTable(NamedTuple):
-    """Checked columns, targets and sample weights, and what validation rows are chosen by."""
+    """Checked columns, targets and sample weights, and the keys of the validation split."""
 
     X: Any
     y: np.ndarray
@@ -33,7 +33,7 @@ class FitTable(NamedTuple):
 
 
 class EnsembleMixin:
-    """Fit of an ensemble in place of a single model."""
+    """Fits an ensemble instead of a single model."""
 
     @property
     def leaderboard_(self: Any) -> list[dict[str, Any]]:
@@ -41,9 +41,9 @@ class EnsembleMixin:
         return [] if self.ensemble_ is None else self.ensemble_.leaderboard
 
     def _uses_ensemble(self: Any, context: Any, y: np.ndarray) -> bool:
-        """Whether there is an ensemble: not of few rows, nor after `pretrain`, nor on a warm start.
+        """Whether there is an ensemble: not with few rows, after `pretrain`, or on a warm start.
 
-        Nor if there is one class only, or every row has a class of its own, so that none can be validated on.
+        There is none either if all rows have the same class, or each has another: validation would be impossible.
         """
         kind = getattr(self, "ensemble", "single")
         if kind == "single" or not context.is_new or self.warm_start or not self.validation_fraction:
@@ -52,7 +52,7 @@ class EnsembleMixin:
         return len(y) >= MIN_ROWS_TO_SPLIT and can_learn
 
     def _fit_ensemble(self: Any, table: FitTable, eval_set: tuple[Any, Any] | None, context: Any) -> None:
-        """Cross-fit all models; the first attention model is the one whose attention can be seen."""
+        """Cross-fit all models. The first attention model becomes `model_`, whose attention the estimator explains."""
         X, y, weight, keys = table
         with forked_rng(context.seed, context.device), limit_threads(self.n_jobs):
             self.target_ = self._fit_target(y, np.ones(len(y), dtype=bool))

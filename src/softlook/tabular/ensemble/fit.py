@@ -1,4 +1,4 @@
-"""Fit of an ensemble: which models are cross-fitted, in which order, and what they weigh."""
+"""Fit of an ensemble: selection and order of the models, and their weights."""
 
 import math
 import time
@@ -32,19 +32,21 @@ ATTENTION: dict[str, dict[str, Any]] = {
     "attention": {},
     "attention, more dropout": {"attention_dropout": 0.3, "hidden_dropout": 0.3, "dropout": 0.1},
 }
-"""Hyperparameters of the attention models that differ from the preset."""
+"""Attention models by name, and the hyperparameters in which they differ from the preset."""
 LINEAR_PROBLEMS = ("classification", "regression")
 """Targets that linear models are fitted to: not several labels per row, and not quantiles."""
 MAX_LOSS_RATIO = 1.5
-"""A model whose loss in the first fold is so many times that of the best one is abandoned: it would have no weight."""
+"""A model whose loss in the first fold is more than this many times that of the best one is abandoned: its weight would
+be 0 or close to it."""
 MAX_ROUNDS = 3
-"""How often all models are cross-fitted, each time with other folds and seeds, if there is time."""
+"""Maximum number of times that all models are cross-fitted under a time limit, each time with other folds and seeds."""
 FEW_ROWS = 5_000
-"""Of fewer rows, one fold would not tell what attention models weigh: all folds are trained, if only briefly."""
+"""With fewer rows, the validation rows of one fold are too few to determine weights: all folds of attention models are
+trained, in equal shares of the time."""
 RESERVED = 0.03
 """Fraction of the time limit for what follows the last fit."""
 MAX_SELECTION_ROWS = 20_000
-"""Rows that determine the weights and the temperature: more would take long and change nothing."""
+"""Maximum number of rows that determine the weights and the temperature: more would not be more precise."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class EnsembleData:
 
 
 def fit_ensemble(data: EnsembleData, fit_attention: FitAttention, *, attention_only: bool) -> TableEnsemble:
-    """Cross-fit models until all are fitted or the time is up, and weigh them by their out-of-fold predictions."""
+    """Cross-fit models until all are fitted or the time is up; their out-of-fold predictions determine the weights."""
     fitter, fits, abandoned = CrossFitter(data.rows, data.deadline, data.seed), list[CrossFit](), list[CrossFit]()
     plan = _plan(data, fit_attention, attention_only)
     for number in range(MAX_ROUNDS if data.seconds is not None else 1):
@@ -98,8 +100,7 @@ def fit_ensemble(data: EnsembleData, fit_attention: FitAttention, *, attention_o
 
 
 def _plan(data: EnsembleData, fit_attention: FitAttention, attention_only: bool) -> Callable[[int], Iterator[Recipe]]:
-    """The recipes of a round. The first one is cheap; attention gets most of the time."""
-
+    """The recipes of a round, cheap ones first. Attention models get most of the time."""
     shares_time = len(data.rows) < FEW_ROWS
 
     def attention(fold: FoldData, name: str) -> BaseModel:

@@ -67,7 +67,7 @@ class TrainingContext:
         return self.device == "cuda" and self.is_large and (self.seconds is None or self.seconds >= MIN_COMPILE_SECONDS)
 
     def max_macs(self, hparams: Hyperparameters) -> float:
-        """CPU budget: what the table deserves, or what the time limit allows."""
+        """CPU budget of training: grows with the rows, and is bounded by the time limit."""
         budget = min(self.rows * MACS_PER_ROW, MAX_MACS)
         return budget if self.seconds is None else min(budget, TRAINING_FRACTION * self._limited_macs(hparams))
 
@@ -77,7 +77,7 @@ class TrainingContext:
         return limit if self.seconds is None else min(limit, MAX_STEP_FRACTION * self._limited_macs(hparams))
 
     def _limited_macs(self, hparams: Hyperparameters) -> float:
-        """What training can compute within the time limit."""
+        """Multiply-accumulate operations of training that fit within the time limit."""
         assert self.seconds is not None
         sizes = hparams.dim, hparams.depth, hparams.heads
         return self.seconds * training_macs_per_second(*sizes, self.tokens, torch.get_num_threads())
