@@ -106,6 +106,12 @@ def test_long_texts_are_truncated(tmp_path: Path) -> None:
     assert trained.scores["loss"] > 0
 
 
+def test_the_selected_length_is_stored_for_inference(tmp_path: Path) -> None:
+    trained = train_classification(classification_config(tmp_path, 2))
+    assert trained.resolved.config.batch.max_length == 32  # short reviews
+    assert load_pipeline(trained.run_dir, device="cpu").max_input_length == 32
+
+
 def test_pretrained_weights_determine_size_and_tokenizer(tmp_path: Path) -> None:
     encoder = train_masked_lm(masked_lm_config(tmp_path)).run_dir
     trained = train_classification(

@@ -232,7 +232,7 @@ def plan_schedule(
     }
     messages = [f"About {expected:,} steps of about {seconds_per_step:.2g} s."]
     if minutes is not None:
-        messages = [f"{minutes:g} minutes in all: {messages[0][0].lower()}{messages[0][1:]}"]
+        messages = [f"{minutes:g} minute{'s' * (minutes != 1)} in all: {messages[0][0].lower()}{messages[0][1:]}"]
     if minutes is not None and not budget.is_explicit:
         limit = f"On this {budget.device.type} a run is limited to {minutes:g} minutes"
         messages.insert(0, f"{limit}; --max-minutes 60 allows a longer run and a larger model.")

@@ -103,7 +103,7 @@ class DecodeConfig(BaseConfig):
     """Decoding in evaluation."""
 
     num_beams: int = Field(default=5, ge=1, description="beam size; 1 decodes greedily")
-    length_penalty: float = Field(default=1.0, description="length penalty; above 0 favours longer outputs")
+    length_penalty: float = Field(default=1.0, description="length penalty; above 0 favors longer outputs")
     eval_samples: int = Field(default=200, ge=1, description="validation examples translated in each evaluation")
     monitor: Literal["loss", "bleu"] = Field(
         default="loss", description="validation metric that selects the best checkpoint"

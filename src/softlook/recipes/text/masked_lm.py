@@ -127,7 +127,7 @@ class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
 def baselines(
     train: DocumentStore, batches: Sequence[MaskedLMBatch], tokenizer: TextTokenizer, seconds: float
 ) -> list[dict[str, Any]]:
-    """Scores of models that see no token, or the neighbours of the masked one."""
+    """Scores of models that see no token, or the neighbors of the masked one."""
     ids = {"vocab_size": tokenizer.vocab_size, "special_ids": tokenizer.special_ids, "mask_id": tokenizer.mask_id}
     return masked_lm_baselines(train, batches, **ids, seconds=seconds)
 
