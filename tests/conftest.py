@@ -41,10 +41,10 @@ def _fixed_seed() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_kept_kernels() -> None:
+def _empty_kernel_cache() -> None:
     """Tests replace rules by which kernels are selected: they begin without kernels of other tests."""
-    if kept := sys.modules.get("softlook.ops.backends.kept_kernels"):
-        kept.drop_kept_kernels()
+    if module := sys.modules.get("softlook.ops.backends.kernel_cache"):
+        module.clear_kernel_cache()
 
 
 @pytest.fixture
