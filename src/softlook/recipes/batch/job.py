@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from softlook.base.activity import report_activity
 from softlook.base.errors import ConfigError, DataError
 from softlook.base.version import VERSION
-from softlook.recipes.batch.parts import ParquetInput, InputPart, list_files, list_parts
+from softlook.recipes.batch.parts import InputPart, ParquetInput, list_files, list_parts
 from softlook.recipes.batch.row_predictor import BatchParams, RowPredictor
 from softlook.recipes.batch.worker import ERROR_COLUMN, ERRORS_KEY, BatchJob, PartResult, PartWorker, load_row_predictor
 from softlook.recipes.config.resolve import suggest

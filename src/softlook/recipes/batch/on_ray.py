@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from softlook.recipes.batch.parts import ParquetInput, InputPart
+from softlook.recipes.batch.parts import InputPart, ParquetInput
 from softlook.recipes.batch.worker import BatchJob, PartResult, PartWorker, load_row_predictor
 
 try:

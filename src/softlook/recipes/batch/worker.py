@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from softlook.base.errors import DataError
 from softlook.data.arrow import damaged_error, parquet_batches, parquet_schema
-from softlook.recipes.batch.parts import ParquetInput, InputPart
+from softlook.recipes.batch.parts import InputPart, ParquetInput
 from softlook.recipes.batch.row_predictor import BatchParams, RowPredictor
 from softlook.recipes.batch.text import create_text_predictor
 from softlook.recipes.inference.pipeline import load_pipeline
