@@ -3,7 +3,8 @@
 Every run is the command that a user types, in a process of its own. The table shows the wall time of the whole command
 beside its limit, and the score on the test data, or else on the validation data, beside the best baseline of the run's
 report; for classifiers also scikit-learn's TF-IDF of one- and two-grams with logistic regression on the same files.
-`--load N` keeps N cores busy with other processes meanwhile.
+`--load N` keeps N cores busy with other processes meanwhile, `--examples N` trains on the first N examples, and
+`--init-from FOLDER` fine-tunes pretrained weights.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import islice
 from pathlib import Path
@@ -49,6 +50,12 @@ CASES = (
     Case("WebKB pages", "classify", "text/classify/webkb.train.tsv.gz", "text/classify/webkb.test.tsv.gz"),
     Case("MR sentences", "classify", "text/classify/mr.train.tsv.gz", "text/classify/mr.test.tsv.gz"),
     Case("SST-2", "classify", "text/sst2/train.tsv.gz", "text/sst2/test.tsv.gz"),
+    Case(
+        "Clothing reviews",
+        "classify",
+        "tab/womens_clothing/womens_clothing.csv.gz",
+        options=("--text", "Review Text", "--label", "Recommended IND"),
+    ),
     Case("SST-2, 1,000 sentences", "classify", "text/sst2/train.tsv.gz", "text/sst2/test.tsv.gz", 1000),
     Case("Shakespeare", "lm", "text/tinyshakespeare/input.txt"),
     Case("Shakespeare, 1,000 lines", "lm", "text/tinyshakespeare/input.txt", examples=1000),
@@ -61,6 +68,10 @@ CASES = (
 def main() -> None:
     args = _parse_args()
     cases = [case for case in CASES if not args.only or any(name in case.name for name in args.only)]
+    init_from = () if args.init_from is None else ("--init-from", str(args.init_from))
+    cases = [
+        replace(case, examples=args.examples or case.examples, options=(*case.options, *init_from)) for case in cases
+    ]
     print(f"{date.today()}, {platform.machine()}, {os.cpu_count()} cores, {args.load} of them busy", flush=True)
     print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
     with busy_cores(args.load):
@@ -187,6 +198,8 @@ def _parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=2.0, help="time limit of each run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--only", nargs="+", help="parts of names of the cases to run")
+    parser.add_argument("--examples", type=int, help="train on the first examples only")
+    parser.add_argument("--init-from", type=Path, help="folder of pretrained weights to fine-tune")
     parser.add_argument("--load", type=int, default=0, help="cores to keep busy with other processes")
     args = parser.parse_args(arguments)
     if not args.data_dir.is_dir():

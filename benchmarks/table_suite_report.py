@@ -42,7 +42,7 @@ def report(results: list[Result], figure: Path | None = None) -> str:
             "Log loss of classification, RMSE of the standardized target of regression: the mean over splits.",
             _loss_table(by_model, complete, tables),
             "## Weights",
-            "What the models of softlook's ensemble weigh: the mean over splits.",
+            "Weights of the models in softlook's ensemble: the mean over splits.",
             _weight_table([one for one in results if one["model"] == REFERENCE], tables),
         ]
     )

@@ -29,6 +29,8 @@ class RunConfig:
     threads: int = 1
     time_limit: float | None = None
     max_rows: int | None = None
+    cpu_time: bool = False
+    """Whether seconds are those of the process's CPU time, on a machine that other processes use."""
 
     def load(self, name: str, seed: int) -> Dataset:
         return load_dataset(self.data_dir, name, seed).head(self.max_rows)
@@ -60,7 +62,9 @@ def _scalars(result: Result) -> Result:
 def run_tasks(run: RunTask, tasks: Sequence[Any], args: argparse.Namespace) -> None:
     """Run pending tasks in the given order; a task whose library is not installed is skipped with a message."""
     os.environ["OMP_NUM_THREADS"] = str(args.threads)
-    config = RunConfig(args.data_dir, args.threads, args.max_minutes and 60 * args.max_minutes, args.max_rows)
+    config = RunConfig(
+        args.data_dir, args.threads, args.max_minutes and 60 * args.max_minutes, args.max_rows, args.cpu_time
+    )
     with ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures = {pool.submit(run, task, config): task for task in pending_tasks(tasks, args.output)}
         for future in as_completed(futures):
@@ -92,6 +96,9 @@ def make_parser(
     parser.add_argument("--models", nargs="+", choices=models, default=list(models), help="default: all")
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--max-minutes", type=float, help="time limit of a fit")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="count seconds of CPU time, on a machine that other processes use"
+    )
     parser.add_argument("--max-rows", type=int, help="maximum number of rows of each split, for a trial run")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of each task")
     parser.add_argument("--jobs", type=int, default=1, help="tasks that run in parallel")

@@ -41,10 +41,10 @@ def _fixed_seed() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_kept_kernels() -> None:
-    """Tests replace rules by which kernels are selected: they begin without kernels of other tests."""
-    if kept := sys.modules.get("softlook.ops.backends.kept_kernels"):
-        kept.drop_kept_kernels()
+def _clear_kernel_cache() -> None:
+    """Tests replace the rules that select kernels: each begins with an empty kernel cache."""
+    if kernel_cache := sys.modules.get("softlook.ops.backends.kernel_cache"):
+        kernel_cache.clear_kernel_cache()
 
 
 @pytest.fixture

@@ -57,15 +57,15 @@ function forbidden() {
 
 /** Languages must have the same strings. */
 function missingStrings() {
-  const found = [];
-  const compare = (file, en, de) => {
-    for (const key of Object.keys(en)) if (!(key in de)) found.push(`${file}: "${key}" has no German text`);
-    for (const key of Object.keys(de)) if (!(key in en)) found.push(`${file}: "${key}" has no English text`);
-  };
-  const read = (file) => JSON.parse(readFileSync(join(SOURCE, file), "utf8"));
-  compare("i18n", read("i18n/en.json"), read("i18n/de.json"));
-  for (const file of ["views/strings.json", "chapters/strings.json"]) compare(file, read(file).en, read(file).de);
-  return found;
+  const { en, de } = JSON.parse(readFileSync(join(SOURCE, "i18n/strings.json"), "utf8"));
+  return [
+    ...Object.keys(en)
+      .filter((key) => !(key in de))
+      .map((key) => `"${key}" has no German text`),
+    ...Object.keys(de)
+      .filter((key) => !(key in en))
+      .map((key) => `"${key}" has no English text`),
+  ];
 }
 
 function problemsOf(output) {

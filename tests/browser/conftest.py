@@ -20,6 +20,7 @@ from softlook.lens.trace import Trace
 from softlook.ops.masks import causal, window
 from softlook.studio.app import create_app
 from softlook.studio.recording import StudioTrace
+from softlook.studio.security import Sessions
 from softlook.studio.session import Studio
 
 ARGUMENTS = [
@@ -33,6 +34,7 @@ ARGUMENTS = [
     "--disable-quic",
     "--no-first-run",
 ]
+AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 MISSING = (
     "the browser tests need Chromium: install it with `apt-get install chromium` or `.venv/bin/playwright install "
     "chromium`, or set PLAYWRIGHT_CHROMIUM to the path of one"
@@ -64,6 +66,13 @@ def browser() -> Iterator[Browser]:
 def running(studio: Studio) -> Iterator[Callable[[], str]]:
     """A studio on a free port of this machine; yields a function that makes a link for one browser."""
     app = create_app(studio)
+    with serving(app, app.sessions) as link:
+        yield link
+
+
+@contextmanager
+def serving(app: Any, sessions: Sessions) -> Iterator[Callable[[], str]]:
+    """An application on a free port; yields a function that makes a link for one browser."""
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -72,7 +81,7 @@ def running(studio: Studio) -> Iterator[Callable[[], str]]:
         assert time.monotonic() < deadline and thread.is_alive(), "the studio did not start within 20 s"
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    yield lambda: f"http://127.0.0.1:{port}/?token={app.sessions.new_token()}"
+    yield lambda: f"http://127.0.0.1:{port}/?token={sessions.new_token()}"
     server.should_exit = True
     thread.join(timeout=20)
 

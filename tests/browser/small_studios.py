@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softlook.base.errors import DataError
 from softlook.lens import trace
 from softlook.models import GPT, Bert, BertConfig, GPTConfig, TableTransformer, TableTransformerConfig, ViT, ViTConfig
 from softlook.recipes.inference.pipeline import load_pipeline
@@ -42,6 +43,8 @@ class RandomTable:
         return {"columns": columns, "row": {"age": 0.5, "city": "Kiel"}}
 
     def probabilities(self, row: dict[str, Any]) -> Tensor:
+        if not isinstance(row["age"], float | int) or row["city"] not in ("Kiel", "Ulm"):
+            raise DataError(f"expected a number and a city, got {row}")
         cells = torch.tensor([[float(row["age"])]]), torch.tensor([[("Kiel", "Ulm").index(row["city"])]])
         with torch.no_grad():
             return self.model(*cells).softmax(-1)[0, 0]
@@ -106,6 +109,7 @@ def make_studios() -> dict[str, Studio]:
         "recorded": Studio([load_example(), StudioTrace(map_trace(2000), "2,000 tokens", "toy", "lm", id="long")]),
         "image": Studio([StudioTrace(patches, "image", "vit", "image")]),
     }
+    found["dates"].source = "dates"
     found["gpt"].record(TEXT)
     found["bert"].record(TEXT)
     found["dates"].record("3 mars 2022")

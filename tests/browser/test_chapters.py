@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page
 
 from tests.browser.chapters import Link, numbers, show
-from tests.browser.conftest import Watch, opened
+from tests.browser.conftest import AXE, Watch, opened
 
 CHAPTERS = [
     *("dot", "softmax", "scale", "dictionary", "qkv", "matrix", "heads", "permutation"),
@@ -114,22 +114,32 @@ WIDE = """() => [".page-body", ".scene", ".formulas", "html"].filter((name) => {
 
 
 @pytest.mark.parametrize("language", ["en-US", "de-DE"])
-def test_a_phone_shows_every_chapter_without_scrolling_sideways(
-    browser: Browser, new_link: Link, language: str
-) -> None:
-    with opened(browser, new_link(), viewport={"width": 390, "height": 844}, locale=language) as (phone, watch):
-        found = {chapter: show(phone, chapter) and phone.evaluate(WIDE) for chapter in CHAPTERS}
+@pytest.mark.parametrize("width", [360, 768, 3840])
+def test_no_chapter_scrolls_sideways_on_any_screen(browser: Browser, new_link: Link, language: str, width: int) -> None:
+    with opened(browser, new_link(), viewport={"width": width, "height": 844}, locale=language) as (screen, watch):
+        found = {chapter: show(screen, chapter) and screen.evaluate(WIDE) for chapter in CHAPTERS}
         assert {chapter: names for chapter, names in found.items() if names} == {}
         watch.check()
 
 
-def test_the_last_part_of_a_chapter_shows_the_loaded_model(page: Page) -> None:
-    for chapter in ("dot", "softmax", "heads", "matrix", "positions"):
-        show(page, chapter)
-        model = page.locator(".model")
-        model.wait_for()
-        assert "toy" in model.inner_text()
-        assert page.locator(".model [data-check].fails").count() == 0
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_the_last_part_of_a_chapter_shows_the_loaded_model(page: Page, chapter: str) -> None:
+    show(page, chapter)
+    model = page.locator(".model")
+    model.wait_for()
+    page.locator(".model :is([data-value], dl)").first.wait_for()
+    assert page.locator(".model [data-check].fails").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_any_chapter(browser: Browser, new_link: Link, scheme: Any) -> None:
+    options: dict[str, Any] = {"color_scheme": scheme, "reduced_motion": "reduce", "bypass_csp": True}
+    with opened(browser, new_link(), **options) as (page, _):
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        for chapter in CHAPTERS:
+            show(page, chapter)
+            found = page.evaluate("axe.run(document.querySelector('main'), {resultTypes: ['violations']})")
+            assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found["violations"]] == [], chapter
 
 
 def drag(page: Page, start: Locator, to: tuple[float, float]) -> None:

@@ -1,11 +1,9 @@
 """The page of the studio in a real browser: offline, safe, usable by keyboard, true to the library's numbers."""
 
 import math
-import os
-import random
 import re
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,20 +13,17 @@ import torch
 from playwright.sync_api import Browser, Page
 
 from softlook.lens.figures.color import colormap
+from softlook.studio.page import DeferredApi, example_recording, guarded
 from softlook.studio.recording import StudioTrace
+from softlook.studio.recordings import example_studio
+from softlook.studio.security import Sessions
+from softlook.studio.session import Studio
 from tests.browser import golden
-from tests.browser.conftest import HOSTILE, Watch, map_trace, opened
+from tests.browser.conftest import AXE, HOSTILE, Watch, map_trace, opened, serving
 
 ROOT = Path(__file__).parents[2]
-AXE = ROOT / "web/node_modules/axe-core/axe.min.js"
 MAP, SENTENCE = "[role=application]", "[role=status][aria-live]"
-MONKEY_SECONDS = float(os.environ.get("STUDIO_MONKEY_SECONDS", "8"))
-"""Thirty minutes: STUDIO_MONKEY_SECONDS=1800."""
 HEAD = "#/view/head?drawing=matrix&"
-KEYS = (
-    *("Tab", "Enter", "Escape", "ArrowLeft", "ArrowRight", "ArrowDown", "Home", "End", "+", "-", "0", "n", "p", "?"),
-    *("T", "Control+z", "Control+Shift+z", "Space"),
-)
 Link = Callable[[], str]
 
 
@@ -52,6 +47,31 @@ def test_the_page_opens_offline_without_an_error(browser: Browser, new_link: Lin
         page.wait_for_selector(f"{MAP} rect")
         assert "token=" not in page.url
         assert page.locator("main h2").count() >= 1
+        watch.check()
+
+
+def test_a_recording_is_shown_until_the_studio_has_started(browser: Browser) -> None:
+    started = threading.Event()
+
+    def open_studio() -> Studio:
+        assert started.wait(60)
+        return example_studio()
+
+    sessions = Sessions()
+    app = guarded(DeferredApi(open_studio), sessions, example_recording())
+    with serving(app, sessions) as link, opened(browser, link(), locale="en-US") as (page, watch):
+        page.wait_for_selector(".v-thumbnail canvas")
+        page.locator(".v-thumbnail").first.click()
+        page.wait_for_selector(".v-line", state="attached")
+        before = page.locator(".v-line").evaluate_all("all => all.map(one => Number(one.dataset.weight))")
+        assert page.locator(".badge.loading").count() == 1
+        started.set()
+        with page.expect_response(re.compile("/api/info")):
+            pass
+        show(page, "#/view/head?head=0&trace=date")
+        page.wait_for_selector(".v-line", state="attached")
+        after = page.locator(".v-line").evaluate_all("all => all.map(one => Number(one.dataset.weight))")
+        torch.testing.assert_close(torch.tensor(before), torch.tensor(after), rtol=1e-4, atol=1e-6)
         watch.check()
 
 
@@ -340,42 +360,3 @@ def test_golden_numbers_of_the_page_are_those_of_the_library() -> None:
         torch.testing.assert_close(torch.tensor(committed["cases"][name]["weights"]), expected, rtol=1e-5, atol=1e-6)
     flow = torch.tensor(computed["rollout"]["flow"])
     torch.testing.assert_close(torch.tensor(committed["rollout"]["flow"]), flow, rtol=1e-5, atol=1e-6)
-
-
-def test_random_clicks_and_keys_leave_no_error_and_no_growing_memory(browser: Browser, new_link: Link) -> None:
-    draw = random.Random(20)
-    with opened(browser, new_link() + HEAD + "trace=sentence") as (page, watch):
-        cdp = page.context.new_cdp_session(page)
-        page.on("dialog", lambda dialog: dialog.dismiss())
-        sizes = []
-        for _ in range(4):
-            until = time.monotonic() + MONKEY_SECONDS / 4
-            while time.monotonic() < until:
-                misuse(page, draw)
-            show(page, HEAD + "trace=sentence")
-            page.wait_for_timeout(200)
-            cdp.send("HeapProfiler.collectGarbage")
-            sizes.append(cdp.send("Runtime.getHeapUsage")["usedSize"] / 1e6)
-        sys.stdout.write(f"\nheap in MB: {[round(size, 1) for size in sizes]}\n")
-        errors = [error for error in watch.errors if "Failed to load resource" not in error]  # answers to wrong input
-        assert errors == []
-        assert watch.foreign == []
-        assert sizes[-1] < 1.5 * sizes[0] + 10
-
-
-def misuse(page: Page, draw: random.Random) -> None:
-    """One thing that a person might do by chance."""
-    match draw.randrange(5):
-        case 0 | 1:
-            page.mouse.click(draw.randrange(1280), draw.randrange(820))
-        case 2:
-            keys = (
-                "Tab Enter Escape ArrowLeft ArrowRight ArrowDown Home End + - 0 n p ? T Control+z Control+Shift+z Space"
-            )
-            page.keyboard.press(draw.choice(keys.split()))
-        case 3:
-            page.mouse.move(draw.randrange(1280), draw.randrange(820))
-            page.mouse.wheel(0, draw.randrange(-400, 400))
-        case _:
-            links = page.locator("nav a")
-            links.nth(draw.randrange(links.count())).evaluate("link => link.click()")

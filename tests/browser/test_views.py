@@ -17,11 +17,10 @@ from softlook.decode import stream
 from softlook.lens import ablate, attention_rollout, logit_contributions, patch, trace, twins, value_weighted_attention
 from softlook.studio.recording import StudioTrace
 from softlook.studio.session import Studio
-from tests.browser.conftest import Watch, opened, running
+from tests.browser.conftest import AXE, Watch, opened, running
 from tests.browser.small_studios import TEXT, make_studios
 
 SECONDS = 15
-AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 TWIN = "the dog sat because it"
 NARROW = {
     "viewport": {"width": 360, "height": 740},
@@ -31,6 +30,8 @@ NARROW = {
     "bypass_csp": True,  # axe evaluates strings
 }
 TOO_WIDE = "(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(document.querySelector('main'))"
+INTERVENTION = "intervene?heads=0 1&mask=3"
+TWINS_OF_DATES = "twins?first=3 mars 2022&second=4 mars 2022&attention=encoder.blocks.0.attn"
 VIEWS = {
     "gpt": ("heads", "head", "predict", "intervene", "generate", "twins", "rollout", "table", "runs"),
     "bert": ("heads", "head", "predict", "intervene", "twins", "rollout"),
@@ -41,7 +42,7 @@ VIEWS = {
 """The views that are opened of each studio; of the recorded trace also those that lack their model."""
 SMALL = {
     "gpt": VIEWS["gpt"],
-    "dates": ("intervene", "twins", "beams", "alignment", "rollout"),
+    "dates": (INTERVENTION, TWINS_OF_DATES, "beams?text=3 mars 2022", "alignment", "rollout"),
     "recorded": ("generate", "rollout"),
     "image": VIEWS["image"],
 }
@@ -137,6 +138,17 @@ def test_every_view_opens_without_an_error(show: Callable[[str, str], Page], stu
         assert len(page.inner_text("main article")) > 40, view
 
 
+@pytest.mark.parametrize("width", [768, 3840])
+def test_every_view_fits_a_tablet_and_a_large_screen(
+    browser: Browser, links: dict[str, Callable[[], str]], width: int
+) -> None:
+    with opened(browser, links["gpt"](), viewport={"width": width, "height": 1200}) as (page, watch):
+        for view in VIEWS["gpt"]:
+            go(page, view)
+            assert page.evaluate(TOO_WIDE) <= 0, view
+        watch.check()
+
+
 @pytest.mark.parametrize("studio", SMALL)
 def test_every_view_fits_a_telephone_in_german_and_dark_and_axe_finds_nothing(
     browser: Browser, links: dict[str, Callable[[], str]], studio: str
@@ -150,6 +162,27 @@ def test_every_view_fits_a_telephone_in_german_and_dark_and_axe_finds_nothing(
             assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found["violations"]] == [], view
         assert page.inner_text("main h2") in ("Rollout", "Trainingsläufe", "Bildausschnitte")
         watch.check()
+
+
+@pytest.mark.parametrize("studio", ["dates", "recorded"])
+def test_the_python_code_of_every_view_draws_it(
+    show: Callable[[str, str], Page], studios: Studios, studio: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recording(studios, studio).trace.save(tmp_path / "trace.safetensors")
+    views = {
+        "dates": ("heads", "head?head=2", "predict?position=2", "intervene?heads=1", "beams", TWINS_OF_DATES),
+        "recorded": ("heads", "alignment", "rollout?row=3"),
+    }
+    for view in views[studio]:
+        page = show(studio, view)
+        page.get_by_role("button", name="Export").click()
+        page.get_by_role("button", name="Python").click()
+        code = page.inner_text(".lines pre")
+        exec(code, {})
+        name = view.partition("?")[0]
+        assert (tmp_path / f"{name}.svg").read_text(encoding="utf-8").startswith("<svg"), code
+        page.keyboard.press("Escape")
 
 
 def test_a_view_without_its_model_says_what_it_needs_and_the_command(show: Callable[[str, str], Page]) -> None:
@@ -359,7 +392,7 @@ def test_an_edited_cell_moves_the_prediction(show: Callable[[str, str], Page], s
     expected = table.probabilities({"age": -3.0, "city": "Ulm"})
     until(page, "wanted => Math.abs(document.querySelector('[data-p]')?.dataset.p - wanted) < 1e-5", expected[0].item())
     assert_close(numbers(page, "[data-p]", "p"), expected, rtol=1e-4, atol=1e-6)
-    page.get_by_role("button", name="Row as it was").click()
+    page.get_by_role("button", name="Reset the row").click()
     first = table.probabilities({"age": 0.5, "city": "Kiel"})[0].item()
     until(page, "wanted => Math.abs(document.querySelector('[data-p]')?.dataset.p - wanted) < 1e-5", first)
     assert "they disagree" in page.inner_text(".v-importance")

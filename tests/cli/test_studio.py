@@ -1,5 +1,6 @@
 """`softlook studio`: mistakes are reported before anything is served."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -29,8 +30,8 @@ def test_mistakes_are_reported_before_anything_is_served(
 def test_a_link_is_printed_and_opened(command: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
 
-    def run(studio: Any, listener: Any, sessions: Any, on_ready: Callable[[str], None]) -> None:
-        assert studio.info()["loading"]
+    def run(api: Any, listener: Any, sessions: Any, on_ready: Callable[[str], None], recording: str) -> None:
+        assert json.loads(recording)["info"]["id"] == "date"
         on_ready("http://127.0.0.1:1/?token=x")
         listener.close()
 

@@ -10,10 +10,11 @@ import torch
 from softlook.base.errors import ConfigError
 from softlook.lens import load_trace
 from softlook.recipes.studio import open_studio
+from softlook.recipes.studio.opening import load_included
 from softlook.recipes.studio.runs import RunFolder, recorded_weights
 from softlook.studio.answers import maps
 from softlook.studio.frames import decode_frame
-from softlook.studio.recordings import load_example
+from softlook.studio.recordings import example_studio, load_example
 from softlook.studio.session import UnknownError
 
 DATE = "jeudi 3 mars 2022"
@@ -73,10 +74,10 @@ def test_only_listed_runs_are_read(tmp_path: Path, id: str) -> None:
 
 
 def test_the_included_recording_is_that_of_the_included_model() -> None:
-    studio, load = open_studio(None, device="cpu")
+    studio = example_studio()
     assert studio.info()["traces"][0]["title"].startswith(DATE)
     assert not studio.info()["traces"][0]["live"]
-    load()
+    load_included(studio)
     assert studio.info()["traces"][0]["live"]
     shown, example = studio.record(DATE), load_example()
     assert shown.info()["rowTokens"] == example.info()["rowTokens"]
@@ -86,7 +87,7 @@ def test_the_included_recording_is_that_of_the_included_model() -> None:
 
 def test_a_trace_file_is_opened_without_its_model(tmp_path: Path) -> None:
     recorded_weights(torch.eye(2)[None, None], ["a", "b"]).save(tmp_path / "two.safetensors")
-    studio, _ = open_studio(str(tmp_path / "two.safetensors"))
+    studio = open_studio(str(tmp_path / "two.safetensors"))
     assert studio.info()["traces"][0]["rowTokens"] == ["a", "b"]
     assert load_trace(tmp_path / "two.safetensors").tokens == ["a", "b"]
 
@@ -98,8 +99,7 @@ def test_what_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
 
 
 def test_requests_at_once_do_not_disturb_each_other() -> None:
-    studio, load = open_studio("dates", device="cpu")
-    load()
+    studio = open_studio("dates", device="cpu")
     found: list[list[str]] = []
     threads = [threading.Thread(target=lambda: found.append(studio.record(DATE).info()["rowTokens"])) for _ in range(6)]
     for thread in threads:

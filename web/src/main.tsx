@@ -11,12 +11,15 @@ import { CommTransport, type WidgetModel } from "./transport/comm";
 import { HttpTransport } from "./transport/http";
 import { InlineTransport } from "./transport/inline";
 import type { Recording } from "./transport/recording";
+import { StartingTransport } from "./transport/starting";
 import type { Transport } from "./types";
 
-type Config = { transport: "http" } | { transport: "inline"; recording: Recording };
+type Config = { transport: "http"; recording?: Recording } | { transport: "inline"; recording: Recording };
 
 function transportOf(config: Config): Transport {
-  return config.transport === "inline" ? new InlineTransport(config.recording) : new HttpTransport();
+  if (config.transport === "inline") return new InlineTransport(config.recording);
+  const server = new HttpTransport();
+  return config.recording ? new StartingTransport(config.recording, server) : server;
 }
 
 function start(): void {

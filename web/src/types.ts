@@ -33,6 +33,8 @@ export interface TraceInfo {
   /** "intervene", "generate", "twins", "beams", "logit_lens", "contributions", "table", "runs" */
   capabilities: string[];
   task: Task;
+  /** The image that the model read, as a data URL. */
+  image?: string | null;
 }
 
 export type Statistic = "exact" | "max" | "mean" | "sampled";

@@ -29,7 +29,7 @@ SHORT_NAMES: dict[str, tuple[str, ...]] = {
 COMMON_FIELDS = (
     *("data", "valid", "test", "source", "target", "text", "text_pair", "label", "problem", "next_sentence"),
     *("run_dir", "init_from", "trials", "max_minutes"),
-    *("training.max_minutes", "training.max_steps", "training.epochs"),
+    *("training.max_minutes", "training.max_steps", "epochs", "training.epochs"),
     *("ensemble", "optim.lr", "optim.batch_size", "batch.max_tokens", "batch.max_length"),
     *("training.device", "training.seed", "dry_run", "fresh"),
 )

@@ -107,6 +107,10 @@ PREDICT_EXAMPLES = """
   softlook predict runs/table-adult --data new.csv --out out.csv --probabilities
   cat new.csv | softlook predict runs/table-adult - --keep id
 """
+BATCH_EXAMPLES = """
+  softlook batch runs/classify-reviews reviews predicted --keep id
+  softlook batch runs/table-adult people predicted --workers 8   on Ray
+"""
 SERVE_EXAMPLES = """
   softlook serve runs/lm-poems
   softlook serve poems=runs/lm-poems reviews=runs/classify-reviews --port 8080
@@ -161,6 +165,7 @@ SIMPLE_COMMANDS: tuple[tuple[str, str, str, str], ...] = (
     ("figure", "figure:figure", "Draw attention as SVG, PNG or HTML.", FIGURE_EXAMPLES),
     ("studio", "studio:studio", "Show attention in the browser: look, change, compare.", STUDIO_EXAMPLES),
     ("predict", "predict:predict", "Predict the target of table rows.", PREDICT_EXAMPLES),
+    ("batch", "batch:batch", "Predict every row of a folder of Parquet files.", BATCH_EXAMPLES),
     ("demo", "demo:demo", "Train a Transformer to translate dates, and plot its attention.", DEMO_EXAMPLES),
     ("info", "info:info", "Print versions, devices and free disk space.", ""),
     ("doctor", "info:doctor", "Check that everything a run needs works.", ""),

@@ -54,18 +54,6 @@ def add_files(config: Config, files: tuple[Path, ...]) -> Config:
     return type(config).model_validate({**values, "data": files + values.get("data", ())})
 
 
-def next_steps(*commands: tuple[str, str]) -> str:
-    """What to do next: commands, or files, and what each is for.
-
-    >>> print(next_steps(("softlook runs", "list runs"), ("softlook serve runs/a", "serve it")))
-    Next:
-      softlook runs          list runs
-      softlook serve runs/a  serve it
-    """
-    width = max(len(command) for command, _ in commands)
-    return "\n".join(("Next:", *(f"  {command:{width}}  {purpose}".rstrip() for command, purpose in commands)))
-
-
 def quote(path: Path) -> str:
     """A path as an argument in a command line."""
     return f'"{path}"' if " " in str(path) else str(path)

@@ -20,12 +20,14 @@ INTRODUCTION = """softlook trains, runs and serves Transformers on your own text
 softlook --help lists all commands, softlook COMMAND --help the options of one."""
 TRAIN_INTRODUCTION = """softlook train needs a task, and data:
 
-  softlook train classify  --data reviews.csv               label texts
-  softlook train translate --data pairs.tsv                 texts to texts
+  softlook train classify  --data reviews.csv               classify texts
+  softlook train translate --data pairs.tsv                 translate texts
   softlook train lm        --data corpus.txt                continue texts
-  softlook train table     --data people.csv --target wage  predict a column
   softlook train mlm       --data corpus.txt                fill in masked words
+  softlook train tag       --data train.conll               find named entities
   softlook train word2vec  --data corpus.txt                word vectors
+  softlook train table     --data people.csv --target wage  predict a column
+  softlook train images    --data photos                    classify images
 
 softlook train TASK --help shows the options of a task; softlook check FILE
 says which task suits a file."""

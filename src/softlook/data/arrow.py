@@ -5,7 +5,7 @@ compresses to almost nothing. So repeated text stays dictionary-encoded until it
 sizes are checked before anything is read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,12 @@ def parquet_columns(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return supported, tuple(f"{field.name} ({field.type})" for field in fields if not _is_supported(field.type))
 
 
+def parquet_schema(path: Path) -> pa.Schema:
+    """The columns of a Parquet file and their types."""
+    with _open(path) as file:
+        return file.schema_arrow
+
+
 def parquet_rows(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any] | UnicodeDecodeError]:
     """The rows of some columns; the decoding error for a row with invalid text."""
     with _open(path):
@@ -46,23 +52,28 @@ def parquet_rows(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any
             for batch in parquet_batches(path, BATCH_ROWS, columns=list(columns)):
                 yield from _iterate_rows(pa.Table.from_batches([batch]).flatten())
         except (pa.ArrowException, OSError) as error:
-            raise _damaged_error(path, error) from None
+            raise damaged_error(path, error) from None
 
 
 def parquet_batches(
-    path: Path, rows: int, *, columns: list[str] | None = None, safe_bytes: int | None = None
+    path: Path,
+    rows: int,
+    *,
+    columns: list[str] | None = None,
+    row_groups: Sequence[int] | None = None,
+    safe_bytes: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of at most `rows` rows and about 64 MiB.
+    """Batches of at most `rows` rows and about 64 MiB, of all row groups by default.
 
     Raises DataError if the rows decode to more than 200 times the file's size and more than `safe_bytes` bytes (16 MiB
     by default).
     """
     decoded, size = 0, path.stat().st_size
     with pq.ParquetFile(path) as file:
-        text = [field.name for field in file.schema_arrow if _is_text(field.type)]
+        text = [field.name for field in file.schema_arrow if is_text(field.type)]
     with pq.ParquetFile(path, read_dictionary=text, **READ_OPTIONS) as file:
         _check_declared(path, file.metadata)
-        for batch in file.iter_batches(rows, columns=columns, use_threads=False):
+        for batch in file.iter_batches(rows, columns=columns, row_groups=row_groups, use_threads=False):
             row_bytes, total = _decoded_bytes(batch, text)
             decoded += total
             check_growth(path, decoded, consumed=size, safe_bytes=safe_bytes)
@@ -77,10 +88,11 @@ def _open(path: Path) -> pq.ParquetFile:
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise _damaged_error(path, error) from None
+        raise damaged_error(path, error) from None
 
 
-def _damaged_error(path: Path, error: Exception) -> DataError:
+def damaged_error(path: Path, error: Exception) -> DataError:
+    """The error for a file that cannot be read."""
     return DataError(
         f"this Parquet file is damaged, or not Parquet: {str(error):.200}",
         file=path,
@@ -109,7 +121,7 @@ def _is_supported(type: pa.DataType) -> bool:
     return any(test(type) for test in (*tests, types.is_boolean, types.is_null))
 
 
-def _is_text(type: pa.DataType) -> bool:
+def is_text(type: pa.DataType) -> bool:
     return pa.types.is_string(type) or pa.types.is_large_string(type)
 
 

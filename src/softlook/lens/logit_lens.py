@@ -15,7 +15,8 @@ def logit_lens(
 ) -> dict[str, Float[Tensor, "B *logits"]]:
     """Apply final norm and head to the residual stream after each block (nostalgebraist 2020), by its path.
 
-    After the last block these are the logits of the model. Of an encoder-decoder it reads the decoder.
+    After the last block these are the logits of the model, without the n-gram counts that it may add. Of an
+    encoder-decoder it reads the decoder.
 
     - `positions`: the positions to read. Logits of all of them take blocks x positions x vocabulary numbers.
 

@@ -1,4 +1,4 @@
-"""What a trace says about itself: the kind of each attention, and the tokens of its rows and columns."""
+"""Description of a trace: the type of each attention, and the tokens of its rows and columns."""
 
 from typing import Any, Literal
 

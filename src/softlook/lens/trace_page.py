@@ -94,6 +94,7 @@ def record(trace: Trace, info: Mapping[str, Any], answers: Mapping[str, Any]) ->
         "attentions": describe_attentions(trace),
         "capabilities": list(answers),
         "task": "other",
+        "image": None,
     }
     attentions = [{"path": path, **_record_layer(path, layer, dtype)} for path, layer in trace.items()]
     kept = {name: value for name, value in info.items() if name in description and name not in ("id", "live", "dtype")}

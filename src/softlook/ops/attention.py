@@ -8,7 +8,7 @@ from softlook.base.errors import ShapeError
 from softlook.ops import scores
 from softlook.ops.arguments import cast_for_autocast, check_value, disable_autocast, is_autocast, prepare_args
 from softlook.ops.backends import reference, tiled
-from softlook.ops.backends.kept_kernels import describe_call, keep_kernel, kept_kernels
+from softlook.ops.backends.kernel_cache import cache_kernel, cached_kernels, call_key
 from softlook.ops.backends.plan import Backend, Plan, plan
 from softlook.ops.backends.reference import Stage
 from softlook.ops.bias import Bias
@@ -53,12 +53,12 @@ def attention(
     """
     kernels, call = None, None
     if bias is softcap is sink is score is None and backend == "auto" and not torch.compiler.is_compiling():
-        kernels = kept_kernels(mask)
-        call = None if kernels is None else describe_call(query, key, value, mask, scale, dropout)
-        run = None if kernels is None or call is None else kernels.get(call)
-        if run:
-            return run(query, key, value)
-        kernels = None if run is False else kernels
+        kernels = cached_kernels(mask)
+        call = None if kernels is None else call_key(query, key, value, mask, scale, dropout)
+        kernel = None if kernels is None or call is None else kernels.get(call)
+        if kernel:
+            return kernel(query, key, value)
+        kernels = None if kernel is False else kernels
     args = prepare_args(query, key, mask=mask, bias=bias, scale=scale, softcap=softcap, sink=sink, score=score)
     check_dropout(dropout)
     if is_autocast(value):
@@ -69,7 +69,7 @@ def attention(
     check_value(args, value)
     chosen = plan(args, value, dropout, backend)
     if kernels is not None and call is not None:
-        keep_kernel(call, kernels, chosen)
+        cache_kernel(call, kernels, chosen)
     return chosen.run()
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from softlook.recipes.images.run import ImageTrainResult, PreparedImageRun
     from softlook.recipes.tabular.dry_run import TableRunEstimate
     from softlook.recipes.tabular.run import TableTrainResult
-    from softlook.recipes.text.run import PreparedRun
+    from softlook.recipes.text.prepare import PreparedRun
     from softlook.recipes.text.task import TextTask, TrainResult
     from softlook.train.events import Callback
 
@@ -63,7 +63,7 @@ def dry_run(task: str, overrides: ConfigOverrides[Any]) -> "PreparedRun | TableR
     """Resolve every value and measure a few steps, without starting a run."""
     if TASKS[task] in (TabularConfig, ImageConfig):
         return _module(TASKS[task]).dry_run(overrides)
-    return import_module("softlook.recipes.text.run").dry_run(text_task(task), overrides)
+    return import_module("softlook.recipes.text.prepare").dry_run(text_task(task), overrides)
 
 
 def text_task(task: str) -> "TextTask[Any, Any]":

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from softlook.serve.engine.continuous_batcher import ContinuousBatcher
 from softlook.serve.engine.request import ScheduledRequest
 from softlook.serve.middleware import Middleware, Scope
 from softlook.serve.registry import ModelRegistry
@@ -82,6 +83,15 @@ class EngineCollector(Collector):
             for event, count in vars(deployment.engine.stats).items():
                 events.add_metric([model, event], count)
         yield events
+        for name, attribute, text in (
+            ("prefix_cache_queries", "num_queried", "Prompt tokens looked up in the prefix cache."),
+            ("prefix_cache_hits", "num_hits", "Prompt tokens found in the prefix cache."),
+        ):
+            tokens = CounterMetricFamily(f"softlook_{name}", text, labels=("model",))
+            for model, deployment in self.registry.deployments.items():
+                if isinstance(scheduler := deployment.engine.scheduler, ContinuousBatcher):
+                    tokens.add_metric([model], getattr(scheduler.prefixes, attribute))
+            yield tokens
 
 
 class RequestMetrics(Middleware):

@@ -5,13 +5,15 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
-from softlook.serve.engine.request import ServerLimits
 from softlook.serve.pages import PAGES, page_response
 from softlook.serve.protocol.responses import error_response
+
+if TYPE_CHECKING:
+    from softlook.serve.engine.request import ServerLimits  # imports torch
 
 Scope = dict[str, Any]
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -106,7 +108,7 @@ class BearerAuth(Middleware):
 class BodyLimit(Middleware):
     """Reads the body before the application runs, with limits on its size and on the time it takes."""
 
-    def __init__(self, app: Any, limits: ServerLimits) -> None:
+    def __init__(self, app: Any, limits: "ServerLimits") -> None:
         super().__init__(app)
         self.limits = limits
 

@@ -92,7 +92,12 @@ def scheduler_for(loaded: AnyModel, limits: ServerLimits, num_caches: int = 1) -
         return EncoderBatcher(model, _encoder(model), max_requests=limits.max_batch_size)
     positions = cache_capacity(model, limits.kv_cache_gib, num_caches)
     if isinstance(model, GPT | Llama):
-        return ContinuousBatcher(model, max_requests=limits.max_batch_size, max_positions=positions)
+        return ContinuousBatcher(
+            model,
+            max_requests=limits.max_batch_size,
+            max_positions=positions,
+            prefix_caching=limits.prefix_caching,
+        )
     # half: a step of these caches copies what it extends
     return StaticBatcher(model, max_requests=limits.max_batch_size, max_positions=max(positions // 2, 1))
 

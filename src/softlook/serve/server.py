@@ -9,12 +9,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from softlook.base.errors import ConfigError
-from softlook.serve.app import create_app
 from softlook.serve.middleware import LOOPBACK_HOSTS, Middleware, Scope
-from softlook.serve.registry import ModelRegistry
+
+if TYPE_CHECKING:
+    from softlook.serve.registry import ModelRegistry
 
 try:
     from granian._granian import SocketHolder
@@ -72,7 +73,7 @@ def is_loopback(host: str) -> bool:
     return host in LOOPBACK_HOSTS
 
 
-def run(registry: ModelRegistry, config: ServerConfig, on_ready: Callable[[str], None] = log.info) -> None:
+def run(registry: "ModelRegistry", config: ServerConfig, on_ready: Callable[[str], None] = log.info) -> None:
     """Serve until SIGINT or SIGTERM."""
     asyncio.run(serve(registry, config, on_ready))
 
@@ -142,9 +143,11 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 async def serve(
-    registry: ModelRegistry, config: ServerConfig, on_ready: Callable[[str], None], stop: asyncio.Event | None = None
+    registry: "ModelRegistry", config: ServerConfig, on_ready: Callable[[str], None], stop: asyncio.Event | None = None
 ) -> None:
     """Serve in a running event loop until `stop` is set, then close the registry."""
+    from softlook.serve.app import create_app  # noqa: PLC0415  (imports torch: the studio shows its page before)
+
     allowed_hosts, allow_ip_hosts = {*config.allowed_hosts, config.host}, not is_loopback(config.host)
     app = create_app(registry, token=config.token, allowed_hosts=allowed_hosts, allow_ip_hosts=allow_ip_hosts)
     listener = listen(config.host, config.port)

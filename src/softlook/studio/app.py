@@ -1,20 +1,20 @@
-"""The ASGI application of the studio: its page, routes, sessions and error handlers."""
+"""The API of the studio as an ASGI application: its routes and error handlers."""
 
 import logging
 from collections.abc import Callable, Collection
-from importlib.resources import files
 from typing import Any
 
 from softlook.base.errors import BackendError, ConfigError, DataError, DtypeError, MaskError, ShapeError
 from softlook.base.version import VERSION
 from softlook.serve.engine.request import ServerLimits
-from softlook.serve.middleware import BodyLimit, HostOriginCheck, SecurityHeaders
+from softlook.serve.middleware import BodyLimit
 from softlook.serve.protocol.responses import error_response
-from softlook.studio.security import POLICY, REFUSED, SessionCheck, Sessions
+from softlook.studio.page import guarded
+from softlook.studio.security import Sessions
 from softlook.studio.session import Studio, UnknownError
 
 try:
-    from fastapi import FastAPI, Request
+    from fastapi import FastAPI
     from fastapi.exceptions import RequestValidationError
     from starlette.exceptions import HTTPException
     from starlette.responses import Response
@@ -27,12 +27,6 @@ from softlook.studio.routes.context import Answers
 log = logging.getLogger("softlook.studio")
 DESCRIPTION = "Attention of a model: tiles of its maps, statistics, interventions and training runs."
 ROUTERS = (traces.router, live.router, runs.router)
-STATIC = {
-    "/studio.js": ("studio.js", "text/javascript; charset=utf-8"),
-    "/studio.css": ("studio.css", "text/css; charset=utf-8"),
-}
-"""Files of the page: name and media type by path."""
-PAGE_HEADERS = {"content-security-policy": POLICY, "cache-control": "no-cache"}
 LIMITS = ServerLimits()
 
 
@@ -48,7 +42,28 @@ def create_app(
     - `sessions`: who may use it; default: new ones, see `Sessions.new_token`.
     - `allowed_hosts`: allowed host names in addition to localhost; with `allow_ip_hosts`, all IP addresses too.
     """
-    sessions = Sessions() if sessions is None else sessions
+    sessions, routes = Sessions() if sessions is None else sessions, create_routes(studio)
+    hosts: dict[str, Any] = {"allowed_hosts": allowed_hosts, "allow_ip_hosts": allow_ip_hosts}
+    return StudioApp(guarded(BodyLimit(routes, LIMITS), sessions, **hosts), routes, sessions)
+
+
+class StudioApp:
+    """The application behind its checks; `routes` is the FastAPI application inside."""
+
+    def __init__(self, checked: Any, routes: FastAPI, sessions: Sessions) -> None:
+        self.checked, self.routes, self.sessions = checked, routes, sessions
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.checked(scope, receive, send)
+
+
+def create_api(studio: Studio) -> BodyLimit:
+    """The routes under /api, for the page."""
+    return BodyLimit(create_routes(studio), LIMITS)
+
+
+def create_routes(studio: Studio) -> FastAPI:
+    """The routes under /api."""
     bare: dict[str, Any] = {"docs_url": None, "redoc_url": None, "redirect_slashes": False}
     app = FastAPI(
         title="softlook studio", version=VERSION, description=DESCRIPTION, openapi_url="/api/openapi.json", **bare
@@ -56,51 +71,9 @@ def create_app(
     app.state.studio, app.state.answers = studio, Answers()
     for router in ROUTERS:
         app.include_router(router)
-    app.add_api_route("/", _page(sessions), include_in_schema=False)
-    for path, (name, media_type) in STATIC.items():
-        app.add_api_route(path, _file(name, media_type), include_in_schema=False)
     for error_class, handler in ERROR_HANDLERS.items():
         app.add_exception_handler(error_class, handler)
-    guarded: Any = SessionCheck(BodyLimit(app, LIMITS), sessions)
-    checked = HostOriginCheck(guarded, allowed_hosts, allow_ip_hosts=allow_ip_hosts)
-    return StudioApp(SecurityHeaders(checked), app, sessions)
-
-
-class StudioApp:
-    """The application wrapped in its middleware; `routes` is the FastAPI application inside."""
-
-    def __init__(self, guarded: Any, routes: FastAPI, sessions: Sessions) -> None:
-        self.guarded, self.routes, self.sessions = guarded, routes, sessions
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self.guarded(scope, receive, send)
-
-
-def static_file(name: str) -> str:
-    """A file of the page, from the package."""
-    return (files("softlook.studio") / "static" / name).read_text(encoding="utf-8")
-
-
-def _page(sessions: Sessions) -> Callable[..., Any]:
-    async def page(request: Request, token: str | None = None) -> Response:
-        """The page; with the token of a link, and the cookie of a session."""
-        headers = dict(PAGE_HEADERS)
-        is_open = sessions.is_open(dict(request.scope))
-        cookie = sessions.exchange(token) if token is not None and not is_open else None
-        if cookie is not None:
-            headers["set-cookie"] = cookie
-        elif not is_open:
-            return error_response(401, REFUSED)
-        return Response(static_file("index.html"), headers=headers, media_type="text/html; charset=utf-8")
-
-    return page
-
-
-def _file(name: str, media_type: str) -> Callable[..., Any]:
-    async def send() -> Response:
-        return Response(static_file(name), headers=PAGE_HEADERS, media_type=media_type)
-
-    return send
+    return app
 
 
 def _status(status: int) -> Callable[[Any, Any], Response]:

@@ -1,9 +1,10 @@
-"""A recording as one HTML file, with the answers of its model."""
+"""A recording as one HTML file, or as JSON for the page, with the answers of its model."""
 
+import json
 from pathlib import Path
 from typing import Any
 
-from softlook.lens.trace_page import write_page
+from softlook.lens.trace_page import record, write_page
 from softlook.studio.answers.predictions import head_scores, lens, next_tokens
 from softlook.studio.recording import StudioTrace
 
@@ -23,6 +24,13 @@ def save_page(recording: StudioTrace, path: Path) -> None:
     True
     """
     write_page(path, recording.trace, recording.info(), **record_answers(recording))
+
+
+def recording_json(recording: StudioTrace) -> str:
+    """What the page needs of a recording to show it without a server, as JSON that HTML may contain."""
+    known = record(recording.trace, recording.info(), record_answers(recording))
+    known["info"]["id"] = recording.id
+    return json.dumps(known, allow_nan=False).replace("<", "\\u003c")
 
 
 def record_answers(recording: StudioTrace) -> dict[str, Any]:

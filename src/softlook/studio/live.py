@@ -1,4 +1,4 @@
-"""A loaded model: what the studio asks of it, whatever loaded it."""
+"""The interface between the studio and a loaded model."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence

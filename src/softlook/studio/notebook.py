@@ -1,4 +1,4 @@
-"""The studio in a notebook: a widget that answers the page's questions in the kernel."""
+"""The studio in a notebook: a widget whose page sends its requests to the kernel."""
 
 import json
 import threading
@@ -6,10 +6,11 @@ from typing import Any
 from urllib.parse import unquote
 
 from softlook.lens.figures.figure import Figure
-from softlook.lens.figures.state import figure_of_state
+from softlook.lens.figures.state import from_url
 from softlook.lens.trace import Trace
-from softlook.studio.app import create_app, static_file
+from softlook.studio.app import create_routes
 from softlook.studio.local import request
+from softlook.studio.page import static_file
 from softlook.studio.recording import StudioTrace
 from softlook.studio.session import Studio
 
@@ -34,12 +35,12 @@ class StudioWidget(anywidget.AnyWidget):
     def __init__(self, studio: Studio, hash: str = "") -> None:
         super().__init__(hash=hash)
         self.studio = studio
-        self.app = create_app(studio).routes
+        self.app = create_routes(studio)
         self.on_msg(self._receive)
 
     def figure(self) -> Figure:
         """What is shown, as a figure."""
-        return figure_of_state(self.studio.first().trace, self.hash)
+        return from_url(self.hash, self.studio.first().trace)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle = super()._repr_mimebundle_(**options)

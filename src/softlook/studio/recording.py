@@ -1,4 +1,4 @@
-"""Recordings: a trace with what the page says about it, and answers that would need its model."""
+"""Recordings: a trace with its description for the page, and recorded answers of its model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,6 +34,8 @@ class StudioTrace:
     """Whether a loaded model made it just now, though no other text can be given to it."""
     answers: Mapping[str, Any] = field(default_factory=dict)
     """Recorded answers that need the model: "next", "logit_lens"."""
+    image: str | None = None
+    """The image that the model read, as a data URL."""
     id: str = field(default_factory=lambda: f"t{next(_numbers)}")
 
     def layer(self, path: str) -> AttentionTrace:
@@ -70,4 +72,5 @@ class StudioTrace:
             "attentions": describe_attentions(self.trace),
             "capabilities": self.capabilities,
             "task": self.task,
+            "image": self.image,
         }

@@ -1,4 +1,4 @@
-"""Who may use the studio: a link with a one-time token, exchanged for a cookie."""
+"""Sessions of the studio: a link with a one-time token, which is exchanged for a cookie."""
 
 import hmac
 import secrets
@@ -67,15 +67,14 @@ class Sessions:
 
 
 class SessionCheck(Middleware):
-    """Refuses requests to /api without the cookie of a session."""
+    """Refuses requests without the cookie of a session."""
 
     def __init__(self, app: Any, sessions: Sessions) -> None:
         super().__init__(app)
         self.sessions = sessions
 
     async def http(self, scope: Scope, receive: Any, send: Any) -> None:
-        is_public = not scope["path"].startswith("/api")
-        app = self.app if is_public or self.sessions.is_open(scope) else error_response(401, REFUSED)
+        app = self.app if self.sessions.is_open(scope) else error_response(401, REFUSED)
         await app(scope, receive, send)
 
 

@@ -6,28 +6,25 @@ from collections.abc import Callable
 
 from softlook.base.errors import ConfigError
 from softlook.serve.server import MIN_TOKEN_CHARS, address, is_loopback, serve_app
-from softlook.studio.app import create_app
+from softlook.studio.page import DeferredApi, guarded
 from softlook.studio.security import Sessions
-from softlook.studio.session import Studio
 
 
-def run(studio: Studio, listener: socket.socket, sessions: Sessions, on_ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM. `on_ready` is called with the link that opens the studio."""
-    asyncio.run(serve_studio(studio, listener, sessions, on_ready))
-
-
-async def serve_studio(
-    studio: Studio,
+def run(
+    api: DeferredApi,
     listener: socket.socket,
     sessions: Sessions,
     on_ready: Callable[[str], None],
-    stop: asyncio.Event | None = None,
+    recording: str | None = None,
 ) -> None:
-    """Serve in a running event loop until `stop` is set."""
-    host = listener.getsockname()[0]
-    app = create_app(studio, sessions, allowed_hosts={host}, allow_ip_hosts=not is_loopback(host))
-    url = link(listener, sessions)
-    await serve_app(app, listener, lambda _: on_ready(url), studio.close, stop)
+    """Serve until SIGINT or SIGTERM.
+
+    - `on_ready`: called with the link that opens the studio.
+    - `recording`: what the page shows until the API answers.
+    """
+    host, url = listener.getsockname()[0], link(listener, sessions)
+    app = guarded(api, sessions, recording, allowed_hosts={host}, allow_ip_hosts=not is_loopback(host))
+    asyncio.run(serve_app(app, listener, lambda _: on_ready(url), api.close))
 
 
 def link(listener: socket.socket, sessions: Sessions) -> str:

@@ -71,6 +71,8 @@ class Studio:
         table: Table | None = None,
     ) -> None:
         self.live, self.runs, self.table = live, runs, table
+        self.source = ""
+        """What `softlook studio` was started with, for the lines of Python that draw a view again."""
         self.loading = False
         """Whether a model is still being loaded."""
         self.closing = threading.Event()
@@ -176,6 +178,7 @@ class Studio:
             "task": "table" if self.table is not None else main,
             "title": self.live.name if self.live is not None else next((one.model for one in recordings), ""),
             "capabilities": capabilities,
+            "source": self.source,
             "loading": self.loading,
             "traces": [one.info() for one in recordings],
             "runs": [] if self.runs is None else self.runs.all(),

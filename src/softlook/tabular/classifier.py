@@ -18,7 +18,8 @@ from softlook.tabular.parameters import (
     TableTransformerParams,
     document_parameters,
 )
-from softlook.tabular.preprocessing.target import ClassCounts, ClassTarget
+from softlook.tabular.preprocessing.target import ClassTarget, MultilabelTarget
+from softlook.tabular.preprocessing.target_stats import ClassCounts
 from softlook.tabular.presets import Family
 from softlook.tabular.validation import resolve_class_weights, validate_labels
 
@@ -26,21 +27,22 @@ from softlook.tabular.validation import resolve_class_weights, validate_labels
 class TableClassifier(ClassifierMixin, ClassifierParams, TableEstimator):
     """Base class of the classifiers."""
 
-    target_: ClassTarget  # pyright: ignore[reportIncompatibleVariableOverride]  (one of the base class's two)
+    target_: ClassTarget | MultilabelTarget  # pyright: ignore[reportIncompatibleVariableOverride]  (some of the base class's)
 
     @property
     def classes_(self) -> np.ndarray:
-        """The class labels, sorted."""
+        """The class labels, sorted; the indices of the labels, if a row has several."""
         check_is_fitted(self, "target_")
         return self.target_.values
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """(N, classes): class probabilities in the order of `classes_`."""
+        """(N, classes): class probabilities in the order of `classes_`; (N, K) of each of several labels per row."""
         return self._predict_raw(X)
 
     def predict(self, X: Any) -> np.ndarray:
-        """(N,): the most probable class."""
-        return self._to_labels(self._predict_raw(X))
+        """(N,): the most probable class; (N, K): 1 for each of several labels that is more probable than not."""
+        predictions = self._predict_raw(X)  # first: it checks that the estimator is fitted
+        return self.target_.to_labels(predictions)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; y is a column name if X is chunked."""
@@ -49,14 +51,11 @@ class TableClassifier(ClassifierMixin, ClassifierParams, TableEstimator):
         true, predicted, weight = self._predict_chunks_with_targets(X, y, sample_weight)
         return float(accuracy_score(true, predicted, sample_weight=weight))
 
-    def _to_labels(self, predictions: np.ndarray) -> np.ndarray:
-        return self.target_.values[predictions.argmax(1)]
-
     def _validate_y(self, X: Any, y: Any) -> np.ndarray:
         return validate_labels(self, X, y)
 
-    def _fit_target(self, y: np.ndarray, is_train: np.ndarray) -> ClassTarget:
-        return ClassTarget.fit(y)
+    def _fit_target(self, y: np.ndarray, is_train: np.ndarray) -> ClassTarget | MultilabelTarget:
+        return ClassTarget.fit(y) if y.ndim == 1 else MultilabelTarget.fit(y)
 
     def _target_stats(self) -> ClassCounts:
         return ClassCounts()
@@ -64,6 +63,8 @@ class TableClassifier(ClassifierMixin, ClassifierParams, TableEstimator):
     def _class_weights(self, y: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray | None:
         if self.class_weight is None:
             return None
+        if y.ndim > 1:
+            raise ConfigError("class_weight: expected None for several labels per row. Use sample_weight.")
         if isinstance(self.class_weight, Mapping):
             return resolve_class_weights(self.class_weight, self.target_.values.tolist())
         if self.class_weight != "balanced":
@@ -74,17 +75,23 @@ class TableClassifier(ClassifierMixin, ClassifierParams, TableEstimator):
         return counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
 
     def _score_predictions(self, predictions: np.ndarray, y: np.ndarray) -> float:
-        return float((self._to_labels(predictions) == y).mean())
+        return float(accuracy_score(y, self.target_.to_labels(predictions)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
 
 @document_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class TableTransformerClassifier(TableTransformerParams, TableClassifier):
-    """TableTransformer classifier: softlook's own model and the recommended default.
+    """TableTransformer classifier: the recommended default.
 
-    An FT-Transformer with piecewise embeddings of numbers and an ensemble of members that share most weights; its size
-    depends on the table. A fraction of the rows is held out for early stopping, and the best weights are kept. The same
-    `random_state` gives bit-identical results on a CPU with the same number of threads.
+    By default an ensemble of TableTransformers, boosted trees and a linear model, cross-fitted and weighted by their
+    out-of-fold predictions. TableTransformer is softlook's own model: an FT-Transformer with piecewise embeddings of
+    numbers and members that share most weights; its size depends on the table. The same `random_state` gives
+    bit-identical results on a CPU with the same number of threads, unless a time limit ends training.
 
     >>> X, y = [[0.1, "a"], [0.9, "b"]] * 20, ["low", "high"] * 20
     >>> model = TableTransformerClassifier(dim=16, depth=1, heads=2, epochs=30, random_state=0).fit(X, y)

@@ -27,7 +27,8 @@ from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
 from softlook.tabular.preprocessing.reservoir import Reservoir
 from softlook.tabular.preprocessing.rows import TableTensors, concat_rows, sample_rows
 from softlook.tabular.preprocessing.table_encoder import TableEncoder
-from softlook.tabular.preprocessing.target import ClassCounts, Target, TargetStats
+from softlook.tabular.preprocessing.target import Target
+from softlook.tabular.preprocessing.target_stats import ClassCounts, TargetStats
 from softlook.tabular.presets import AUTO_SIZES, MIN_ROWS_TO_SPLIT, Hyperparameters, select_hyperparameters
 from softlook.tabular.pretraining.pretrain import FEW_LABELS, PretrainMixin
 from softlook.tabular.training.autosize import TrainingContext, build_model, limit_step_cost, resolve_hyperparameters
@@ -80,6 +81,10 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
     def _target_stats(self) -> TargetStats:
         """Statistics to fit the target encoding on chunks of y."""
 
+    def _chunked_target(self, stats: TargetStats) -> Target:
+        """The target encoding, given these statistics."""
+        return stats.target()
+
     def _class_weights(self, y: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray | None:
         """The weight of each class, if they differ. `counts`: how often each label in y occurs, if not once."""
         return None
@@ -99,11 +104,12 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
         """Fit to a table and its targets.
 
         X: pandas, polars, pyarrow, numpy, or a list of rows. y: for a classifier (N,) labels, which may be strings,
-        integers, booleans or dates, none missing; for a regressor one or several numbers per row, (N,) or (N, K). Rows
-        with a `sample_weight` of 0 are ignored. `eval_set=(X, y)` are rows for early stopping; by default a fraction of
-        X is held out. X may also be chunked: a path, paths, an iterable of frames or a function that returns one; then
-        y is a column name (several numbers: a list of names), `sample_weight` is a column name, and rows beyond
-        `memory_limit` are stored in a temporary folder.
+        integers, booleans or dates, none missing, or (N, K) indicators, 0 or 1, of several labels per row; for a
+        regressor one or several numbers per row, (N,) or (N, K). Rows with a `sample_weight` of 0 are ignored.
+        `eval_set=(X, y)` are rows for early stopping; by default a fraction of X is held out. X may also be chunked: a
+        path, paths, an iterable of frames or a function that returns one; then y is a column name (several numbers: a
+        list of names), `sample_weight` is a column name, and rows beyond `memory_limit` are stored in a temporary
+        folder.
 
         `groups`: (N,) labels; rows of a group are never separated into training and validation rows. `callbacks` are
         called with the metrics of every epoch; training of the model ends if one returns True.
@@ -206,7 +212,7 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
             count = loader.collect_stats(reservoir, stats, seed=seed)
             sample = reservoir.sample()
             if not context.is_warm:
-                self.target_ = stats.target()
+                self.target_ = self._chunked_target(stats)
             if context.pretrained is not None:
                 self.preprocessor_ = context.pretrained.preprocessor
             elif context.is_new:
@@ -304,7 +310,7 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
         check_same_column_types(self.encoder_.column_types, overrides.column_types)
 
     def _split_keys(self, X: Any, y: np.ndarray, options: FitOptions) -> SplitKeys:
-        codes = np.unique(y, return_inverse=True)[1] if is_classifier(self) else None
+        codes = np.unique(y, return_inverse=True)[1] if is_classifier(self) and y.ndim == 1 else None
         return SplitKeys.of(X, codes=codes, groups=options.groups, time_column=self.time_column)
 
     def _validation_mask(self, keys: SplitKeys, rows: int, eval_set: Any, seed: int) -> np.ndarray:

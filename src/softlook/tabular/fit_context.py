@@ -18,7 +18,7 @@ FitCallback = Callable[[Epoch], Any]
 
 @dataclass(frozen=True)
 class FitOptions:
-    """What `fit` was given besides rows."""
+    """Optional arguments of `fit`."""
 
     groups: Any = None
     callbacks: tuple[FitCallback, ...] = ()
@@ -34,7 +34,7 @@ class FitOptions:
         return call if self.callbacks else first
 
     def check_chunked(self, time_column: Any) -> None:
-        """Raise an error for what requires a table in memory."""
+        """Raise an error for options that require a table in memory."""
         if self.groups is not None or time_column is not None:
             raise ConfigError("groups and time_column require a table in memory; got a chunked one. Load it first.")
 

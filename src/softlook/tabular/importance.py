@@ -81,7 +81,7 @@ class ExplainableEstimator(BaseTableEstimator):
     def attention_importance(self, X: Any) -> np.ndarray:
         """(columns,): attention of [CLS] to each column, the mean over heads, blocks and rows.
 
-        The importance of the FT-Transformer paper (section 5.3), whose authors vouch for its ranks alone: compare
+        The importance of the FT-Transformer paper (section 5.3), of which only the ranks are meaningful: compare
         `importances`. The sum is 1 minus the attention of [CLS] to itself. A TabTransformer has no [CLS]: there it is
         the attention of all categories, and NaN for numbers, which no block attends to.
         """

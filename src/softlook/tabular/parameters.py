@@ -1,7 +1,7 @@
 """Parameters of the estimators, and their documentation."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -27,6 +27,7 @@ DOCS: Mapping[str, str] = {
     "time_limit": "Seconds that `fit`, or `pretrain`, may take.",
     "memory_limit": "Bytes that a chunked table may occupy; a larger one is read from disk. Default: 1 GiB.",
     "class_weight": "'balanced', or the weight of each class: {'yes': 3}. Other classes have weight 1.",
+    "quantiles": "Ascending levels such as [0.05, 0.5, 0.95]: `predict` returns these quantiles instead of the mean.",
     "column_types": "{column: type} overrides inferred types: number, boolean, category, ordinal, date or text.",
     "ordinal_categories": "{column: [lowest, ..., highest]} for columns whose values are ordered.",
     "device": "'auto' uses a GPU if there is one; otherwise a torch device: 'cpu', 'cuda:1'.",
@@ -85,6 +86,13 @@ class ClassifierParams:
     """Parameters of the classifiers."""
 
     class_weight: ClassWeight = None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RegressorParams:
+    """Parameters of the regressors."""
+
+    quantiles: Sequence[float] | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
@@ -145,14 +145,14 @@ class BaseTableEstimator(CommonParams, BaseEstimator, ABC):
 
     def _store_validation_residuals(self, validation: TableTensors | None) -> None:
         """Residuals of the validation rows, of a regression."""
-        if validation is None or is_classifier(self):
+        if validation is None or self.target_.problem != "regression":
             self._store_residuals(None, None)
             return
         rows = validation.take(slice(MAX_RESIDUALS))
         self._store_residuals(torch.from_numpy(self._predict_rows_with(self.model_, rows)), rows.targets)
 
     def _store_residuals(self, predictions: torch.Tensor | None, targets: torch.Tensor | None) -> None:
-        if predictions is None or targets is None or is_classifier(self):
+        if predictions is None or targets is None or self.target_.problem != "regression":
             self.residuals_ = None
             return
         self.residuals_ = absolute_residuals(predictions.cpu().numpy(), targets.double().cpu().numpy())

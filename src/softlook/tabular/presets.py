@@ -178,7 +178,8 @@ MODELS: Mapping[Family, ModelName] = {"table": "TableTransformer", "ft": "FTTran
 RELIABLE_SCORE_ROWS = 20_000
 """Validation rows from which on their accuracy is precise to a fraction of a percent."""
 MIN_ROWS_TO_SPLIT = 50
-"""With fewer rows there is no validation split: a handful of rows would say nothing, and be missed in training."""
+"""With fewer rows there is no validation split: a score of fewer than ten rows is not informative, and training needs
+them."""
 
 
 def select_hyperparameters(

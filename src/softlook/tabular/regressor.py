@@ -5,25 +5,31 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
+from sklearn.metrics import d2_pinball_score, r2_score
 
 from softlook.base.errors import ConfigError
 from softlook.tabular.estimator import TableEstimator
 from softlook.tabular.intervals import half_width
 from softlook.tabular.io.chunked import is_chunked
-from softlook.tabular.parameters import FTTransformerParams, TableTransformerParams, document_parameters
-from softlook.tabular.preprocessing.target import RegressionTarget, RunningMoments
+from softlook.tabular.parameters import (
+    FTTransformerParams,
+    RegressorParams,
+    TableTransformerParams,
+    document_parameters,
+)
+from softlook.tabular.preprocessing.target import QuantileTarget, RegressionTarget
+from softlook.tabular.preprocessing.target_stats import RunningMoments, TargetStats
 from softlook.tabular.presets import Family
 from softlook.tabular.validation import validate_regression_targets
 
 
-class TableRegressor(RegressorMixin, TableEstimator):
+class TableRegressor(RegressorMixin, RegressorParams, TableEstimator):
     """Base class of the regressors."""
 
-    target_: RegressionTarget  # pyright: ignore[reportIncompatibleVariableOverride]  (one of the base class's two)
+    target_: RegressionTarget  # pyright: ignore[reportIncompatibleVariableOverride]  (some of the base class's)
 
     def predict(self, X: Any) -> np.ndarray:
-        """(N,) or (N, K): predictions in the units of y."""
+        """(N,) or (N, K): predictions in the units of y. With `quantiles`, these are the last dimension."""
         predictions = self._predict_raw(X)  # first: it checks that the estimator is fitted
         return self.target_.inverse_transform(predictions)
 
@@ -34,6 +40,8 @@ class TableRegressor(RegressorMixin, TableEstimator):
         on. These were used for early stopping and for weights, so the coverage is approximate.
         """
         predictions = self._predict_raw(X)
+        if self.quantiles is not None:
+            raise ConfigError("predict_interval requires quantiles=None. With quantiles, predict returns the bounds.")
         if self.residuals_ is None:
             raise ConfigError("an interval requires validation rows, and this fit had none. Fit 50 rows or more.")
         width = half_width(self.residuals_, coverage)
@@ -41,23 +49,40 @@ class TableRegressor(RegressorMixin, TableEstimator):
         return np.stack(bounds, -1)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R2, the coefficient of determination; y is a column name if X is chunked."""
-        if not is_chunked(X):
-            return super().score(X, y, sample_weight)
-        true, predicted, weight = self._predict_chunks_with_targets(X, y, sample_weight)
-        return float(r2_score(true, predicted, sample_weight=weight))
+        """R2, the coefficient of determination; with `quantiles`, the mean D2 of their pinball losses.
+
+        y is a column name if X is chunked.
+        """
+        if is_chunked(X):
+            return self._score(*self._predict_chunks_with_targets(X, y, sample_weight))
+        return self._score(self._validate_y(X, y), self.predict(X), sample_weight)
+
+    def _score(self, true: np.ndarray, predicted: np.ndarray, weight: Any = None) -> float:
+        if not isinstance(self.target_, QuantileTarget):
+            return float(r2_score(true, predicted, sample_weight=weight))
+        pairs = zip(np.moveaxis(predicted, -1, 0), self.target_.quantiles, strict=True)
+        return float(np.mean([d2_pinball_score(true, one, alpha=q, sample_weight=weight) for one, q in pairs]))
 
     def _validate_y(self, X: Any, y: Any) -> np.ndarray:
         return validate_regression_targets(self, X, y)
 
     def _fit_target(self, y: np.ndarray, is_train: np.ndarray) -> RegressionTarget:
-        return RegressionTarget.fit(y[is_train])
+        return self._with_quantiles(RegressionTarget.fit(y[is_train]))
 
     def _target_stats(self) -> RunningMoments:
         return RunningMoments()
 
+    def _chunked_target(self, stats: TargetStats) -> RegressionTarget:
+        assert isinstance(stats, RunningMoments)
+        return self._with_quantiles(stats.target())
+
+    def _with_quantiles(self, target: RegressionTarget) -> RegressionTarget:
+        if self.quantiles is None:
+            return target
+        return QuantileTarget(target.mean, target.std, target.shape, tuple(map(float, self.quantiles)))
+
     def _score_predictions(self, predictions: np.ndarray, y: np.ndarray) -> float:
-        return float(r2_score(y, self.target_.inverse_transform(predictions)))
+        return self._score(y, self.target_.inverse_transform(predictions))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -68,11 +93,12 @@ class TableRegressor(RegressorMixin, TableEstimator):
 @document_parameters
 @dataclass(kw_only=True, eq=False, repr=False)
 class TableTransformerRegressor(TableTransformerParams, TableRegressor):
-    """TableTransformer regressor: softlook's own model and the recommended default.
+    """TableTransformer regressor: the recommended default.
 
-    An FT-Transformer with piecewise embeddings of numbers and an ensemble of members that share most weights; its size
-    depends on the table. A fraction of the rows is held out for early stopping, and the best weights are kept. The same
-    `random_state` gives bit-identical results on a CPU with the same number of threads.
+    By default an ensemble of TableTransformers, boosted trees and a linear model, cross-fitted and weighted by their
+    out-of-fold predictions. TableTransformer is softlook's own model: an FT-Transformer with piecewise embeddings of
+    numbers and members that share most weights; its size depends on the table. The same `random_state` gives
+    bit-identical results on a CPU with the same number of threads, unless a time limit ends training.
 
     >>> X = np.linspace(-1, 1, 80)[:, None]
     >>> small = {"ensemble": "single", "dim": 16, "depth": 1, "heads": 2, "epochs": 100}

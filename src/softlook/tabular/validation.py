@@ -11,7 +11,7 @@ import narwhals as nw
 import numpy as np
 import pyarrow as pa
 from scipy.sparse import issparse
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 from sklearn.utils.validation import (
     _check_sample_weight,
     assert_all_finite,
@@ -49,8 +49,11 @@ def validate_features(estimator: Any, X: Any, *, reset: bool) -> Any:
 
 
 def validate_labels(estimator: Any, X: Any, y: Any) -> np.ndarray:
-    """(N,) labels of one type, none missing."""
-    y = column_or_1d(_to_numpy(_check_present(estimator, y)), warn=True)
+    """(N,) labels of one type, none missing; or (N, K) indicators of several labels per row."""
+    y = _to_numpy(_check_present(estimator, y))
+    if is_multilabel(y):
+        return _validate_indicators(X, y)
+    y = column_or_1d(y, warn=True)
     _check_label_type(y)
     check_classification_targets(y)
     check_consistent_length(X, y)
@@ -106,11 +109,29 @@ def check_parameters(estimator: Any) -> None:
     if ensemble not in get_args(EnsembleName):
         raise ConfigError(f"ensemble: expected one of {', '.join(get_args(EnsembleName))}; got {ensemble!r}")
     check_metric(getattr(estimator, "early_stopping_metric", None))
+    check_quantiles(getattr(estimator, "quantiles", None))
     n_cv = getattr(estimator, "n_cv", None)
     if n_cv is not None and not (isinstance(n_cv, int | np.integer) and n_cv >= 1):
         raise ConfigError(f"n_cv: expected an integer >= 1; got {n_cv!r}")
     if estimator.n_jobs is not None and not (isinstance(estimator.n_jobs, int | np.integer) and estimator.n_jobs):
         raise ConfigError(f"n_jobs: expected a number of threads, or -1 for all cores; got {estimator.n_jobs!r}")
+
+
+def check_quantiles(quantiles: Any) -> None:
+    """Raise an error unless quantiles are None or ascending levels.
+
+    >>> check_quantiles([0.9, 0.1])
+    Traceback (most recent call last):
+    softlook.base.errors.ConfigError: quantiles: expected ascending levels between 0 and 1 such as [0.05, 0.5, 0.95]...
+    """
+    if quantiles is None:
+        return
+    levels = list(quantiles) if isinstance(quantiles, list | tuple | np.ndarray) else []
+    is_level = [isinstance(level, NUMBER) and 0 < level < 1 for level in levels]
+    if not levels or not all(is_level) or levels != sorted(set(levels)):
+        raise ConfigError(
+            f"quantiles: expected ascending levels between 0 and 1 such as [0.05, 0.5, 0.95]; got {quantiles!r}"
+        )
 
 
 def check_eval_set(eval_set: Any) -> None:
@@ -220,6 +241,17 @@ def _to_numpy(y: Any) -> Any:
     if nw.dependencies.is_into_dataframe(y):
         return nw.from_native(y, eager_only=True).to_numpy()
     return y
+
+
+def _validate_indicators(X: Any, y: Any) -> np.ndarray:
+    y = np.asarray(y)
+    if not np.isin(y, (0, 1)).all():
+        raise DataError(
+            f"expected 0 or 1 for each of {y.shape[1]} labels per row, got {np.unique(y).tolist()!r:.80}",
+            help="one label per row is an array of shape (N,)",
+        )
+    check_consistent_length(X, y)
+    return y.astype(np.int64)
 
 
 def _check_label_type(y: np.ndarray) -> None:

@@ -109,5 +109,5 @@ MUTABLE_FIELDS = {*_MUTABLE.split()}
 def fixed_settings(training: TrainingConfig, optim: OptimizerConfig) -> dict[str, Any]:
     """The settings that must stay the same when a run resumes."""
     fixed = training.model_dump(mode="json", exclude=MUTABLE_FIELDS)
-    newer = {"optimizer"} if optim.optimizer == "adamw" else set[str]()  # runs from before there was a choice resume
+    newer = {"optimizer"} if optim.optimizer == "adamw" else set[str]()  # older runs have no such field
     return {"training": fixed, "optim": optim.model_dump(mode="json", exclude=newer)}

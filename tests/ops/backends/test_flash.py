@@ -156,7 +156,7 @@ def test_windows_on_a_gpu_match_the_reference(window: masks.Mask) -> None:
     halves = [tensor.cuda().requires_grad_() for tensor in tensors((2, 4, 700, 64), 2, torch.bfloat16)]
     exact = [tensor.detach().float().requires_grad_() for tensor in halves]
     upstream = torch.randn_like(halves[0])
-    for _ in range(3):  # the third call runs the kept kernel
+    for _ in range(3):  # the third call runs the cached kernel
         assert explain(*halves, mask=window).kernel == "flash_window"
         output = attention(*halves, mask=window)
         expected = attention(*exact, mask=window, backend="reference")

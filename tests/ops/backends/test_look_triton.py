@@ -1,6 +1,7 @@
 """The kernels of a look have the statistics of the whole map: compiled on a GPU, or interpreted on a CPU.
 
-On a CPU they need Triton and its interpreter: `TRITON_INTERPRET=1 pytest tests/ops/backends/test_look_triton.py`.
+On a CPU they need Triton's interpreter, and NumPy below 2.4 for that of Triton 3.6:
+`TRITON_INTERPRET=1 pytest tests/ops/backends/test_look_triton.py`.
 """
 
 import os
@@ -30,7 +31,10 @@ TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 """Products of half-precision inputs are exact, and statistics are computed in float32; outputs are rounded."""
 STATISTICS_TOLERANCE = 5e-5
 SUMMED = ("entropy", "max_weight", "received", "pooled_mean", "pooled_max")
-pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # of the interpreter
+pytestmark = [  # of the interpreter
+    pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning"),
+]
 
 
 @pytest.fixture(autouse=True)

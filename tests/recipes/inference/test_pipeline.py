@@ -26,7 +26,7 @@ from softlook.recipes.inference import (
 from softlook.recipes.inference.encoding import tokenize
 from softlook.recipes.inference.pipeline import TextInput
 from softlook.recipes.inference.translation import Alignment, compute_alignments
-from softlook.recipes.text.classification import predict_logits
+from softlook.recipes.text.classification_scores import predict_logits
 from softlook.recipes.text.labeled_texts import ClassificationCollator
 from softlook.recipes.text.problems import SingleLabel
 from softlook.tokens import TextTokenizer
@@ -50,14 +50,14 @@ def test_generated_texts_do_not_depend_on_the_batch(language_model: Pipeline) ->
     batched = generate(language_model, prompts, params, num_samples=2)
     assert [one.prompt for one in batched] == [prompt for prompt in prompts for _ in range(2)]
     for index, prompt in enumerate(prompts):
-        single = generate(language_model, [prompt], params, num_samples=2, first_index=index)
+        single = generate(language_model, [prompt], params, num_samples=2, indices=[index])
         assert [one.text for one in single] == [one.text for one in batched[2 * index : 2 * index + 2]]
 
 
 def test_streamed_text_equals_generated_text(language_model: Pipeline) -> None:
     params = GenerationParams(seed=5, max_new_tokens=12, stop=("e",), repetition_penalty=1.2)
     for number in range(3):
-        (generated,) = generate(language_model, ["the cat"], params, first_index=number)
+        (generated,) = generate(language_model, ["the cat"], params, indices=[number])
         assert "".join(stream(language_model, "the cat", params, index=number)) == generated.text
         assert "e" not in generated.text
 

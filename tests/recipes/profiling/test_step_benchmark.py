@@ -15,7 +15,8 @@ from softlook.recipes.profiling.step_benchmark import (
     typical_step_seconds,
 )
 from softlook.recipes.text.classification import ClassificationTask
-from softlook.recipes.text.run import PreparedRun, dry_run, run_task
+from softlook.recipes.text.prepare import PreparedRun, dry_run
+from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import TextTask
 from softlook.recipes.text.translation import TranslationTask
 from softlook.train.checkpoint.train_state import OPTIMIZER

@@ -37,3 +37,11 @@ def test_an_estimator_that_is_only_pretrained_cannot_be_loaded_for_prediction(tm
     estimator.pretrain(X, epochs=1).save(tmp_path / "saved")
     with pytest.raises(ConfigError, match=r"is pretrained, but not fitted to labels\. .*\.fit\(X, y\)"):
         load_predictor(tmp_path / "saved")
+
+
+def test_several_labels_per_row_cannot_be_loaded_for_prediction(tmp_path: Path) -> None:
+    X, y = read_people(tmp_path / "people.csv")
+    estimator = TableTransformerClassifier(ensemble="single", dim=8, depth=1, heads=2, epochs=1, random_state=0)
+    estimator.fit(X, np.stack([np.array(y) == y[0]] * 2, 1)).save(tmp_path / "saved")
+    with pytest.raises(ConfigError, match=r"predicts several labels per row\. .*load\(.*\)\.predict\(X\)"):
+        load_predictor(tmp_path / "saved")

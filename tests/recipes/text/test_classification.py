@@ -13,7 +13,7 @@ from softlook.models import Bert, BertConfig
 from softlook.recipes import evaluate, train_causal_lm, train_classification, train_masked_lm
 from softlook.recipes.config.schema import BatchConfig, ModelConfig
 from softlook.recipes.inference import classify, load_pipeline
-from softlook.recipes.text.classification import ClassificationEvaluator
+from softlook.recipes.text.classification_scores import ClassificationEvaluator
 from softlook.recipes.text.labeled_texts import ClassificationCollator
 from softlook.recipes.text.problems import SingleLabel
 from softlook.serve.engine.engine import Engine
@@ -104,6 +104,12 @@ def test_initializing_from_another_architecture_is_an_error(tmp_path: Path) -> N
 def test_long_texts_are_truncated(tmp_path: Path) -> None:
     trained = train_classification(classification_config(tmp_path, batch=BatchConfig(max_length=8)))
     assert trained.scores["loss"] > 0
+
+
+def test_the_selected_length_is_stored_for_inference(tmp_path: Path) -> None:
+    trained = train_classification(classification_config(tmp_path, 2))
+    assert trained.resolved.config.batch.max_length == 32  # short reviews
+    assert load_pipeline(trained.run_dir, device="cpu").max_input_length == 32
 
 
 def test_pretrained_weights_determine_size_and_tokenizer(tmp_path: Path) -> None:

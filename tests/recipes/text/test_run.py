@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from softlook.base.errors import DataError, TrainingError
 from softlook.recipes import (
@@ -22,8 +22,9 @@ from softlook.recipes import (
 )
 from softlook.recipes.config.resolve import explicit_overrides
 from softlook.recipes.config.schema import TranslationModelConfig
-from softlook.recipes.text.classification import ClassificationEvaluator
-from softlook.recipes.text.run import MIN_EVAL_FRACTION, compare, dry_run, select_eval_fraction
+from softlook.recipes.text.classification_scores import ClassificationEvaluator
+from softlook.recipes.text.prepare import MIN_EVAL_FRACTION, dry_run, select_eval_fraction
+from softlook.recipes.text.run import compare
 from softlook.recipes.text.task import TrainingPlan, TrainResult
 from softlook.recipes.text.translation import TranslationTask
 from softlook.train.config import OptimizerConfig, TrainingConfig
@@ -230,18 +231,18 @@ def test_epochs_are_passes_over_the_training_data(tmp_path: Path) -> None:
 
 
 def test_the_last_evaluation_uses_all_validation_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shares: list[float] = []
-    evaluate = ClassificationEvaluator.__call__
+    counts: list[int] = []
+    predict = ClassificationEvaluator.predict
 
-    def record(self: ClassificationEvaluator, model: nn.Module, share: float = 1.0) -> dict[str, float]:
-        shares.append(share)
-        return evaluate(self, model, share)
+    def record(self: ClassificationEvaluator, model: nn.Module, count: int) -> Tensor:
+        counts.append(count)
+        return predict(self, model, count)
 
-    monkeypatch.setattr(ClassificationEvaluator, "__call__", record)
+    monkeypatch.setattr(ClassificationEvaluator, "predict", record)
     config = classification_config(tmp_path, eval_fraction=0.25, train={"evaluate_every": 2})
     scores = train_classification(config).scores
-    assert shares == [0.25, 0.25, 1.0]
     held_out = 40  # a fifth of 200 reviews
+    assert counts == [held_out // 4, held_out // 4, held_out]
     assert round(held_out * scores["accuracy"], 6) % 1 == 0
 
 
@@ -296,7 +297,7 @@ def test_an_evaluation_takes_a_small_share_of_the_time_limit(
 ) -> None:
     """`seconds` are those of an evaluation on all validation data; without a time limit the task decides."""
     clock = Clock()
-    monkeypatch.setattr("softlook.recipes.text.run.time", clock)
+    monkeypatch.setattr("softlook.recipes.text.prepare.time", clock)
 
     def evaluate(model: nn.Module, share: float = 1.0) -> dict[str, float]:
         clock.now += share * seconds

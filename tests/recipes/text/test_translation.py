@@ -10,7 +10,7 @@ from softlook.base.errors import DataError
 from softlook.recipes import train_translation
 from softlook.recipes.config.schema import DecodeConfig, TokenizerConfig, TranslationBatchConfig
 from softlook.recipes.inference.translation import translate_texts
-from softlook.recipes.text.translation import BPEDropoutBatches
+from softlook.recipes.text.pair_batches import BPEDropoutBatches
 from softlook.train.batching.batches import DataCursor
 from softlook.train.events import Evaluated, Event, StepLogged
 from tests.recipes.small import digits, events_of, translation_config

@@ -79,6 +79,28 @@ def test_given_validation_rows_determine_the_weights() -> None:
     assert {entry["folds"] for entry in model.leaderboard_} == {1}
 
 
+def test_a_model_that_is_far_worse_than_others_is_abandoned_after_one_fold() -> None:
+    X, y = mixed_table(300)
+    model = small(TableTransformerClassifier, ensemble="auto", **QUICK | {"epochs": 1}).fit(X, y)
+    (attention,) = [entry for entry in model.leaderboard_ if entry["kind"] == "attention"]
+    best = min(entry["loss"] for entry in model.leaderboard_)
+    assert attention["loss"] > 1.5 * best
+    assert attention["folds"] == 1 and attention["weight"] == 0
+    assert model.attention_importance(X).shape == (3,)
+
+
+def test_an_attention_model_is_trained_however_short_the_time_is() -> None:
+    X, y = np.random.RandomState(0).randn(400, 3), np.arange(400) % 100
+    model = TableTransformerClassifier(time_limit=0.01, random_state=0).fit(X, y)
+    assert "attention" in {entry["kind"] for entry in model.leaderboard_}
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
+def test_a_class_for_every_row_means_a_single_model() -> None:
+    model = small(TableTransformerClassifier, ensemble="auto", **QUICK).fit(X, np.arange(len(X)))
+    assert model.ensemble_ is None
+
+
 def test_an_unknown_ensemble_is_rejected() -> None:
     with pytest.raises(ConfigError, match="ensemble: expected one of auto, attention, single; got 'forest'"):
         small(TableTransformerClassifier, ensemble="forest").fit(X, Y)

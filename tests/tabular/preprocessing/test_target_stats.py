@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from softlook.tabular.preprocessing.target import ClassCounts, ClassTarget, RegressionTarget, RunningMoments
+from softlook.tabular.preprocessing.target import ClassTarget, RegressionTarget
+from softlook.tabular.preprocessing.target_stats import ClassCounts, RunningMoments
 
 
 @pytest.mark.parametrize("size", [1, 7, 100])

@@ -13,7 +13,13 @@ from softlook.tabular.preprocessing.rows import TableTensors
 from softlook.tabular.preprocessing.target import RegressionTarget
 from softlook.tabular.presets import PRESETS, Hyperparameters
 from softlook.tabular.training import autosize, train_step
-from softlook.tabular.training.autosize import TrainingContext, resolve_hyperparameters, scheduled_epochs
+from softlook.tabular.training.autosize import (
+    TrainingContext,
+    limit_step_cost,
+    macs_per_row,
+    resolve_hyperparameters,
+    scheduled_epochs,
+)
 from softlook.tabular.training.train_step import TableTrainStep
 from softlook.tabular.training.trainer import TableTrainer, TimeBudget
 
@@ -137,16 +143,25 @@ def test_more_rows_mean_a_larger_model_and_less_dropout() -> None:
     assert small >= medium > of_regression > large
 
 
-def test_a_shorter_time_limit_means_fewer_ensemble_members_and_a_long_one_changes_nothing(
+def test_a_shorter_time_limit_means_a_smaller_model_and_a_long_one_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(autosize, "macs_per_second", lambda: 1e10)
-    times = (1.0, 200.0, 3600.0, None)
-    members = [
-        resolve_hyperparameters(DEFAULT, TrainingContext(5_000, tokens=15, device="cpu", seconds=seconds)).n_members
-        for seconds in times
-    ]
-    assert members == sorted(members) and members[0] == 1 < members[1] < members[2] == members[3]
+    monkeypatch.setattr(autosize, "training_macs_per_second", lambda *sizes: 1e10)
+    context = TrainingContext(5_000, tokens=15, device="cpu")
+    resolved = [resolve_hyperparameters(DEFAULT, replace(context, seconds=one)) for one in (1, 40, 200, 3600, None)]
+    sizes = [(one.depth, one.n_members) for one in resolved]
+    assert sizes == sorted(sizes)
+    assert sizes[0] == (1, 1) and sizes[1][0] == 1 < sizes[1][1]
+    assert sizes[2][0] == 2 and sizes[3] == sizes[4]
+
+
+def test_a_step_takes_a_small_fraction_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autosize, "training_macs_per_second", lambda *sizes: 1e10)
+    wide = TrainingContext(1_000, tokens=300, device="cpu", seconds=1.0)
+    limited = limit_step_cost(resolve_hyperparameters(DEFAULT, wide), wide, may_drop_dropout=True)
+    assert limited.batch_size is not None
+    seconds = 3 * limited.batch_size * limited.n_members * macs_per_row(limited, 300) / 1e10
+    assert 0.005 < seconds <= 0.02
 
 
 def test_given_hyperparameters_stay() -> None:

@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { strings } from "../i18n";
 import { Icon } from "../parts/Icon";
+import { pythonLines } from "./python-lines";
 import { useSession } from "./session";
 import { pngOf, svgOf, textOf } from "./svg-export";
 
@@ -12,7 +13,14 @@ export function ExportMenu({ name }: { name: string }) {
   const python = useSignal("");
   const failure = useSignal("");
   const root = useRef<HTMLDivElement>(null);
-  const { state } = useSession();
+  const session = useSession();
+  const lines = () =>
+    pythonLines({
+      route: session.state.route.value,
+      name,
+      trace: session.trace.value,
+      source: session.info.value?.source ?? "",
+    });
 
   useEffect(() => {
     if (!open.value) return;
@@ -67,7 +75,7 @@ export function ExportMenu({ name }: { name: string }) {
           <button type="button" onClick={() => save("png")}>
             {s.export_png}
           </button>
-          <button type="button" onClick={() => (python.value = pythonLines(state.hash(), name))}>
+          <button type="button" onClick={() => (python.value = lines())}>
             {s.export_python}
           </button>
           {python.value && <Lines text={python.value} />}
@@ -99,17 +107,6 @@ function Lines({ text }: { text: string }) {
       </button>
     </div>
   );
-}
-
-/** The lines that draw the same view with the library. */
-export function pythonLines(hash: string, name: string): string {
-  return [
-    "from softlook.lens import figures, load_trace",
-    "",
-    'trace = load_trace("trace.safetensors")  # written by trace.save("trace.safetensors")',
-    `figure = figures.from_url(${JSON.stringify(hash)}, trace)`,
-    `figure.save("${name}.svg")`,
-  ].join("\n");
 }
 
 function download(blob: Blob, name: string): void {

@@ -13,6 +13,8 @@ export interface Info {
   capabilities: string[];
   traces: TraceInfo[];
   runs: { id: string; title?: string }[];
+  /** What the studio was started with. */
+  source?: string;
   /** Whether a model is still being loaded: recorded traces are shown until then. */
   loading?: boolean;
 }

@@ -68,6 +68,7 @@ function walk(element: Element, into: SVGElement, origin: Origin): void {
   if (element.matches(SKIPPED) || style.display === "none" || style.visibility === "hidden") return;
   if (element instanceof SVGSVGElement) drawSvg(element, into, origin);
   else if (element instanceof HTMLCanvasElement) drawCanvas(element, into, origin);
+  else if (element instanceof HTMLImageElement) drawImage(element, element.src, into, origin);
   else if (element instanceof HTMLInputElement || element instanceof HTMLSelectElement)
     drawControl(element, into, origin);
   else drawContents(element, style, into, origin);
@@ -116,10 +117,14 @@ function paint(from: Element, to: Element): void {
 }
 
 function drawCanvas(canvas: HTMLCanvasElement, into: SVGElement, origin: Origin): void {
-  const box = canvas.getBoundingClientRect();
-  if (!box.width || !canvas.width) return;
+  if (canvas.width) drawImage(canvas, canvas.toDataURL(), into, origin);
+}
+
+function drawImage(element: HTMLElement, href: string, into: SVGElement, origin: Origin): void {
+  const box = element.getBoundingClientRect();
+  if (!box.width) return;
   const place = { x: box.left - origin.x, y: box.top - origin.y, width: box.width, height: box.height };
-  into.append(node("image", { ...place, href: canvas.toDataURL(), preserveAspectRatio: "none" }));
+  into.append(node("image", { ...place, href, preserveAspectRatio: "none" }));
 }
 
 /** The bar of a fraction, between its two parts. */

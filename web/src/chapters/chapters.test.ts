@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import strings from "../i18n/strings.json";
 import constants from "./constants.json";
 import { asAttention, relativeMap, toeplitzError } from "./convolution/numbers";
 import { coldError, lookUp } from "./dictionary/numbers";
@@ -20,7 +21,6 @@ import { rotary, sinusoidError } from "./positions/numbers";
 import { attend, encode, SCORES } from "./recurrent/numbers";
 import { draw, histogram } from "./scale/numbers";
 import { softmaxSteps } from "./softmax/numbers";
-import strings from "./strings.json";
 import { predict, tokensOf } from "./tables/numbers";
 import { stream } from "./transformer/numbers";
 

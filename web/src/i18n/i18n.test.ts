@@ -4,8 +4,8 @@ import { fill, formatNumber, formatPercent, setLanguage } from ".";
 
 test("percentages have as many digits as they need", () => {
   setLanguage("en");
-  const shown = [1, 0.4123, 0.0512, 0.0004, 1e-9, 0].map(formatPercent);
-  assert.deepEqual(shown, ["100 %", "41 %", "5.1 %", "0.04 %", "< 0.001 %", "0 %"]);
+  const shown = [1, 0.99961, 0.997, 0.4123, 0.0512, 0.0004, 1e-9, 0].map(formatPercent);
+  assert.deepEqual(shown, ["100 %", "100 %", "99.7 %", "41 %", "5.1 %", "0.04 %", "< 0.001 %", "0 %"]);
 });
 
 test("numbers are written as the language writes them", () => {

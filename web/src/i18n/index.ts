@@ -1,17 +1,11 @@
 /** Texts of the page. A key that does not exist is a type error; a language without a key fails the build. */
 import { signal } from "@preact/signals";
-import chapterStrings from "../chapters/strings.json";
-import viewStrings from "../views/strings.json";
-import de from "./de.json";
-import en from "./en.json";
+import texts from "./strings.json";
 
 export type Language = "en" | "de";
-export type Strings = typeof en & typeof viewStrings.en & typeof chapterStrings.en;
+export type Strings = typeof texts.en;
 
-const STRINGS: Record<Language, Strings> = {
-  en: { ...en, ...viewStrings.en, ...chapterStrings.en },
-  de: { ...de, ...viewStrings.de, ...chapterStrings.de } as Strings,
-};
+const STRINGS: Record<Language, Strings> = texts;
 
 const KEY = "softlook-language";
 
@@ -62,10 +56,11 @@ export function formatNumber(value: number, digits = 2): string {
 
 const LEAST_PERCENT = 0.001;
 
-/** A weight as a percentage: 0.4123 is "41 %", 0.0004 is "0.04 %", and 1e-9 is "< 0.001 %". */
+/** A weight as a percentage: 0.4123 is "41 %", 0.0004 is "0.04 %", 0.997 is "99.7 %", and 1e-9 is "< 0.001 %". */
 export function formatPercent(weight: number): string {
   const percent = weight * 100;
-  const digits = percent === 0 || percent >= 9.5 ? 0 : percent >= 0.095 ? 1 : percent >= 0.0095 ? 2 : 3;
+  const isRound = percent === 0 || (percent >= 9.5 && percent < 99.5) || percent >= 99.95;
+  const digits = isRound ? 0 : percent >= 99.5 ? 1 : percent >= 0.095 ? 1 : percent >= 0.0095 ? 2 : 3;
   const isTiny = percent > 0 && percent < LEAST_PERCENT;
   return `${isTiny ? "< " : ""}${(isTiny ? LEAST_PERCENT : percent).toLocaleString(language.value, { maximumFractionDigits: digits })} %`;
 }

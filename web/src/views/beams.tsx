@@ -3,45 +3,21 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { fill, formatNumber, strings } from "../i18n";
 import { tokenLabel } from "../parts/token";
 import type { ViewProps } from "../types";
-import { beamTree, hypothesis, type Node, type Step, type Tree } from "./geometry/beam_tree";
-import { reason } from "./shared/answer";
+import { beamTree, hypothesis, lastStep, type Node, type Step, type Tree } from "./geometry/beam_tree";
 import { Badges } from "./shared/badges";
 import { Controls, Slider, TextArea } from "./shared/controls";
 import { Notice } from "./shared/notice";
 import { textOf } from "./shared/selection";
+import { useStream } from "./shared/stream";
 
 export function Beams({ trace, transport, state }: ViewProps) {
   const s = strings();
   const [text, setText] = useState(state.get("text") ?? textOf(trace));
   const beams = state.number("beams", 4);
-  const [steps, setSteps] = useState<Step[]>([]);
-  const [failure, setFailure] = useState("");
-  const [busy, setBusy] = useState(false);
-  const abort = useRef<AbortController | null>(null);
-  useEffect(() => () => abort.current?.abort(), []);
-  const start = async () => {
-    abort.current?.abort();
-    const own = new AbortController();
-    abort.current = own;
-    state.set("text", text);
-    setSteps([]);
-    setFailure("");
-    setBusy(true);
-    try {
-      await transport.stream(
-        "beams",
-        { text, beams },
-        ({ event, data }) => {
-          if (own.signal.aborted) return;
-          if (event === "step") setSteps((old) => [...old, data as Step]);
-          if (event === "error") setFailure(String((data as { message?: string }).message));
-        },
-        own.signal,
-      );
-    } catch (error) {
-      if (!own.signal.aborted) setFailure(reason(error));
-    }
-    if (abort.current === own) setBusy(false);
+  const search = useStream<Step>(transport, "beams", "step");
+  const start = () => {
+    state.update({ text, step: undefined });
+    void search.start({ text, beams });
   };
   useEffect(() => {
     if (state.get("text") !== undefined) start(); // a link to a search shows its tree
@@ -60,21 +36,25 @@ export function Beams({ trace, transport, state }: ViewProps) {
           text={String(beams)}
           onInput={(value) => state.set("beams", value)}
         />
-        <button type="button" class="button v-primary" disabled={busy} onClick={start}>
+        <button type="button" class="button v-primary" disabled={search.busy} onClick={start}>
           {s["v.beams.start"]}
         </button>
       </Controls>
-      {failure && <Notice alert>{failure}</Notice>}
-      {steps.length > 0 ? <Growing steps={steps} /> : <p class="v-hint">{busy ? s["v.waiting"] : s["v.beams.hint"]}</p>}
+      {search.failure && <Notice alert>{search.failure}</Notice>}
+      {search.items.length > 0 ? (
+        <Growing steps={search.items} state={state} />
+      ) : (
+        <p class="v-hint">{search.busy ? s["v.waiting"] : s["v.beams.hint"]}</p>
+      )}
     </section>
   );
 }
 
-function Growing({ steps }: { steps: Step[] }) {
+function Growing({ steps, state }: { steps: Step[]; state: ViewProps["state"] }) {
   const s = strings();
-  const [chosen, setChosen] = useState<number | null>(null);
   const [node, setNode] = useState<Node["id"] | null>(null);
-  const shown = chosen === null ? steps.length : Math.min(chosen, steps.length);
+  const end = lastStep(steps);
+  const shown = Math.max(1, Math.min(steps.length, Math.round(state.number("step", end))));
   const tree = beamTree(steps, shown);
   const pointed = tree.nodes.find((one) => one.id === node) ?? tree.nodes.findLast((one) => one.best);
   return (
@@ -86,7 +66,7 @@ function Growing({ steps }: { steps: Step[] }) {
         max={Math.max(2, steps.length)}
         step={1}
         text={fill(s.step_of, { n: shown, all: steps.length })}
-        onInput={(value) => setChosen(value >= steps.length ? null : value)}
+        onInput={(value) => state.set("step", value === end ? undefined : value)}
       />
       {pointed && (
         <p class="v-prompt" aria-live="polite">

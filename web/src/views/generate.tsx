@@ -1,14 +1,14 @@
 /** Generation token by token: the tokens stream in, and every step can be looked at again. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { fill, formatNumber, formatPercent, strings } from "../i18n";
 import type { ViewProps } from "../types";
-import { reason } from "./shared/answer";
 import { Badges } from "./shared/badges";
 import { CandidateTable, candidates } from "./shared/candidates";
 import { Controls, Slider, TextArea } from "./shared/controls";
 import { Notice } from "./shared/notice";
 import { textOf } from "./shared/selection";
 import { StepAttention } from "./shared/step_attention";
+import { useStream } from "./shared/stream";
 import { Tokens } from "./shared/tokens";
 
 /** A token event of POST generate. */
@@ -23,13 +23,13 @@ interface Generated {
 export function Generate({ trace, transport, state }: ViewProps) {
   const s = strings();
   const [prompt, setPrompt] = useState(state.get("prompt") ?? textOf(trace));
-  const run = useGeneration(transport);
+  const run = useStream<Generated, { trace?: string }>(transport, "generate", "token");
   const temperature = state.number("temperature", 1);
   const topK = state.number("top_k", 50);
   const count = state.number("count", 24);
   const seed = state.number("seed", 0);
   const start = () => {
-    state.set("prompt", prompt);
+    state.update({ prompt, step: undefined });
     run.start({ prompt, max_new_tokens: count, temperature, top_k: topK, seed });
   };
   useEffect(() => {
@@ -87,62 +87,19 @@ export function Generate({ trace, transport, state }: ViewProps) {
         )}
       </Controls>
       {run.failure && <Notice alert>{run.failure}</Notice>}
-      {run.tokens.length > 0 ? (
-        <Steps tokens={run.tokens} prompt={run.prompt} transport={transport} state={state} trace={run.trace} />
+      {run.items.length > 0 ? (
+        <Steps
+          tokens={run.items}
+          prompt={state.get("prompt") ?? ""}
+          transport={transport}
+          state={state}
+          trace={run.done?.trace}
+        />
       ) : (
         <p class="v-hint">{run.busy ? s["v.waiting"] : s["v.generate.hint"]}</p>
       )}
     </section>
   );
-}
-
-interface Request {
-  prompt: string;
-  max_new_tokens: number;
-  temperature: number;
-  top_k: number;
-  seed: number;
-}
-
-function useGeneration(transport: ViewProps["transport"]) {
-  const [tokens, setTokens] = useState<Generated[]>([]);
-  const [trace, setTrace] = useState<string>();
-  const [prompt, setPrompt] = useState("");
-  const [busy, setBusy] = useState(false);
-  const [failure, setFailure] = useState("");
-  const abort = useRef<AbortController | null>(null);
-  useEffect(() => () => abort.current?.abort(), []);
-  const start = async (request: Request) => {
-    abort.current?.abort();
-    const own = new AbortController();
-    abort.current = own;
-    setTokens([]);
-    setTrace(undefined);
-    setPrompt(request.prompt);
-    setFailure("");
-    setBusy(true);
-    try {
-      await transport.stream(
-        "generate",
-        request,
-        ({ event, data }) => {
-          if (own.signal.aborted) return;
-          if (event === "token") setTokens((old) => [...old, data as Generated]);
-          if (event === "done") setTrace((data as { trace?: string }).trace);
-          if (event === "error") setFailure(String((data as { message?: string }).message));
-        },
-        own.signal,
-      );
-    } catch (error) {
-      if (!own.signal.aborted) setFailure(reason(error));
-    }
-    if (abort.current === own) setBusy(false);
-  };
-  const stop = () => {
-    abort.current?.abort();
-    setBusy(false);
-  };
-  return { tokens, trace, prompt, busy, failure, start, stop };
 }
 
 interface StepsProps {
@@ -157,9 +114,9 @@ interface StepsProps {
 /** The tokens so far; a slider goes back in time. */
 function Steps({ tokens, prompt, transport, state, trace }: StepsProps) {
   const s = strings();
-  const [chosen, setChosen] = useState<number | null>(null);
   const last = tokens.length - 1;
-  const at = chosen === null ? last : Math.min(chosen, last);
+  const at = Math.max(0, Math.min(last, Math.round(state.number("step", tokens.length)) - 1));
+  const choose = (index: number) => state.set("step", index >= last ? undefined : index + 1);
   const token = tokens[at];
   const known = token.trace ?? trace;
   return (
@@ -171,7 +128,7 @@ function Steps({ tokens, prompt, transport, state, trace }: StepsProps) {
         max={Math.max(1, last)}
         step={1}
         text={fill(s.step_of, { n: at + 1, all: tokens.length })}
-        onInput={(value) => setChosen(value >= last ? null : value)}
+        onInput={choose}
       />
       <p class="v-prompt">{prompt}</p>
       <Tokens
@@ -180,7 +137,7 @@ function Steps({ tokens, prompt, transport, state, trace }: StepsProps) {
         locked={at}
         shades={tokens.map((one) => one.p)}
         marked={(index) => index > at}
-        onLock={setChosen}
+        onLock={choose}
       />
       <div class="v-columns">
         <CandidateTable

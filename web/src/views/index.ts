@@ -11,75 +11,40 @@ import { RolloutView } from "./rollout";
 import { Runs } from "./runs";
 import { Table } from "./table";
 import { Twins } from "./twins";
-import "./views.css";
-import "./wide.css";
+import "./styles/layout.css";
+import "./styles/controls.css";
+import "./styles/tokens.css";
+import "./styles/tables.css";
+import "./styles/heads.css";
+import "./styles/lines.css";
+import "./styles/grid.css";
+import "./styles/decoding.css";
+import "./styles/features.css";
+import "./styles/patches.css";
+import "./styles/runs.css";
+import "./styles/narrow.css";
+import "./styles/wide.css";
 
-/** What a view lacks, and the command that provides it. */
-const lacking = (key: keyof Strings, what: string) => (s: Strings) => ({
-  text: s[key],
-  command: `softlook studio ${what}`,
-});
+/** A view; `needs` is what the trace or its model must have, `source` what the studio is started with to have it. */
+function view(id: string, title: keyof Strings, component: View["component"], needs?: string, source = "MODEL"): View {
+  if (!needs) return { id, title: (s) => s[title], needs: [], component };
+  const command = `softlook studio ${source}`;
+  const text = `${title}.needs` as keyof Strings;
+  return { id, title: (s) => s[title], needs: [needs], component, missing: (s) => ({ text: s[text], command }) };
+}
 
 /** The views of part two, in order. */
 export const views: View[] = [
-  { id: "heads", title: (s) => s["v.heads"], needs: [], component: Heads },
-  { id: "head", title: (s) => s["v.head_view"], needs: [], component: Head },
-  { id: "predict", title: (s) => s["v.predict"], needs: [], component: Predict },
-  {
-    id: "intervene",
-    title: (s) => s["v.intervene"],
-    needs: ["intervene"],
-    component: Intervene,
-    missing: lacking("v.intervene.needs", "MODEL"),
-  },
-  {
-    id: "generate",
-    title: (s) => s["v.generate"],
-    needs: ["generate"],
-    component: Generate,
-    missing: lacking("v.generate.needs", "MODEL"),
-  },
-  {
-    id: "twins",
-    title: (s) => s["v.twins"],
-    needs: ["twins"],
-    component: Twins,
-    missing: lacking("v.twins.needs", "MODEL"),
-  },
-  {
-    id: "beams",
-    title: (s) => s["v.beams"],
-    needs: ["beams"],
-    component: Beams,
-    missing: lacking("v.beams.needs", "MODEL"),
-  },
-  {
-    id: "alignment",
-    title: (s) => s["v.alignment"],
-    needs: ["cross"],
-    component: Alignment,
-    missing: lacking("v.alignment.needs", "MODEL"),
-  },
-  { id: "rollout", title: (s) => s["v.rollout"], needs: [], component: RolloutView },
-  {
-    id: "table",
-    title: (s) => s["v.table"],
-    needs: ["table"],
-    component: Table,
-    missing: lacking("v.table.needs", "TABLE_MODEL"),
-  },
-  {
-    id: "runs",
-    title: (s) => s["v.runs"],
-    needs: ["runs"],
-    component: Runs,
-    missing: lacking("v.runs.needs", "RUN_DIR"),
-  },
-  {
-    id: "patches",
-    title: (s) => s["v.patches"],
-    needs: ["image"],
-    component: Patches,
-    missing: lacking("v.patches.needs", "MODEL"),
-  },
+  view("heads", "v.heads", Heads),
+  view("head", "v.head_view", Head),
+  view("predict", "v.predict", Predict),
+  view("intervene", "v.intervene", Intervene, "intervene"),
+  view("generate", "v.generate", Generate, "generate"),
+  view("twins", "v.twins", Twins, "twins"),
+  view("beams", "v.beams", Beams, "beams"),
+  view("alignment", "v.alignment", Alignment, "cross"),
+  view("rollout", "v.rollout", RolloutView),
+  view("table", "v.table", Table, "table", "TABLE_MODEL"),
+  view("runs", "v.runs", Runs, "runs", "RUN_DIR"),
+  view("patches", "v.patches", Patches, "image", "IMAGE_RUN"),
 ];

@@ -4,7 +4,7 @@ import { fill, formatNumber, formatPercent, strings } from "../i18n";
 import type { TraceInfo, ViewProps } from "../types";
 import { useAnswer, useSettled } from "./shared/answer";
 import { Badges } from "./shared/badges";
-import { ChangeTable, candidates, changes } from "./shared/candidates";
+import { ChangeTable, candidates, changes, outputName } from "./shared/candidates";
 import { Choice, Controls, Slider } from "./shared/controls";
 import { Notice, Ready } from "./shared/notice";
 import { endpoint, selected } from "./shared/selection";
@@ -117,7 +117,7 @@ export function Intervene({ trace, transport, state }: ViewProps) {
         marked={(index) => settings.mask.includes(index)}
         onLock={(index) => state.set("mask", listed(toggle(settings.mask, index)))}
       />
-      {trace.task !== "classification" && (
+      {trace.task !== "classification" && trace.task !== "image" && (
         <>
           <p class="v-label">{s["v.intervene.position"]}</p>
           <Tokens
@@ -143,6 +143,9 @@ const integers = (text = ""): number[] =>
     .split(" ")
     .filter((part) => /^\d+$/.test(part))
     .map(Number);
+
+const likeliest = (outputs: [string, number][]): [string, number] =>
+  outputs.reduce((best, one) => (one[1] > best[1] ? one : best), ["", 0]);
 
 /** The body of POST intervene: only what differs from the model as it is. */
 export function interventionOf({ path, heads, amount, replacement, temperature, mask, position }: Settings) {
@@ -172,15 +175,21 @@ function Outcome({ trace, transport, settings }: OutcomeProps) {
     <Ready answer={answer}>
       {({ id, trace: made, before, after }) => {
         const rows = changes(candidates(before), candidates(after));
+        const [was, is] = [likeliest(before), likeliest(after)];
         return (
           <>
-            <ChangeTable caption={s["v.intervene.output"]} rows={rows} names={[s["v.before"], s["v.after"]]} />
+            <ChangeTable
+              caption={s["v.intervene.output"]}
+              rows={rows}
+              names={[s["v.before"], s["v.after"]]}
+              name={outputName(trace)}
+            />
             <p aria-live="polite">
               {fill(s["v.intervene.sentence"], {
-                before: before[0]?.[0] ?? "",
-                p: formatPercent(before[0]?.[1] ?? 0),
-                after: after[0]?.[0] ?? "",
-                q: formatPercent(after[0]?.[1] ?? 0),
+                before: was[0],
+                p: formatPercent(was[1]),
+                after: is[0],
+                q: formatPercent(is[1]),
               })}
             </p>
             {made && (

@@ -19,7 +19,7 @@ export function Patches({ trace, transport, state }: ViewProps) {
   const rows = selection?.attention.rows ?? 1;
   const row = Math.max(0, Math.min(rows - 1, Math.round(state.number("row", 0))));
   const answer = useWeights(transport, trace, selection, { row });
-  if (!selection || !layout) return <Notice>{s["v.patches.needs"]}</Notice>;
+  if (!selection || !layout) return <Notice command="softlook studio IMAGE_RUN">{s["v.patches.needs"]}</Notice>;
   const name = (index: number) =>
     index < layout.extra ? s["v.patches.class"] : place(index - layout.extra, layout.side);
   const names = Array.from({ length: layout.side }, (_, index) => String(index));
@@ -45,28 +45,33 @@ export function Patches({ trace, transport, state }: ViewProps) {
           const top = largest(weights) || 1;
           const own = row - layout.extra;
           return (
-            <div>
-              <Grid
-                label={s["v.patches"]}
-                rows={names}
-                columns={names}
-                data={weights}
-                color={(value) => weightColor(value / top)}
-                format={(value) => String(Math.round(100 * value))}
-                say={(r, c, value) =>
-                  fill(s["v.sentence"], {
-                    query: name(row),
-                    key: place(r * layout.side + c, layout.side),
-                    weight: formatPercent(value),
-                  })
-                }
-                cursor={own >= 0 ? [Math.floor(own / layout.side), own % layout.side] : undefined}
-                onCursor={(r, c) => state.set("row", layout.extra + r * layout.side + c)}
-              />
-              <ScaleLegend color={weightColor} texts={["0 %", formatPercent(top)]} />
-              {layout.extra > 0 && (
-                <p>{fill(s["v.sentence"], { query: name(row), key: name(0), weight: formatPercent(frame.data[0]) })}</p>
-              )}
+            <div class="v-patches">
+              {trace.image && <img src={trace.image} alt={trace.title} />}
+              <div>
+                <Grid
+                  label={s["v.patches"]}
+                  rows={names}
+                  columns={names}
+                  data={weights}
+                  color={(value) => weightColor(value / top)}
+                  format={(value) => String(Math.round(100 * value))}
+                  say={(r, c, value) =>
+                    fill(s["v.sentence"], {
+                      query: name(row),
+                      key: place(r * layout.side + c, layout.side),
+                      weight: formatPercent(value),
+                    })
+                  }
+                  cursor={own >= 0 ? [Math.floor(own / layout.side), own % layout.side] : undefined}
+                  onCursor={(r, c) => state.set("row", layout.extra + r * layout.side + c)}
+                />
+                <ScaleLegend color={weightColor} texts={["0 %", formatPercent(top)]} />
+                {layout.extra > 0 && (
+                  <p>
+                    {fill(s["v.sentence"], { query: name(row), key: name(0), weight: formatPercent(frame.data[0]) })}
+                  </p>
+                )}
+              </div>
             </div>
           );
         }}

@@ -4,7 +4,7 @@ import { fill, formatPercent, strings } from "../i18n";
 import type { ViewProps } from "../types";
 import { useAnswer } from "./shared/answer";
 import { Badges } from "./shared/badges";
-import { CandidateTable, candidates } from "./shared/candidates";
+import { CandidateTable, candidates, outputName } from "./shared/candidates";
 import { HeadTable, type HeadTableAnswer } from "./shared/head_table";
 import { type Lens, LensTable } from "./shared/lens_table";
 import { Notice, Ready } from "./shared/notice";
@@ -19,12 +19,14 @@ export function Predict({ trace, transport, state }: ViewProps) {
   const s = strings();
   const last = trace.rowTokens.length - 1;
   const position = Math.max(0, Math.min(last, Math.round(state.number("position", last))));
-  const whole = trace.task === "classification"; // one prediction for the whole text
+  const whole = trace.task === "classification" || trace.task === "image"; // one prediction for the whole input
   const known = trace.live || trace.capabilities.includes("next");
   const next = useAnswer(
-    known && trace.task !== "table" ? `${trace.id} ${position}` : null,
-    async (signal) =>
-      candidates((await transport.get(endpoint(trace, "next"), { position, k: CANDIDATES }, signal)) as Row[]),
+    known && trace.task !== "table" ? `${trace.id} ${whole ? "" : position}` : null,
+    async (signal) => {
+      const query = { position: whole ? -1 : position, k: CANDIDATES };
+      return candidates((await transport.get(endpoint(trace, "next"), query, signal)) as Row[]);
+    },
     trace.id,
   );
   const heads = useAnswer(
@@ -58,6 +60,7 @@ export function Predict({ trace, transport, state }: ViewProps) {
                     : fill(s["v.predict.at"], { token: trace.rowTokens[position] ?? "", position })
                 }
                 rows={rows}
+                name={outputName(trace)}
               />
             )}
           </Ready>

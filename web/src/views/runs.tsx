@@ -63,7 +63,7 @@ function Chosen({ runs, first, transport, state }: ChosenProps) {
     ids.join(" "),
   );
   const names = [...new Set((curves.value ?? []).flatMap(({ series }) => Object.keys(series)))];
-  const name = names.find((one) => one === state.get("curve")) ?? names[0] ?? "";
+  const name = names.find((one) => one === state.get("curve")) ?? names.find((one) => one === "loss") ?? names[0] ?? "";
   return (
     <>
       <Controls>
@@ -156,7 +156,7 @@ function Samples({ run, transport }: Pick<ViewProps, "transport"> & { run: Run }
             <dl class="v-samples">
               {samples.slice(-3).map(({ step, text }, index) => (
                 <div key={index}>
-                  <dt>{step}</dt>
+                  <dt>{fill(s["v.runs.step"], { step })}</dt>
                   <dd>{text}</dd>
                 </div>
               ))}

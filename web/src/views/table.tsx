@@ -1,5 +1,5 @@
 /** A table's features: a row whose cells can be edited, attention between features, and permutation importance. */
-import { useId, useState } from "preact/hooks";
+import { useId } from "preact/hooks";
 import { fill, formatNumber, strings } from "../i18n";
 import type { TraceInfo, ViewProps } from "../types";
 import { useAnswer, useSettled } from "./shared/answer";
@@ -76,14 +76,21 @@ type RowProps = Pick<ViewProps, "transport" | "state"> & Columns;
 /** The cells of a row as fields, and what the model predicts for them. */
 function EditedRow({ columns, row, transport, state }: RowProps) {
   const s = strings();
-  const [cells, setCells] = useState(row);
+  const edits = new URLSearchParams(state.get("cells")); // what was typed, by column
+  const edit = (name: string, value: string) => {
+    edits.set(name, value);
+    state.set("cells", edits.toString());
+  };
+  const cells = Object.fromEntries(
+    columns.map(({ name, type }) => [name, edits.has(name) ? parse(edits.get(name) ?? "", type) : row[name]]),
+  );
   const settled = useSettled(cells);
-  const [original, changed] = [row, settled].map((values) => JSON.stringify(values));
+  const edited = columns.filter(({ name }) => cells[name] !== row[name]);
   const predict = (values: Record<string, Value>) => (signal: AbortSignal) =>
     transport.post("table/predict", { row: values }, signal) as Promise<Prediction>;
-  const first = useAnswer(original, predict(row));
-  const now = useAnswer(changed === original ? null : changed, predict(settled), "row");
-  const edited = columns.filter(({ name }) => cells[name] !== row[name]);
+  const first = useAnswer("first", predict(row));
+  const changed = columns.some(({ name }) => settled[name] !== row[name]);
+  const now = useAnswer(changed ? JSON.stringify(settled) : null, predict(settled), "row");
   return (
     <>
       <div class="v-cells">
@@ -91,16 +98,16 @@ function EditedRow({ columns, row, transport, state }: RowProps) {
           <CellField
             key={column.name}
             column={column}
-            value={cells[column.name]}
+            value={edits.get(column.name) ?? text(row[column.name])}
             edited={edited.includes(column)}
-            onChange={(value) => setCells({ ...cells, [column.name]: value })}
+            onChange={(value) => edit(column.name, value)}
           />
         ))}
-        <button type="button" disabled={!edited.length} onClick={() => setCells(row)}>
+        <button type="button" disabled={state.get("cells") === undefined} onClick={() => state.set("cells", undefined)}>
           {s["v.table.reset"]}
         </button>
       </div>
-      <Ready answer={changed === original || now.state === "waiting" ? first : now}>
+      <Ready answer={changed && now.state !== "waiting" ? now : first}>
         {(prediction) => (
           <div class="v-columns">
             <Outcome first={first.value} now={prediction} />
@@ -114,20 +121,19 @@ function EditedRow({ columns, row, transport, state }: RowProps) {
 
 interface CellFieldProps {
   column: Column;
-  value: Value;
+  value: string;
   edited: boolean;
-  onChange: (value: Value) => void;
+  onChange: (value: string) => void;
 }
 
 function CellField({ column, value, edited, onChange }: CellFieldProps) {
   const s = strings();
   const id = useId();
-  const shown = value === null ? "" : String(value);
   return (
     <label class={edited ? "v-field edited" : "v-field"} for={id}>
       <span>{column.name}</span>
       {column.values ? (
-        <select id={id} value={shown} onChange={(event) => onChange(event.currentTarget.value || null)}>
+        <select id={id} value={value} onChange={(event) => onChange(event.currentTarget.value)}>
           <option value="">{s["v.table.missing"]}</option>
           {column.values.map((one) => (
             <option key={one} value={one}>
@@ -140,18 +146,22 @@ function CellField({ column, value, edited, onChange }: CellFieldProps) {
           id={id}
           type="text"
           inputMode={column.type === "number" ? "decimal" : undefined}
-          value={shown}
+          value={value}
           placeholder={s["v.table.missing"]}
-          onInput={(event) => onChange(parse(event.currentTarget.value, column.type))}
+          onInput={(event) => onChange(event.currentTarget.value)}
         />
       )}
     </label>
   );
 }
 
-function parse(text: string, type: Column["type"]): Value {
-  if (text === "") return null;
-  return type === "number" && Number.isFinite(Number(text)) ? Number(text) : text;
+const text = (value: Value): string => (value === null ? "" : String(value));
+
+/** What a text means in a column: "" is missing, and a decimal comma is a point. */
+function parse(typed: string, type: Column["type"]): Value {
+  if (typed === "") return null;
+  const number = Number(typed.replace(",", "."));
+  return type === "number" && Number.isFinite(number) ? number : typed;
 }
 
 function Outcome({ first, now }: { first?: Prediction; now: Prediction }) {

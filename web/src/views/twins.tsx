@@ -7,7 +7,7 @@ import type { TraceInfo, ViewProps } from "../types";
 import { differenceScale } from "./geometry/difference";
 import { useAnswer } from "./shared/answer";
 import { Badges } from "./shared/badges";
-import { ChangeTable, candidates, changes } from "./shared/candidates";
+import { ChangeTable, candidates, changes, outputName } from "./shared/candidates";
 import { Controls, TextArea } from "./shared/controls";
 import { Grid } from "./shared/grid";
 import { ScaleLegend } from "./shared/legend";
@@ -189,6 +189,7 @@ function Patch({ pair, transport, state, selection }: PatchProps) {
             caption={fill(s["v.twins.patched"], { path, head: String(selection.head) })}
             rows={changes(candidates(before), candidates(patched), candidates(target))}
             names={[s["v.twins.first"], s["v.twins.patch"], s["v.twins.second"]]}
+            name={outputName(pair.first)}
           />
         )}
       </Ready>

@@ -68,7 +68,7 @@ def chat(
     params = GenerationParams(**{**default_sampling(model), **given}, stop=stop_strings)
     conversation = load_chat(pipeline, model, params, system=system)
     if conversation.template is None:
-        log.info(f"{model} has no chat template, so it continues the text.")
+        log.info(f"{model} has no chat template: it continues the text of the conversation.")
     ChatLoop(conversation).run()
 
 

@@ -13,7 +13,8 @@ from cyclopts import Parameter
 from softlook.base.errors import ConfigError, DataError, TrainingError, escape_control, excerpt_with_caret
 from softlook.cli.activity import activity
 from softlook.cli.console import CommandResult
-from softlook.cli.options import FLATTEN, next_steps
+from softlook.cli.next_steps import next_steps
+from softlook.cli.options import FLATTEN
 from softlook.data import (
     DataReport,
     Examples,
@@ -226,7 +227,8 @@ def _read(task: str, files: tuple[Path, ...], max_bad_rows: int) -> AnyExamples:
 
 
 def _report_lines(report: DataReport) -> list[str]:
-    lines = [f"{len(report.files)} file(s), {sum(file['bytes'] for file in report.files):,} bytes", *report.notes]
+    count, size = len(report.files), sum(file["bytes"] for file in report.files)
+    lines = [f"{count:,} file{'s' * (count != 1)}, {size:,} bytes", *report.notes]
     counts = f"{report.empty:,} empty, {report.bad_rows:,} bad, {report.duplicates:,} duplicates"
     lines.append(f"{report.examples:,} examples, {counts}")
     for name, side in report.texts.items():

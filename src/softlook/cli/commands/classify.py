@@ -39,7 +39,7 @@ def classify(
         classify_images(model, [*map(Path, texts), *file], ClassFormat(all), attention=attention, device=device)
         return
     if attention is not None:
-        raise ConfigError(f"--attention is for images. Of texts: softlook inspect {model} TEXT")
+        raise ConfigError(f"--attention is for images. For texts: softlook inspect {model} TEXT")
     from softlook.cli.inputs import TextColumns, read_texts  # noqa: PLC0415  (imports torch)
     from softlook.recipes.inference.encoding import classify as classify_texts  # noqa: PLC0415
     from softlook.recipes.inference.pipeline import load_pipeline  # noqa: PLC0415

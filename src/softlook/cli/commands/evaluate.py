@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from softlook.base.errors import ConfigError, escape_control
 from softlook.cli.console import CommandResult
-from softlook.cli.options import DataArgs, DeviceOption
+from softlook.cli.options import DeviceOption
 
 MAX_MATRIX_CLASSES, MAX_CLASSES, MAX_NAME_CHARS = 12, 30, 12
 """Classes up to which the confusion matrix is printed, classes of the table, and characters of their names."""
@@ -19,8 +19,8 @@ MAX_MATRIX_CLASSES, MAX_CLASSES, MAX_NAME_CHARS = 12, 30, 12
 def evaluate(
     run: Annotated[Path, Parameter(help="run directory")],
     /,
-    *files: DataArgs,
-    data: Annotated[tuple[Path, ...], Parameter(help="test files or folders, also without --data")] = (),
+    *files: Annotated[Path, Parameter(help="test files or folders")],
+    data: Annotated[tuple[Path, ...], Parameter(show=False)] = (),
     device: DeviceOption = "auto",
 ) -> CommandResult:
     """Evaluate a run on other data."""

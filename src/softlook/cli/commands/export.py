@@ -10,7 +10,8 @@ from cyclopts import Parameter
 
 import softlook
 from softlook.cli.console import CommandResult
-from softlook.cli.options import describe_model, next_steps, output_folder
+from softlook.cli.next_steps import next_steps
+from softlook.cli.options import describe_model, output_folder
 
 CLASSES = {
     "transformers": {"decoder-only": "AutoModelForCausalLM", "encoder-decoder": "AutoModelForSeq2SeqLM"},

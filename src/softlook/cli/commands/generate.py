@@ -134,7 +134,8 @@ class Generator:
     def _generate(self, output: OutputStream, batch: "TextBatch", index: int) -> None:
         from softlook.recipes.inference.generation import generate as generate_texts  # noqa: PLC0415
 
-        results = generate_texts(self.pipeline, batch, self.params, num_samples=self.num_samples, first_index=index)
+        indices = range(index, index + len(batch))
+        results = generate_texts(self.pipeline, batch, self.params, num_samples=self.num_samples, indices=indices)
         for offset, result in enumerate(results):
             if output.json:
                 output.write_object(self._to_object(result))

@@ -8,7 +8,8 @@ from typing import Any
 import softlook
 from softlook.base.errors import ConfigError, WeightsError
 from softlook.cli.console import CommandResult
-from softlook.cli.options import describe_model, next_steps, output_folder, quote
+from softlook.cli.next_steps import next_steps
+from softlook.cli.options import describe_model, output_folder, quote
 
 TRAIN_TASKS = {"generate": "lm", "translate": "translate", "classify": "classify", "embed": "classify"}
 """The task that trains a model further, by what it is used for."""

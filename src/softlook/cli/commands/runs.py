@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from softlook.base.errors import escape_control
 from softlook.cli.console import CommandResult
-from softlook.cli.options import next_steps, quote
+from softlook.cli.next_steps import next_steps, run_commands
 from softlook.recipes.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -45,12 +45,7 @@ def _hint(summaries: list["RunSummary"]) -> str:
     newest = next((run for run in summaries if run.task in TASKS), None)
     if newest is None:
         return ""
-    name, command = quote(newest.path), TASKS[newest.task].inference_command
-    argument = "--data FILE" if newest.task == "table" else '"..."'
-    return next_steps(
-        (f"softlook {command} {name} {argument}", "use the newest model"),
-        (f"softlook eval {name} --data FILE", "evaluate it on other data"),
-    )
+    return next_steps(*run_commands(newest.task, newest.path, name="the newest model"))
 
 
 def _align(rows: list[tuple[str, ...]]) -> list[str]:

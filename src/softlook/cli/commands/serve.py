@@ -36,6 +36,9 @@ def serve(
     kv_cache_gib: Annotated[
         float | None, Parameter(help="GiB for the KV cache of each model; default: a share of the free memory")
     ] = None,
+    no_prefix_caching: Annotated[
+        bool, Parameter(help="compute the beginning of every prompt again, although an earlier one had the same")
+    ] = False,
     max_new_tokens: Annotated[int, Parameter(help="maximum number of new tokens per sequence")] = 4096,
     max_body_bytes: Annotated[int, Parameter(help="maximum size of a request")] = 1 << 20,
 ) -> None:
@@ -55,6 +58,7 @@ def serve(
         max_queue=max_queue,
         max_batch_size=max_batch_size,
         kv_cache_gib=kv_cache_gib,
+        prefix_caching=not no_prefix_caching,
         max_new_tokens=max_new_tokens,
         max_body_bytes=max_body_bytes,
     )

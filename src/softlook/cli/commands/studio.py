@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from softlook.base.errors import ConfigError
+from softlook.cli.commands.serve import read_token
 from softlook.cli.options import DeviceOption
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from softlook.studio.page import DeferredApi
     from softlook.studio.session import Studio
 
 log = logging.getLogger("softlook.cli")
@@ -26,7 +28,7 @@ def studio(
     ] = None,
     /,
     *,
-    text: Annotated[str | None, Parameter(help="first text that the model reads")] = None,
+    text: Annotated[str | None, Parameter(help="first text, or image file, that the model reads")] = None,
     host: Annotated[str, Parameter(help="address to listen on; other than localhost requires a token")] = "127.0.0.1",
     port: Annotated[int, Parameter(help=HELP_PORT)] = 0,
     browser: Annotated[bool, Parameter(help="open the page in the browser", negative="--no-browser")] = True,
@@ -40,8 +42,8 @@ def studio(
     device: DeviceOption = "auto",
 ) -> None:
     """Show the attention of a model in the browser, until Ctrl-C."""
-    from softlook.cli.commands.serve import read_token  # noqa: PLC0415  (imports torch)
     from softlook.serve.server import listen  # noqa: PLC0415  (extras)
+    from softlook.studio.page import DeferredApi, example_recording  # noqa: PLC0415
     from softlook.studio.security import Sessions  # noqa: PLC0415
     from softlook.studio.server import check_address, run  # noqa: PLC0415
 
@@ -49,30 +51,35 @@ def studio(
         raise ConfigError(f"--port expects a number below 65,536, got {port}")
     token = read_token(token, token_file)
     check_address(host, token)
-    shown, load = _open(source, device, text)
+    api = DeferredApi(_example if source is None else _open_now(source, device, text))
 
     def on_ready(link: str) -> None:
-        threading.Thread(target=load, daemon=True).start()
         log.info("Studio: %s (Ctrl-C to stop)", link)
+        threading.Thread(target=_load, args=(api, source, text), daemon=True).start()
         if browser:
             webbrowser.open(link)
 
-    run(shown, listen(host, port), Sessions(token), on_ready)
+    run(api, listen(host, port), Sessions(token), on_ready, example_recording() if source is None else None)
 
 
-def _open(source: str | None, device: str, text: str | None) -> "tuple[Studio, Callable[[], None]]":
-    """The studio, and what is loaded once it is shown. Without a source, only the recording is needed at first."""
-    if source is None:
-        from softlook.studio.recordings import example_studio  # noqa: PLC0415
+def _example() -> "Studio":
+    from softlook.studio.recordings import example_studio  # noqa: PLC0415  (imports torch)
 
-        studio = example_studio()
-        return studio, lambda: _load_included(studio, text)
-    from softlook.recipes.studio.opening import open_studio  # noqa: PLC0415
-
-    return open_studio(source, device=device, text=text)
+    return example_studio()
 
 
-def _load_included(studio: "Studio", text: str | None) -> None:
-    from softlook.recipes.studio.opening import load_included  # noqa: PLC0415  (takes longer than all before)
+def _open_now(source: str, device: str, text: str | None) -> "Callable[[], Studio]":
+    """A studio that is opened now: mistakes are reported before anything is served."""
+    from softlook.recipes.studio.opening import open_studio  # noqa: PLC0415  (imports torch)
 
-    load_included(studio, text)
+    studio = open_studio(source, device=device, text=text)
+    return lambda: studio
+
+
+def _load(api: "DeferredApi", source: str | None, text: str | None) -> None:
+    """Import the API, and without a source load the included model, behind the page that is already shown."""
+    api.load()
+    if source is None and api.studio is not None:
+        from softlook.recipes.studio.opening import load_included  # noqa: PLC0415  (imports torch)
+
+        load_included(api.studio, text)

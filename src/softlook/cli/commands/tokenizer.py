@@ -10,7 +10,8 @@ from cyclopts import Parameter
 from softlook.base.errors import escape_control
 from softlook.cli.activity import activity
 from softlook.cli.console import CommandResult
-from softlook.cli.options import next_steps, quote
+from softlook.cli.next_steps import next_steps
+from softlook.cli.options import quote
 from softlook.data import read_documents
 from softlook.tokens import TextTokenizer, train_tokenizer
 from softlook.tokens.training import TokenizerModel

@@ -11,7 +11,8 @@ from cyclopts import App, Parameter
 
 from softlook.cli.config_app import config_command
 from softlook.cli.console import CommandResult, ConsoleHandler, Terminated, active_console, active_handler
-from softlook.cli.options import FLATTEN, ConfigOption, DataArgs, add_files, next_steps, quote
+from softlook.cli.next_steps import next_steps, run_commands
+from softlook.cli.options import FLATTEN, ConfigOption, DataArgs, add_files, quote
 from softlook.recipes.config.resolve import ConfigOverrides, load_overrides
 from softlook.recipes.config.schema import RunConfig
 from softlook.recipes.tasks import TASKS
@@ -158,14 +159,7 @@ def _score_lines(scores: Mapping[str, Any]) -> list[str]:
 def _next_steps(task: str, run_dir: Path, values: Mapping[str, Any]) -> str:
     """Commands that use the trained model."""
     name = quote(run_dir)
-    argument = {"table": "--data FILE", "images": "photo.png"}.get(task, '"..."')
-    rows = [
-        (f"softlook {TASKS[task].inference_command} {name} {argument}", "use the model"),
-        (str(run_dir / "report.html"), "report of the run, for a browser"),
-    ]
-    if task != "word2vec":
-        data = "FOLDER" if task == "images" else "FILE"
-        rows.append((f"softlook eval {name} --data {data}", "evaluate it on other data"))
+    rows = [*run_commands(task, run_dir), (str(run_dir / "report.html"), "report of the run, for a browser")]
     has_counts = task != "tag" and not values.get("no_ngrams") and not values.get("init_from")
     has_architecture = values.get("arch") in (None, "gpt", "llama") and not values.get("memory")
     if task in ("mlm", "lm", "tag") and has_architecture and not has_counts:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from softlook.cli.activity import activity
 from softlook.cli.config_app import config_command
 from softlook.cli.console import CommandResult, OutputStream
-from softlook.cli.options import FLATTEN, ConfigOption, DataArgs, add_files, next_steps, quote
+from softlook.cli.next_steps import next_steps
+from softlook.cli.options import FLATTEN, ConfigOption, DataArgs, add_files, quote
 from softlook.recipes.config.resolve import load_overrides
 from softlook.recipes.config.tabular_schema import TuneConfig
 

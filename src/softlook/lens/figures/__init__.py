@@ -13,6 +13,7 @@ from softlook.lens.figures.maps import twins_figure as twins_figure
 from softlook.lens.figures.scores import contributions_figure as contributions_figure
 from softlook.lens.figures.scores import curves_figure as curves_figure
 from softlook.lens.figures.scores import head_scores_figure as head_scores_figure
+from softlook.lens.figures.scores import probabilities_figure as probabilities_figure
 from softlook.lens.figures.state import from_url as from_url
 from softlook.lens.figures.summaries import look_figure as look_figure
 from softlook.lens.figures.summaries import mask_figure as mask_figure

@@ -1,4 +1,4 @@
-"""Heat maps as images: as many weights as one likes, a pixel each."""
+"""Heat maps as images, with one pixel for each weight."""
 
 import struct
 import zlib

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softlook.lens.figures.charts import Curve, line_chart, make_axis
+from softlook.lens.figures.charts import Curve, bars, line_chart, make_axis
 from softlook.lens.figures.figure import Figure
 from softlook.lens.figures.matrix import matrix
 from softlook.lens.figures.picture import Picture, column, grid, label, row
-from softlook.lens.figures.text import visible_label
+from softlook.lens.figures.text import shorten_label, visible_label
 
 COLORS = ("query", "key", "value", "output", "weight", "input")
 """Colors of lines, in this order."""
@@ -149,3 +149,22 @@ def curves_figure(
     ends = ", ".join(f"{name} {line[-1][1]:.4g}" for name, line in curves.items())
     text = f"{y_label} by {x_label}. At the end: {ends}."
     return Figure(title, text, chart, {name: list(line) for name, line in curves.items()})
+
+
+def probabilities_figure(
+    distributions: Mapping[str, Mapping[str, float]], *, title: str = "Prediction", subtitle: str = ""
+) -> Figure:
+    """Probabilities of outputs as bars: one row for each distribution, such as before and after an intervention.
+
+    >>> probabilities_figure({"before": {"cat": 0.7, "dog": 0.2}, "after": {"cat": 0.1, "dog": 0.8}})
+    Figure('Prediction', 760 x ...)
+    """
+    maximum = max(p for one in distributions.values() for p in one.values()) or 1.0
+    parts = []
+    for name, one in distributions.items():
+        names = [shorten_label(visible_label(text), 8) for text in one]
+        drawn = bars(list(one.values()), names, maximum=maximum, width=62)
+        parts.append(column(label(visible_label(name), bold=True), drawn, gap=4))
+    likely = [f"{name}: {max(one, key=one.__getitem__)} {max(one.values()):.0%}" for name, one in distributions.items()]
+    text = f"Probabilities of outputs. Most likely: {'; '.join(likely)}."
+    return Figure(title, text, column(*parts, gap=20), dict(distributions), subtitle=subtitle)

@@ -1,8 +1,8 @@
-"""Figures of what the studio shows, from the address of its page."""
+"""Figures of the views of the studio that need only a trace, from the address of its page."""
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl
 
 import torch
 from torch import Tensor
@@ -23,8 +23,8 @@ RESIDUAL = 0.5
 def from_url(url: str, trace: Trace) -> Figure:
     """What the studio shows at an address, drawn from a trace: one head, all heads, an alignment or a rollout.
 
-    The part of the address after # names the view and what is chosen in it; all other views, and the chapters, are
-    drawn as the head that they show.
+    The part of the address after # names the view and what is chosen in it. Views that need the model, and chapters,
+    are drawn as the head that they show; `softlook.studio.view_figure` draws these views.
 
     >>> from softlook.lens import trace
     >>> from softlook.models import GPT, GPTConfig
@@ -36,20 +36,23 @@ def from_url(url: str, trace: Trace) -> Figure:
     >>> from_url("http://127.0.0.1:8000/#/view/heads", recorded)
     Figure('Attention of every head', 760 x ...)
     """
-    parts = urlsplit(url)
-    return figure_of_state(trace, f"#{parts.fragment}" if parts.fragment or "#" not in url else url)
-
-
-def figure_of_state(trace: Trace, hash: str) -> Figure:
-    """The figure of a view state, the part of an address from # on."""
-    view, _, query = hash.removeprefix("#").partition("?")
-    chosen = dict(parse_qsl(query))
+    view, chosen = parse_state(url)
     if view == "/view/heads":
         return _heads(trace, chosen)
     if view == "/view/rollout":
         return _rollout(trace, chosen)
-    path = _path(trace, chosen, cross_only=view == "/view/alignment")
+    path = chosen_path(trace, chosen, cross_only=view == "/view/alignment")
     return _head(trace, path, chosen, is_alignment=view == "/view/alignment")
+
+
+def parse_state(url: str) -> tuple[str, dict[str, str]]:
+    """The view that an address shows, and what is chosen in it.
+
+    >>> parse_state("http://127.0.0.1:8000/#/view/head?head=2")
+    ('/view/head', {'head': '2'})
+    """
+    view, _, query = url.partition("#")[2].partition("?")
+    return view, dict(parse_qsl(query))
 
 
 def _head(trace: Trace, path: str, chosen: Mapping[str, str], *, is_alignment: bool) -> Figure:
@@ -70,7 +73,7 @@ def _head(trace: Trace, path: str, chosen: Mapping[str, str], *, is_alignment: b
 
 def _heads(trace: Trace, chosen: Mapping[str, str]) -> Figure:
     """All heads of the layers whose maps have the same tokens as the chosen one."""
-    path = _path(trace, chosen)
+    path = chosen_path(trace, chosen)
     shape = trace[path].shape[2:]
     _, queries, keys = _weights(trace, path)
     maps = {other: _weights(trace, other)[0] for other, layer in trace.items() if layer.shape[2:] == shape}
@@ -91,13 +94,13 @@ def _rollout(trace: Trace, chosen: Mapping[str, str]) -> Figure:
     return attention_figure(flow.cpu(), queries=queries, keys=keys, title="Attention rollout", caption=caption)
 
 
-def _path(trace: Trace, chosen: Mapping[str, str], *, cross_only: bool = False) -> str:
+def chosen_path(trace: Trace, chosen: Mapping[str, str], *, cross_only: bool = False) -> str:
     """The chosen attention, or the first; of an alignment, the last cross-attention."""
     known = describe_attentions(trace)
     cross = [one["path"] for one in known if one["kind"] == "cross"]
     if cross_only and not cross:
         raise ConfigError("an alignment needs cross-attention, and the trace has none")
-    name = unquote(chosen.get("attention", cross[-1] if cross_only else ""))
+    name = chosen.get("attention", cross[-1] if cross_only else "")
     paths = [one["path"] for one in known]
     if name and name not in paths:
         raise ConfigError(f"no attention {name!r:.80}: expected one of {', '.join(paths)}")

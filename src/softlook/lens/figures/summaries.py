@@ -1,4 +1,4 @@
-"""Figures of masks, looks and traces: what they hold, at a glance."""
+"""Figures of masks, looks and traces."""
 
 from collections.abc import Callable
 from typing import Any

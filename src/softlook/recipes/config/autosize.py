@@ -111,9 +111,18 @@ def select_model_size(
     return best
 
 
+def training_tokens(tokens: float, limit: float, *, min_epochs: int = 3, max_epochs: int = 40) -> float:
+    """Training tokens over all epochs: many epochs of small data, while the total stays below a limit.
+
+    >>> training_tokens(1e4, 1e6), training_tokens(1e5, 1e6), training_tokens(1e6, 1e6)
+    (400000.0, 1000000.0, 3000000.0)
+    """
+    return max(min_epochs * tokens, min(max_epochs * tokens, limit))
+
+
 def max_training_tokens(tokens: float, device: torch.device) -> float:
-    """Training tokens over all epochs: 40 epochs of small data, three epochs of large data."""
-    return max(3 * tokens, min(40 * tokens, MAX_TOKENS.get(device.type, 40e6)))
+    """Training tokens over all epochs, for a device."""
+    return training_tokens(tokens, MAX_TOKENS.get(device.type, 40e6))
 
 
 def select_dropout(epochs: float, maximum: float) -> float:
@@ -223,7 +232,7 @@ def plan_schedule(
     }
     messages = [f"About {expected:,} steps of about {seconds_per_step:.2g} s."]
     if minutes is not None:
-        messages = [f"{minutes:g} minutes in all: {messages[0][0].lower()}{messages[0][1:]}"]
+        messages = [f"{minutes:g} minute{'s' * (minutes != 1)} in all: {messages[0][0].lower()}{messages[0][1:]}"]
     if minutes is not None and not budget.is_explicit:
         limit = f"On this {budget.device.type} a run is limited to {minutes:g} minutes"
         messages.insert(0, f"{limit}; --max-minutes 60 allows a longer run and a larger model.")

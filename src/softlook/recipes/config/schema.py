@@ -103,7 +103,7 @@ class DecodeConfig(BaseConfig):
     """Decoding in evaluation."""
 
     num_beams: int = Field(default=5, ge=1, description="beam size; 1 decodes greedily")
-    length_penalty: float = Field(default=1.0, description="length penalty; above 0 favours longer outputs")
+    length_penalty: float = Field(default=1.0, description="length penalty; above 0 favors longer outputs")
     eval_samples: int = Field(default=200, ge=1, description="validation examples translated in each evaluation")
     monitor: Literal["loss", "bleu"] = Field(
         default="loss", description="validation metric that selects the best checkpoint"
@@ -131,6 +131,8 @@ class RunConfig(BaseConfig):
     """What the training speed counts."""
     inference_command: ClassVar[str]
     """The command that runs a trained model."""
+    example_input: ClassVar[str] = '"..."'
+    """An input of that command, as an example."""
 
     data: Files = Field(default=(), description="training files or folders")
     valid: Files = Field(default=(), description="validation files; default: a split of the training data")
@@ -152,7 +154,7 @@ class TextConfig(RunConfig):
     )
     lora: LoraConfig = LoraConfig()
     epochs: float | None = Field(
-        default=None, gt=0, description="passes over the training data, an alternative to training.max_steps"
+        default=None, gt=0, description="passes over the training data, an alternative to max_steps"
     )
     eval_fraction: float = Field(
         default=1.0,
@@ -220,7 +222,8 @@ class MaskedLMConfig(TextConfig):
 
     task: ClassVar[str] = "mlm"
     unit: ClassVar[str] = "masked tokens"
-    inference_command: ClassVar[str] = "embed"
+    inference_command: ClassVar[str] = "fill"
+    example_input: ClassVar[str] = '"... [MASK] ..."'
 
     text: str | None = Field(default=None, description="text column, in tables")
     next_sentence: bool = Field(default=False, description="also train next-sentence prediction")
@@ -289,6 +292,7 @@ class ImageConfig(RunConfig):
     task: ClassVar[str] = "images"
     unit: ClassVar[str] = "images"
     inference_command: ClassVar[str] = "classify"
+    example_input: ClassVar[str] = "photo.png"
 
     image: str | None = Field(default=None, description="column of image paths, in tables; default: detected")
     label: str | None = Field(default=None, description="label column, in tables; default: detected")
@@ -296,7 +300,7 @@ class ImageConfig(RunConfig):
         default=None, description="run, checkpoint or Hugging Face folder of a ViT to initialize the weights from"
     )
     epochs: float | None = Field(
-        default=None, gt=0, description="passes over the training data, an alternative to training.max_steps"
+        default=None, gt=0, description="passes over the training data, an alternative to max_steps"
     )
     batch_size: int | None = Field(default=None, ge=1, description="images per batch; default: selected for the data")
     no_baseline: bool = Field(default=False, description="do not compare the model with a linear model of the pixels")
@@ -326,7 +330,8 @@ class Word2VecConfig(TextConfig):
 
     task: ClassVar[str] = "word2vec"
     unit: ClassVar[str] = "pairs"
-    inference_command: ClassVar[str] = "embed"
+    inference_command: ClassVar[str] = "search"
+    example_input: ClassVar[str] = "WORD"
 
     text: str | None = Field(default=None, description="text column, in tables")
     window: int = Field(default=5, ge=1, description="context window: words on each side")

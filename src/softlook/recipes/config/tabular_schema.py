@@ -62,6 +62,7 @@ class TabularConfig(RunConfig):
     task: ClassVar[str] = "table"
     unit: ClassVar[str] = "rows"
     inference_command: ClassVar[str] = "predict"
+    example_input: ClassVar[str] = "--data FILE"
 
     target: tuple[str, ...] = Field(default=(), description="target column; several for multi-output regression")
     problem: Literal["classification", "regression"] | None = Field(

@@ -62,7 +62,7 @@ def find_files(config: ImageConfig) -> ImageFiles:
     else:
         train, valid = _hold_out(train)
     for name in sorted({*valid.labels} - {*classes}):
-        raise DataError(f"the validation images have a class that the training images have not: {name!r:.80}")
+        raise DataError(f"the validation images have a class that is not in the training images: {name!r:.80}")
     return ImageFiles(train, valid, classes, data_digest([*train.paths, *valid.paths]))
 
 

@@ -44,6 +44,10 @@ class ImageClassifier:
                 (label, probability), *_ = ranked
                 yield ClassPrediction(str(path), None, label, probability, dict(ranked), (label,))
 
+    def class_names(self, ids: Sequence[int]) -> list[str]:
+        """The names of classes."""
+        return [self.labels[id] for id in ids]
+
     def read(self, paths: Sequence[Path]) -> UInt8[Tensor, "N channels size size"]:
         """Images as the model reads them."""
         return read_images(paths, self.model.config.image_size[0], self.model.config.channels)

@@ -43,7 +43,8 @@ from softlook.recipes.run_dir.layout import (
 )
 from softlook.recipes.run_dir.report import write_data_summary
 from softlook.recipes.run_dir.run_result import RunResult
-from softlook.recipes.text.run import FINAL_SECONDS, compare, describe_parameters
+from softlook.recipes.text.prepare import describe_parameters
+from softlook.recipes.text.run import FINAL_SECONDS, compare
 from softlook.train.checkpoint.run_dir import RunDir, write_json
 from softlook.train.events import Callback, EventLog, Finished, read_scores
 from softlook.train.progress import progress_bar

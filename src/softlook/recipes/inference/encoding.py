@@ -130,8 +130,7 @@ def tokenize(pipeline: Pipeline, inputs: Sequence[TextInput]) -> list[TemplatedI
 
     A run's inputs are built as in its training; those of imported models by their tokenizer's post-processor.
     """
-    context = pipeline.model.config.context
-    max_length = min(context, pipeline.max_length or context, pipeline.sentence.max_seq_length or context)
+    max_length = min(pipeline.max_input_length, pipeline.sentence.max_seq_length or pipeline.max_input_length)
     if not pipeline.is_run and not is_softlook_tokenizer(pipeline.tokenizer.tokenizer):
         tokenizer = copy_tokenizer(pipeline.tokenizer.tokenizer)
         tokenizer.enable_truncation(max_length)

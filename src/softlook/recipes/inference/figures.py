@@ -116,7 +116,7 @@ def _scores(pipeline: Pipeline, text: str) -> Figure:
 def _contributions(pipeline: Pipeline, text: str) -> Figure:
     """What adds to the logit of the token that a language model predicts after a text."""
     if getattr(pipeline.model, "mode", "") != "decoder-only":
-        raise ConfigError(f"{pipeline.name} is no language model, which contributions need: try --kind scores")
+        raise ConfigError(f"contributions need a language model, which {pipeline.name} is not: try --kind scores")
     ids = torch.tensor([list(model_inputs(pipeline, TextInput(text))[0])], device=pipeline.device)
     with torch.no_grad():
         token = int(pipeline.model(ids)[0, -1].argmax())
@@ -159,7 +159,7 @@ def _rollout(pipeline: Pipeline, text: str) -> Figure:
     labels = {path: attention_labels(pipeline, encoded, path) for path in recorded}
     paths = [path for path, (kind, _) in labels.items() if kind in ("self", "encoder")]
     if not paths:
-        raise ConfigError(f"{pipeline.name} has no self-attention, which a rollout needs")
+        raise ConfigError(f"a rollout needs self-attention, which {pipeline.name} does not have")
     queries, keys = labels[paths[0]][1]
     return attention_figure(
         attention_rollout(recorded, layers=paths, residual=RESIDUAL)[0].float().cpu(),

@@ -87,8 +87,7 @@ def fill_masks(pipeline: Pipeline, texts: Iterable[str | TextInput], *, top_k: i
 
 
 def _encode(pipeline: Pipeline, inputs: Sequence[TextInput]) -> list[_MaskedText]:
-    config, mask_id = pipeline.model.config, pipeline.tokenizer.mask_id
-    max_length = min(config.context, pipeline.max_length or config.context)
+    max_length, mask_id = pipeline.max_input_length, pipeline.tokenizer.mask_id
     own = pipeline.tokenizer.tokenizer.id_to_token(mask_id) or MASK
     pattern = re.compile("|".join(re.escape(spelling) for spelling in {own, *MASK_SPELLINGS}))
     parser, prefix = _mask_parser(pipeline.tokenizer)

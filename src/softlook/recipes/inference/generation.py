@@ -86,23 +86,25 @@ def generate(
     params: GenerationParams | None = None,
     *,
     num_samples: int = 1,
-    first_index: int = 0,
+    indices: Sequence[int] | None = None,
 ) -> list[GeneratedText]:
     """Continue prompts, each `num_samples` times, in their order. All of them are kept in memory.
 
-    With a seed, each output has its own random numbers, by its index; `first_index` is that of the first prompt.
+    With a seed, each output has its own random numbers, by the index of its prompt: its position, or that in `indices`.
     """
     generator = TextGenerator(pipeline, params or GenerationParams())
     if num_samples < 1:
         raise ConfigError(f"expected num_samples of at least 1, got {num_samples}")
     distinct = to_inputs(prompts)
     inputs = [item for item in distinct for _ in range(num_samples)]
+    positions = range(len(distinct)) if indices is None else indices
+    output_indices = [position * num_samples + sample for position in positions for sample in range(num_samples)]
     rows = [row for row in generator.encode(distinct) for _ in range(num_samples)]
     outputs: dict[int, GenerationOutput] = {}
     lengths = [len(row) for row in rows]
     limits, sizes = [generator.max_new_tokens(row) for row in rows], [generator.cache_size(row) for row in rows]
     for batch in batch_by_length(lengths, limits, sizes, max_tokens=MAX_BATCH_TOKENS, max_size=MAX_BATCH_SIZE):
-        options = generator.options(rows[batch[0]], [first_index * num_samples + number for number in batch])
+        options = generator.options(rows[batch[0]], [output_indices[number] for number in batch])
         prompt_ids = [rows[number] for number in batch]
         generated = decode.generate(generator.decoder(), prompt_ids, stop_strings=generator.stop_strings, **options)
         outputs |= zip(batch, generated, strict=True)

@@ -146,7 +146,7 @@ def encode_text(
     if item.pair is not None and not isinstance(pipeline.model, TextEncoder):
         raise ConfigError(f"{pipeline.name} reads one text; only encoders read a second")
     if target is not None and mode != "encoder-decoder":
-        raise ConfigError(f"{pipeline.name} is no encoder-decoder, so there is no target")
+        raise ConfigError(f"{pipeline.name} is not an encoder-decoder: only these have a target")
     if mode == "encoder-decoder":
         return _encode_seq2seq(pipeline, item, target)
     ids, inputs = model_inputs(pipeline, item)
@@ -184,7 +184,7 @@ def attention_labels(
 def inspect_heads(pipeline: Pipeline, text: str, pair: str | None = None) -> HeadTable:
     """Scores of every head of an encoder or a language model, on a text and on repeated random tokens."""
     if getattr(pipeline.model, "mode", "") == "encoder-decoder" or isinstance(pipeline.model, SkipGram):
-        raise ConfigError(f"{pipeline.name} has no stack of self-attention alone, which scores of heads need")
+        raise ConfigError(f"head scores need an encoder or a language model; {pipeline.name} is neither")
     ids, inputs = model_inputs(pipeline, TextInput(text, pair))
     return head_table(pipeline.model, torch.tensor([list(ids)], device=pipeline.device), **inputs)
 

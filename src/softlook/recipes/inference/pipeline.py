@@ -104,6 +104,12 @@ class Pipeline:
         """The task of the model."""
         return inference_task(self.model, self.name)
 
+    @property
+    def max_input_length(self) -> int:
+        """The maximum number of tokens of an input: of the training, or of the model."""
+        context = self.model.config.context
+        return min(context, self.max_length or context)
+
     def to_tensor(self, ids: Sequence[int]) -> torch.Tensor:
         """Token ids as a batch of one sequence, on the device of the model."""
         return torch.tensor([list(ids)], device=self.device)

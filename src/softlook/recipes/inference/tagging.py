@@ -49,16 +49,10 @@ def tag(
     """
     inputs = to_inputs(texts)
     words = [split_words(one.text, is_split_into_words=is_split_into_words) for one in inputs]
-    encoder = WordEncoder(pipeline.require("tag").tokenizer, max_length_of(pipeline))
+    encoder = WordEncoder(pipeline.require("tag").tokenizer, pipeline.max_input_length)
     logits = word_logits(pipeline.model, encoder, [[word.text for word in row] for row in words])
     results = zip(inputs, words, logits, strict=True)
     return [TextEntities(one.text, entities_of(one.text, row, scores, pipeline.labels)) for one, row, scores in results]
-
-
-def max_length_of(pipeline: Pipeline) -> int:
-    """The maximum number of tokens of an input: of the training, or of the model."""
-    context = pipeline.model.config.context
-    return min(context, pipeline.max_length or context)
 
 
 def entities_of(text: str, words: Sequence[Word], logits: Float[Tensor, "W K"], labels: Sequence[str]) -> list[Entity]:

@@ -14,7 +14,7 @@ from softlook.recipes.config.schema import Files
 from softlook.recipes.profiling.step_benchmark import MemoryEstimate
 from softlook.recipes.tasks import TASKS, text_task
 from softlook.recipes.text.corpus import read_corpus
-from softlook.recipes.text.run import PreparedRun, prepare_run
+from softlook.recipes.text.prepare import PreparedRun, prepare_run
 from softlook.train.mixed_precision import choose_dtype
 
 

@@ -1,16 +1,16 @@
 """Opening a run, a model, a table or a trace in the studio."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 from softlook.base.errors import ConfigError
+from softlook.recipes.config.schema import ImageConfig
 from softlook.recipes.config.tabular_schema import TabularConfig
 from softlook.recipes.inference.pipeline import DATES, load_pipeline
 from softlook.recipes.run_dir.layout import load_run_config
 from softlook.recipes.studio.live_model import live_model
 from softlook.recipes.studio.runs import RunFolder
-from softlook.studio.recordings import example_studio, load_recording
+from softlook.studio.recordings import load_recording
 from softlook.studio.session import Studio
 from softlook.train.checkpoint.run_dir import EVENTS
 from softlook.weights.manifest import BEST_FILE, ESTIMATOR_FILE, SETTINGS_FILE, best_checkpoint
@@ -18,40 +18,48 @@ from softlook.weights.manifest import BEST_FILE, ESTIMATOR_FILE, SETTINGS_FILE, 
 log = logging.getLogger("softlook.studio")
 TEXTS = {"seq2seq": "5 4 2003", "": "The animal didn't cross the street because it was too tired."}
 """The first text of a model, by its task."""
-Later = Callable[[], None]
 
 
-def open_studio(source: str | None, *, device: str = "auto", text: str | None = None) -> tuple[Studio, Later]:
-    """The studio for a run, a model folder, a trace file or nothing, and what remains to be loaded behind it.
+def open_studio(source: str, *, device: str = "auto", text: str | None = None) -> Studio:
+    """The studio for a run, a model folder or a trace file. `text` is what the model reads first: a text, or an image.
 
-    Without a source it shows a recorded trace at once; the included model is then loaded.
-
-    >>> studio, load = open_studio(None, device="cpu")
-    >>> studio.info()["loading"], load(), studio.info()["loading"]
-    (True, None, False)
+    >>> open_studio("dates", device="cpu").info()["traces"][0]["title"]
+    '5 4 2003 → 2003-04-05'
     """
-    if source is None:
-        studio = example_studio()
-        return studio, lambda: load_included(studio, text)
-    path = Path(source)
+    studio = _open(source, Path(source), device, text)
+    studio.source = source
+    return studio
+
+
+def _open(source: str, path: Path, device: str, text: str | None) -> Studio:
     if path.is_file():
-        return Studio([load_recording(path)]), lambda: None
+        return Studio([load_recording(path)])
     if _is_table(path):
         from softlook.recipes.studio.tables import open_table  # noqa: PLC0415  (extras)
 
         table, recording = open_table(path, device)
-        return Studio([recording], runs=_runs_of(path), table=table), lambda: None
+        return Studio([recording], runs=_runs_of(path), table=table)
+    if _is_images(path):
+        from softlook.recipes.studio.images import open_images  # noqa: PLC0415  (extras)
+
+        return Studio(open_images(path, device, text), runs=_runs_of(path))
     studio = Studio(runs=_runs_of(path))
     if _has_model(path) or source == DATES:
         _attach(studio, source, device, text)
     elif studio.runs is None:
         load_pipeline(source, device=device)  # raises an error that says what is missing
-    return studio, lambda: None
+    return studio
 
 
 def load_included(studio: Studio, text: str | None = None) -> None:
-    """Load the included model behind its recording, and list the runs of this folder."""
-    studio.runs = _runs_in(Path("runs"))
+    """Load the included model behind its recording, and list the runs of this folder.
+
+    >>> from softlook.studio.recordings import example_studio
+    >>> studio = example_studio()
+    >>> studio.info()["loading"], load_included(studio), studio.info()["loading"]
+    (True, None, False)
+    """
+    studio.runs, studio.source = _runs_in(Path("runs")), DATES
     _attach(studio, DATES, "cpu", text)
 
 
@@ -75,11 +83,20 @@ def _is_table(path: Path) -> bool:
     if not path.is_dir():
         return False
     if (path / SETTINGS_FILE).is_file():
-        return isinstance(load_run_config(path), TabularConfig) and (path / BEST_FILE).is_file()
+        return (path / BEST_FILE).is_file() and isinstance(load_run_config(path), TabularConfig)
     try:
         return (best_checkpoint(path) / ESTIMATOR_FILE).is_file()
     except (ConfigError, ValueError):
         return False
+
+
+def _is_images(path: Path) -> bool:
+    """Whether the folder is a run of `softlook train images` that has weights."""
+    return (
+        (path / SETTINGS_FILE).is_file()
+        and (path / BEST_FILE).is_file()
+        and isinstance(load_run_config(path), ImageConfig)
+    )
 
 
 def _runs_of(path: Path) -> RunFolder | None:

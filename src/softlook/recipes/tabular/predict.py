@@ -30,6 +30,8 @@ from softlook.weights.manifest import BEST_FILE, ESTIMATOR_FILE
 
 DEFAULT_TARGET_NAME = "prediction"
 """For estimators that were fitted without a target name."""
+UNSUPPORTED = {"multilabel": "several labels per row", "quantiles": "quantiles"}
+"""Problems of estimators that only Python supports."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,11 @@ def load_predictor(run: str | Path, *, device: str = "auto") -> TablePredictor:
         raise ConfigError(
             f"{folder} is pretrained, but not fitted to labels. Fit and save it first: "
             f"softlook.tabular.load({str(folder)!r}).fit(X, y)"
+        )
+    if (problem := UNSUPPORTED.get(estimator.target_.problem)) is not None:
+        raise ConfigError(
+            f"{folder} predicts {problem}. Commands and the server support one class, or numbers, per row. "
+            f"In Python: softlook.tabular.load({str(folder)!r}).predict(X)"
         )
     return TablePredictor(str(run), estimator, config.target if config else _default_target(estimator))
 

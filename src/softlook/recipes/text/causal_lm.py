@@ -142,7 +142,7 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
             sample=partial(sample_completions, valid, tokenizer, context),
             epoch_tokens=len(train.ids),
             batch_tokens=batch_size * row_length,
-            test=partial(self._score_held_out, evaluator, num_bytes, config, tokenizer),
+            validate=partial(validate, evaluator, num_bytes),
             test_cost=corpus.test_count / max(corpus.counts[1], 1),
             baselines=partial(baselines, train, valid, tokenizer.vocab_size, num_bytes),
             uninformed_loss=unigram_loss(train.ids, valid.ids, tokenizer.vocab_size),
@@ -151,32 +151,18 @@ class CausalLMTask(TextTask[CausalLMConfig, TextExample]):
         )
 
     def evaluate(self, config: CausalLMConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
-        return self._score(config, data, pipeline.tokenizer, pipeline.model, pipeline.device)
-
-    def _score(
-        self, config: CausalLMConfig, data: Files, tokenizer: TextTokenizer, model: nn.Module, device: torch.device
-    ) -> dict[str, Any]:
-        split = CorpusSplit(self.read(explicit_overrides(config), data))
+        """Perplexity per token and bits per byte."""
+        split, model = CorpusSplit(self.read(explicit_overrides(config), data)), pipeline.model
         context, row_length = context_and_row_length(model, config)
-        documents = tokenize_split(split, tokenizer)
+        documents = tokenize_split(split, pipeline.tokenizer)
         stream = PackedStream(documents, context=row_length, batch_size=max(8192 // row_length, 1), seed=0)
-        return PerplexityEvaluator(stream, CausalLMObjective(context), device).evaluate_all(
-            count_utf8_bytes(split), model
-        )
+        evaluator = PerplexityEvaluator(stream, CausalLMObjective(context), pipeline.device)
+        return evaluator.evaluate_all(count_utf8_bytes(split), model)
 
-    def _score_held_out(
-        self,
-        validation: "PerplexityEvaluator",
-        num_bytes: int,
-        config: CausalLMConfig,
-        tokenizer: TextTokenizer,
-        model: nn.Module,
-    ) -> dict[str, Any]:
-        """Scores on all of the validation text and on the test data, if there are some."""
-        scores = {"validation": validation.evaluate_all(num_bytes, model)}
-        if config.test:
-            scores["test"] = self._score(config, config.test, tokenizer, model, validation.device)
-        return scores
+
+def validate(evaluator: PerplexityEvaluator, num_bytes: int, model: nn.Module) -> dict[str, Any]:
+    """Scores on all of the validation text."""
+    return {"validation": evaluator.evaluate_all(num_bytes, model)}
 
 
 def baselines(

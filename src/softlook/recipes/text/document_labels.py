@@ -20,7 +20,7 @@ def with_labels(tokenizer: TextTokenizer, corpus: Corpus[TextExample], config: C
 def find_labels(corpus: Corpus[TextExample], config: CausalLMConfig) -> list[str]:
     """The different labels of the training texts."""
     if config.init_from is not None:
-        raise ConfigError("--label adds a token for each class, which pretrained weights have not: remove --init-from")
+        raise ConfigError("--label adds a token for each class, which pretrained weights lack: remove --init-from")
     labels: set[str] = set()
     for example in corpus.train:
         labels.add(example.label or "")

@@ -114,29 +114,20 @@ class MaskedLMTask(TextTask[MaskedLMConfig, TextExample]):
             epoch_tokens=tokens,
             batch_tokens=max_tokens,
             total_tokens=None if config.init_from is None else FINE_TUNING_EPOCHS * tokens,
-            test=partial(self._score_test_data, config, tokenizer, device),
         )
 
     def evaluate(self, config: MaskedLMConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
-        config = config.model_copy(update={"test": data})
-        return self._score_test_data(config, pipeline.tokenizer, pipeline.device, pipeline.model)["test"]
-
-    def _score_test_data(
-        self, config: MaskedLMConfig, tokenizer: TextTokenizer, device: torch.device, model: nn.Module
-    ) -> dict[str, Any]:
-        if not config.test:
-            return {}
-        split = CorpusSplit(self.read(explicit_overrides(config), config.test))
+        split, tokenizer = CorpusSplit(self.read(explicit_overrides(config), data)), pipeline.tokenizer
         encoded = encode_sentences(split, tokenizer, config.batch.max_length or 128)
         documents = DocumentStore(store_in_memory(encoded, vocab_size=tokenizer.vocab_size, rows=2))
         examples = MaskedLMCollator(tokenizer, config).examples(documents)
-        return {"test": MaskedLMEvaluator(examples, device)(model)}
+        return {**MaskedLMEvaluator(examples, pipeline.device)(pipeline.model)}
 
 
 def baselines(
     train: DocumentStore, batches: Sequence[MaskedLMBatch], tokenizer: TextTokenizer, seconds: float
 ) -> list[dict[str, Any]]:
-    """Scores of models that see no token, or the neighbours of the masked one."""
+    """Scores of models that see no token, or the neighbors of the masked one."""
     ids = {"vocab_size": tokenizer.vocab_size, "special_ids": tokenizer.special_ids, "mask_id": tokenizer.mask_id}
     return masked_lm_baselines(train, batches, **ids, seconds=seconds)
 

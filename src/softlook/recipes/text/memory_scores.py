@@ -11,13 +11,13 @@ from softlook.blocks import AllAttention, ProductKeyMemory, watch_persistent, wa
 
 @contextmanager
 def memory_scores(model: nn.Module) -> Iterator[dict[str, float]]:
-    """Scores of the memories of a model, from its calls within the `with` block, at whose end they are there.
+    """Scores of the memories of a model, computed at the end of the `with` block from the model's calls inside it.
 
     - `memory_usage`: share of the slots with any weight.
     - `memory_kl`: KL divergence of the weight of the slots from uniform, in nats.
     - `memory_attention`: share of the attention that persistent vectors get.
 
-    They are means over the layers that have a memory; there are none for a model without.
+    They are means over the layers that have a memory. A model without a memory has no scores.
 
     >>> import torch
     >>> from softlook.models import GPT, GPTConfig

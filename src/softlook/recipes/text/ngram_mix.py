@@ -73,11 +73,13 @@ def held_out_tokens(
 @contextmanager
 def without_ngrams(model: Any) -> Iterator[None]:
     """Attention alone, inside the context."""
-    model.ngrams.enabled = False
+    if has_ngrams(model):
+        model.ngrams.enabled = False
     try:
         yield
     finally:
-        model.ngrams.enabled = True
+        if has_ngrams(model):
+            model.ngrams.enabled = True
 
 
 def fit_gate(tokens: HeldOutTokens) -> Float[Tensor, " F"]:

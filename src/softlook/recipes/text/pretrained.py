@@ -11,6 +11,7 @@ from torch import nn
 
 from softlook.base.errors import ConfigError, DiskError, WeightsError
 from softlook.blocks.lora import add_lora, lora_layers
+from softlook.recipes.config.autosize import training_tokens
 from softlook.recipes.config.resolve import ConfigOverrides
 from softlook.recipes.config.schema import LoraConfig
 from softlook.recipes.inference.pipeline import replace_head as replace_head
@@ -23,6 +24,9 @@ ADAPTER_DIR = "adapter"
 """The subfolder of a run directory that holds the LoRA adapters in PEFT's format."""
 FINE_TUNING_LR, LORA_LR = 5e-5, 5e-4
 """Learning rates from pretrained weights; adapters start at zero and need about ten times as much."""
+
+FINE_TUNING_EPOCHS, MAX_FINE_TUNING_EPOCHS, FINE_TUNING_TOKENS = 4, 10, 2e6
+"""Epochs from pretrained weights, of an encoder with a new head; more while the total stays below so many tokens."""
 
 
 def load_pretrained(folder: Path, allowed: type | UnionType, task: str, *, vocab_size: int | None = None) -> Any:
@@ -44,6 +48,11 @@ def load_pretrained(folder: Path, allowed: type | UnionType, task: str, *, vocab
 def fine_tuning_lr(overrides: ConfigOverrides[Any]) -> float:
     """The default learning rate from pretrained weights."""
     return LORA_LR if overrides.get("lora.rank") else FINE_TUNING_LR
+
+
+def fine_tuning_tokens(tokens: float) -> float:
+    """Training tokens over all epochs from pretrained weights."""
+    return training_tokens(tokens, FINE_TUNING_TOKENS, min_epochs=FINE_TUNING_EPOCHS, max_epochs=MAX_FINE_TUNING_EPOCHS)
 
 
 def check_lora(overrides: ConfigOverrides[Any]) -> None:

@@ -1,9 +1,7 @@
-"""A training run from config to scores: load data, prepare, train, test; and the evaluation of a trained run."""
+"""A training run from config to scores, and the evaluation of a trained run."""
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -12,101 +10,46 @@ from typing import Any
 import torch
 from torch import nn
 
-from softlook.base.device import check_trainable, choose_device
+from softlook.base.device import choose_device
 from softlook.blocks.lora import merge_lora
 from softlook.blocks.scaled_linear import fold_scaled_layers
-from softlook.data.split import SPLIT_VERSION
-from softlook.recipes.config.autosize import epochs_to_steps, max_training_tokens, measure_budget, plan_schedule
 from softlook.recipes.config.resolve import (
     ConfigLike,
-    ConfigOverrides,
-    ResolvedConfig,
     as_overrides,
     resolve_config,
-    unflatten,
-    with_inferred,
 )
-from softlook.recipes.config.schema import Files, ImageConfig, ModelConfig
+from softlook.recipes.config.schema import Files, ImageConfig
 from softlook.recipes.config.tabular_schema import TabularConfig
-from softlook.recipes.inference.pipeline import load_pipeline
+from softlook.recipes.inference.pipeline import Pipeline, load_pipeline
 from softlook.recipes.loggers.async_logger import open_loggers, select_loggers
-from softlook.recipes.profiling.step_benchmark import (
-    MemoryEstimate,
-    measure_threads,
-    profile_text_step,
-    size_in_memory,
-)
 from softlook.recipes.profiling.threads import use_threads
 from softlook.recipes.run_dir.layout import (
-    LABELS_FILE,
-    SETTINGS_FILE,
     EvaluationCallback,
     RunWriter,
-    fixed_values,
-    load_previous_values,
     load_run_config,
     load_scores,
     run_dir_path,
-    write_settings,
 )
-from softlook.recipes.run_dir.report import write_data_summary
 from softlook.recipes.run_dir.report.data import COMPARED, ON
 from softlook.recipes.run_dir.report.formatting import format_table
 from softlook.recipes.tasks import text_task
-from softlook.recipes.text.corpus import DISK_THRESHOLD, Corpus, CorpusSplit, count_examples
-from softlook.recipes.text.pretrained import check_lora, export_adapters, load_auto
-from softlook.recipes.text.task import TextTask, TrainingPlan, TrainResult
-from softlook.tokens import TextTokenizer
-from softlook.train.checkpoint.run_dir import RunDir, write_json
-from softlook.train.distributed import is_rank_zero
+from softlook.recipes.text.prepare import AnyTask, PreparedRun, join_run, load_data, start_run
+from softlook.recipes.text.pretrained import export_adapters, load_auto
+from softlook.recipes.text.task import TrainResult
+from softlook.train.checkpoint.run_dir import RunDir
 from softlook.train.distributed.world import World, process_group
 from softlook.train.events import Callback, EventLog, Finished, read_scores
 from softlook.train.progress import progress_bar
-from softlook.train.rng import preserve_rng_states
 from softlook.train.schedule import RunClock
 from softlook.train.trainer import fit
-from softlook.weights import read_tokenizer
-from softlook.weights.atomic_folder import atomic_write_text
-from softlook.weights.manifest import read_checksummed
+from softlook.weights.assets import special_tokens_of
+from softlook.weights.meta import unique_tensors
 
 log = logging.getLogger("softlook.recipes")
-AnyTask = TextTask[Any, Any]
-AnyOverrides = ConfigOverrides[Any]
-PRETRAINED_FIELDS = (
-    "tokenizer.type",
-    "tokenizer.vocab_size",
-    "tokenizer.lowercase",
-    "model.dim",
-    "model.depth",
-    "model.heads",
-    "pooling",
-)
-"""Fields that pretrained weights determine."""
-EVALUATION_SHARE, MIN_EVAL_FRACTION = 0.007, 0.02
-"""Share of a time limit that one of about ten evaluations may take; the least share of the validation data."""
 PREPARATION_SHARE, DEFAULT_SECONDS = 0.15, 600.0
 """Share of a time limit for fitting what is not trained by gradient descent; the time without a limit."""
 FINAL_SECONDS = 1.5
 """Seconds for reports and loggers after a run."""
-
-
-@dataclass(frozen=True)
-class PreparedRun:
-    """Everything that is known about a run before it starts."""
-
-    resolved: ResolvedConfig[Any]
-    tokenizer: TextTokenizer
-    plan: TrainingPlan
-    seconds_per_step: float | None = None
-    """None if a run is resumed and nothing was measured."""
-    memory: MemoryEstimate | None = None
-    threads: int | None = None
-    """CPU threads; None: torch's default."""
-
-    def measurements(self) -> dict[str, Any]:
-        """What was measured, as JSON types."""
-        memory = self.memory and self.memory.to_json()
-        return {"seconds_per_step": self.seconds_per_step, "memory": memory, "threads": self.threads}
 
 
 def run_task(
@@ -136,162 +79,20 @@ def run_task(
         world.barrier()
         run = run or join_run(task, overrides, corpus, folder)
         with use_threads(run.threads), progress_bar(progress and world.is_rank_zero) as shown:
-            return train_and_test(folder, run, [*callbacks, *shown], world, clock)
-
-
-def dry_run(task: AnyTask, overrides: AnyOverrides) -> PreparedRun:
-    """Prepare a run without starting it."""
-    folder = RunDir(run_dir_path(task.config.task, overrides))
-    return prepare_run(task, overrides, load_data(task, overrides), folder)
-
-
-def load_data(task: AnyTask, overrides: AnyOverrides) -> Corpus[Any]:
-    """Check the config, read the data and log what was found."""
-    config = resolve_config(overrides, {}).config
-    choose_device(config.training.device)
-    if is_rank_zero():
-        select_loggers(config.loggers)
-    check_lora(overrides)
-    corpus = task.load_corpus(overrides)
-    train, valid = corpus.counts
-    if config.test:  # an error in the test data is raised before training, not after
-        test = task.read(overrides, config.test, **corpus.train.examples.inferred)
-        corpus = replace(corpus, test_count=count_examples(CorpusSplit(test))[0])
-    for message in (*corpus.messages, f"{train:,} training examples, {valid:,} validation examples."):
-        log.info(message[0].upper() + message[1:])
-    return corpus
-
-
-def prepare_run(
-    task: AnyTask,
-    overrides: AnyOverrides,
-    corpus: Corpus[Any],
-    folder: RunDir | None = None,
-    *,
-    sample: Corpus[Any] | None = None,
-) -> PreparedRun:
-    """Resolve every value, build the plan and measure a few steps.
-
-    The automatic values and the tokenizer of an existing run in `folder` are kept. With a `sample` of the corpus, the
-    tokenizer and the batches are built from it alone: a quick estimate for a large corpus.
-    """
-    overrides = with_inferred(overrides, (sample or corpus).train.examples.inferred)
-    previous = None if folder is None else load_previous_values(folder, overrides)
-    device, given = choose_device(overrides.get("training.device")), sample or corpus
-    budget = measure_budget(device, overrides.get("training.max_minutes"), overrides.get("training.precision"))
-    fixed = previous or {}
-    auto = task.autosize(corpus.characters, overrides, budget)
-    if overrides.get("init_from"):
-        auto.values = {name: value for name, value in auto.values.items() if name not in PRETRAINED_FIELDS}
-    resolved = resolve_config(overrides, auto.values | fixed)
-    if not overrides.get("init_from"):
-        check_trainable(_min_parameters(getattr(resolved.config, "model", ModelConfig())), device)
-    torch.manual_seed(resolved.config.training.seed)
-    if folder is not None and folder.exists():
-        tokenizer = TextTokenizer(read_tokenizer(folder.tokenizer))
-    else:
-        tokenizer = task.build_tokenizer(given, resolved.config)
-    plan = task.build_plan(given, resolved.config, tokenizer, device)
-    if previous is not None:
-        threads = measure_threads(plan.model, plan.batches, plan.objective, device, resolved.config.training.precision)
-        return PreparedRun(_with_epochs(resolved, overrides, plan), tokenizer, plan, threads=threads)
-    scale = corpus.characters / max(given.characters, 1) if sample else 1.0
-    precision = resolved.config.training.precision
-    threads = measure_threads(plan.model, plan.batches, plan.objective, device, precision)
-    with use_threads(threads):
-        seconds, memory = profile_text_step(plan.model, plan.batches, plan.objective, device, precision)
-    epoch_tokens = scale * plan.epoch_tokens
-    tokens = scale * plan.total_tokens if plan.total_tokens else max_training_tokens(epoch_tokens, device)
-    schedule = plan_schedule(seconds, tokens, plan.batch_tokens, budget, overrides.values, epoch_tokens)
-    with use_threads(threads):
-        schedule.values["eval_fraction"] = select_eval_fraction(
-            plan, schedule.values.get("training.max_minutes"), device
-        )
-    resolved = resolve_config(overrides, auto.values | schedule.values)
-    size = round(scale * size_in_memory([plan.batches])) + size_in_memory([plan.evaluate, plan.sample])
-    memory = replace(memory, **{"data_on_disk" if corpus.characters > DISK_THRESHOLD else "data": size})
-    memory = replace(memory, ema=memory.weights if resolved.config.training.ema_decay > 0 else 0)
-    if folder is not None:
-        messages = (*auto.messages, *schedule.messages, *plan.messages)
-        log.info("\n".join((*messages, f"{describe_parameters(plan.model)}; memory: {memory}.", *resolved.lines())))
-    return PreparedRun(resolved, tokenizer, plan, seconds, memory, threads)
-
-
-def _with_epochs(resolved: ResolvedConfig[Any], overrides: AnyOverrides, plan: TrainingPlan) -> ResolvedConfig[Any]:
-    """The config of a resumed run, with `epochs` as a number of steps if it was given."""
-    epochs, steps = overrides.values.get("epochs"), overrides.values.get("training.max_steps")
-    if epochs is None or steps is not None:
-        return resolved
-    steps = epochs_to_steps(epochs, plan.epoch_tokens, plan.batch_tokens)
-    training = resolved.config.training.model_copy(update={"max_steps": steps})
-    return replace(resolved, config=resolved.config.model_copy(update={"training": training}))
-
-
-def select_eval_fraction(plan: TrainingPlan, minutes: float | None, device: torch.device) -> float:
-    """Share of the validation data for evaluations during training: each takes at most 0.7 % of a time limit."""
-    if minutes is None:
-        return plan.eval_share
-    model, share = plan.model.to(device).eval(), 1 / 64
-    with torch.no_grad(), preserve_rng_states(device):
-        plan.evaluate(model, share)  # the first forward pass of a GPU loads its kernels
-        while True:
-            began = time.monotonic()
-            plan.evaluate(model, share)
-            seconds, allowed = time.monotonic() - began, 60 * minutes * EVALUATION_SHARE
-            if share == 1 or seconds > allowed / 8:
-                return float(f"{min(1.0, max(share * allowed / seconds, MIN_EVAL_FRACTION)):.2g}")
-            share = min(8 * share, 1.0)
-
-
-def _min_parameters(model: ModelConfig) -> int:
-    """A lower bound on the parameters of attention and feed-forward layers of these dimensions."""
-    dim, hidden = model.dim or 1, model.hidden or model.dim or 1
-    return (model.depth or 1) * (4 * dim * dim + 2 * dim * hidden)
-
-
-def describe_parameters(model: nn.Module) -> str:
-    """The number of parameters, and how many of them are trained."""
-    count = sum(parameter.numel() for parameter in model.parameters())
-    trainable = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    return f"{count:,} parameters" if trainable == count else f"LoRA: {trainable:,} of {count:,} parameters are trained"
-
-
-def start_run(task: AnyTask, overrides: AnyOverrides, corpus: Corpus[Any], folder: RunDir) -> PreparedRun:
-    """Prepare a run and write its tokenizer, labels and settings to the run directory."""
-    run = prepare_run(task, overrides, corpus, folder)
-    # A run of an earlier version has another validation split: it must not resume with this one.
-    split = {} if corpus.train.split is None else {"validation_split": SPLIT_VERSION}
-    settings = {"task": task.config.task, **split, **unflatten(fixed_values(run.resolved))}
-    is_resumed = folder.open(settings, corpus.digest)
-    if not folder.tokenizer.exists():
-        atomic_write_text(folder.tokenizer, run.tokenizer.tokenizer.to_str(pretty=True))
-    if run.plan.labels:
-        write_json(folder.path / LABELS_FILE, {"labels": run.plan.labels})
-    write_data_summary(folder.path, corpus.summary(), run.plan.label_counts)
-    write_settings(folder, task.config.task, run.resolved)  # last: it contains digests of the others
-    log.info(f"{'Resuming' if is_resumed else 'Starting'} {folder.path}")
-    return run
-
-
-def join_run(task: AnyTask, overrides: AnyOverrides, corpus: Corpus[Any], folder: RunDir) -> PreparedRun:
-    """Load the run that rank zero has prepared."""
-    settings = read_checksummed(folder.path / SETTINGS_FILE)
-    config = overrides.schema.model_validate(unflatten(settings["values"]))
-    tokenizer = TextTokenizer(read_tokenizer(folder.tokenizer))
-    torch.manual_seed(config.training.seed)
-    plan = task.build_plan(corpus, config, tokenizer, choose_device(overrides.get("training.device")))
-    return PreparedRun(ResolvedConfig(config, settings["origins"]), tokenizer, plan)
+            return train_and_test(task, folder, run, [*callbacks, *shown], world, clock)
 
 
 def train_and_test(
-    folder: RunDir, run: PreparedRun, callbacks: Sequence[Callback], world: World, clock: RunClock
+    task: AnyTask, folder: RunDir, run: PreparedRun, callbacks: Sequence[Callback], world: World, clock: RunClock
 ) -> TrainResult:
     """Train, then test the best model. The loggers are closed however the run ends."""
     config, plan = run.resolved.config, run.plan
-    clock.final_evaluations = (1 + plan.test_cost) / config.eval_fraction
+    has_final_validation = plan.validate is not None or config.eval_fraction < 1
+    clock.final_evaluations = 1 + (has_final_validation + plan.test_cost) / config.eval_fraction
     clock.final_seconds = FINAL_SECONDS
     seconds = PREPARATION_SHARE * (config.training.time_limit or DEFAULT_SECONDS)
     plan.initialize(plan.model, seconds)
+    world.broadcast_tensors(unique_tensors(plan.model).values())  # within a time limit, ranks do not fit alike
     baselines = [] if config.no_baseline or not world.is_rank_zero else plan.baselines(seconds)
     names = select_loggers(config.loggers) if world.is_rank_zero else ()
     with open_loggers(names, folder.path, run.resolved.rows()) as loggers:
@@ -324,16 +125,37 @@ def train_and_test(
         if world.is_rank_zero and finished.complete:
             device = choose_device(config.training.device)
             model = load_auto(folder.path).to(device) if world.is_sharded else plan.model
-            with torch.no_grad():
-                tested = plan.test(model)
-                is_partial = config.eval_fraction < 1 and "loss" not in tested.get("validation", {})
-                scores |= (plan.evaluate(model) if is_partial else {}) | tested
+            scores |= final_scores(task, folder, run, model)
             if baselines:
                 scores |= compare(scores, baselines)
             plan.finalize(folder.path, model)
             writer.finish(scores)
             loggers.scores = scores
         return TrainResult(folder.path, plan.model, run.tokenizer, progress, finished, scores, run.resolved)
+
+
+@torch.no_grad()
+def final_scores(task: AnyTask, folder: RunDir, run: PreparedRun, model: nn.Module) -> dict[str, Any]:
+    """Scores of the trained model on all validation data, and on the test data if there are some."""
+    config, plan, tokenizer = run.resolved.config, run.plan, run.tokenizer
+    scores: dict[str, Any] = {}
+    if plan.validate is not None:
+        scores = plan.validate(model)
+    elif config.eval_fraction < 1:
+        scores = {**plan.evaluate(model)}
+    if config.test:
+        pipeline = Pipeline(
+            folder.path.name,
+            model,
+            tokenizer,
+            special_tokens_of(tokenizer, {}, model),
+            plan.labels,
+            choose_device(config.training.device),
+            is_run=True,
+            max_length=config.batch.max_length,
+        )
+        scores["test"] = task.evaluate(config, config.test, pipeline)
+    return scores
 
 
 def compare(scores: Mapping[str, Any], baselines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

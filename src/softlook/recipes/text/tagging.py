@@ -15,14 +15,20 @@ from softlook.data import TaggedText, read_tagged
 from softlook.data.tags import OUTSIDE, find_entities, split_tag
 from softlook.losses import IGNORE_INDEX
 from softlook.models import Bert, BertConfig, Deberta
-from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize
+from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize, training_tokens
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides, explicit_overrides
 from softlook.recipes.config.schema import Files, TaggingConfig
 from softlook.recipes.inference.pipeline import Pipeline
-from softlook.recipes.inference.tagging import max_length_of, word_logits
+from softlook.recipes.inference.tagging import word_logits
 from softlook.recipes.text.corpus import MAX_VALIDATION_EXAMPLES, Corpus, TokenCache, chunk_by_size
 from softlook.recipes.text.entity_metrics import per_label_scores, tagging_scores
-from softlook.recipes.text.pretrained import apply_lora, fine_tuning_lr, load_pretrained, replace_head
+from softlook.recipes.text.pretrained import (
+    apply_lora,
+    fine_tuning_lr,
+    fine_tuning_tokens,
+    load_pretrained,
+    replace_head,
+)
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
 from softlook.tokens import TextTokenizer
@@ -33,10 +39,8 @@ from softlook.train.batching.token_store import StoredExample
 from softlook.train.events import Callback
 from softlook.train.objectives import classification
 
-FINE_TUNING_EPOCHS, FINE_TUNING_TOKENS = 4, 2e6
-"""Epochs from pretrained weights; up to ten epochs while the total stays below so many tokens."""
-EPOCHS, TOTAL_TOKENS = 3, 4e6
-"""Epochs from scratch; up to forty epochs while the total stays below so many tokens."""
+TOTAL_TOKENS = 4e6
+"""Tokens over all epochs from scratch, below which small data are read up to forty times."""
 MAX_TAGS = 10_000
 """Number of different tags above which the last column is not one of tags."""
 SMALL_DATA_CHARACTERS = 20_000_000
@@ -116,35 +120,20 @@ class TaggingTask(TextTask[TaggingConfig, TaggedText]):
             sample=partial(sample_predictions, encoder, valid, names),
             epoch_tokens=tokens,
             batch_tokens=max_tokens,
-            total_tokens=_total_tokens(tokens, is_pretrained=config.init_from is not None),
-            test=partial(self._score_test_data, config, encoder, names),
+            total_tokens=fine_tuning_tokens(tokens) if config.init_from else training_tokens(tokens, TOTAL_TOKENS),
             test_cost=corpus.test_count / max(len(valid), 1),
             labels=names,
             messages=[_describe_tags(counts)],
         )
 
     def evaluate(self, config: TaggingConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
-        encoder = WordEncoder(pipeline.tokenizer, max_length_of(pipeline))
-        config = config.model_copy(update={"test": data})
-        return self._score_test_data(config, encoder, pipeline.labels, pipeline.model)["test"]
-
-    def _score_test_data(
-        self, config: TaggingConfig, encoder: WordEncoder, names: Sequence[str], model: nn.Module
-    ) -> dict[str, Any]:
-        """Scores on the test data, overall and per label."""
-        if not config.test:
-            return {}
-        examples = list(self.read(explicit_overrides(config), config.test))
-        predicted, labels = predict_tags(model, encoder, examples, names), [example.tags for example in examples]
+        """Scores overall and of each label."""
+        encoder = WordEncoder(pipeline.tokenizer, pipeline.max_input_length)
+        examples = list(self.read(explicit_overrides(config), data))
+        predicted = predict_tags(pipeline.model, encoder, examples, pipeline.labels)
+        labels = [example.tags for example in examples]
         scores = tagging_scores(predicted, labels)
-        return {"test": {"examples": len(examples), **scores, "labels": per_label_scores(predicted, labels)}}
-
-
-def _total_tokens(tokens: float, *, is_pretrained: bool) -> float:
-    """Training tokens over all epochs: more epochs for small data, fewer from pretrained weights."""
-    if is_pretrained:
-        return max(FINE_TUNING_EPOCHS * tokens, min(10 * tokens, FINE_TUNING_TOKENS))
-    return max(EPOCHS * tokens, min(40 * tokens, TOTAL_TOKENS))
+        return {"examples": len(examples), **scores, "labels": per_label_scores(predicted, labels)}
 
 
 def build_model(config: TaggingConfig, tokenizer: TextTokenizer, num_tags: int) -> Any:

@@ -52,12 +52,14 @@ class TrainingPlan:
     batch_tokens: int
     total_tokens: float | None = None
     """Training tokens over all epochs; default: `max_training_tokens`."""
+    values: dict[str, Any] = field(default_factory=dict)
+    """Values that were selected for the tokenized data, by the dotted name of their field."""
     attention: Callable[[nn.Module], list[dict[str, Any]]] = lambda model: []
     """Attention of the model on a few fixed texts."""
-    test: Callable[[nn.Module], dict[str, Any]] = lambda model: {}
-    """Scores of the trained model on test data."""
+    validate: Callable[[nn.Module], dict[str, Any]] | None = None
+    """Final scores of the trained model on all validation data, with details; default: those of `evaluate`."""
     test_cost: float = 0.0
-    """The work of `test`, in multiples of `evaluate` on all validation data."""
+    """The work of scoring the test data, in multiples of `evaluate` on all validation data."""
     eval_share: float = 1.0
     """Share of the validation data to evaluate on during training, in a run without a time limit."""
     initialize: Callable[[nn.Module, float], None] = lambda model, seconds: None
@@ -124,7 +126,7 @@ class TextTask(ABC, Generic[TextConfigT, Example]):
 
     @abstractmethod
     def evaluate(self, config: TextConfigT, data: Files, pipeline: Pipeline) -> dict[str, Any]:
-        """Scores of a trained model on other data."""
+        """Scores of a trained model on files."""
 
     def build_tokenizer(self, corpus: Corpus[Example], config: TextConfigT) -> TextTokenizer:
         """Load the given or the pretrained tokenizer, or train one."""

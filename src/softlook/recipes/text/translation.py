@@ -1,16 +1,14 @@
 """Translation: encoder-decoders trained on pairs of texts, with optional BPE dropout."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from softlook.base.errors import DataError
 from softlook.data import TextPair, read_pairs
 from softlook.models import RNNSearch, RNNSearchConfig, Transformer, TransformerConfig
 from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, autosize, select_vocab_size
@@ -19,16 +17,16 @@ from softlook.recipes.config.schema import Files, TranslationConfig
 from softlook.recipes.inference.pipeline import Pipeline
 from softlook.recipes.inference.translation import translate_texts
 from softlook.recipes.text.baselines import translation_baselines
-from softlook.recipes.text.corpus import DISK_THRESHOLD, MAX_VALIDATION_EXAMPLES, Corpus, TokenCache, chunk_by_size
+from softlook.recipes.text.corpus import MAX_VALIDATION_EXAMPLES, Corpus
 from softlook.recipes.text.metrics import corpus_bleu, translation_scores
+from softlook.recipes.text.pair_batches import build_pair_batches, split_sides
 from softlook.recipes.text.pretrained import apply_lora, load_pretrained
 from softlook.recipes.text.run import run_task
 from softlook.recipes.text.task import Sample, TextTask, TrainingPlan, TrainResult
 from softlook.tokens import TextTokenizer
-from softlook.tokens.bpe_dropout import BPEDropout, BPEDropoutEpoch
 from softlook.tokens.tokenizer import MAX_TEXT_CHARS
-from softlook.train.batching.batches import Batches, DataCursor, LengthBucketedBatches
-from softlook.train.batching.collate import Ids, collate_seq2seq
+from softlook.train.batching.batches import LengthBucketedBatches
+from softlook.train.batching.collate import collate_seq2seq
 from softlook.train.events import Callback
 from softlook.train.objectives import make_loss_evaluator, translation
 
@@ -61,8 +59,6 @@ CPU_LR_FACTOR = 1.5
 """A small model that is trained for few steps learns to align sooner at a higher learning rate."""
 NUM_SAMPLES = 3
 """Sample translations in each evaluation."""
-IdPair = tuple[Ids, Ids]
-Collate = Callable[[list[Any]], Any]
 
 
 def train_translation(
@@ -124,7 +120,6 @@ class TranslationTask(TextTask[TranslationConfig, TextPair]):
             sample=partial(sample_translations, valid, tokenizer),
             epoch_tokens=train.tokens,
             batch_tokens=config.batch.max_tokens or 2048,
-            test=partial(self._score_test_data, config, tokenizer),
             baselines=partial(baselines, corpus, valid[: config.decode.eval_samples]),
             # Beam search takes longer than greedy search, but its batches are larger than those of few samples.
             test_cost=2 * corpus.test_count / max(min(config.decode.eval_samples, len(valid)), 1),
@@ -134,19 +129,11 @@ class TranslationTask(TextTask[TranslationConfig, TextPair]):
         return plan
 
     def evaluate(self, config: TranslationConfig, data: Files, pipeline: Pipeline) -> dict[str, Any]:
-        config = config.model_copy(update={"test": data})
-        return self._score_test_data(config, pipeline.tokenizer, pipeline.model)["test"]
-
-    def _score_test_data(self, config: TranslationConfig, tokenizer: TextTokenizer, model: nn.Module) -> dict[str, Any]:
-        """BLEU and chrF of beam search on the test data."""
-        if not config.test:
-            return {}
-        sources, references = split_sides(list(self.read(explicit_overrides(config), config.test)))
-        decode = config.decode
-        hypotheses = translate_texts(
-            model, tokenizer, sources, num_beams=decode.num_beams, length_penalty=decode.length_penalty
-        )
-        return {"test": {"examples": len(sources), **translation_scores(hypotheses, references)}}
+        """BLEU and chrF of beam search."""
+        sources, references = split_sides(list(self.read(explicit_overrides(config), data)))
+        search = {"num_beams": config.decode.num_beams, "length_penalty": config.decode.length_penalty}
+        hypotheses = translate_texts(pipeline.model, pipeline.tokenizer, sources, **search)
+        return {"examples": len(sources), **translation_scores(hypotheses, references)}
 
 
 def baselines(corpus: Corpus[TextPair], valid: Sequence[TextPair], seconds: float) -> list[dict[str, Any]]:
@@ -203,115 +190,3 @@ def sample_translations(valid: Sequence[TextPair], tokenizer: TextTokenizer, mod
         {"source": pair.source, "prediction": hypothesis, "reference": pair.target}
         for pair, hypothesis in zip(shown, hypotheses, strict=True)
     ]
-
-
-@dataclass(frozen=True)
-class PairBatches:
-    """Endless batches of pairs, with their counts."""
-
-    batches: Batches
-    count: int
-    """Pairs within the length limit."""
-    tokens: int
-    """Source and target tokens per epoch."""
-
-
-def build_pair_batches(corpus: Corpus[TextPair], config: TranslationConfig, tokenizer: TextTokenizer) -> PairBatches:
-    """Batches of all pairs within the length limit."""
-    max_length = config.batch.max_length or 256
-    encoded = encode_pairs(corpus.train, tokenizer, max_length)
-    cache = TokenCache(corpus, tokenizer, config.run_dir)
-    collate: Collate = partial(
-        collate_seq2seq,
-        bos_id=tokenizer.bos_id,
-        eos_id=tokenizer.eos_id,
-        pad_id=tokenizer.pad_id,
-        pad_to_multiple_of=config.batch.pad_to_multiple_of,
-    )
-    if config.tokenizer.bpe_dropout:
-        return _with_bpe_dropout(encoded, config, cache, collate)
-    store = cache.store(((source, target) for _, source, target in encoded), f"pairs {max_length}", rows=2)
-    lengths = pair_lengths(store.lengths(0), store.lengths(1))
-    max_tokens, seed = config.batch.max_tokens or 2048, config.training.seed
-    batches: Batches = LengthBucketedBatches[Any, Any](store, lengths, collate, max_tokens=max_tokens, seed=seed)
-    return PairBatches(batches, len(store), len(store.ids))
-
-
-def encode_pairs(
-    train: Iterable[TextPair], tokenizer: TextTokenizer, max_length: int
-) -> Iterator[tuple[TextPair, Ids, Ids]]:
-    """Pairs with their ids, without those over the length limit."""
-    is_empty = True
-    for chunk in chunk_by_size(train, lambda pair: len(pair.source) + len(pair.target)):
-        chunk = [pair for pair in chunk if max(map(len, pair[:2])) <= MAX_TEXT_CHARS]
-        for pair, source, target in zip(chunk, *map(tokenizer.encode, split_sides(chunk)), strict=True):
-            if max(len(source), len(target)) < max_length:
-                is_empty = False
-                yield pair, source, target
-    if is_empty:
-        raise DataError(f"every pair is longer than {max_length} tokens", help="raise --batch.max-length")
-
-
-def _with_bpe_dropout(
-    encoded: Iterator[tuple[TextPair, Ids, Ids]], config: TranslationConfig, cache: TokenCache, collate: Collate
-) -> PairBatches:
-    if cache.is_on_disk:
-        raise DataError(
-            f"tokenizer.bpe_dropout keeps all text in memory and supports up to {DISK_THRESHOLD:,} characters; "
-            f"got {cache.corpus.characters:,}",
-            why="BPE dropout prevents overfitting on small data, and this data is large",
-            help="disable it: --tokenizer.bpe-dropout 0",
-        )
-    sources, targets, tokens = [], [], 0
-    for pair, source, target in encoded:
-        sources.append(pair.source)
-        targets.append(pair.target)
-        tokens += len(source) + len(target)
-    return PairBatches(BPEDropoutBatches((sources, targets), cache.tokenizer, config, collate), len(sources), tokens)
-
-
-class BPEDropoutBatches:
-    """Pairs that are segmented anew in each epoch (BPE dropout), reproducibly for a seed and an epoch."""
-
-    def __init__(
-        self, sides: Sequence[Sequence[str]], tokenizer: TextTokenizer, config: TranslationConfig, collate: Collate
-    ) -> None:
-        self.seed, self.max_tokens, self.collate = config.training.seed, config.batch.max_tokens or 2048, collate
-        dropout = config.tokenizer.bpe_dropout
-        self.source, self.target = (BPEDropout(tokenizer, side, dropout=dropout, seed=self.seed) for side in sides)
-
-    def epoch(self, number: int) -> LengthBucketedBatches[IdPair, Any]:
-        source, target = self.source.epoch(number), self.target.epoch(number)
-        pairs, lengths = ZippedPairs(source, target), pair_lengths(source.lengths(), target.lengths())
-        return LengthBucketedBatches(pairs, lengths, self.collate, max_tokens=self.max_tokens, seed=self.seed)
-
-    def iter_from(self, cursor: DataCursor) -> Iterator[tuple[DataCursor, Any]]:
-        while True:
-            for after, batch in self.epoch(cursor.epoch).iter_from(cursor):
-                yield after, batch
-                epoch, cursor = cursor.epoch, after
-                if cursor.epoch != epoch:
-                    break
-
-
-class ZippedPairs(Sequence[IdPair]):
-    """Source and target ids, combined on access."""
-
-    def __init__(self, source: BPEDropoutEpoch, target: BPEDropoutEpoch) -> None:
-        self.source, self.target = source, target
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def __getitem__(self, number: int, /) -> IdPair:  # pyright: ignore[reportIncompatibleMethodOverride]  (no slices)
-        return self.source[number], self.target[number]
-
-
-def split_sides(pairs: Sequence[TextPair]) -> tuple[list[str], list[str]]:
-    """All sources, and all targets."""
-    return [pair.source for pair in pairs], [pair.target for pair in pairs]
-
-
-def pair_lengths(source: Tensor, target: Tensor) -> Tensor:
-    """The length of each pair: that of the longer side, with EOS."""
-    return torch.maximum(source, target) + 1

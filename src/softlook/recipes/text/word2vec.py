@@ -16,7 +16,7 @@ from softlook.data import TextExample, read_sentences
 from softlook.losses import negative_sampling
 from softlook.models import SkipGram, SkipGramConfig
 from softlook.ops.word2vec import most_similar, negative_distribution, skipgram_pairs
-from softlook.recipes.config.autosize import AutoSettings, ComputeBudget
+from softlook.recipes.config.autosize import AutoSettings, ComputeBudget, training_tokens
 from softlook.recipes.config.resolve import ConfigLike, ConfigOverrides
 from softlook.recipes.config.schema import Files, Word2VecConfig
 from softlook.recipes.inference.pipeline import Pipeline
@@ -59,12 +59,12 @@ def train_word2vec(
 class SkipGramBatch:
     """Words, and for each a context word followed by negative samples."""
 
-    centre: Int[Tensor, " B"]
+    center: Int[Tensor, " B"]
     candidates: Int[Tensor, "B K"]
 
 
 class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
-    """Sentences, a skip-gram model, and nearest neighbours as samples."""
+    """Sentences, a skip-gram model, and nearest neighbors as samples."""
 
     config, reader = Word2VecConfig, staticmethod(read_sentences)
 
@@ -104,10 +104,10 @@ class Word2VecTask(TextTask[Word2VecConfig, TextExample]):
             batches=SeededTransform(buckets, sampler, seed=seed),
             objective=skipgram_loss,
             evaluate=make_loss_evaluator([sampler(valid, make_generator(0))], skipgram_loss, device),
-            sample=partial(sample_neighbours, tokenizer, sampler.counts),
+            sample=partial(sample_neighbors, tokenizer, sampler.counts),
             epoch_tokens=tokens,
             batch_tokens=max_tokens,
-            total_tokens=max(3 * tokens, min(20 * tokens, 40e6)),
+            total_tokens=training_tokens(tokens, 40e6, max_epochs=20),
             finalize=partial(write_word2vec, tokenizer),
         )
 
@@ -151,36 +151,36 @@ class SkipGramSampler:
         rows = [row for (row,) in items]
         ids, mask = pad_sequences(rows), make_padding_mask(rows)
         mask = mask & (torch.rand(ids.shape, generator=generator) < self.keep_probability[ids])
-        centre, context = skipgram_pairs(ids, self.window, padding_mask=mask)
-        count = max(len(centre), 1) * self.negatives
+        center, context = skipgram_pairs(ids, self.window, padding_mask=mask)
+        count = max(len(center), 1) * self.negatives
         negatives = torch.multinomial(self.negative_distribution, count, replacement=True, generator=generator)
-        negatives = negatives.view(-1, self.negatives)[: len(centre)]
-        return SkipGramBatch(centre, torch.cat([context[:, None], negatives], 1))
+        negatives = negatives.view(-1, self.negatives)[: len(center)]
+        return SkipGramBatch(center, torch.cat([context[:, None], negatives], 1))
 
 
 def skipgram_loss(model: nn.Module, batch: SkipGramBatch) -> Loss:
     """Negative-sampling loss, summed over the words."""
-    count = len(batch.centre)
+    count = len(batch.center)
     if not count:
         return Loss(sum(p.sum() for p in model.parameters()) * 0.0, 0)  # pyright: ignore[reportArgumentType]
-    return Loss(negative_sampling(model(batch.centre, batch.candidates)) * count, count)
+    return Loss(negative_sampling(model(batch.center, batch.candidates)) * count, count)
 
 
-def sample_neighbours(tokenizer: TextTokenizer, counts: Tensor, model: nn.Module) -> list[Sample]:
-    """The nearest neighbours of some frequent words."""
+def sample_neighbors(tokenizer: TextTokenizer, counts: Tensor, model: nn.Module) -> list[Sample]:
+    """The nearest neighbors of some frequent words."""
     assert isinstance(model, SkipGram)
     by_frequency = counts.argsort(descending=True)[: int((counts > 0).sum())]
     words = by_frequency[len(by_frequency) // 20 :][:NUM_SAMPLES]
     if len(by_frequency) < 6:
         return []
-    neighbours = most_similar(model.input_vectors.weight.detach().cpu(), words, 5)
+    neighbors = most_similar(model.input_vectors.weight.detach().cpu(), words, 5)
 
     def word(id: Tensor) -> str:
         return tokenizer.tokenizer.id_to_token(int(id)) or ""
 
     return [
         {"word": word(id), "nearest": ", ".join(word(other) for other in others)}
-        for id, others in zip(words, neighbours, strict=True)
+        for id, others in zip(words, neighbors, strict=True)
     ]
 
 

@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from softlook.blocks.kv_cache import KVCache
+from softlook.blocks.kv_cache import DynamicCache, KeyValue, KVCache
 from softlook.decode import CausalLMSession
 from softlook.decode.token_tensors import pad_left
 from softlook.ops.masks import padding
 from softlook.serve.engine.kv_cache import AdmissionPlan, RaggedKVCache
+from softlook.serve.engine.prefix_cache import PrefixCache
 from softlook.serve.engine.request import ScheduledRequest
 from softlook.serve.engine.sampler import advance
 from softlook.serve.engine.scheduler import RequestGroup, Scheduler, group_by_length
@@ -71,12 +72,23 @@ class DecodeBatch:
 
 
 class Prefill:
-    """Chunked prefill of prompts, before their sequences join a batch. Equal prompts are processed once."""
+    """Chunked prefill of prompts, before their sequences join a batch. Equal prompts are processed once.
 
-    def __init__(self, model: Any, requests: Sequence[ScheduledRequest], batch: DecodeBatch) -> None:
+    What all prompts have in the prefix cache is not computed again. A group that is retried after an error has none.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        requests: Sequence[ScheduledRequest],
+        batch: DecodeBatch,
+        prefixes: PrefixCache | None = None,
+    ) -> None:
         self.model, self.requests, self.batch = model, list(requests), batch
-        self.prompts = list(dict.fromkeys(scheduled.token_ids for scheduled in requests))
-        self.rows = [self.prompts.index(scheduled.token_ids) for scheduled in requests]
+        self.prefixes = PrefixCache(0) if prefixes is None else prefixes
+        distinct = list(dict.fromkeys(_prompt_and_salt(scheduled) for scheduled in requests))
+        self.prompts, self.salts = [ids for ids, _ in distinct], [salt for _, salt in distinct]
+        self.rows = [distinct.index(_prompt_and_salt(scheduled)) for scheduled in requests]
         """Index into `prompts` of each request."""
         self.session, self.num_read = CausalLMSession(model), 0
         self.padded: tuple[Tensor, Tensor | None] | None = None
@@ -89,6 +101,7 @@ class Prefill:
         if logits is None:
             return [self]
         running = advance(logits[torch.tensor(self.rows, device=logits.device)], self.requests)
+        self._cache_prefixes()
         if not running:
             return []
         rows = [self.rows[index] for index in running]
@@ -105,7 +118,9 @@ class Prefill:
 
     def _read_chunk(self) -> Tensor | None:
         """Process a chunk; the logits of the last tokens after the last chunk."""
-        self.padded = pad_left(self.prompts, self.batch.device) if self.padded is None else self.padded
+        if self.padded is None:
+            self.padded = pad_left(self.prompts, self.batch.device)
+            self._load_prefixes(*self.padded)
         ids, lengths = self.padded
         width = ids.shape[1]
         stop = min(self.num_read + max(PREFILL_CHUNK // len(ids), 1), width)
@@ -115,6 +130,48 @@ class Prefill:
         self.num_read = stop
         return logits if stop == width else None
 
+    def _load_prefixes(self, ids: Tensor, lengths: Tensor | None) -> None:
+        """Start after the columns that are padding or cached in every row."""
+        hits = [self.prefixes.match(*prompt) for prompt in zip(self.prompts, self.salts, strict=True)]
+        pads = [ids.shape[1] - len(prompt) for prompt in self.prompts]
+        self.num_read = min(pad + hit for pad, hit in zip(pads, hits, strict=True))
+        if not self.num_read:
+            return
+        counts = [max(self.num_read - pad, 0) for pad in pads]
+        loaded = [
+            self.prefixes.load(prompt, count, salt) if count else []
+            for prompt, salt, count in zip(self.prompts, self.salts, counts, strict=True)
+        ]
+        depth = max(map(len, loaded))
+        for layer, cache in enumerate(self.session.cache.allocate(depth)):
+            cache.update(*_pad_left([row[layer] if row else None for row in loaded], self.num_read))
+        self.session.padding.begin(ids, lengths)
+
+    def _cache_prefixes(self) -> None:
+        """Add the prompts of the requests that did not fail to the prefix cache."""
+        layers = [layer.kv for layer in self.session.cache.layers if isinstance(layer, DynamicCache) and layer.kv]
+        for row in {row for row, scheduled in zip(self.rows, self.requests, strict=True) if scheduled.error is None}:
+            length = len(self.prompts[row])
+            own = [(key[row, :, -length:], value[row, :, -length:]) for key, value in layers]
+            self.prefixes.insert(self.prompts[row], own, self.salts[row])
+
+
+def _prompt_and_salt(scheduled: ScheduledRequest) -> tuple[tuple[int, ...], str]:
+    return scheduled.token_ids, scheduled.request.cache_salt
+
+
+def _pad_left(rows: Sequence[KeyValue | None], width: int) -> KeyValue:
+    """Keys and values of rows as one batch, with zeros on the left."""
+    given = next(row for row in rows if row is not None)
+    padded = []
+    for side, like in enumerate(given):
+        batch = like.new_zeros(len(rows), like.shape[0], width, like.shape[2])
+        for number, row in enumerate(rows):
+            if row is not None:
+                batch[number, :, width - row[side].shape[1] :] = row[side]
+        padded.append(batch)
+    return padded[0], padded[1]
+
 
 class ContinuousBatcher(Scheduler):
     """Continuous batching for GPT and Llama: requests join and leave a ragged batch between any two tokens.
@@ -122,10 +179,14 @@ class ContinuousBatcher(Scheduler):
     There are several batches if one would be wider than its share of the KV cache.
     """
 
-    def __init__(self, model: Any, *, max_requests: int = 64, max_positions: int = 1 << 20) -> None:
+    def __init__(
+        self, model: Any, *, max_requests: int = 64, max_positions: int = 1 << 20, prefix_caching: bool = True
+    ) -> None:
         super().__init__(max_requests, max_positions)
         self.model, self.open_batches = model, [DecodeBatch(model)]
         """Batches that accept new requests."""
+        self.prefix_caching, self.prefixes = prefix_caching, PrefixCache(0)
+        """The cache of prefixes has the memory that running requests leave."""
 
     @property
     def prefills(self) -> list[Prefill]:
@@ -159,11 +220,14 @@ class ContinuousBatcher(Scheduler):
             by_batch.setdefault(plan.add(scheduled.request.max_length), []).append(scheduled)
         batches += [DecodeBatch(self.model) for _ in range(len(batches), max(by_batch) + 1)]
         prefills = [
-            Prefill(self.model, group, batches[number])
+            Prefill(self.model, group, batches[number], self.prefixes)
             for number, members in by_batch.items()
             for group in group_by_length(members)
         ]
         self.open_batches, self.groups = batches, [*self.groups, *prefills]
+        if self.prefix_caching:
+            self.prefixes.max_positions = self.budget - plan.used
+            self.prefixes.shrink(self.prefixes.max_positions)
 
     def next_groups(self) -> Sequence[RequestGroup]:
         """A chunk of the first prefill, then one token of every batch."""

@@ -27,6 +27,8 @@ class ServerLimits:
     """Sequences processed together."""
     kv_cache_gib: float | None = None
     """GiB for the KV cache of each model. None: a share of the free memory."""
+    prefix_caching: bool = True
+    """Whether language models keep the keys and values of prompts for later prompts with the same beginning."""
     max_new_tokens: int = 4096
     """Tokens of one completion."""
     max_request_tokens: int = 1_000_000
@@ -67,6 +69,8 @@ class EngineRequest:
     """The model's own logits processors, applied before those of the request."""
     attention_only: bool = False
     """Return attention weights of the given tokens instead of new tokens: an alignment, or a table's columns."""
+    cache_salt: str = ""
+    """Requests share cached prefixes only with requests of the same salt."""
     seed: int = 0
     sample_index: int = 0
     """Index among the samples of the same prompt."""

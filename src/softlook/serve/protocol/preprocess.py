@@ -132,6 +132,7 @@ def generation_requests(
             ids,
             max_new_tokens=max_new_tokens,
             sampling=sampling,
+            cache_salt=request.cache_salt,
             seed=seed,
             sample_index=index,
             eos_ids=loaded.eos_ids,

@@ -101,6 +101,8 @@ class GenerationFields(StrictModel):
     stream: Flag = False
     stream_options: StreamOptions | None = None
     user: Identifier | None = None
+    cache_salt: Annotated[Identifier, NullDefault("")] = ""
+    """Requests share cached prefixes only with requests of the same salt, as in vLLM."""
     logit_bias: LogitBias | None = None
     """Token ids, as strings, and the values added to their logits."""
 

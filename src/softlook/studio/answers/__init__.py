@@ -1,1 +1,1 @@
-"""The answers of the studio, as functions of a trace."""
+"""Answers to the requests of the page, as functions of a trace."""

@@ -1,4 +1,4 @@
-"""What changes when heads are ablated, sharpened or patched, or tokens are hidden."""
+"""Interventions: heads are ablated or sharpened, tokens are hidden, and the outputs are compared."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack

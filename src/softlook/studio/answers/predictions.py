@@ -38,7 +38,10 @@ def next_tokens(recording: StudioTrace, position: int = -1, k: int = 10) -> Cand
 
 
 def lens(recording: StudioTrace, position: int = -1) -> list[dict[str, Any]]:
-    """The most likely tokens after each block: [{block, tokens: [[token, probability]]}]."""
+    """The most likely tokens after each block: [{block, tokens: [[token, probability]]}].
+
+    A last row, "output", is that of the model where it differs from the last block's, as with n-gram counts.
+    """
     live = recording.live
     if live is None:
         return _recorded(recording, "logit_lens", position)
@@ -48,6 +51,9 @@ def lens(recording: StudioTrace, position: int = -1) -> list[dict[str, Any]]:
     chosen = _position(position, length)
     with live.running() as model:
         found = logit_lens(model, recording.trace, positions=slice(chosen, chosen + 1))
+    output = recording.trace.logits
+    if output is not None and not torch.allclose(output[:, chosen : chosen + 1], list(found.values())[-1], atol=1e-2):
+        found = {**found, "output": output[:, chosen : chosen + 1]}
     return [{"block": path, "tokens": top_tokens(logits[0, 0], live.output_names)} for path, logits in found.items()]
 
 

@@ -1,4 +1,4 @@
-"""What weights carry: times the norms of the projected values, or in the direction of a logit."""
+"""Weights times the norms of the projected values, and contributions of values to a logit."""
 
 from typing import Literal
 

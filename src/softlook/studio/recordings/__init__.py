@@ -10,7 +10,8 @@ from softlook.studio.recording import StudioTrace
 from softlook.studio.session import Studio
 
 EXAMPLE = "date"
-"""The recording that `softlook studio` shows at once: the included model reads a date."""
+"""The recording that `softlook studio` shows first: the included model reads a date. `page.example_recording` is the
+same as JSON, for the page."""
 
 
 def load_example() -> StudioTrace:
@@ -21,7 +22,7 @@ def load_example() -> StudioTrace:
     """
     folder = Path(str(files("softlook.studio.recordings")))
     about: dict[str, Any] = json.loads((folder / f"{EXAMPLE}.json").read_text(encoding="utf-8"))
-    return StudioTrace(load_trace(folder / f"{EXAMPLE}.safetensors"), **about)
+    return StudioTrace(load_trace(folder / f"{EXAMPLE}.safetensors"), **about, id=EXAMPLE)
 
 
 def example_studio() -> Studio:

@@ -1,4 +1,4 @@
-"""Base models: what an ensemble consists of."""
+"""Base models: the models that an ensemble combines."""
 
 from typing import Any, ClassVar, Protocol
 

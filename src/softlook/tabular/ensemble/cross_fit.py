@@ -16,7 +16,7 @@ from softlook.tabular.training.splits import Split
 
 @dataclass(frozen=True)
 class FoldData:
-    """What a model of a fold is fitted to."""
+    """Rows, seed and deadline of a fold."""
 
     train: TableTensors
     validation: TableTensors
@@ -27,14 +27,19 @@ class FoldData:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a kind of model is fitted."""
+    """How a model is fitted to the rows of a fold."""
 
     name: str
+    kind: str
     fit: Callable[[FoldData], BaseModel]
     share: float
     """Fraction of the time left that it may take."""
     shares_time: bool = True
-    """Whether the folds divide the time evenly. Otherwise each takes what it needs, and there may be fewer of them."""
+    """Whether all folds have equal shares of the time. Otherwise each takes as long as it needs; there may be fewer."""
+
+
+IsPromising = Callable[[Tensor, np.ndarray], bool]
+"""Whether the other folds are worth fitting, given the predictions of the first fold and their row numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +53,12 @@ class CrossFit:
     covered: Tensor
     """(N,) rows that were predicted."""
     seconds: float
+    is_abandoned: bool = False
+    """Whether only the first fold was fitted, because its loss is far above that of other models."""
+
+    @property
+    def kind(self) -> str:
+        return self.folds[0].kind
 
 
 @dataclass
@@ -61,9 +72,9 @@ class CrossFitter:
     def seconds_left(self) -> float:
         return self.deadline - time.monotonic()
 
-    def fit(self, recipe: Recipe, splits: list[Split]) -> CrossFit | None:
+    def fit(self, recipe: Recipe, splits: list[Split], is_promising: IsPromising) -> CrossFit | None:
         """None if the recipe cannot be fitted to these rows, or there was no time for a single fold."""
-        started = time.monotonic()
+        started, is_abandoned = time.monotonic(), False
         end = started + self.seconds_left() * recipe.share
         models, predictions, covered = list[BaseModel](), None, torch.zeros(len(self.rows), dtype=torch.bool)
         for number, (train, validation) in enumerate(splits):
@@ -84,9 +95,12 @@ class CrossFitter:
             predictions[torch.from_numpy(validation)] = predicted
             covered[torch.from_numpy(validation)] = True
             models.append(model)
+            is_abandoned = number == 0 and len(splits) > 1 and not is_promising(predicted, validation)
+            if is_abandoned:
+                break
         if predictions is None:
             return None
-        return CrossFit(recipe.name, tuple(models), predictions, covered, time.monotonic() - started)
+        return CrossFit(recipe.name, tuple(models), predictions, covered, time.monotonic() - started, is_abandoned)
 
     def _take(self, index: np.ndarray) -> TableTensors:
         return self.rows.take(torch.from_numpy(index).to(self.rows.numbers.device))

@@ -34,7 +34,7 @@ class CrossFittedModel:
 
 @dataclass(frozen=True, eq=False)
 class TableEnsemble:
-    """Predicts the weighted mean of models, with calibrated probabilities."""
+    """Predicts the weighted mean of cross-fitted models, with calibrated probabilities."""
 
     models: tuple[CrossFittedModel, ...]
     """Those with a positive weight."""

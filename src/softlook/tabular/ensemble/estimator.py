@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from sklearn.base import is_classifier
 
-from softlook.base.errors import DataError
 from softlook.tabular.ensemble.attention import AttentionModel
 from softlook.tabular.ensemble.cross_fit import FoldData
 from softlook.tabular.ensemble.fit import EnsembleData, fit_ensemble
@@ -25,7 +24,7 @@ IMPORTANCE_ROWS = 256
 
 
 class FitTable(NamedTuple):
-    """Checked columns, targets and sample weights, and what validation rows are chosen by."""
+    """Checked columns, targets and sample weights, and the keys of the validation split."""
 
     X: Any
     y: np.ndarray
@@ -34,7 +33,7 @@ class FitTable(NamedTuple):
 
 
 class EnsembleMixin:
-    """Fit of an ensemble in place of a single model."""
+    """Fits an ensemble instead of a single model."""
 
     @property
     def leaderboard_(self: Any) -> list[dict[str, Any]]:
@@ -42,14 +41,18 @@ class EnsembleMixin:
         return [] if self.ensemble_ is None else self.ensemble_.leaderboard
 
     def _uses_ensemble(self: Any, context: Any, y: np.ndarray) -> bool:
-        """Whether there is an ensemble: not of few rows or one class, nor after `pretrain`, nor on a warm start."""
+        """Whether there is an ensemble: not with few rows, after `pretrain`, or on a warm start.
+
+        There is none either if all rows have the same class, or each has another: validation would be impossible.
+        """
         kind = getattr(self, "ensemble", "single")
         if kind == "single" or not context.is_new or self.warm_start or not self.validation_fraction:
             return False
-        return len(y) >= MIN_ROWS_TO_SPLIT and (not is_classifier(self) or len(np.unique(y)) > 1)
+        can_learn = not is_classifier(self) or y.ndim > 1 or 1 < len(np.unique(y)) < len(y)
+        return len(y) >= MIN_ROWS_TO_SPLIT and can_learn
 
     def _fit_ensemble(self: Any, table: FitTable, eval_set: tuple[Any, Any] | None, context: Any) -> None:
-        """Cross-fit all models; the first attention model is the one whose attention can be seen."""
+        """Cross-fit all models. The first attention model becomes `model_`, whose attention the estimator explains."""
         X, y, weight, keys = table
         with forked_rng(context.seed, context.device), limit_threads(self.n_jobs):
             self.target_ = self._fit_target(y, np.ones(len(y), dtype=bool))
@@ -78,8 +81,6 @@ class EnsembleMixin:
                 self.time_limit,
             )
             ensemble = fit_ensemble(data, fit_attention, attention_only=self.ensemble == "attention")
-        if not trained:
-            raise DataError("there was no time to train an attention model. Increase time_limit.")
         first, self.history_ = trained[0]
         self.model_, self.hyperparameters_, self.n_iter_ = first.model, first.hparams, len(self.history_)
         is_held_out = np.ones(len(every), dtype=bool)

@@ -1,8 +1,8 @@
 """Boosted trees fitted by scikit-learn's HistGradientBoosting with early stopping and a deadline."""
 
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from softlook.base.errors import DataError
 from softlook.tabular.ensemble.trees import NUMERIC, TreeNodes, TreesModel, tree_features
 from softlook.tabular.preprocessing.categorical import MISSING
 from softlook.tabular.preprocessing.rows import TableTensors
-from softlook.tabular.preprocessing.target import ClassTarget, Target
+from softlook.tabular.preprocessing.target import ClassTarget, MultilabelTarget, QuantileTarget, Target
 from softlook.train.rng import make_generator
 
 MAX_CATEGORIES = 254
@@ -24,8 +24,12 @@ MIN_TREES, TREE_ROWS = 200, 2e8
 """Without a time limit: iterations times rows times outputs, within `MIN_TREES` and `MAX_TREES` iterations."""
 MAX_VALIDATION_ROWS = 10_000
 """Rows that determine the number of trees: a random sample of more."""
-FIRST_TREES, TREES_PER_FIT = 8, 60
-"""Iterations of the first call of `fit`, by which the time of the next ones is estimated, and of later ones."""
+FIRST_TREES, TREES_PER_FIT = 16, 60
+"""Trees of the first call of `fit`, by which the time of the next ones is estimated; and iterations of later ones."""
+
+
+Objective = Literal["class", "number"] | float
+"""Log loss, squared error, or the pinball loss of a quantile."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,12 @@ class _Booster:
     def outputs(self) -> int:
         return len(self.model._predictors[0])
 
+    @property
+    def baseline(self) -> np.ndarray:
+        """The scores without trees. A label that every row has is the model's class 0: its logit has the other sign."""
+        baseline = np.ravel(self.model._baseline_prediction)
+        return -baseline if list(getattr(self.model, "classes_", ())) == [1] else baseline
+
 
 def fit_trees(
     train: TableTensors,
@@ -78,13 +88,30 @@ def fit_trees(
     columns = _used_columns(arrays[0].features)
     n_categories = int((columns < train.categories.shape[1]).sum())
     parts = [_Arrays(part.features[:, columns], part.targets, part.weight) for part in arrays]
-    fit = _Fit(settings, n_categories, seed, deadline)
     if isinstance(target, ClassTarget):
-        booster = fit(*parts, is_class=True)
+        booster = _Fit(settings, n_categories, seed, deadline, "class")(*parts)
         classes = torch.from_numpy(booster.model.classes_.astype(np.int64))
         return _to_model([booster], columns, ranks, offsets, classes, len(target.values)).to(device)
-    boosters = [fit(*(_column(part, index) for part in parts), is_class=False) for index in range(target.outputs)]
-    return _to_model(boosters, columns, ranks, offsets).to(device)
+    boosters = list[_Booster]()
+    for index, (column, objective) in enumerate(_objectives(target)):
+        end = _fraction_of_time(deadline, 1 / (target.outputs - index))
+        fit = _Fit(settings, n_categories, seed, end, objective)
+        boosters.append(fit(*(_column(part, column) for part in parts)))
+    model = _to_model(boosters, columns, ranks, offsets)
+    return replace(model, is_multilabel=isinstance(target, MultilabelTarget)).to(device)
+
+
+def _objectives(target: Target) -> list[tuple[int, "Objective"]]:
+    """The target column and the loss of each output that has trees of its own."""
+    if isinstance(target, QuantileTarget):
+        return [(column, quantile) for column in range(len(target.mean)) for quantile in target.quantiles]
+    return [(column, "class" if isinstance(target, MultilabelTarget) else "number") for column in range(target.outputs)]
+
+
+def _fraction_of_time(deadline: float, fraction: float) -> float:
+    """The end of a fraction of the time that is left."""
+    now = time.monotonic()
+    return now + (deadline - now) * fraction
 
 
 def category_ranks(train: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
@@ -138,10 +165,15 @@ class _Fit:
     """The first columns are categories."""
     seed: int
     deadline: float
+    objective: Objective
 
-    def __call__(self, train: _Arrays, validation: _Arrays, *, is_class: bool) -> _Booster:
+    def __call__(self, train: _Arrays, validation: _Arrays) -> _Booster:
+        is_class, loss = self.objective == "class", {}
         kind: Any = HistGradientBoostingClassifier if is_class else HistGradientBoostingRegressor
+        if isinstance(self.objective, float):
+            loss = {"loss": "quantile", "quantile": self.objective}
         model = kind(
+            **loss,
             early_stopping=False,
             warm_start=True,
             categorical_features=np.arange(train.features.shape[1]) < self.n_categories,
@@ -150,12 +182,13 @@ class _Fit:
         )
         # scikit-learn takes seconds for quantiles of weighted rows
         weight = train.weight if np.ptp(train.weight) else None
-        losses, iterations, scores = list[float](), FIRST_TREES, None
+        losses, scores = list[float](), None
+        iterations = max(1, FIRST_TREES // len(np.unique(train.targets))) if is_class else FIRST_TREES
         while True:
             started, before = time.monotonic(), len(losses)
             with threadpool_limits(torch.get_num_threads()):
                 model.set_params(max_iter=iterations).fit(train.features, train.targets, weight)
-            scores, new = _validation_losses(model, validation, before, scores, is_class)
+            scores, new = _validation_losses(model, validation, before, scores, self.objective)
             losses += new
             best = int(np.argmin(losses))
             left = (self.deadline - time.monotonic()) / (time.monotonic() - started) * len(new)
@@ -173,7 +206,7 @@ def _max_trees(rows: int, outputs: int) -> int:
 
 
 def _validation_losses(
-    model: Any, validation: _Arrays, first: int, scores: Tensor | None, is_class: bool
+    model: Any, validation: _Arrays, first: int, scores: Tensor | None, objective: Objective
 ) -> tuple[Tensor, list[float]]:
     """(N, outputs) the scores of all trees, and the loss after each iteration from `first` on."""
     trees = [tree for iteration in model._predictors[first:] for tree in iteration]
@@ -183,7 +216,12 @@ def _validation_losses(
         scores = torch.from_numpy(np.ravel(model._baseline_prediction)).expand(len(leaves), -1)
     staged = leaves.unflatten(1, (-1, scores.shape[1])).cumsum(1) + scores[:, None]  # (N, iterations, outputs)
     weight = torch.from_numpy(validation.weight / validation.weight.sum())
-    losses = _class_losses(staged, model.classes_, validation.targets) if is_class else _squares(staged, validation)
+    if objective == "class":
+        losses = _class_losses(staged, model.classes_, validation.targets)
+    else:
+        error = torch.from_numpy(validation.targets).double()[:, None] - staged[..., 0]
+        is_mean = objective == "number"
+        losses = error.square() if is_mean else torch.maximum(objective * error, (objective - 1) * error)
     return staged[:, -1], (weight @ losses).tolist()
 
 
@@ -195,10 +233,6 @@ def _class_losses(staged: Tensor, classes: np.ndarray, targets: np.ndarray) -> T
     known = torch.from_numpy(classes[index] == targets)
     chosen = torch.from_numpy(index)[:, None, None].expand(-1, staged.shape[1], 1)
     return -staged.log_softmax(2).gather(2, chosen)[..., 0] * known[:, None]
-
-
-def _squares(staged: Tensor, validation: _Arrays) -> Tensor:
-    return (staged[..., 0] - torch.from_numpy(validation.targets).double()[:, None]).square()
 
 
 def to_nodes(trees: list[Any], columns: np.ndarray) -> tuple[TreeNodes, int]:
@@ -242,6 +276,6 @@ def _to_model(
         for output in range(booster.outputs)
     ]
     nodes, depth = to_nodes([tree for trees in by_output for tree in trees], columns)
-    baseline = np.concatenate([np.ravel(booster.model._baseline_prediction) for booster in boosters])
+    baseline = np.concatenate([booster.baseline for booster in boosters])
     counts = tuple(map(len, by_output))
     return TreesModel(nodes, counts, depth, torch.from_numpy(baseline), ranks, offsets, classes, n_classes)

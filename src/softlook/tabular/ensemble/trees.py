@@ -72,12 +72,16 @@ class TreesModel:
     classes: Tensor | None = None
     """The classes of the training rows."""
     n_classes: int = 0
+    is_multilabel: bool = False
+    """Whether outputs are logits of labels."""
 
     kind: ClassVar[str] = "trees"
 
     def predict(self, rows: TableTensors) -> Tensor:
         scores = self.scores(tree_features(rows, self.ranks, self.offsets))
-        return scores if self.classes is None else class_probabilities(scores, self.classes, self.n_classes)
+        if self.classes is not None:
+            return class_probabilities(scores, self.classes, self.n_classes)
+        return scores.sigmoid() if self.is_multilabel else scores
 
     def scores(self, features: Tensor) -> Tensor:
         """(N, outputs): sums of leaves."""
@@ -94,15 +98,14 @@ class TreesModel:
     def state(self) -> State:
         tensors = {f"nodes.{name}": tensor.cpu() for name, tensor in vars(self.nodes).items()}
         tensors |= {name: tensor.cpu() for name, tensor in vars(self).items() if isinstance(tensor, Tensor)}
-        return {"counts": self.counts, "depth": self.depth, "n_classes": self.n_classes}, tensors
+        values = {name: getattr(self, name) for name in ("counts", "depth", "n_classes", "is_multilabel")}
+        return values, tensors
 
     @staticmethod
     def from_state(values: dict[str, Any], tensors: dict[str, Tensor]) -> "TreesModel":
         nodes = {one.name: tensors[f"nodes.{one.name}"] for one in fields(TreeNodes)}
-        own = {name: tensor for name, tensor in tensors.items() if not name.startswith("nodes.")}
-        return TreesModel(
-            TreeNodes(**nodes), tuple(values["counts"]), values["depth"], n_classes=values["n_classes"], **own
-        )
+        own: dict[str, Any] = {name: tensor for name, tensor in tensors.items() if not name.startswith("nodes.")}
+        return TreesModel(TreeNodes(**nodes), **own | values | {"counts": tuple(values["counts"])})
 
 
 def tree_features(rows: TableTensors, ranks: Tensor, offsets: Tensor) -> Tensor:

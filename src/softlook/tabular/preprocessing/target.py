@@ -1,4 +1,4 @@
-"""Targets: classes or regression values as tensors and back."""
+"""Targets as tensors and back: classes, labels, numbers, and quantiles of numbers."""
 
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from softlook.base.errors import DataError
 
-Problem = Literal["classification", "regression"]
+Problem = Literal["classification", "multilabel", "regression", "quantiles"]
 State = dict[str, Any]
 LABEL_KINDS, TIME_KINDS = "biufUO", "mM"
 """numpy's dtype letters of labels: booleans, integers, floats, strings; and times."""
@@ -76,10 +76,66 @@ class ClassTarget:
         probability = prediction.gather(1, targets[:, None])[:, 0]
         return -probability.clamp(min=smallest).log(), (prediction.argmax(1) == targets).double()
 
+    def to_labels(self, prediction: np.ndarray) -> np.ndarray:
+        """(N,): the most probable class."""
+        return self.values[prediction.argmax(1)]
+
     def state(self) -> State:
         """JSON values from which `target_from_state` restores the target."""
         plain = self.values.view(np.int64) if self.values.dtype.kind in TIME_KINDS else self.values
         return {"problem": self.problem, "dtype": self.values.dtype.str, "values": plain.tolist()}
+
+
+class MultilabelTarget:
+    """Several labels per row, each present (1) or absent (0).
+
+    >>> target = MultilabelTarget.fit(np.array([[0, 1, 1], [1, 0, 1]]))
+    >>> target.outputs, target.to_labels(np.array([[0.2, 0.9, 0.5]]))
+    (3, array([[0, 1, 1]]))
+    """
+
+    problem: Problem = "multilabel"
+
+    def __init__(self, labels: int) -> None:
+        self.values = np.arange(labels)
+
+    @staticmethod
+    def fit(y: np.ndarray) -> "MultilabelTarget":
+        return MultilabelTarget(y.shape[1])
+
+    @property
+    def outputs(self) -> int:
+        return len(self.values)
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Targets for the loss."""
+        if y.shape[1:] != (self.outputs,):
+            raise DataError(f"expected {self.outputs} labels per row; got targets of shape {y.shape}")
+        return y.astype(np.float32)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """(N, E): the mean binary cross-entropy of the labels."""
+        labels = targets[:, None].to(outputs.dtype).expand_as(outputs)
+        return F.binary_cross_entropy_with_logits(outputs, labels, reduction="none").mean(2)
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """(N, K) in double precision: the probability of each label."""
+        return outputs.double().sigmoid().mean(1)
+
+    def as_prediction(self, targets: Tensor) -> Tensor:
+        return targets
+
+    def evaluate(self, prediction: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """(N,) each: the mean log loss of the labels, and whether all of them are predicted correctly."""
+        probability = torch.where(targets > 0.5, prediction, 1 - prediction)
+        return -probability.clamp(min=1e-15).log().mean(1), (probability >= 0.5).all(1).double()
+
+    def to_labels(self, prediction: np.ndarray) -> np.ndarray:
+        """(N, K): 1 for labels of a probability of at least a half."""
+        return (prediction >= 0.5).astype(np.int64)
+
+    def state(self) -> State:
+        return {"problem": self.problem, "labels": self.outputs}
 
 
 class RegressionTarget:
@@ -116,7 +172,7 @@ class RegressionTarget:
 
     def encode(self, y: np.ndarray) -> np.ndarray:
         if y.shape[1:] != self.shape:
-            raise DataError(f"expected {self.outputs} targets per row, of shape {self.shape}; got {y.shape[1:]}")
+            raise DataError(f"expected {len(self.mean)} targets per row, of shape {self.shape}; got {y.shape[1:]}")
         columns = y.reshape(len(y), -1).astype(np.float64)
         std = np.where(self.std > 0, self.std, 1.0)
         half = columns / 2 - self.mean / 2  # the difference of very large numbers would overflow
@@ -143,7 +199,54 @@ class RegressionTarget:
         return {"problem": self.problem, "mean": self.mean.tolist(), "std": self.std.tolist(), "shape": self.shape}
 
 
-Target = ClassTarget | RegressionTarget
+class QuantileTarget(RegressionTarget):
+    """Quantiles of one or several numbers per row, trained with the pinball loss (Koenker and Bassett 1978).
+
+    >>> target = QuantileTarget(np.zeros(1), np.ones(1), (), (0.1, 0.9))
+    >>> target.loss(torch.zeros(1, 1, 2), torch.ones(1, 1))
+    tensor([[0.5000]])
+    >>> target.inverse_transform(np.array([[1.0, 2.0]]))
+    array([[1., 2.]])
+    """
+
+    problem: Problem = "quantiles"
+
+    def __init__(self, mean: np.ndarray, std: np.ndarray, shape: tuple[int, ...], quantiles: tuple[float, ...]) -> None:
+        super().__init__(mean, std, shape)
+        self.quantiles = quantiles
+
+    @property
+    def outputs(self) -> int:
+        """The quantiles of each number, one number after another."""
+        return len(self.mean) * len(self.quantiles)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self._pinball(outputs, targets[:, None]).mean(2)
+
+    def as_prediction(self, targets: Tensor) -> Tensor:
+        return targets.repeat_interleave(len(self.quantiles), 1)
+
+    def evaluate(self, prediction: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        loss = self._pinball(prediction, targets).mean(1)
+        return loss, -loss
+
+    def inverse_transform(self, prediction: np.ndarray) -> np.ndarray:
+        """(N, quantiles) or (N, K, quantiles) in the units of y, sorted, because independent quantiles may cross."""
+        by_number = np.sort(prediction.reshape(len(prediction), len(self.mean), len(self.quantiles)))
+        values = by_number * self.std[:, None] + self.mean[:, None]
+        return values.reshape(len(prediction), *self.shape, len(self.quantiles))
+
+    def state(self) -> State:
+        return super().state() | {"quantiles": self.quantiles}
+
+    def _pinball(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Pinball loss of outputs (..., K * quantiles) for targets (..., K)."""
+        levels = torch.tensor(self.quantiles, dtype=outputs.dtype, device=outputs.device).repeat(len(self.mean))
+        error = targets.repeat_interleave(len(self.quantiles), -1) - outputs
+        return torch.maximum(levels * error, (levels - 1) * error)
+
+
+Target = ClassTarget | MultilabelTarget | RegressionTarget
 """How model outputs (N, E, K) are compared with targets and decoded. E ensemble members, K outputs each."""
 
 
@@ -156,67 +259,9 @@ def target_from_state(state: State) -> Target:
         if dtype.kind in TIME_KINDS:
             return ClassTarget(np.array(state["values"], dtype=np.int64).view(dtype))
         return ClassTarget(np.array(state["values"], dtype=dtype))
-    return RegressionTarget(np.array(state["mean"]), np.array(state["std"]), tuple(state["shape"]))
-
-
-class ClassCounts:
-    """Distinct labels and their counts, accumulated over chunks.
-
-    >>> counts = ClassCounts()
-    >>> for chunk in (["no", "yes"], ["maybe", "no"]):
-    ...     counts.update(np.array(chunk), np.ones(2, dtype=bool))
-    >>> counts.target().values.tolist(), counts.counts.tolist()
-    (['maybe', 'no', 'yes'], [1, 2, 1])
-    """
-
-    def __init__(self) -> None:
-        self.values: np.ndarray | None = None
-        self.counts = np.zeros(0, np.int64)
-
-    def update(self, y: np.ndarray, is_train: np.ndarray) -> None:
-        """Add a chunk, validation rows included."""
-        values, counts = np.unique(y, return_counts=True)
-        if self.values is not None:
-            values, indices = np.unique(np.concatenate([self.values, values]), return_inverse=True)
-            counts = np.bincount(indices, np.concatenate([self.counts, counts])).astype(np.int64)
-        self.values, self.counts = values, counts
-
-    def target(self) -> ClassTarget:
-        assert self.values is not None
-        return ClassTarget(self.values)
-
-
-class RunningMoments:
-    """Mean and standard deviation of regression targets, accumulated over chunks.
-
-    >>> moments = RunningMoments()
-    >>> for chunk in ([1.0], [3.0]):
-    ...     moments.update(np.array(chunk), np.ones(1, dtype=bool))
-    >>> moments.target().mean, moments.target().std
-    (array([2.]), array([1.]))
-    """
-
-    def __init__(self) -> None:
-        self.rows, self.current = 0, RegressionTarget(np.zeros(0), np.zeros(0), ())
-
-    def update(self, y: np.ndarray, is_train: np.ndarray) -> None:
-        """Add the training rows of a chunk."""
-        y = y[is_train]
-        if not len(y):
-            return
-        chunk, before = RegressionTarget.fit(y), self.current
-        rows, self.rows = self.rows, self.rows + len(y)
-        if not rows:
-            self.current = chunk
-            return
-        weight = len(y) / self.rows
-        difference = chunk.mean - before.mean
-        std = np.hypot(np.sqrt(1 - weight) * before.std, np.sqrt(weight) * chunk.std)
-        std = np.hypot(std, np.sqrt(weight * (1 - weight)) * np.abs(difference))
-        self.current = RegressionTarget(before.mean + weight * difference, std, chunk.shape)
-
-    def target(self) -> RegressionTarget:
-        return self.current
-
-
-TargetStats = ClassCounts | RunningMoments
+    if state["problem"] == "multilabel":
+        return MultilabelTarget(int(state["labels"]))
+    moments = np.array(state["mean"]), np.array(state["std"]), tuple(state["shape"])
+    if state["problem"] == "quantiles":
+        return QuantileTarget(*moments, tuple(state["quantiles"]))
+    return RegressionTarget(*moments)

@@ -1,6 +1,7 @@
 """Automatic model size, dropout, batch size and epochs; and model construction."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -27,12 +28,18 @@ MACS_PER_ROW, MAX_MACS = 7.5e8, 1e13
 """CPU budget of multiply-accumulate operations: per training row, and in total."""
 TRAINING_FACTOR = 3
 """Cost of a training step in forward passes: forward, and backward to inputs and to weights."""
-CPU_EFFICIENCY = 0.4
-"""Fraction of a CPU's peak multiply-accumulate rate that training reaches."""
+TRAINING_FRACTION = 0.8
+"""Fraction of a time limit that is spent on training steps; the rest on evaluations."""
+SPEED_MACS = 3e8
+"""Multiply-accumulate operations of the training step by which the speed of a CPU is measured."""
 MAX_STEP_BYTES = 4 << 30
 """Memory of the activations of a step on a CPU."""
 MAX_STEP_MACS = 2e11
 """Cost of a step on a CPU: some seconds, between which the clock is not checked."""
+MIN_DEEP_MEMBERS = 2
+"""If a time limit allows fewer members with more than one block, there is one block."""
+MAX_STEP_FRACTION = 0.02
+"""Fraction of a time limit that a step on a CPU may take."""
 TOKEN_COPIES, MAP_COPIES = 10, 4
 """How often a block stores the tokens of a row, and its attention maps if dropout is applied to them, as measured.
 Without attention dropout maps are never materialized; in the last block of an FT-Transformer only [CLS] attends."""
@@ -59,11 +66,21 @@ class TrainingContext:
         """Whether a run on a GPU is so long that compiled steps save more time than their compilation takes."""
         return self.device == "cuda" and self.is_large and (self.seconds is None or self.seconds >= MIN_COMPILE_SECONDS)
 
-    @property
-    def max_macs(self) -> float:
-        """CPU budget: what the table deserves, or what the time limit allows."""
+    def max_macs(self, hparams: Hyperparameters) -> float:
+        """CPU budget of training: grows with the rows, and is bounded by the time limit."""
         budget = min(self.rows * MACS_PER_ROW, MAX_MACS)
-        return budget if self.seconds is None else min(budget, self.seconds * CPU_EFFICIENCY * macs_per_second())
+        return budget if self.seconds is None else min(budget, TRAINING_FRACTION * self._limited_macs(hparams))
+
+    def max_step_macs(self, hparams: Hyperparameters) -> float:
+        """Cost of a step on a CPU."""
+        limit = MAX_STEP_MACS
+        return limit if self.seconds is None else min(limit, MAX_STEP_FRACTION * self._limited_macs(hparams))
+
+    def _limited_macs(self, hparams: Hyperparameters) -> float:
+        """Multiply-accumulate operations of training that fit within the time limit."""
+        assert self.seconds is not None
+        sizes = hparams.dim, hparams.depth, hparams.heads
+        return self.seconds * training_macs_per_second(*sizes, self.tokens, torch.get_num_threads())
 
     def model_size(self) -> Hyperparameters:
         """Sizes and dropout, as measured (docs/log.md): large tables need no dropout, regression suffers from much."""
@@ -80,7 +97,8 @@ def resolve_hyperparameters(hparams: Hyperparameters, context: TrainingContext) 
 
     It is the largest power of two within a budget of multiply-accumulate operations, which grows with the rows up to
     some minutes of two cores. The budget does not depend on the CPU, unless time is limited: few members trained to the
-    end are better than many that were cut short.
+    end are better than many that were cut short. If time suffices for one member only, the depth is 1: in the last
+    block only [CLS] attends, which makes members several times cheaper, the more so the more columns there are.
 
     >>> from softlook.tabular.presets import PRESETS
     >>> default = PRESETS["table"]["default"]
@@ -88,7 +106,7 @@ def resolve_hyperparameters(hparams: Hyperparameters, context: TrainingContext) 
     >>> [resolve_hyperparameters(default, context).n_members for context in contexts]
     [8, 4]
     """
-    size = context.model_size()
+    size, is_depth_open = context.model_size(), not hparams.depth
     if hparams.compile is None and context.repays_compilation:
         hparams = replace(hparams, compile=True)
     if context.device == "cpu" and context.rows < SMALL_TABLE_ROWS:  # fast anyway, so it may as well be exact
@@ -96,11 +114,20 @@ def resolve_hyperparameters(hparams: Hyperparameters, context: TrainingContext) 
     hparams = fill_sizes(hparams, replace(size, n_members=0) if context.device == "cpu" else size)
     if hparams.n_members:
         return hparams
+    members = affordable_members(hparams, context)
+    if is_depth_open and context.seconds is not None and members < MIN_DEEP_MEMBERS:
+        hparams = replace(hparams, depth=1)
+        members = affordable_members(hparams, context)
+    members = max(1, members)
+    return replace(hparams, n_members=min(size.n_members, 1 << (members.bit_length() - 1)))
+
+
+def affordable_members(hparams: Hyperparameters, context: TrainingContext) -> int:
+    """How many ensemble members can be trained to the end within the CPU budget."""
     steps = -(-context.rows // batch_size_for(hparams, context.rows))
     epochs = hparams.epochs or scheduled_epochs(hparams, steps) or DEFAULT_EPOCHS
     member_macs = TRAINING_FACTOR * context.rows * epochs * macs_per_row(hparams, context.tokens)
-    affordable = int(context.max_macs // member_macs)
-    return replace(hparams, n_members=min(size.n_members, 1 << max(0, affordable.bit_length() - 1)))
+    return int(context.max_macs(hparams) // member_macs)
 
 
 def fill_sizes(hparams: Hyperparameters, size: Hyperparameters) -> Hyperparameters:
@@ -129,7 +156,9 @@ def limit_step_cost(hparams: Hyperparameters, context: TrainingContext, *, may_d
     if may_drop_dropout and size * bytes_per_row(hparams, context.tokens) > MAX_STEP_BYTES:
         return limit_step_cost(replace(hparams, attention_dropout=0.0), context, may_drop_dropout=False)
     row_macs = TRAINING_FACTOR * hparams.n_members * macs_per_row(hparams, context.tokens)
-    affordable = int(min(MAX_STEP_BYTES // bytes_per_row(hparams, context.tokens), MAX_STEP_MACS // row_macs))
+    affordable = int(
+        min(MAX_STEP_BYTES // bytes_per_row(hparams, context.tokens), context.max_step_macs(hparams) // row_macs)
+    )
     if hparams.batch_size or size <= max(1, affordable):
         return hparams
     return replace(hparams, batch_size=max(1, affordable))
@@ -166,11 +195,16 @@ def scheduled_epochs(hparams: Hyperparameters, steps_per_epoch: int) -> int | No
     return max(min(DEFAULT_EPOCHS, MAX_STEPS // steps_per_epoch), -(-MIN_STEPS // steps_per_epoch), 4)
 
 
-def macs_per_second() -> float:
-    """The CPU's multiply-accumulate rate in matrix products of typical size, by a quick benchmark."""
-    rows, width = 4096, 128
-    left, right = torch.ones(rows, width), torch.ones(width, width)
-    return rows * width**2 / best_time(lambda: left @ right, repeats=5)
+@lru_cache(maxsize=64)
+def training_macs_per_second(dim: int, depth: int, heads: int, tokens: int, threads: int) -> float:
+    """Multiply-accumulate operations per second of a training step on this CPU with this many threads, measured."""
+    sizes: dict[str, Any] = {"dim": dim, "depth": depth, "heads": heads, "ensemble_size": 1}
+    model = TableTransformer(TableTransformerConfig(n_numeric=tokens - 1, num_embeddings="linear", **sizes)).float()
+    row_macs = TRAINING_FACTOR * macs_per_row(Hyperparameters(dim=dim, depth=depth), tokens)
+    numbers = torch.zeros(int(max(1, min(256, SPEED_MACS // row_macs))), tokens - 1)
+    categories = torch.zeros(len(numbers), 0, dtype=torch.long)
+    with torch.random.fork_rng(devices=[]):
+        return len(numbers) * row_macs / best_time(lambda: model(numbers, categories).sum().backward())
 
 
 # --- model construction -----------------------------------------------------------------------------------------------

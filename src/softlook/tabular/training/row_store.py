@@ -14,7 +14,7 @@ from softlook.tabular.io.chunked import ChunkedTable, TargetColumns
 from softlook.tabular.io.frames import to_frame
 from softlook.tabular.preprocessing.reservoir import Reservoir
 from softlook.tabular.preprocessing.rows import TableTensors, concat_rows
-from softlook.tabular.preprocessing.target import TargetStats
+from softlook.tabular.preprocessing.target_stats import TargetStats
 
 DEFAULT_MEMORY_LIMIT = 1 << 30
 """Bytes."""

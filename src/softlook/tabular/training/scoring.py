@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator
 from sklearn.metrics import get_scorer, get_scorer_names
 
 from softlook.base.errors import ConfigError
-from softlook.tabular.preprocessing.target import RegressionTarget, Target
+from softlook.tabular.preprocessing.target import MultilabelTarget, QuantileTarget, RegressionTarget, Target
 
 BUILT_IN = ("loss", "score", "auto")
 """Metrics for early stopping that are no scorers."""
@@ -25,16 +25,21 @@ def check_metric(name: object) -> None:
 def scorer_score(name: str, target: Target, predictions: np.ndarray, targets: np.ndarray, weight: np.ndarray) -> float:
     """The score of predictions, higher is better; predictions and targets are encoded as by `Target`.
 
+    Quantiles have no scorer.
+
     >>> from softlook.tabular.preprocessing.target import ClassTarget
     >>> target, predictions = ClassTarget(np.array(["no", "yes"])), np.array([[0.9, 0.1], [0.4, 0.6]])
     >>> scorer_score("roc_auc", target, predictions, np.array([0, 1]), np.ones(2))
     1.0
     """
+    if isinstance(target, QuantileTarget):
+        raise ConfigError(f"early_stopping_metric: expected 'loss' with quantiles; got {name!r}")
     if isinstance(target, RegressionTarget):
         predictions, targets = target.inverse_transform(predictions), target.inverse_transform(targets)
         estimator: Any = _PredictedNumbers(predictions)
     else:
-        estimator = _PredictedClasses(predictions)
+        is_multilabel = isinstance(target, MultilabelTarget)
+        estimator = (_PredictedLabels if is_multilabel else _PredictedClasses)(predictions)
     try:
         return float(get_scorer(name)(estimator, np.empty((len(targets), 0)), targets, sample_weight=weight))
     except (ValueError, TypeError, AttributeError) as error:
@@ -75,3 +80,10 @@ class _PredictedClasses(_PredictedNumbers):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         return self.predictions
+
+
+class _PredictedLabels(_PredictedClasses):
+    """A classifier of several labels per row whose probabilities are known."""
+
+    def predict(self, X: Any) -> np.ndarray:
+        return (self.predictions >= 0.5).astype(np.int64)

@@ -21,7 +21,7 @@ Split = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class SplitKeys:
-    """What validation rows are chosen by: classes, groups or times; None where a table has none."""
+    """Classes, groups or times of the rows, by which validation rows are selected; None if not used."""
 
     codes: np.ndarray | None
     groups: np.ndarray | None = None
@@ -31,16 +31,20 @@ class SplitKeys:
     def of(X: Any, *, codes: np.ndarray | None, groups: Any, time_column: Any) -> "SplitKeys":
         """Check groups, and read the column of times."""
         if groups is not None and time_column is not None:
-            raise ConfigError("expected groups or time_column, got both: validation rows cannot follow both. Drop one.")
+            raise ConfigError("expected groups or time_column, got both. Validation rows are selected by one of them.")
         if groups is None:
             times = None if time_column is None else read_times(X, time_column)
             if times is not None and times.min() == times.max():
-                raise ConfigError(f"time_column: {time_column!r:.80} holds one time only, which orders no rows.")
+                raise ConfigError(
+                    f"time_column: expected different times in {time_column!r:.80}; all rows have the same."
+                )
             return SplitKeys(codes, None, times)
         groups = column_or_1d(groups)
         check_consistent_length(X, groups)
         if len(np.unique(groups)) < 2:
-            raise ConfigError("groups: expected at least 2 groups, got 1. A group is validated as a whole.")
+            raise ConfigError(
+                "groups: expected at least 2 groups, got 1. Each group is either in training or in validation."
+            )
         return SplitKeys(codes, groups)
 
     def take(self, rows: np.ndarray) -> "SplitKeys":

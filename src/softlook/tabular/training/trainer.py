@@ -272,7 +272,7 @@ def predict_rows(model: nn.Module, rows: TableTensors, target: Target, retrieval
 
 
 def _predict_batch(model: Any, rows: TableTensors, target: Target, retrieval: RowRetrieval | None) -> Tensor:
-    """Predictions that do not depend on the number of rows: the last batch is padded, lest other kernels run."""
+    """Predictions that do not depend on the number of rows: the last batch is padded, so that the same kernels run."""
     count = -(-len(rows) // ROW_MULTIPLE) * ROW_MULTIPLE
     if count != len(rows):
         rows = rows.take(torch.arange(count, device=rows.numbers.device).clamp(max=len(rows) - 1))

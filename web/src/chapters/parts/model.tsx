@@ -8,14 +8,15 @@ import { Words } from "./words";
 
 interface ModelProps {
   chosen: Chosen;
-  /** The text is "c.<chapter>.model". */
   children: ComponentChildren;
+  /** The key of the text, after "c.<chapter>.". */
+  about?: string;
   /** Without the choice of one head. */
   allHeads?: boolean;
   row?: { value: number; tokens: string[]; onChange: (row: number) => void };
 }
 
-export function Model({ chosen, children, allHeads = false, row }: ModelProps) {
+export function Model({ chosen, children, about = "model", allHeads = false, row }: ModelProps) {
   const text = useText();
   const { state } = useProps();
   const { trace, info } = chosen;
@@ -24,7 +25,7 @@ export function Model({ chosen, children, allHeads = false, row }: ModelProps) {
     <section class="model" data-model={trace.id}>
       <h3>{text("model.title")}</h3>
       <p>
-        <Words text={text("model")} />
+        <Words text={text(about)} />
       </p>
       <div class="controls">
         <Select

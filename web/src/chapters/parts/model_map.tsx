@@ -11,10 +11,18 @@ import { Model } from "./model";
 import { useChosen, useWeights } from "./remote";
 import { type Cursor, MatrixBlock } from "./squares";
 
+interface ModelMapProps {
+  kinds?: AttentionInfo["kind"][];
+  /** The key of the text for a model without attention of these kinds, of which another one is shown. */
+  otherwise?: string;
+}
+
 /** The map of one head; a sentence says what the chosen cell is. */
-export function ModelMap({ kinds }: { kinds?: AttentionInfo["kind"][] }) {
+export function ModelMap({ kinds, otherwise }: ModelMapProps) {
   const text = useText();
-  const chosen = useChosen(kinds);
+  const wanted = useChosen(kinds);
+  const other = useChosen();
+  const chosen = wanted ?? (otherwise ? other : null);
   const weights = useWeights(chosen)?.[0];
   const [cursor, setCursor] = useState<Cursor | null>(null);
   if (!chosen || !weights) return null;
@@ -23,7 +31,7 @@ export function ModelMap({ kinds }: { kinds?: AttentionInfo["kind"][] }) {
   const columns = tokens.columns.slice(0, chosen.columns).map(tokenLabel);
   const here = cursor && weights[cursor.row]?.[cursor.column];
   return (
-    <Model chosen={chosen}>
+    <Model chosen={chosen} about={wanted ? "model" : otherwise}>
       <div class="wide">
         <MatrixBlock
           letter="A"

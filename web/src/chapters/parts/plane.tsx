@@ -85,6 +85,7 @@ function Tip({ arrow, limit, toScreen, toPlane }: TipProps) {
     move(at.map((value, i) => value + step[i] * (event.shiftKey ? 10 : 1)));
   };
   const text = arrow.label ?? letter;
+  const isBelow = at[1] < 0 !== Boolean(point && onMove); // labels of a point that moves and of one that stands
   const side = Math.abs(at[0]) > limit / 2 ? Math.sign(at[0]) : 0;
   const drawing = (
     <>
@@ -93,7 +94,7 @@ function Tip({ arrow, limit, toScreen, toPlane }: TipProps) {
       <circle class="tip" cx={x} cy={y} r={point ? 7 : 4} />
       <text
         x={x + 14 * side}
-        y={y + (at[1] < 0 ? 28 : -18)}
+        y={y + (isBelow ? 28 : -18)}
         text-anchor={side > 0 ? "end" : side < 0 ? "start" : "middle"}
       >
         {text}

@@ -39,7 +39,7 @@ export function RecurrentChapter(props: ChapterProps) {
       ]}
       controls={<Scores choice={choice} setChoice={setChoice} />}
       predict={<Predict options={3} answer={0} />}
-      model={<ModelMap kinds={["cross"]} />}
+      model={<ModelMap kinds={["cross"]} otherwise="model.self" />}
     >
       <div class="pair">
         <States {...{ state, setState, numbers }} />

@@ -76,6 +76,12 @@ function bestOf(nodes: Node[], last: number): Node | null {
   return chosen.reduce<Node | null>((best, node) => (best === null || node.rank > best.rank ? node : best), null);
 }
 
+/** The number of steps until the best hypothesis was complete: the search goes on until no better one is possible. */
+export function lastStep(steps: Step[]): number {
+  const best = beamTree(steps).nodes.findLast((node) => node.best);
+  return best ? best.step + 1 : steps.length;
+}
+
 /** The tokens from the first step to a beam. */
 export function hypothesis(tree: Tree, id: string | number): string[] {
   const from = new Map(tree.edges.map((edge) => [key(edge.to.id), edge]));

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { beamTree, hypothesis, type Step } from "./beam_tree";
+import { beamTree, hypothesis, lastStep, type Step } from "./beam_tree";
 import { path, range, ticks } from "./curves";
 import { differenceScale } from "./difference";
 import { bars } from "./lanes";
@@ -53,6 +53,13 @@ test("kept beams stand above dropped ones, and the best hypothesis is marked bac
   );
   assert.deepEqual(hypothesis(tree, 5), ["b", "e"]);
   assert.equal(tree.slots, 3);
+});
+
+test("a search is shown until its best hypothesis is complete, though it goes on", () => {
+  const finished = { id: 6, parent: 2, token: "</s>", logp: -0.1, kept: true, status: "finished" };
+  const [first, second] = steps;
+  assert.equal(lastStep([first, { ...second, beams: [finished] }, { step: 2, beams: [] }]), 2);
+  assert.equal(lastStep(steps), 2);
 });
 
 test("an earlier time shows only the steps until then", () => {

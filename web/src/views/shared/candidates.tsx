@@ -1,6 +1,7 @@
 /** Candidates of a token with their probabilities, alone and before and after a change. */
 import { formatNumber, formatPercent, strings } from "../../i18n";
 import { TokenText } from "../../parts/token";
+import type { TraceInfo } from "../../types";
 
 /** A token, its probability, and its logit where the answer has it. */
 export interface Candidate {
@@ -17,11 +18,15 @@ export const candidates = (rows: (string | number)[][]): Candidate[] =>
       : { token: String(row[0]), p: Number(row[1]) },
   );
 
-const Share = ({ value, role }: { value: number; role?: string }) => (
-  <span class={`v-bar ${role ?? ""}`} aria-hidden="true">
+const Share = ({ value, kind = "" }: { value: number; kind?: string }) => (
+  <span class={`v-bar ${kind}`} aria-hidden="true">
     <span style={{ width: `${Math.min(100, 100 * value)}%` }} />
   </span>
 );
+
+/** What the outputs of a model are: classes or tokens. */
+export const outputName = ({ task }: TraceInfo): string =>
+  strings()[["classification", "image", "table"].includes(task) ? "v.class" : "v.token"];
 
 interface CandidateTableProps {
   caption: string;
@@ -93,42 +98,46 @@ interface ChangeTableProps {
   rows: Change[];
   /** Names of before and after, and of the target if there is one. */
   names: string[];
+  /** What the rows are. */
+  name: string;
 }
 
-export function ChangeTable({ caption, rows, names }: ChangeTableProps) {
+export function ChangeTable({ caption, rows, names, name }: ChangeTableProps) {
   const s = strings();
   const percent = (value: number | null) => (value === null ? "–" : formatPercent(value));
   return (
-    <table class="v-table v-candidates">
-      <caption>{caption}</caption>
-      <thead>
-        <tr>
-          <th scope="col">{s["v.token"]}</th>
-          <th scope="col">{names[0]}</th>
-          <th scope="col">{names[1]}</th>
-          {names[2] && <th scope="col">{names[2]}</th>}
-          <th scope="col">{s["v.difference"]}</th>
-          <td />
-        </tr>
-      </thead>
-      <tbody>
-        {rows.map((row, index) => (
-          <tr key={index} data-before={row.before ?? ""} data-after={row.after ?? ""} data-target={row.target ?? ""}>
-            <th scope="row">
-              <TokenText token={row.token} />
-            </th>
-            <td class="v-number">{percent(row.before)}</td>
-            <td class="v-number">{percent(row.after)}</td>
-            {names[2] && <td class="v-number">{percent(row.target ?? null)}</td>}
-            <td class="v-number">{difference(row)}</td>
-            <td class="v-bar-cell">
-              <Share value={row.before ?? 0} />
-              <Share value={row.after ?? 0} />
-            </td>
+    <div class="v-scroll" tabIndex={0}>
+      <table class="v-table v-candidates v-changes">
+        <caption>{caption}</caption>
+        <thead>
+          <tr>
+            <th scope="col">{name}</th>
+            <th scope="col">{names[0]}</th>
+            <th scope="col">{names[1]}</th>
+            {names[2] && <th scope="col">{names[2]}</th>}
+            <th scope="col">{s["v.difference"]}</th>
+            <td />
           </tr>
-        ))}
-      </tbody>
-    </table>
+        </thead>
+        <tbody>
+          {rows.map((row, index) => (
+            <tr key={index} data-before={row.before ?? ""} data-after={row.after ?? ""} data-target={row.target ?? ""}>
+              <th scope="row">
+                <TokenText token={row.token} />
+              </th>
+              <td class="v-number">{percent(row.before)}</td>
+              <td class="v-number">{percent(row.after)}</td>
+              {names[2] && <td class="v-number">{percent(row.target ?? null)}</td>}
+              <td class="v-number">{difference(row)}</td>
+              <td class="v-bar-cell">
+                <Share value={row.before ?? 0} kind="before" />
+                <Share value={row.after ?? 0} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }
 

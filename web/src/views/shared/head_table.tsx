@@ -22,51 +22,54 @@ export function HeadTable({ table, onOpen }: HeadTableProps) {
   const names = table.columns;
   const rows = sorting ? sortRows(table.rows, ({ values }) => values[sorting.column], sorting.descending) : table.rows;
   return (
-    <details class="v-scroll" open>
+    <details open>
       <summary>{s["v.heads.table"]}</summary>
-      <table class="v-table">
-        <caption>{s["v.heads.table.hint"]}</caption>
-        <thead>
-          <tr>
-            <th scope="col">{s["v.attention"]}</th>
-            <th scope="col">{s["v.head"]}</th>
-            {names.map((name) => (
-              <th key={name} scope="col" title={table.measured[name]} aria-sort={sortName(sorting, name)}>
-                <button type="button" onClick={() => setSorting(nextSorting(sorting, name))}>
-                  {name} <span aria-hidden="true">{arrow(sorting, name)}</span>
-                </button>
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map(({ path, head, values }) => (
-            <tr key={`${path} ${head}`}>
-              <th scope="row">
-                <button
-                  type="button"
-                  aria-label={fill(s["v.heads.open"], { path, head })}
-                  onClick={() => onOpen(path, head)}
-                >
-                  {path}
-                </button>
-              </th>
-              <td class="v-number">{head}</td>
+      <p class="v-caption">{s["v.heads.table.hint"]}</p>
+      <div class="v-scroll">
+        <table class="v-table" aria-label={s["v.heads.table"]}>
+          <thead>
+            <tr>
+              <th scope="col">{s["v.attention"]}</th>
+              <th scope="col">{s["v.head"]}</th>
               {names.map((name) => (
-                <td key={name} class="v-number">
-                  {formatCell(values[name])}
-                </td>
+                <th key={name} scope="col" title={table.measured[name]} aria-sort={sortName(sorting, name)}>
+                  <button type="button" onClick={() => setSorting(nextSorting(sorting, name))}>
+                    {name} <span aria-hidden="true">{arrow(sorting, name)}</span>
+                  </button>
+                </th>
               ))}
             </tr>
-          ))}
-        </tbody>
-      </table>
+          </thead>
+          <tbody>
+            {rows.map(({ path, head, values }) => (
+              <tr key={`${path} ${head}`}>
+                <th scope="row">
+                  <button
+                    type="button"
+                    aria-label={fill(s["v.heads.open"], { path, head })}
+                    onClick={() => onOpen(path, head)}
+                  >
+                    {path}
+                  </button>
+                </th>
+                <td class="v-number">{head}</td>
+                {names.map((name) => (
+                  <td key={name} class="v-number">
+                    {formatCell(values[name], name)}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
     </details>
   );
 }
 
-const formatCell = (value: number | null | undefined): string =>
-  value === null || value === undefined ? "–" : formatNumber(value, 3);
+/** An offset is a number of positions, all other scores are shares. */
+const formatCell = (value: number | null | undefined, name: string): string =>
+  value === null || value === undefined ? "–" : formatNumber(value, name === "offset" ? 0 : 3);
 
 function arrow(sorting: Sorting | null, name: string): string {
   if (sorting?.column !== name) return "";

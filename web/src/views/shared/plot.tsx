@@ -45,18 +45,24 @@ export function Plot({ label, curves }: { label: string; curves: Curve[] }) {
             </text>
           ))}
           <line class="v-cursor-line" x1={place(step, x, width)} x2={place(step, x, width)} y2={height} />
-          {curves.map((curve, number) => (
-            <path
-              key={curve.name}
+          {curves.map(({ name, points }, number) => (
+            <g
+              key={name}
               class={`v-curve role-${STYLES[number % STYLES.length]} dash-${Math.floor(number / STYLES.length)}`}
-              d={path(
-                curve.points.map(([px, py]) => ({ x: px, y: py })),
-                x,
-                y,
-                width,
-                height,
+            >
+              <path
+                d={path(
+                  points.map(([px, py]) => ({ x: px, y: py })),
+                  x,
+                  y,
+                  width,
+                  height,
+                )}
+              />
+              {points.length === 1 && (
+                <circle cx={place(points[0][0], x, width)} cy={height - place(points[0][1], y, height)} r={3} />
               )}
-            />
+            </g>
           ))}
         </g>
       </svg>

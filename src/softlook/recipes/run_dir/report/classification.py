@@ -71,7 +71,7 @@ def _confusions(confusions: list[Mapping[str, Any]]) -> str:
 
 def _wrong_examples(examples: list[Mapping[str, Any]]) -> str:
     rows = [
-        [Cell(one["text"], "value"), one["label"], one["prediction"], Cell(f"{one['confidence']:.1%}", "num")]
+        [Cell(one["text"], "long"), one["label"], one["prediction"], Cell(f"{one['confidence']:.1%}", "num")]
         for one in examples
     ]
     return table(rows, head=["text", "label", "prediction", Cell("confidence", "num")])

@@ -31,7 +31,7 @@ SPLITS = {"training": "data", "validation": "valid", "test": "test"}
 MAX_LABELS, MAX_WARNINGS = 10, 20
 GIVEN = (ValueOrigin.ARGUMENT, ValueOrigin.FLAG, ValueOrigin.ENVIRONMENT, ValueOrigin.FILE)
 """Origins of settings that the user has set."""
-OUTPUTS = ("prediction", "completion", "neighbours")
+OUTPUTS = ("prediction", "completion", "neighbors")
 """Fields of a sample that the model generates; the others are its input and the reference."""
 MAX_EVALUATIONS, MAX_LONG_EVALUATIONS, LONG = 5, 3, 200
 """Evaluations whose samples are shown; fewer if the outputs have more characters than LONG."""
@@ -66,13 +66,10 @@ def tiles(run: ReportData) -> str:
     """The headline numbers."""
     best, name, parts = run.best, run.headline, []
     if best is not None:
-        parts.append(
-            (
-                f"validation {format_score_name(name)}",
-                format_score(best["scores"][name], name),
-                f"at step {best['step']:,}",
-            )
-        )
+        # Evaluations during training may have used a share of the validation data, the final scores all of it.
+        scores = {**best["scores"], **run.scores, **run.scores.get("validation", {})}
+        label, step = f"validation {format_score_name(name)}", f"at step {best['step']:,}"
+        parts.append((label, format_score(scores[name], name), step))
     test = run.scores.get("test")
     if isinstance(test, Mapping) and isinstance(test.get(name), float):
         size = f"{test['examples']:,} examples" if "examples" in test else "best checkpoint"

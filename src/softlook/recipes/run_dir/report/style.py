@@ -37,7 +37,7 @@ COMPONENTS = """
 .card { padding: 1rem 1.1rem; margin-bottom: 1rem; } .card.figure { padding: .35rem .5rem .25rem; }
 .grid { display: grid; gap: 1rem; margin-bottom: 1rem; } .grid .card { margin: 0; }
 .of-2 { grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); }
-.of-3 { grid-template-columns: repeat(auto-fit, minmax(min(100%, 19rem), 1fr)); }
+.of-3 { grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); }
 .tiles { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); margin: 1.25rem 0; }
 .tile { padding: .8rem 1rem .75rem; display: flex; flex-direction: column; }
 .tile .label, .tile .detail { color: var(--soft); font-size: .8rem; line-height: 1.35; }
@@ -55,6 +55,7 @@ td { overflow-wrap: break-word; } td.name { white-space: nowrap; } .facts td { o
 .num { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.best { font-weight: 650; } tr:has(> td.own) > td { background: var(--tint); }
 td.own { padding-left: .5rem; } td.value { overflow-wrap: anywhere; min-width: 8rem; }
+td.long { overflow-wrap: anywhere; min-width: 15rem; }
 td.bar { min-width: 6rem; background: linear-gradient(to right, var(--tint) var(--share), #0000 0) 0 center / 100% 1.5em
   no-repeat content-box; vertical-align: middle; }
 .samples td { min-width: 8.5rem; white-space: pre-wrap; }

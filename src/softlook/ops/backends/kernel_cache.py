@@ -1,7 +1,7 @@
-"""Kernels that are kept between calls: a call like an earlier one neither checks its arguments nor plans again.
+"""Kernel cache of `attention`: repeated calls skip the checks of their arguments and the planning.
 
-A call is like another if shapes, strides, dtypes, devices, mask, scale, dropout, the need for a gradient and torch's
-switches are equal. Then the same kernel runs. Finding it takes about two microseconds.
+The key of a call has shapes, strides, dtypes, devices, mask, scale, dropout, whether a gradient is needed, and torch's
+backend switches. A look-up takes about two microseconds.
 """
 
 from collections.abc import Callable
@@ -16,22 +16,22 @@ from softlook.ops.masks.base import Mask
 from softlook.ops.masks.cache import can_cache
 from softlook.ops.masks.masks import WindowMask
 
-Call = tuple[Any, ...]
-"""What decides which kernel runs."""
-Kernels = dict[Call, Callable[[Tensor, Tensor, Tensor], Tensor] | Literal[False]]
-"""By call; False where each call is planned anew."""
+CallKey = tuple[Any, ...]
+"""Everything that decides which kernel runs."""
+KernelCache = dict[CallKey, Callable[[Tensor, Tensor, Tensor], Tensor] | Literal[False]]
+"""Kernels by call; False for calls that are planned each time."""
 MAX_SHARED, MAX_PER_MASK = 256, 8
-"""Calls that are kept for windows and no mask, and for each other mask. When there are more, all are dropped."""
+"""Capacities of the cache of windows and calls without a mask, and of any other mask's. A full cache is cleared."""
 MAX_MAP = 1 << 14
-"""Queries times keys up to which a kernel with a mask tensor is kept: it holds that memory."""
+"""Largest number of queries times keys for which a kernel with a mask tensor is cached: it holds that tensor."""
 torch_c: Any = torch._C
-_shared: Kernels = {}
+_shared: KernelCache = {}
 
 
-def describe_call(
+def call_key(
     query: Tensor, key: Tensor, value: Tensor, mask: object, scale: float | None, dropout: float
-) -> Call | None:
-    """What decides which kernel runs; None where that cannot be kept: under a tracer, a transform, or autocast."""
+) -> CallKey | None:
+    """The key of a call; None for calls that are not cached: under a tracer, a transform or autocast."""
     if type(query) is not Tensor or type(key) is not Tensor or type(value) is not Tensor:
         return None
     if maybe_current_level() is not None or torch_c._len_torch_dispatch_stack():
@@ -63,10 +63,10 @@ def describe_call(
     )
 
 
-def kept_kernels(mask: object) -> Kernels | None:
-    """The kept kernels of calls with this mask, which live as long as it does; None in its first call.
+def cached_kernels(mask: object) -> KernelCache | None:
+    """The kernel cache of calls with this mask, which lives as long as the mask; None in the mask's first call.
 
-    Windows and no mask share theirs. Many other masks are used in one call only, where keeping a kernel costs time.
+    Windows and calls without a mask share one. Many other masks are used only once, where filling a cache costs time.
     """
     if mask is None or type(mask) is WindowMask:
         return _shared
@@ -79,8 +79,8 @@ def kept_kernels(mask: object) -> Kernels | None:
     return own["_kernels"]
 
 
-def keep_kernel(call: Call, kernels: Kernels, plan: Plan) -> None:
-    """Keep the kernel of a plan for calls like this one."""
+def cache_kernel(call: CallKey, kernels: KernelCache, plan: Plan) -> None:
+    """Add the kernel of a plan to the cache."""
     if not can_cache():
         return
     if len(kernels) >= (MAX_SHARED if kernels is _shared else MAX_PER_MASK):
@@ -90,6 +90,6 @@ def keep_kernel(call: Call, kernels: Kernels, plan: Plan) -> None:
     kernels[call] = False if holds_mask and T * S > MAX_MAP else plan.bind() or False
 
 
-def drop_kept_kernels() -> None:
-    """Forget the kernels of calls with a window and without a mask."""
+def clear_kernel_cache() -> None:
+    """Clear the cache that windows and calls without a mask share."""
     _shared.clear()

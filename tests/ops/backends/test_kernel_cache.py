@@ -1,4 +1,4 @@
-"""Kept kernels: a repeated call gives what a planned one gives, whatever changed between the calls."""
+"""Kernel cache: a repeated call returns what a planned one returns, whatever changed between the calls."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -13,9 +13,9 @@ from torch.testing import assert_close
 
 from softlook import attention, masks
 from softlook.base.errors import MaskError, ShapeError
-from softlook.ops.backends import kept_kernels
-from softlook.ops.backends.kept_kernels import describe_call, drop_kept_kernels
-from softlook.ops.backends.kept_kernels import kept_kernels as kernels_of
+from softlook.ops.backends import kernel_cache
+from softlook.ops.backends.kernel_cache import cached_kernels as kernels_of
+from softlook.ops.backends.kernel_cache import call_key, clear_kernel_cache
 
 
 def tensors(T: int = 6, S: int = 20, *, heads: int = 4, groups: int = 4, D: int = 8) -> tuple[Tensor, Tensor, Tensor]:
@@ -31,8 +31,8 @@ def spread(tensor: Tensor) -> Tensor:
 def planned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     """The calls that are planned."""
     calls: list[object] = []
-    original = kept_kernels.keep_kernel
-    monkeypatch.setattr("softlook.ops.attention.keep_kernel", lambda *call: (calls.append(call), original(*call)))
+    original = kernel_cache.cache_kernel
+    monkeypatch.setattr("softlook.ops.attention.cache_kernel", lambda *call: (calls.append(call), original(*call)))
     yield calls
 
 
@@ -107,11 +107,11 @@ def test_calls_that_differ_are_planned_anew(planned: list[object]) -> None:
 
 def test_traced_and_autocast_calls_are_not_kept() -> None:
     query, key, value = tensors()
-    assert describe_call(query, key, value, None, None, 0.0) is not None
+    assert call_key(query, key, value, None, None, 0.0) is not None
     with torch.autocast("cpu", torch.bfloat16):
-        assert describe_call(query, key, value, None, None, 0.0) is None
-    assert describe_call(query.to("meta"), key.to("meta"), value.to("meta"), None, None, 0.0) is None
-    assert describe_call(torch.nn.Parameter(query), key, value, None, None, 0.0) is None
+        assert call_key(query, key, value, None, None, 0.0) is None
+    assert call_key(query.to("meta"), key.to("meta"), value.to("meta"), None, None, 0.0) is None
+    assert call_key(torch.nn.Parameter(query), key, value, None, None, 0.0) is None
     mapped = torch.vmap(lambda q: attention(q, key, value))(query[None])
     assert_close(mapped[0], attention(query, key, value))
 
@@ -138,14 +138,14 @@ def test_a_copy_of_a_mask_has_no_kernels() -> None:
     assert torch.equal(attention(*inputs, mask=other), attention(*inputs, mask=mask))
 
 
-def test_the_number_of_kept_kernels_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    drop_kept_kernels()
-    monkeypatch.setattr(kept_kernels, "MAX_SHARED", 20)
+def test_the_number_of_cached_kernels_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    clear_kernel_cache()
+    monkeypatch.setattr(kernel_cache, "MAX_SHARED", 20)
     for length in range(1, 50):
         attention(*tensors(1, length))
     kernels = kernels_of(None)
     assert kernels is not None
-    assert len(kernels) <= kept_kernels.MAX_SHARED
+    assert len(kernels) <= kernel_cache.MAX_SHARED
 
 
 def test_a_call_in_inference_mode_does_not_spoil_later_gradients() -> None:
