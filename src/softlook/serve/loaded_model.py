@@ -233,9 +233,7 @@ def load_model(folder: Path, name: str | None = None) -> LoadedModel:
     """Load a run, a checkpoint or a Hugging Face folder of a text model."""
     model, created = load_auto(folder), int(folder.stat().st_mtime)
     if isinstance(model, ViT):
-        raise ConfigError(
-            f"{folder} is an image model. Images are served from runs: softlook train images --init-from {folder} ..."
-        )
+        raise ConfigError(f"{folder} is an image model, expected one of text. Try: softlook serve {folder}")
     assets, is_run = load_assets(folder, model), (folder / SETTINGS_FILE).is_file()
     settings = read_checksummed(folder / SETTINGS_FILE)["values"] if is_run else {}
     return LoadedModel(

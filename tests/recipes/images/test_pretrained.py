@@ -13,6 +13,7 @@ from softlook.recipes.config.schema import ImageConfig, ImageModelConfig
 from softlook.recipes.images.files import scale_pixels
 from softlook.recipes.images.pretrained import adapt, load_vit, resize_positions
 from softlook.recipes.images.run import train_images
+from softlook.recipes.run_dir.layout import is_image_model
 from softlook.train import OptimizerConfig, TrainingConfig
 from softlook.weights import to_hugging_face
 from tests.recipes.small import squares
@@ -92,4 +93,4 @@ def test_an_unreadable_normalization_is_an_error(folder: Path, tmp_path: Path) -
 def test_a_folder_of_hugging_face_classifies_as_it_is(folder: Path, tmp_path: Path) -> None:
     classifier = load_image_classifier(folder, device="cpu")
     (prediction,) = classifier.classify([next(squares(tmp_path / "data").rglob("*.png"))])
-    assert prediction.label.startswith("LABEL_")
+    assert prediction.label.startswith("LABEL_") and is_image_model(folder) and not is_image_model(tmp_path)

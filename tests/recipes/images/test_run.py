@@ -93,7 +93,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(run: Path, shapes: Path, tmp_
 def test_a_text_command_says_what_to_use(run: Path) -> None:
     with pytest.raises(ConfigError, match="is an image model. Try: softlook classify"):
         load_pipeline(run)
-    with pytest.raises(ConfigError, match="is an image model. Images are served from runs"):
+    with pytest.raises(ConfigError, match="is an image model, expected one of text"):
         load_model(run)
 
 

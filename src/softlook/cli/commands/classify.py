@@ -31,11 +31,11 @@ def classify(
 ) -> None:
     """Classify texts: the class of each, the labels with a probability above 0.5, or the number, as trained.
 
-    With a model of `softlook train images`, the arguments are images, or folders of images.
+    With a model of `softlook train images`, or a ViT of Hugging Face, the arguments are images, or folders of images.
     """
-    from softlook.recipes.run_dir.layout import task_of_run  # noqa: PLC0415  (imports torch)
+    from softlook.recipes.run_dir.layout import is_image_model  # noqa: PLC0415  (imports torch)
 
-    if task_of_run(Path(model)) == "images":
+    if is_image_model(Path(model)):
         classify_images(model, [*map(Path, texts), *file], ClassFormat(all), attention=attention, device=device)
         return
     if attention is not None:

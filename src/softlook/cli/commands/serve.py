@@ -68,7 +68,7 @@ def serve(
 
 def _load(folder: Path, name: str, device: str) -> "AnyModel":
     from softlook.recipes.inference.pipeline import find_folder  # noqa: PLC0415  (extras, and imports torch)
-    from softlook.recipes.run_dir.layout import task_of_run  # noqa: PLC0415
+    from softlook.recipes.run_dir.layout import is_image_model  # noqa: PLC0415
     from softlook.serve.loaded_model import load_model, to_device  # noqa: PLC0415
 
     if _is_table(folder):
@@ -78,7 +78,7 @@ def _load(folder: Path, name: str, device: str) -> "AnyModel":
         table = loaded_table.table
         log.info("%s: %s, predicts %s", name, table.model_name, ", ".join(table.target))
         return loaded_table
-    if task_of_run(folder) == "images":
+    if is_image_model(folder):
         from softlook.recipes.images.serving import load_images_for_serving  # noqa: PLC0415  (extras)
 
         loaded_images = load_images_for_serving(folder, name, device=device)

@@ -35,6 +35,8 @@ from softlook.train.schedule import RunClock
 from softlook.train.trainer import EvaluateFn
 from softlook.weights.assets import LABELS_FILE as LABELS_FILE
 from softlook.weights.atomic_folder import atomic_write_text
+from softlook.weights.checkpoint import CONFIG_FILE
+from softlook.weights.hugging_face import CONFIG_FILE as HF_CONFIG_FILE
 from softlook.weights.manifest import BEST_FILE, file_entries, read_checksummed, verify_run, with_checksum
 from softlook.weights.manifest import SETTINGS_FILE as SETTINGS_FILE
 from softlook.weights.schema import read_json
@@ -111,6 +113,13 @@ def load_scores(folder: Path) -> dict[str, Any]:
 def task_of_run(folder: Path) -> str | None:
     """The task that a run directory was trained for; None if it is something else."""
     return read_json(folder / SETTINGS_FILE).get("task") if (folder / SETTINGS_FILE).is_file() else None
+
+
+def is_image_model(folder: Path) -> bool:
+    """Whether a folder is a run of `softlook train images`, a checkpoint of a ViT, or a ViT of Hugging Face."""
+    names = ((SETTINGS_FILE, "task", "images"), (CONFIG_FILE, "model", "ViT"), (HF_CONFIG_FILE, "model_type", "vit"))
+    files = ((folder / file, key, value) for file, key, value in names)
+    return any(file.is_file() and read_json(file).get(key) == value for file, key, value in files)
 
 
 def load_run_config(run: Path) -> RunConfig:
