@@ -199,11 +199,12 @@ def scheduled_epochs(hparams: Hyperparameters, steps_per_epoch: int) -> int | No
 def training_macs_per_second(dim: int, depth: int, heads: int, tokens: int, threads: int) -> float:
     """Multiply-accumulate operations per second of a training step on this CPU with this many threads, measured."""
     sizes: dict[str, Any] = {"dim": dim, "depth": depth, "heads": heads, "ensemble_size": 1}
-    model = TableTransformer(TableTransformerConfig(n_numeric=tokens - 1, num_embeddings="linear", **sizes)).float()
+    config = TableTransformerConfig(n_numeric=tokens - 1, num_embeddings="linear", **sizes)
     row_macs = TRAINING_FACTOR * macs_per_row(Hyperparameters(dim=dim, depth=depth), tokens)
     numbers = torch.zeros(int(max(1, min(256, SPEED_MACS // row_macs))), tokens - 1)
     categories = torch.zeros(len(numbers), 0, dtype=torch.long)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):  # the random state of a fit does not depend on whether this ran before
+        model = TableTransformer(config).float()
         return len(numbers) * row_macs / best_time(lambda: model(numbers, categories).sum().backward())
 
 
