@@ -23,7 +23,7 @@ log = logging.getLogger("softlook.recipes")
 ADAPTER_DIR = "adapter"
 """The subfolder of a run directory that holds the LoRA adapters in PEFT's format."""
 FINE_TUNING_LR, SHORT_FINE_TUNING_LR, LORA_LR = 5e-5, 1.5e-4, 5e-4
-"""Learning rates from pretrained weights: in runs of thousands of steps, of hundreds, and of LoRA, which starts at zero."""
+"""Learning rates from pretrained weights: for thousands of steps, for hundreds, and for LoRA, which starts at zero."""
 
 FINE_TUNING_EPOCHS, MAX_FINE_TUNING_EPOCHS, FINE_TUNING_TOKENS = 4, 10, 2e6
 """Epochs from pretrained weights, of an encoder with a new head; more while the total stays below so many tokens."""
