@@ -1,7 +1,8 @@
 """Server throughput with one and with many clients: `python -m benchmarks.serving`.
 
 A server process with an untrained GPT on a CPU, and clients that send the next request as soon as they get a response.
-All prompts differ. Responses are requested whole, and then as streams.
+All prompts differ. Responses are requested whole, and then as streams. The same prompts are also continued by
+`generate` in one batch, without a server; and prompts with a common beginning are sent with and without prefix caching.
 """
 
 import argparse
@@ -11,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -20,6 +23,7 @@ import torch
 
 from benchmarks.report import Report, Table
 from softlook.models import GPT, GPTConfig
+from softlook.recipes.inference import GenerationParams, generate, load_pipeline
 from softlook.tokens import train_tokenizer
 from softlook.weights import save
 
@@ -28,6 +32,16 @@ ABOUT = (
     "Tokens per second of all clients together, {tokens} per response, from a server process with {threads} threads; "
     "the clients run on the same machine. All client counts in turn, {rounds} rounds; medians, and ratios within a "
     "round. On a machine with other load, the CPU time of the server per token is more reliable."
+)
+BATCH_ABOUT = (
+    "The largest number of clients, and `softlook.recipes.inference.generate` with as many prompts in one batch, in "
+    "another process with the same number of threads. Ratio: tokens/s of generate to those of the server. CPU ratio: "
+    "CPU time per token of the server to that of generate. A response that ends early counts as a whole one in both."
+)
+COMMON_WORDS = 70
+PREFIX_ABOUT = (
+    f"Milliseconds until the first new token after a prompt of {COMMON_WORDS} words and a number, by one client: all "
+    "but the number is common to all prompts."
 )
 
 
@@ -39,9 +53,9 @@ def make_checkpoint(folder: Path, dim: int, depth: int) -> Path:
     return save(GPT(config), folder / "model", tokenizer=folder / "tokenizer.json")
 
 
-def start_server(model: Path, threads: int) -> tuple[subprocess.Popen[str], str]:
+def start_server(model: Path, threads: int, *options: str) -> tuple[subprocess.Popen[str], str]:
     """A server, and its URL once it listens."""
-    command = [sys.executable, "-m", "softlook", "serve", f"gpt={model}", "--port", "0"]
+    command = [sys.executable, "-m", "softlook", "serve", f"gpt={model}", "--port", "0", *options]
     env = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
     assert server.stderr is not None
@@ -49,6 +63,21 @@ def start_server(model: Path, threads: int) -> tuple[subprocess.Popen[str], str]
         if "Listening on " in line:
             return server, line.split("Listening on ")[1].split()[0]
     raise RuntimeError("the server did not start")
+
+
+def make_prompt(number: int) -> str:
+    return " ".join(WORDS[(number + i) % len(WORDS)] for i in range(6))
+
+
+@contextmanager
+def running_server(model: Path, threads: int, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server process, which ends with the context."""
+    server, url = start_server(model, threads, *options)
+    try:
+        yield server, url
+    finally:
+        server.terminate()
+        server.wait()
 
 
 async def load(url: str, clients: int, seconds: float, *, tokens: int, stream: bool) -> tuple[float, float]:
@@ -61,8 +90,13 @@ async def load(url: str, clients: int, seconds: float, *, tokens: int, stream: b
         count = 0
         while time.perf_counter() < end:
             start, count = time.perf_counter(), count + 1
-            prompt = " ".join(WORDS[(number + count + i) % len(WORDS)] for i in range(6))
-            body = {"model": "gpt", "prompt": prompt, "max_tokens": tokens, "seed": number, "stream": stream}
+            body = {
+                "model": "gpt",
+                "prompt": make_prompt(number + count),
+                "max_tokens": tokens,
+                "seed": number,
+                "stream": stream,
+            }
             response = await client.post("/v1/completions", json=body)
             response.raise_for_status()
             received += tokens
@@ -125,6 +159,30 @@ def add_rows(table: Table, name: str, results: dict[int, Measurements]) -> None:
         )
 
 
+def generate_batch(model: Path, batch: int, tokens: int, rounds: int) -> tuple[float, float]:
+    """Tokens per second of `generate` for so many prompts at once, and CPU milliseconds per token: medians."""
+    pipeline, params = load_pipeline(model, device="cpu"), GenerationParams(max_new_tokens=tokens, seed=0)
+    prompts, seconds, cpu = [make_prompt(number) for number in range(batch)], list[float](), list[float]()
+    for _ in range(rounds + 1):
+        start, cpu_start = time.perf_counter(), time.process_time()
+        generate(pipeline, prompts, params)
+        seconds.append(time.perf_counter() - start)
+        cpu.append(time.process_time() - cpu_start)
+    return batch * tokens / median(seconds[1:]), 1000 * median(cpu[1:]) / (batch * tokens)  # the first is a warm-up
+
+
+def first_token_ms(url: str, rounds: int) -> float:
+    """Median milliseconds until one new token, after a beginning that all prompts have in common."""
+    common, times = " ".join(WORDS[i % len(WORDS)] for i in range(COMMON_WORDS)), list[float]()
+    with httpx.Client(base_url=url, timeout=300, trust_env=False) as client:
+        for number in range(10 * rounds):
+            body = {"model": "gpt", "prompt": f"{common} {number}", "max_tokens": 1, "seed": 0}
+            start = time.perf_counter()
+            client.post("/v1/completions", json=body).raise_for_status()
+            times.append(time.perf_counter() - start)
+    return 1000 * median(times[1:])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
     parser.add_argument("--sizes", nargs="+", default=["256x4", "512x8"], help="width x depth")
@@ -140,18 +198,36 @@ def main() -> None:
     table = report.table(
         "model", "clients", "tokens/s", "ratio", "range", "CPU ms per token", "CPU ratio", "latency in s"
     )
+    batches, prefixes = list[tuple[str, ...]](), list[tuple[str, ...]]()
+    torch.set_num_threads(args.threads)
     for size in args.sizes:
         dim, depth = map(int, size.split("x"))
         with tempfile.TemporaryDirectory() as folder:
-            server, url = start_server(make_checkpoint(Path(folder), dim, depth), args.threads)
-            try:
+            model = make_checkpoint(Path(folder), dim, depth)
+            with running_server(model, args.threads) as (server, url):
                 asyncio.run(load(url, 4, 2.0, tokens=8, stream=False))  # warm-up
                 for stream in (False, True):
                     name = f"GPT, {size}{', streaming' if stream else ''}"
-                    add_rows(table, name, measure(url, server, args, stream=stream))
-            finally:
-                server.terminate()
-                server.wait()
+                    results = measure(url, server, args, stream=stream)
+                    add_rows(table, name, results)
+                    if not stream:
+                        clients, many = list(results.items())[-1]
+                        speed, cpu_ms = generate_batch(model, clients, args.tokens, args.rounds)
+                        own = median(many.throughputs)
+                        ratios = f"{speed / own:.2f}", f"{median(many.cpu_ms) / cpu_ms:.2f}"
+                        batches.append((f"GPT, {size}", str(clients), f"{own:,.0f}", f"{speed:,.0f}", *ratios))
+                cached = first_token_ms(url, args.rounds)
+            with running_server(model, args.threads, "--no-prefix-caching") as (_, url):
+                uncached = first_token_ms(url, args.rounds)
+            prefixes.append((f"GPT, {size}", f"{uncached:.1f}", f"{cached:.1f}", f"{uncached / cached:.1f}"))
+    report.section("Many clients, and one batch without a server", BATCH_ABOUT)
+    table = report.table("model", "clients", "server, tokens/s", "generate, tokens/s", "ratio", "CPU ratio")
+    for row in batches:
+        table.add(*row)
+    report.section("Prompts with a common beginning", PREFIX_ABOUT)
+    table = report.table("model", "ms without prefix caching", "ms with", "ratio")
+    for row in prefixes:
+        table.add(*row)
 
 
 if __name__ == "__main__":

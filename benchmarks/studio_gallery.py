@@ -52,8 +52,9 @@ RUNS = {
     "view_generate": "#/view/generate?prompt=Attention+is&temperature=0.7",
     "view_runs": "#/view/runs?curve=loss",
     "view_table": "#/view/table?head=mean",
+    "view_patches": "#/view/patches?attention=blocks.3.attn&head=2&row=0",
 }
-"""Views that the included model does not have: of runs of `softlook train lm` and of `softlook train table`."""
+"""Views that the included model does not have: of runs of `softlook train lm`, `table` and `images`."""
 HERO = {"studio": "#/view/head?attention=decoder.blocks.0.cross_attn&head=0&drawing=lines&row=6"}
 PAGES = {**HERO, **CHAPTERS, **VIEWS, **RUNS}
 
@@ -78,7 +79,9 @@ def take(browser: Browser, link: str, names: list[str], theme: Theme) -> None:
     for name in names:
         page.evaluate("hash => { location.hash = hash }", PAGES[name])
         page.wait_for_load_state("networkidle")
-        page.wait_for_timeout(1500)  # answers of the model, maps drawn tile by tile
+        page.wait_for_timeout(1500)
+        for waiting in ("[aria-busy=true]", ".spinner"):  # answers of the model, tiles of maps
+            page.wait_for_selector(f"main {waiting}", state="detached")
         path = FOLDER / f"{name}_{theme}.png"
         path.write_bytes(shrink(page.screenshot()))
         print(f"{path}  {path.stat().st_size / 1e3:.0f} kB")

@@ -4,7 +4,7 @@ FOLDER contains the tables (see `table_suite_data`), or, with `--datasets califo
 `tables_data`). Results of every run (table, model, split) are appended to --output as soon as they are known, and are
 not computed again. All models are untuned. softlook's models and pytabkit's get training and validation rows together;
 the others stop early on the validation rows. `--report RESULTS.jsonl` prints the page, and `--figure FILE.svg` draws
-the critical difference diagram of the results.
+the critical difference diagram of the results. `--compare` adds the results of models that only another file has.
 """
 
 import argparse
@@ -156,10 +156,14 @@ def make_tasks(args: argparse.Namespace) -> list[Task]:
 
 def main() -> None:
     parser = make_parser("table_suite", __doc__, datasets=(), models=list(MODELS))
+    parser.add_argument("--compare", type=Path, metavar="RESULTS", help="with --report: results of further models")
     parser.add_argument("--figure", type=Path, metavar="FILE.svg", help="with --report: draw the diagram")
     args = parse_args(parser)
     if args.report:
-        print(report(read_results(args.report), args.figure))
+        results = read_results(args.report)
+        others = read_results(args.compare) if args.compare else []
+        models = {one["model"] for one in results}
+        print(report([*results, *(one for one in others if one["model"] not in models)], args.figure))
     else:
         run_tasks(run, make_tasks(args), args)
 

@@ -163,7 +163,7 @@ def test_a_table_larger_than_the_memory_limit_is_learned_as_well(
     )
     repeatable = small(estimator_class, **params, time_limit=1e-9).fit(lambda: chunks, target_name(estimator_class))
     assert equal_weights(one_shot, repeatable)
-    assert not list(temporary_files.iterdir())
+    assert not [path for path in temporary_files.iterdir() if not path.name.startswith("torchinductor")]  # torch's own
 
 
 def test_rows_of_zero_weight_are_ignored(temporary_files: Path) -> None:

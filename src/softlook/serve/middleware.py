@@ -7,7 +7,10 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import JSONResponse
+try:
+    from starlette.responses import JSONResponse
+except ImportError as error:
+    raise ImportError("serving requires extra packages: pip install softlook[serve]") from error
 
 from softlook.serve.pages import PAGES, page_response
 from softlook.serve.protocol.responses import error_response

@@ -4,10 +4,9 @@ import copy
 import sys
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self, cast
 
 import numpy as np
@@ -18,21 +17,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from softlook.base.device import choose_device
 from softlook.base.errors import DataError
+from softlook.tabular.chunked_fit import ChunkedFitMixin
 from softlook.tabular.ensemble.estimator import IMPORTANCE_ROWS, EnsembleMixin, FitTable
-from softlook.tabular.fit_context import NO_OPTIONS, FitCallback, FitContext, FitOptions
+from softlook.tabular.fit_context import NO_OPTIONS, FitCallback, FitContext, FitOptions, TrainLoop
 from softlook.tabular.importance import ExplainableEstimator
-from softlook.tabular.io.chunked import ChunkedTable, TargetColumns, is_chunked, locate_in_files
+from softlook.tabular.io.chunked import ChunkedTable, TargetColumns, is_chunked
 from softlook.tabular.preprocessing.column_types import ColumnOverrides
 from softlook.tabular.preprocessing.preprocessor import TablePreprocessor
-from softlook.tabular.preprocessing.reservoir import Reservoir
 from softlook.tabular.preprocessing.rows import TableTensors, concat_rows, sample_rows
 from softlook.tabular.preprocessing.table_encoder import TableEncoder
 from softlook.tabular.preprocessing.target import Target
-from softlook.tabular.preprocessing.target_stats import ClassCounts, TargetStats
 from softlook.tabular.presets import AUTO_SIZES, MIN_ROWS_TO_SPLIT, Hyperparameters, select_hyperparameters
 from softlook.tabular.pretraining.pretrain import FEW_LABELS, PretrainMixin
 from softlook.tabular.training.autosize import TrainingContext, build_model, limit_step_cost, resolve_hyperparameters
-from softlook.tabular.training.row_store import DiskRows, MemoryBudget, RowStore, TwoPassLoader
+from softlook.tabular.training.row_store import DiskRows
 from softlook.tabular.training.runtime import (
     Epoch,
     TimeBudget,
@@ -53,11 +51,8 @@ from softlook.tabular.validation import (
 )
 from softlook.train.rng import make_generator
 
-TrainLoop = Callable[[TableTrainer, TimeBudget], list[Epoch]]
-"""Runs a trainer to its end; returns the history."""
 
-
-class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
+class TableEstimator(EnsembleMixin, ChunkedFitMixin, ExplainableEstimator, PretrainMixin):
     """Base class of all estimators. Subclasses define the target and the model family."""
 
     history_: list[Epoch]
@@ -76,14 +71,6 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
     @abstractmethod
     def _fit_target(self, y: np.ndarray, is_train: np.ndarray) -> Target:
         """Fit the target encoding, given all of y and a mask of the training rows."""
-
-    @abstractmethod
-    def _target_stats(self) -> TargetStats:
-        """Statistics to fit the target encoding on chunks of y."""
-
-    def _chunked_target(self, stats: TargetStats) -> Target:
-        """The target encoding, given these statistics."""
-        return stats.target()
 
     def _class_weights(self, y: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray | None:
         """The weight of each class, if they differ. `counts`: how often each label in y occurs, if not once."""
@@ -173,67 +160,6 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
         hparams, device = self._select_hyperparameters(), choose_device(self.device)
         return FitContext(time.monotonic(), is_warm, pretrained, hparams, seed, device, self.time_limit)
 
-    def _fit_chunks(
-        self,
-        X: Any,
-        roles: TargetColumns,
-        eval_set: tuple[Any, Any] | None,
-        train_loop: TrainLoop | None,
-        options: FitOptions,
-    ) -> None:
-        """A chunked table: loaded as a whole, if it fits in memory."""
-        check_parameters(self)
-        with TemporaryDirectory(prefix="softlook-") as folder, locate_in_files(X):
-            chunks = ChunkedTable.of(X, Path(folder))
-            table = chunks.load(MemoryBudget.of(self.memory_limit).table)
-            if table is None:
-                fraction = 0.0 if eval_set else self.validation_fraction
-                loader = TwoPassLoader(chunks, roles, self._validate_chunk, fraction)
-                self._fit_two_pass(loader, Path(folder), eval_set, train_loop, options)
-            else:
-                self._fit(*roles.split(table, is_text=chunks.is_text), eval_set, train_loop, options=options)
-
-    def _fit_two_pass(
-        self,
-        loader: TwoPassLoader,
-        folder: Path,
-        eval_set: tuple[Any, Any] | None,
-        train_loop: TrainLoop | None,
-        options: FitOptions,
-    ) -> None:
-        """A table that does not fit in memory: its rows are stored in a folder."""
-        context = replace(self._begin_fit(), options=options)
-        if context.is_new:
-            vars(self).pop("n_features_in_", None)
-        seed = context.seed
-        with forked_rng(seed, context.device), limit_threads(self.n_jobs):
-            stats = self._target_stats()
-            reservoir = Reservoir(self.column_types, self.ordinal_categories, seed=seed)  # pyright: ignore[reportArgumentType]
-            count = loader.collect_stats(reservoir, stats, seed=seed)
-            sample = reservoir.sample()
-            if not context.is_warm:
-                self.target_ = self._chunked_target(stats)
-            if context.pretrained is not None:
-                self.preprocessor_ = context.pretrained.preprocessor
-            elif context.is_new:
-                encoder = TableEncoder(reservoir.fit_columns(), reservoir.has_names)
-                self._fit_preprocessor(sample, context.hparams, seed, encoder)
-            is_class = isinstance(stats, ClassCounts)
-            class_weights = self._class_weights(stats.target().values, stats.counts) if is_class else None
-            store = RowStore(
-                folder,
-                expected_rows=count,
-                budget=MemoryBudget.of(self.memory_limit),
-                max_code=max(self.preprocessor_.cardinalities, default=1),
-                seed=seed,
-            )
-            validation = loader.store(
-                lambda X, y, weight: self._to_rows(X, y, weight, class_weights), store, rows=count, seed=seed
-            )
-            validation = validation if eval_set is None else self._eval_set_rows(*eval_set, class_weights)
-            sample_rows = self.preprocessor_.transform(sample)
-            self._train(self._build_trainer(store.rows(), validation, sample_rows, context), context, train_loop)
-
     def _build_trainer(
         self,
         rows: TableTensors | DiskRows | None,
@@ -271,10 +197,6 @@ class TableEstimator(EnsembleMixin, ExplainableEstimator, PretrainMixin):
         self.retrieval_, self.ensemble_ = trainer.retrieval, None
         self._store_validation_residuals(trainer.validation)
         self._store_importances(sample_rows(trainer.train_rows, IMPORTANCE_ROWS, make_generator(trainer.seed, 0)))
-
-    def _validate_chunk(self, X: Any, y: Any, weight: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-        X = validate_features(self, X, reset=not hasattr(self, "n_features_in_"))
-        return X, self._validate_y(X, y), validate_sample_weight(weight, X)
 
     def _select_hyperparameters(self) -> Hyperparameters:
         check_parameters(self)

@@ -9,9 +9,11 @@ import torch
 from softlook.base.errors import ConfigError
 from softlook.tabular.presets import Hyperparameters
 from softlook.tabular.pretraining.pretrain import Pretrained
-from softlook.tabular.training.runtime import Epoch, EpochCallback
-from softlook.tabular.training.trainer import EpochTrainer
+from softlook.tabular.training.runtime import Epoch, EpochCallback, TimeBudget
+from softlook.tabular.training.trainer import EpochTrainer, TableTrainer
 
+TrainLoop = Callable[[TableTrainer, TimeBudget], list[Epoch]]
+"""Runs a trainer to its end; returns the history."""
 FitCallback = Callable[[Epoch], Any]
 """Called with the metrics of an epoch; training ends if it returns True."""
 

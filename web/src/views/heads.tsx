@@ -21,6 +21,7 @@ const SUPERSCRIPT = [..."⁰¹²³⁴⁵⁶"];
 export function Heads({ trace, transport, state }: ViewProps) {
   const s = strings();
   const columns = Math.max(...trace.attentions.map((attention) => attention.columns), 1);
+  const most = Math.max(...trace.attentions.map(({ heads }) => heads), 1);
   const scale = scaleOf(state, theme.value, columns);
   const answer = useAnswer(trace.id, (signal) => transport.frame(endpoint(trace, "overview"), { size: SIZE }, signal));
   return (
@@ -48,7 +49,7 @@ export function Heads({ trace, transport, state }: ViewProps) {
       </Controls>
       <Ready answer={answer}>
         {(frame) => (
-          <div class="v-overview" onKeyDown={moveFocus}>
+          <div class="v-overview" style={{ "--heads": most }} onKeyDown={moveFocus}>
             {trace.attentions.map((attention, index) => (
               <Layer
                 key={attention.path}

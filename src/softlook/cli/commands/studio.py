@@ -42,8 +42,8 @@ def studio(
     device: DeviceOption = "auto",
 ) -> None:
     """Show the attention of a model in the browser, until Ctrl-C."""
-    from softlook.serve.server import listen  # noqa: PLC0415  (extras)
-    from softlook.studio.page import DeferredApi, example_recording  # noqa: PLC0415
+    from softlook.serve.server import listen  # noqa: PLC0415
+    from softlook.studio.page import DeferredApi, example_recording  # noqa: PLC0415  (extras)
     from softlook.studio.security import Sessions  # noqa: PLC0415
     from softlook.studio.server import check_address, run  # noqa: PLC0415
 

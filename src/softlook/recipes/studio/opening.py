@@ -24,7 +24,7 @@ def open_studio(source: str, *, device: str = "auto", text: str | None = None) -
     """The studio for a run, a model folder or a trace file. `text` is what the model reads first: a text, or an image.
 
     >>> open_studio("dates", device="cpu").info()["traces"][0]["title"]
-    '5 4 2003 → 2003-04-05'
+    '5 4 2003'
     """
     studio = _open(source, Path(source), device, text)
     studio.source = source

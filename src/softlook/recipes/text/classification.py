@@ -52,6 +52,8 @@ from softlook.train.events import Callback
 
 TOTAL_TOKENS = 2e6
 """Tokens over all epochs from scratch, below which small data are read up to forty times."""
+SHORT_MINUTES = 10.0
+"""Time limit up to which a CPU takes few steps from pretrained weights."""
 SMALL_FINE_TUNING_CHARACTERS = 2_000_000
 """Characters of text below which a pretrained model is regularized more."""
 SIZES: dict[float, tuple[str, tuple[Any, ...]]] = {
@@ -111,7 +113,8 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
         del auto.values["batch.max_tokens"]
         auto.values |= {"pooling": "mean", "tokenizer.lowercase": auto.values["tokenizer.type"] == "bpe" or None}
         if overrides.get("init_from"):
-            auto.values |= {"optim.lr": fine_tuning_lr(overrides), "model.dropout": 0.1}
+            is_short = budget.device.type == "cpu" and budget.minutes <= SHORT_MINUTES
+            auto.values |= {"optim.lr": fine_tuning_lr(overrides, is_short=is_short), "model.dropout": 0.1}
             # R-Drop doubles the compute, which a GPU can afford and small data needs.
             is_small, cuda = characters < SMALL_FINE_TUNING_CHARACTERS, budget.device.type == "cuda"
             auto.values["reg.rdrop_alpha"] = 3.0 if is_small else 1.0 if cuda else 0.0
@@ -166,7 +169,7 @@ class ClassificationTask(TextTask[ClassificationConfig, LabeledText]):
             total_tokens=fine_tuning_tokens(tokens) if config.init_from else training_tokens(tokens, TOTAL_TOKENS),
             values={"batch.max_length": collator.max_length, "batch.max_tokens": max_tokens},
             test_cost=corpus.test_count / max(len(items), 1),
-            initialize=partial(evaluator.initialize, plain, config.init_from is not None),
+            initialize=partial(evaluator.fit_ngrams, plain),
             baselines=evaluator.baselines,
             uninformed_loss=problem.loss(problem.baseline(evaluator.targets)[1], evaluator.targets),
             labels=problem.names,

@@ -1,7 +1,7 @@
 """Scores of text classifiers: predictions, validation, and the mix with an n-gram classifier."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,14 +10,12 @@ from torch import nn
 from softlook.base.tensors import supported_token_types
 from softlook.data import LabeledText
 from softlook.heads.classification import normalize_logits
-from softlook.heads.ngrams import NGramClassifier
 from softlook.recipes.text.labeled_texts import ClassificationCollator, Item
-from softlook.recipes.text.linear_probe import fit_head
 from softlook.recipes.text.ngram_classifier import fit_ngrams
-from softlook.recipes.text.ngram_mix import has_ngrams, without_ngrams
+from softlook.recipes.text.ngram_mix import without_ngrams
 from softlook.recipes.text.task import Sample
 from softlook.train.batching.batches import LengthBucketedBatches
-from softlook.train.batching.collate import ClassificationBatch, to_device
+from softlook.train.batching.collate import to_device
 
 EVAL_BATCH_SIZE = 64
 
@@ -30,14 +28,9 @@ def predict_logits(model: nn.Module, collator: ClassificationCollator, items: Se
     outputs: list[torch.Tensor] = []
     for start in range(0, len(order), EVAL_BATCH_SIZE):
         batch = to_device(collator([items[number] for number in order[start : start + EVAL_BATCH_SIZE]]), device)
-        outputs.append(predict_batch(model, batch).float().cpu())
+        types = supported_token_types(model, batch.token_types)
+        outputs.append(model(batch.ids, padding_mask=batch.padding_mask, token_types=types).float().cpu())
     return torch.cat(outputs)[torch.tensor(order).argsort()]
-
-
-def predict_batch(model: nn.Module, batch: ClassificationBatch) -> torch.Tensor:
-    """The output of the model for a batch on its device."""
-    types = supported_token_types(model, batch.token_types)
-    return model(batch.ids, padding_mask=batch.padding_mask, token_types=types)
 
 
 def joined_texts(examples: Sequence[LabeledText]) -> list[str]:
@@ -93,19 +86,13 @@ class ClassificationEvaluator:
         scores = self._all_scores(outputs, len(self.items))
         return {**scores, "validation": self.problem.report(outputs, self.targets, texts)}
 
-    def initialize(
-        self, batches: LengthBucketedBatches[Any, Any], is_pretrained: bool, model: Any, seconds: float
-    ) -> None:
-        """Fit the model's n-gram classifier and, on a pretrained encoder, its last layer."""
-        seconds /= has_ngrams(model) + is_pretrained or 1
-        if has_ngrams(model):
-            self._fit_ngrams(model.ngrams, one_epoch(batches), seconds)
-        if is_pretrained:
-            with without_ngrams(model):
-                fit_head(model, one_epoch(batches), predict_batch, self.problem, seconds=seconds)
-
-    def _fit_ngrams(self, ngrams: NGramClassifier, train: Iterable[ClassificationBatch], seconds: float) -> None:
+    def fit_ngrams(self, batches: LengthBucketedBatches[Any, Any], model: nn.Module, seconds: float) -> None:
+        """Fit the model's n-gram classifier, if it has one, on the training data, within so many seconds."""
+        ngrams = getattr(model, "ngrams", None)
+        if ngrams is None:
+            return
         device, size = ngrams.weight.device, EVAL_BATCH_SIZE
+        train = (batches.collate([batches.items[i] for i in numbers]) for numbers in batches.epoch(0))
         valid = [self.collator(self.items[start : start + size]) for start in range(0, len(self.items), size)]
         fitted = fit_ngrams(ngrams.cpu(), train, valid, self.problem, seconds=seconds)
         self.ngram_outputs = normalize_logits(fitted, self.problem.problem)
@@ -117,11 +104,6 @@ class ClassificationEvaluator:
         if self.ngram_outputs is not None:
             rows.append((self.problem.linear_model, self.ngram_outputs))
         return [{"model": name, **self._scores(outputs, len(self.targets))} for name, outputs in rows]
-
-
-def one_epoch(batches: LengthBucketedBatches[Any, Any]) -> Iterator[ClassificationBatch]:
-    """The batches of one epoch, in random order."""
-    return (batches.collate([batches.items[number] for number in numbers]) for numbers in batches.epoch(0))
 
 
 def sample_predictions(

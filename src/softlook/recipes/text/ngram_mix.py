@@ -73,13 +73,11 @@ def held_out_tokens(
 @contextmanager
 def without_ngrams(model: Any) -> Iterator[None]:
     """Attention alone, inside the context."""
-    if has_ngrams(model):
-        model.ngrams.enabled = False
+    model.ngrams.enabled = False
     try:
         yield
     finally:
-        if has_ngrams(model):
-            model.ngrams.enabled = True
+        model.ngrams.enabled = True
 
 
 def fit_gate(tokens: HeldOutTokens) -> Float[Tensor, " F"]:

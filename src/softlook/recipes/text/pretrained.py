@@ -22,8 +22,8 @@ from softlook.weights.hugging_face import CONFIG_FILE, to_peft
 log = logging.getLogger("softlook.recipes")
 ADAPTER_DIR = "adapter"
 """The subfolder of a run directory that holds the LoRA adapters in PEFT's format."""
-FINE_TUNING_LR, LORA_LR = 5e-5, 5e-4
-"""Learning rates from pretrained weights; adapters start at zero and need about ten times as much."""
+FINE_TUNING_LR, SHORT_FINE_TUNING_LR, LORA_LR = 5e-5, 1.5e-4, 5e-4
+"""Learning rates from pretrained weights: for thousands of steps, for hundreds, and for LoRA, which starts at zero."""
 
 FINE_TUNING_EPOCHS, MAX_FINE_TUNING_EPOCHS, FINE_TUNING_TOKENS = 4, 10, 2e6
 """Epochs from pretrained weights, of an encoder with a new head; more while the total stays below so many tokens."""
@@ -45,9 +45,11 @@ def load_pretrained(folder: Path, allowed: type | UnionType, task: str, *, vocab
     return model
 
 
-def fine_tuning_lr(overrides: ConfigOverrides[Any]) -> float:
+def fine_tuning_lr(overrides: ConfigOverrides[Any], *, is_short: bool = False) -> float:
     """The default learning rate from pretrained weights."""
-    return LORA_LR if overrides.get("lora.rank") else FINE_TUNING_LR
+    if overrides.get("lora.rank"):
+        return LORA_LR
+    return SHORT_FINE_TUNING_LR if is_short else FINE_TUNING_LR
 
 
 def fine_tuning_tokens(tokens: float) -> float:

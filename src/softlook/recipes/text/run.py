@@ -43,7 +43,6 @@ from softlook.train.progress import progress_bar
 from softlook.train.schedule import RunClock
 from softlook.train.trainer import fit
 from softlook.weights.assets import special_tokens_of
-from softlook.weights.meta import unique_tensors
 
 log = logging.getLogger("softlook.recipes")
 PREPARATION_SHARE, DEFAULT_SECONDS = 0.15, 600.0
@@ -92,7 +91,6 @@ def train_and_test(
     clock.final_seconds = FINAL_SECONDS
     seconds = PREPARATION_SHARE * (config.training.time_limit or DEFAULT_SECONDS)
     plan.initialize(plan.model, seconds)
-    world.broadcast_tensors(unique_tensors(plan.model).values())  # within a time limit, ranks do not fit alike
     baselines = [] if config.no_baseline or not world.is_rank_zero else plan.baselines(seconds)
     names = select_loggers(config.loggers) if world.is_rank_zero else ()
     with open_loggers(names, folder.path, run.resolved.rows()) as loggers:

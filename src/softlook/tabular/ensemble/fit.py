@@ -38,7 +38,7 @@ LINEAR_PROBLEMS = ("classification", "regression")
 MAX_LOSS_RATIO = 1.5
 """A model whose loss in the first fold is more than this many times that of the best one is abandoned: its weight would
 be 0 or close to it."""
-MAX_ROUNDS = 3
+MAX_ROUNDS = 8
 """Maximum number of times that all models are cross-fitted under a time limit, each time with other folds and seeds."""
 FEW_ROWS = 5_000
 """With fewer rows, the validation rows of one fold are too few to determine weights: all folds of attention models are

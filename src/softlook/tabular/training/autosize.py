@@ -36,8 +36,6 @@ MAX_STEP_BYTES = 4 << 30
 """Memory of the activations of a step on a CPU."""
 MAX_STEP_MACS = 2e11
 """Cost of a step on a CPU: some seconds, between which the clock is not checked."""
-MIN_DEEP_MEMBERS = 2
-"""If a time limit allows fewer members with more than one block, there is one block."""
 MAX_STEP_FRACTION = 0.02
 """Fraction of a time limit that a step on a CPU may take."""
 TOKEN_COPIES, MAP_COPIES = 10, 4
@@ -97,7 +95,7 @@ def resolve_hyperparameters(hparams: Hyperparameters, context: TrainingContext) 
 
     It is the largest power of two within a budget of multiply-accumulate operations, which grows with the rows up to
     some minutes of two cores. The budget does not depend on the CPU, unless time is limited: few members trained to the
-    end are better than many that were cut short. If time suffices for one member only, the depth is 1: in the last
+    end are better than many that were cut short. If time does not suffice for one member, the depth is 1: in the last
     block only [CLS] attends, which makes members several times cheaper, the more so the more columns there are.
 
     >>> from softlook.tabular.presets import PRESETS
@@ -115,7 +113,7 @@ def resolve_hyperparameters(hparams: Hyperparameters, context: TrainingContext) 
     if hparams.n_members:
         return hparams
     members = affordable_members(hparams, context)
-    if is_depth_open and context.seconds is not None and members < MIN_DEEP_MEMBERS:
+    if is_depth_open and context.seconds is not None and members < 1:
         hparams = replace(hparams, depth=1)
         members = affordable_members(hparams, context)
     members = max(1, members)
@@ -199,11 +197,12 @@ def scheduled_epochs(hparams: Hyperparameters, steps_per_epoch: int) -> int | No
 def training_macs_per_second(dim: int, depth: int, heads: int, tokens: int, threads: int) -> float:
     """Multiply-accumulate operations per second of a training step on this CPU with this many threads, measured."""
     sizes: dict[str, Any] = {"dim": dim, "depth": depth, "heads": heads, "ensemble_size": 1}
-    model = TableTransformer(TableTransformerConfig(n_numeric=tokens - 1, num_embeddings="linear", **sizes)).float()
+    config = TableTransformerConfig(n_numeric=tokens - 1, num_embeddings="linear", **sizes)
     row_macs = TRAINING_FACTOR * macs_per_row(Hyperparameters(dim=dim, depth=depth), tokens)
     numbers = torch.zeros(int(max(1, min(256, SPEED_MACS // row_macs))), tokens - 1)
     categories = torch.zeros(len(numbers), 0, dtype=torch.long)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):  # the random state of a fit does not depend on whether this ran before
+        model = TableTransformer(config).float()
         return len(numbers) * row_macs / best_time(lambda: model(numbers, categories).sum().backward())
 
 

@@ -7,7 +7,7 @@ the same result on one device or on many.
 import atexit
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -96,13 +96,6 @@ class World:
         tensor = torch.tensor(number, device=device, dtype=torch.float64)
         dist.broadcast(tensor, 0)
         return tensor.item()
-
-    def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
-        """Copy rank 0's tensors to all ranks, in place."""
-        for tensor in tensors if self.is_initialized else ():
-            own = tensor.detach().to(self.device)
-            dist.broadcast(own, 0)
-            tensor.data.copy_(own)
 
     def all_gather(self, tensor: Tensor, device: torch.device) -> list[Tensor]:
         """The tensors of all ranks, in order, on the CPU."""
