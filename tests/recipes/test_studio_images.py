@@ -46,7 +46,7 @@ def test_images_of_the_data_are_listed_with_their_predictions(run: Path) -> None
 def test_an_ablated_head_changes_the_prediction_as_in_the_library(run: Path) -> None:
     studio = open_studio(str(run), device="cpu")
     first = studio.first()
-    found = intervene(studio, first, Intervention(ablate=[Ablation(layer=0, heads=[0, 1])]))
+    found = intervene(studio, first, Intervention(ablate=[Ablation(layer=0, heads=[0, 1], amount=1.0)]))
     classifier = load_image_classifier(run, device="cpu")
     model, pixels = classifier.model, classifier.read([next(run.parent.glob(f"shapes/{first.title}"))])
     with torch.no_grad():

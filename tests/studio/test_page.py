@@ -42,6 +42,7 @@ def test_the_page_has_its_recording_before_the_api_is_built() -> None:
 
     sessions = Sessions()
     client = TestClient(guarded(DeferredApi(open_studio), sessions, example_recording()), base_url=URL)
+    assert client.get("/api/info").status_code == 401
     page = client.get("/", params={"token": sessions.new_token()})
     config = page.text.partition('id="softlook-config">')[2].partition("</script>")[0]
     shown = json.loads(config)
