@@ -104,8 +104,9 @@ class TreesModel:
     @staticmethod
     def from_state(values: dict[str, Any], tensors: dict[str, Tensor]) -> "TreesModel":
         nodes = {one.name: tensors[f"nodes.{one.name}"] for one in fields(TreeNodes)}
-        own: dict[str, Any] = {name: tensor for name, tensor in tensors.items() if not name.startswith("nodes.")}
-        return TreesModel(TreeNodes(**nodes), **own | values | {"counts": tuple(values["counts"])})
+        own: dict[str, Any] = {**values, "counts": tuple(values["counts"])}
+        own |= {name: tensor for name, tensor in tensors.items() if not name.startswith("nodes.")}
+        return TreesModel(TreeNodes(**nodes), **own)
 
 
 def tree_features(rows: TableTensors, ranks: Tensor, offsets: Tensor) -> Tensor:
