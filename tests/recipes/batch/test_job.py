@@ -267,6 +267,13 @@ def test_the_output_lies_neither_in_the_input_nor_in_a_used_folder(runs: dict[st
         predict_folder(runs["classify"], source, tmp_path / "mine")
 
 
+def test_workers_are_at_least_one_and_have_the_gpus(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="expected at least 1 worker, got 0"):
+        predict_folder("dates", tmp_path, tmp_path / "out", workers=0)
+    with pytest.raises(ConfigError, match="--gpus-per-worker is for actors of Ray: add --workers"):
+        predict_folder("dates", tmp_path, tmp_path / "out", gpus_per_worker=1)
+
+
 def test_an_empty_file_has_an_empty_output(runs: dict[str, Path], tmp_path: Path) -> None:
     source = write_texts(tmp_path / "in", [], TEXTS[:1])
     result = predict_folder(runs["classify"], source, tmp_path / "out")

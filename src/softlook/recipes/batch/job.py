@@ -58,6 +58,10 @@ def predict_folder(
     If the output folder holds parts of the same job, only the others are computed. Raises ConfigError if the model,
     the input or the parameters differ from that job's, and DataError, after all other parts, if a part cannot be read.
     """
+    if workers is not None and workers < 1:
+        raise ConfigError(f"expected at least 1 worker, got {workers}")
+    if workers is None and gpus_per_worker:
+        raise ConfigError("--gpus-per-worker is for actors of Ray: add --workers")
     source, target = Path(input), Path(output)
     files = list_files(source)
     model = str(Path(run).resolve() if Path(run).exists() else run)  # actors may run in another folder
