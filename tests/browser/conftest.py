@@ -5,23 +5,20 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import uvicorn
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route, sync_playwright
 
-from softlook.blocks.attention import AttentionCore
-from softlook.lens.attention_trace import AttentionCall, AttentionTrace
-from softlook.lens.trace import Trace
-from softlook.ops.masks import causal, window
 from softlook.studio.app import create_app
 from softlook.studio.recording import StudioTrace
 from softlook.studio.security import Sessions
 from softlook.studio.session import Studio
+from tests.browser.small_studios import make_studios
+from tests.browser.small_traces import map_trace, mask_trace
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -35,6 +32,9 @@ ARGUMENTS = [
     "--no-first-run",
 ]
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
+SECONDS = 15
+"""How long tests wait for the page."""
+Studios = dict[str, Studio]
 MISSING = (
     "the browser tests need Chromium: install it with `apt-get install chromium` or `.venv/bin/playwright install "
     "chromium`, or set PLAYWRIGHT_CHROMIUM to the path of one"
@@ -84,30 +84,6 @@ def serving(app: Any, sessions: Sessions) -> Iterator[Callable[[], str]]:
     yield lambda: f"http://127.0.0.1:{port}/?token={sessions.new_token()}"
     server.should_exit = True
     thread.join(timeout=20)
-
-
-def map_call(length: int, *, heads: int = 2, columns: int = 0, mask: Any = None) -> AttentionCall:
-    """One attention, without a model: as long as a test wants. Its first key is a sink."""
-    generator = torch.Generator().manual_seed(length)
-    query, key = (torch.randn(1, heads, size, 16, generator=generator) for size in (length, columns or length))
-    query[..., 0], key[:, :, 0, 0] = 1.5, 8.0
-    return AttentionCall(AttentionCore(), query, key, mask, None, key.norm(dim=-1))
-
-
-def map_trace(length: int, *, heads: int = 2, tokens: list[str] | None = None) -> Trace:
-    """A trace of one causal layer, without a model."""
-    words = tokens if tokens is not None else [f"w{index}" for index in range(length)]
-    call = map_call(length, heads=heads, mask=causal())
-    return Trace({"blocks.0.attn": AttentionTrace([call])}, {}, tokens=words)
-
-
-def mask_trace() -> Trace:
-    """A trace of 120 queries under every kind of mask, one attention each."""
-    dense = torch.rand(120, 120, generator=torch.Generator().manual_seed(0)) > 0.5
-    masks = {"full": None, "causal": causal(), "window": causal() & window(20), "dense": dense}
-    layers = {name: AttentionTrace([map_call(120, mask=mask)]) for name, mask in masks.items()}
-    layers["cross"] = AttentionTrace([map_call(90, columns=150)])
-    return Trace(layers, {}, tokens=[f"w{index}" for index in range(120)])
 
 
 def sentence() -> list[str]:
@@ -171,3 +147,68 @@ def opened(browser: Browser, address: str, **options: Any) -> Iterator[tuple[Pag
     page.wait_for_selector("main article, main .notice")
     yield page, watch
     context.close()
+
+
+@pytest.fixture(scope="module")
+def studios() -> Studios:
+    return make_studios()
+
+
+@pytest.fixture(scope="module")
+def links(studios: Studios) -> Iterator[dict[str, Callable[[], str]]]:
+    with ExitStack() as servers:
+        yield {name: servers.enter_context(running(studio)) for name, studio in studios.items()}
+
+
+@pytest.fixture(scope="module")
+def pages(browser: Browser, links: dict[str, Callable[[], str]]) -> Iterator[dict[str, tuple[Page, Watch]]]:
+    """One page of each studio for all tests: each goes to its own address."""
+    with ExitStack() as contexts:
+        yield {
+            name: contexts.enter_context(opened(browser, link(), locale="en-US", reduced_motion="reduce"))
+            for name, link in links.items()
+        }
+
+
+@pytest.fixture
+def show(pages: dict[str, tuple[Page, Watch]]) -> Iterator[Callable[[str, str], Page]]:
+    """Opens a view of a studio; after the test, nothing may have gone wrong on the page."""
+    used: list[Watch] = []
+
+    def open_view(studio: str, view: str) -> Page:
+        page, watch = pages[studio]
+        used.append(watch)
+        go(page, view)
+        return page
+
+    yield open_view
+    for watch in used:
+        try:
+            watch.check()
+        finally:
+            watch.errors.clear()  # of this test, not of the next
+
+
+def go(page: Page, view: str) -> None:
+    """Open a view, from a page that has nothing in common with it, and wait for its answers."""
+    page.evaluate("view => { location.hash = '#/chapter/none'; location.hash = '#/view/' + view }", view)
+    page.wait_for_selector(f"main [data-view={view.partition('?')[0]}]")
+    settle(page)
+
+
+def settle(page: Page) -> None:
+    page.wait_for_timeout(60)
+    until(page, "() => !document.querySelector('main [aria-busy=true]')")
+
+
+def until(page: Page, condition: str, value: Any = None) -> None:
+    """Wait for a function of the page to be true: `Page.wait_for_function` needs eval, which the policy forbids."""
+    deadline = time.monotonic() + SECONDS
+    while not page.evaluate(condition, value):
+        assert time.monotonic() < deadline, f"not within {SECONDS} s: {condition} {value}"
+        page.wait_for_timeout(20)
+
+
+def recording(studios: Studios, name: str) -> StudioTrace:
+    studio = studios[name]
+    return studio.recording(studio.info()["traces"][0]["id"])

@@ -15,7 +15,7 @@ from softlook.studio.live import LiveModel, ModelInput
 from softlook.studio.recording import StudioTrace
 from softlook.studio.recordings import load_example
 from softlook.studio.session import Studio
-from tests.browser.conftest import map_trace
+from tests.browser.small_traces import map_trace
 
 TEXT = "the cat sat because it"
 CAPABILITIES = ("intervene", "twins", "logit_lens", "next", "generate", "contributions")

@@ -19,7 +19,8 @@ from softlook.studio.recordings import example_studio
 from softlook.studio.security import Sessions
 from softlook.studio.session import Studio
 from tests.browser import golden
-from tests.browser.conftest import AXE, HOSTILE, Watch, map_trace, opened, serving
+from tests.browser.conftest import AXE, HOSTILE, Watch, opened, serving
+from tests.browser.small_traces import map_trace
 
 ROOT = Path(__file__).parents[2]
 MAP, SENTENCE = "[role=application]", "[role=status][aria-live]"

@@ -1,124 +1,27 @@
 """The views of part two in a real browser: each opens without an error, works by keyboard, is true to the library."""
 
 import re
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 from torch import Tensor
 from torch.testing import assert_close
 
 from softlook.decode import stream
 from softlook.lens import ablate, attention_rollout, logit_contributions, patch, trace, twins, value_weighted_attention
-from softlook.studio.recording import StudioTrace
-from softlook.studio.session import Studio
-from tests.browser.conftest import AXE, Watch, opened, running
-from tests.browser.small_studios import TEXT, make_studios
+from tests.browser.conftest import Studios, recording, settle, until
+from tests.browser.small_studios import TEXT
 
-SECONDS = 15
 TWIN = "the dog sat because it"
-NARROW = {
-    "viewport": {"width": 360, "height": 740},
-    "color_scheme": "dark",
-    "locale": "de-DE",
-    "reduced_motion": "reduce",
-    "bypass_csp": True,  # axe evaluates strings
-}
-TOO_WIDE = "(({scrollWidth, clientWidth}) => scrollWidth - clientWidth)(document.querySelector('main'))"
-INTERVENTION = "intervene?heads=0 1&mask=3"
-TWINS_OF_DATES = "twins?first=3 mars 2022&second=4 mars 2022&attention=encoder.blocks.0.attn"
-VIEWS = {
-    "gpt": ("heads", "head", "predict", "intervene", "generate", "twins", "rollout", "table", "runs"),
-    "bert": ("heads", "head", "predict", "intervene", "twins", "rollout"),
-    "dates": ("heads", "head", "predict", "intervene", "twins", "beams", "alignment", "rollout"),
-    "recorded": ("heads", "head", "predict", "intervene", "generate", "beams", "alignment", "rollout", "table", "runs"),
-    "image": ("heads", "patches"),
-}
-"""The views that are opened of each studio; of the recorded trace also those that lack their model."""
-SMALL = {
-    "gpt": VIEWS["gpt"],
-    "dates": (INTERVENTION, TWINS_OF_DATES, "beams?text=3 mars 2022", "alignment", "rollout"),
-    "recorded": ("generate", "rollout"),
-    "image": VIEWS["image"],
-}
-"""The views that are opened on a small screen: each of them, and those that differ with the model."""
-Studios = dict[str, Studio]
-
-
-@pytest.fixture(scope="module")
-def studios() -> Studios:
-    return make_studios()
-
-
-@pytest.fixture(scope="module")
-def links(studios: Studios) -> Iterator[dict[str, Callable[[], str]]]:
-    with ExitStack() as servers:
-        yield {name: servers.enter_context(running(studio)) for name, studio in studios.items()}
-
-
-@pytest.fixture(scope="module")
-def pages(browser: Browser, links: dict[str, Callable[[], str]]) -> Iterator[dict[str, tuple[Page, Watch]]]:
-    """One page of each studio for all tests: each goes to its own address."""
-    with ExitStack() as contexts:
-        yield {
-            name: contexts.enter_context(opened(browser, link(), locale="en-US", reduced_motion="reduce"))
-            for name, link in links.items()
-        }
-
-
-@pytest.fixture
-def show(pages: dict[str, tuple[Page, Watch]]) -> Iterator[Callable[[str, str], Page]]:
-    """Opens a view of a studio; after the test, nothing may have gone wrong on the page."""
-    used: list[Watch] = []
-
-    def open_view(studio: str, view: str) -> Page:
-        page, watch = pages[studio]
-        used.append(watch)
-        go(page, view)
-        return page
-
-    yield open_view
-    for watch in used:
-        try:
-            watch.check()
-        finally:
-            watch.errors.clear()  # of this test, not of the next
-
-
-def go(page: Page, view: str) -> None:
-    """Open a view, from a page that has nothing in common with it, and wait for its answers."""
-    page.evaluate("view => { location.hash = '#/chapter/none'; location.hash = '#/view/' + view }", view)
-    page.wait_for_selector(f"main [data-view={view.partition('?')[0]}]")
-    settle(page)
-
-
-def settle(page: Page) -> None:
-    page.wait_for_timeout(60)
-    until(page, "() => !document.querySelector('main [aria-busy=true]')")
-
-
-def until(page: Page, condition: str, value: Any = None) -> None:
-    """Wait for a function of the page to be true: `Page.wait_for_function` needs eval, which the policy forbids."""
-    deadline = time.monotonic() + SECONDS
-    while not page.evaluate(condition, value):
-        assert time.monotonic() < deadline, f"not within {SECONDS} s: {condition} {value}"
-        page.wait_for_timeout(20)
 
 
 def numbers(page: Page, selector: str, name: str) -> Tensor:
     """A data attribute of all elements, as numbers; NaN where it is empty."""
     found = page.eval_on_selector_all(selector, f"found => found.map(one => one.dataset.{name})")
     return torch.tensor([float(text or "nan") for text in found])
-
-
-def recording(studios: Studios, name: str) -> StudioTrace:
-    studio = studios[name]
-    return studio.recording(studio.info()["traces"][0]["id"])
 
 
 def probabilities(model: Any, *inputs: Tensor) -> Tensor:
@@ -128,68 +31,6 @@ def probabilities(model: Any, *inputs: Tensor) -> Tensor:
 
 def ids(text: str) -> Tensor:
     return torch.tensor([[ord(one) for one in text]])
-
-
-@pytest.mark.parametrize("studio", VIEWS)
-def test_every_view_opens_without_an_error(show: Callable[[str, str], Page], studio: str) -> None:
-    for view in VIEWS[studio]:
-        page = show(studio, view)
-        assert page.locator("main [role=alert]").count() == 0, view
-        assert len(page.inner_text("main article")) > 40, view
-
-
-@pytest.mark.parametrize("width", [768, 3840])
-def test_every_view_fits_a_tablet_and_a_large_screen(
-    browser: Browser, links: dict[str, Callable[[], str]], width: int
-) -> None:
-    with opened(browser, links["gpt"](), viewport={"width": width, "height": 1200}) as (page, watch):
-        for view in VIEWS["gpt"]:
-            go(page, view)
-            assert page.evaluate(TOO_WIDE) <= 0, view
-        watch.check()
-
-
-@pytest.mark.parametrize("studio", SMALL)
-def test_every_view_fits_a_telephone_in_german_and_dark_and_axe_finds_nothing(
-    browser: Browser, links: dict[str, Callable[[], str]], studio: str
-) -> None:
-    with opened(browser, links[studio](), **NARROW) as (page, watch):
-        page.evaluate(AXE.read_text(encoding="utf-8"))
-        for view in SMALL[studio]:
-            go(page, view)
-            assert page.evaluate(TOO_WIDE) <= 0, view
-            found = page.evaluate("axe.run(document.querySelector('main'), {resultTypes: ['violations']})")
-            assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found["violations"]] == [], view
-        assert page.inner_text("main h2") in ("Rollout", "Trainingsläufe", "Bildausschnitte")
-        watch.check()
-
-
-@pytest.mark.parametrize("studio", ["dates", "recorded"])
-def test_the_python_code_of_every_view_draws_it(
-    show: Callable[[str, str], Page], studios: Studios, studio: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    recording(studios, studio).trace.save(tmp_path / "trace.safetensors")
-    views = {
-        "dates": ("heads", "head?head=2", "predict?position=2", "intervene?heads=1", "beams", TWINS_OF_DATES),
-        "recorded": ("heads", "alignment", "rollout?row=3"),
-    }
-    for view in views[studio]:
-        page = show(studio, view)
-        page.get_by_role("button", name="Export").click()
-        page.get_by_role("button", name="Python").click()
-        code = page.inner_text(".lines pre")
-        exec(code, {})
-        name = view.partition("?")[0]
-        assert (tmp_path / f"{name}.svg").read_text(encoding="utf-8").startswith("<svg"), code
-        page.keyboard.press("Escape")
-
-
-def test_a_view_without_its_model_says_what_it_needs_and_the_command(show: Callable[[str, str], Page]) -> None:
-    for view in ("intervene", "generate", "beams", "table", "runs"):
-        page = show("recorded", view)
-        assert "softlook studio" in page.inner_text("main article code"), view
-        assert page.get_by_role("link", name=page.inner_text("main h2"), exact=True).count() == 1
 
 
 def test_a_small_map_opens_its_head(show: Callable[[str, str], Page], studios: Studios) -> None:
