@@ -102,9 +102,9 @@ def test_heads_are_those_of_the_library(page: Page, choice: int) -> None:
         (x @ constant("heads", name)).unflatten(-1, (count, -1)).transpose(0, 1)[None]
         for name in ("query", "key", "value")
     )
-    glued = attention(query, key, value)[0].transpose(0, 1).flatten(1)
-    assert_close(numbers(page, "Z", 4, 4), glued)
-    assert_close(numbers(page, "Y", 4, 4), glued @ constant("heads", "output"))
+    concatenated = attention(query, key, value)[0].transpose(0, 1).flatten(1)
+    assert_close(numbers(page, "Z", 4, 4), concatenated)
+    assert_close(numbers(page, "Y", 4, 4), concatenated @ constant("heads", "output"))
 
 
 @pytest.mark.parametrize("with_positions", [False, True])

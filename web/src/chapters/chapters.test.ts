@@ -125,7 +125,7 @@ test("the matrix form equals the loops, with and without a mask", () => {
   for (const causal of [false, true]) assert.ok(matrixForm(input, input, input, causal).error < TINY);
 });
 
-test("glued heads times W^O equal the sum over heads, with any gates", () => {
+test("concatenated heads times W^O equal the sum over heads, with any gates", () => {
   for (const gates of [[1], [1, 0.3], [0, 1, 0.5, 0.2]]) {
     assert.ok(multiHead(constants.sentence.input, constants.heads, gates).error < TINY);
   }

@@ -2,7 +2,7 @@
 import { useSession } from "../app/session";
 import { fill, formatNumber, formatPercent, strings } from "../i18n";
 import type { TraceInfo, ViewProps } from "../types";
-import { useAnswer, useSettled } from "./shared/answer";
+import { useAnswer, useDebounced } from "./shared/answer";
 import { Badges } from "./shared/badges";
 import { ChangeTable, candidates, changes, outputName } from "./shared/candidates";
 import { Choice, Controls, Slider } from "./shared/controls";
@@ -163,7 +163,7 @@ type OutcomeProps = Pick<ViewProps, "trace" | "transport"> & { settings: Setting
 function Outcome({ trace, transport, settings }: OutcomeProps) {
   const s = strings();
   const session = useSession();
-  const body = useSettled(interventionOf(settings));
+  const body = useDebounced(interventionOf(settings));
   const idle = !body.ablate.length && !body.temperature.length && !body.mask.length;
   const answer = useAnswer(
     idle ? null : `${trace.id} ${JSON.stringify(body)}`,

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { fill, strings } from "../i18n";
 import type { StreamEvent, ViewProps } from "../types";
-import { useAnswer, useSettled } from "./shared/answer";
+import { useAnswer, useDebounced } from "./shared/answer";
 import { CheckpointAttention } from "./shared/checkpoints";
 import { Choice, Controls } from "./shared/controls";
 import { Notice, Ready } from "./shared/notice";
@@ -53,7 +53,7 @@ function Chosen({ runs, first, transport, state }: ChosenProps) {
   const chosen = runs.filter(({ id }) => selected.includes(id));
   const ids = chosen.map(({ id }) => id);
   const live = useLive(transport, ids);
-  const news = useSettled(live.count, 300);
+  const news = useDebounced(live.count, 300);
   const curves = useAnswer(
     `${ids.join(" ")} ${news}`,
     (signal) =>

@@ -2,7 +2,7 @@
 import { useId } from "preact/hooks";
 import { fill, formatNumber, strings } from "../i18n";
 import type { TraceInfo, ViewProps } from "../types";
-import { useAnswer, useSettled } from "./shared/answer";
+import { useAnswer, useDebounced } from "./shared/answer";
 import { Badges } from "./shared/badges";
 import { CandidateTable, candidates } from "./shared/candidates";
 import { Controls } from "./shared/controls";
@@ -84,13 +84,13 @@ function EditedRow({ columns, row, transport, state }: RowProps) {
   const cells = Object.fromEntries(
     columns.map(({ name, type }) => [name, edits.has(name) ? parse(edits.get(name) ?? "", type) : row[name]]),
   );
-  const settled = useSettled(cells);
+  const debounced = useDebounced(cells);
   const edited = columns.filter(({ name }) => cells[name] !== row[name]);
   const predict = (values: Record<string, Value>) => (signal: AbortSignal) =>
     transport.post("table/predict", { row: values }, signal) as Promise<Prediction>;
   const first = useAnswer("first", predict(row));
-  const changed = columns.some(({ name }) => settled[name] !== row[name]);
-  const now = useAnswer(changed ? JSON.stringify(settled) : null, predict(settled), "row");
+  const changed = columns.some(({ name }) => debounced[name] !== row[name]);
+  const now = useAnswer(changed ? JSON.stringify(debounced) : null, predict(debounced), "row");
   return (
     <>
       <div class="v-cells">

@@ -6,7 +6,7 @@ import { TileStore } from "./tile-store";
 
 const frame: Frame = { shape: [1, 1], data: new Uint8Array(1), statistic: "max", dtype: "u8", scale: 1, offset: 0 };
 const at = (column: number): TileAddress => ({ pool: "max", level: 0, row: 0, column });
-const settled = () => new Promise((resolve) => setTimeout(resolve));
+const nextTick = () => new Promise((resolve) => setTimeout(resolve));
 
 test("a tile that leaves the view is cancelled, and asked for again when it comes back", async () => {
   const signals = new Map<number, AbortSignal[]>();
@@ -21,7 +21,7 @@ test("a tile that leaves the view is cancelled, and asked for again when it come
     [1, 2].map((column) => signals.get(column)?.[0].aborted),
     [true, false],
   );
-  await settled();
+  await nextTick();
   store.request([at(1), at(2)]);
   assert.equal(signals.get(1)?.length, 2);
   assert.equal(signals.get(2)?.length, 1);
@@ -43,7 +43,7 @@ test("at most six tiles are asked for at a time, in the order that was requested
   store.request(Array.from({ length: 10 }, (_, column) => at(column)));
   assert.deepEqual(asked, [0, 1, 2, 3, 4, 5]);
   release();
-  await settled();
+  await nextTick();
   assert.equal(asked.length, 10);
   assert.equal(store.loading, false);
 });
@@ -56,10 +56,10 @@ test("512 tiles are kept, and the least recently used one leaves first", async (
     (key) => evicted.push(key),
   );
   store.request(Array.from({ length: 512 }, (_, column) => at(column)));
-  await settled();
+  await nextTick();
   assert.ok(store.get(at(0)));
   store.request([at(1000)]);
-  await settled();
+  await nextTick();
   assert.equal(store.size, 512);
   assert.deepEqual(evicted, ["/0/0/1"]);
   assert.ok(store.get(at(0)));

@@ -99,9 +99,9 @@ def translation() -> Figure:
     source, read = _encode(pipeline, AMBIGUOUS_DATE), [*pipeline.special_tokens.start, *ids[:-1]]
     with torch.no_grad():
         logits = pipeline.model(torch.tensor([source]), torch.tensor([read]))[0]
-    chances = logits.softmax(-1)[torch.arange(len(ids)), torch.tensor(ids)].tolist()
+    probabilities = logits.softmax(-1)[torch.arange(len(ids)), torch.tensor(ids)].tolist()
     labels = [*token_labels(pipeline.tokenizer, ids[:-1]), "<eos>"]
-    return translation_figure(AMBIGUOUS_DATE, labels, chances, nodes, beams=BEAMS)
+    return translation_figure(AMBIGUOUS_DATE, labels, probabilities, nodes, beams=BEAMS)
 
 
 GALLERY: dict[str, Callable[[], Figure]] = {**FIGURES, "translation": translation}

@@ -59,8 +59,8 @@ def generate(studio: Studio, body: Generation) -> Iterator[Event]:
         for one in tokens:
             ids.append(one.id)
             names = live.token_texts([one.id, *(id for id, _ in one.top_logprobs)])
-            chances = [math.exp(logprob) for _, logprob in one.top_logprobs]
-            candidates = [list(pair) for pair in zip(names[1:], chances, strict=True)]
+            probabilities = [math.exp(logprob) for _, logprob in one.top_logprobs]
+            candidates = [list(pair) for pair in zip(names[1:], probabilities, strict=True)]
             p = math.exp(one.logprob)
             yield "token", {"token": names[0], "id": one.id, "p": p, "candidates": candidates, "trace": None}
     whole = torch.tensor([[*prompt, *ids]], device=given.args[0].device)

@@ -67,7 +67,7 @@ def intervene(studio: Studio, recording: StudioTrace, body: Intervention) -> dic
     changed.tokens, changed.source_tokens = recording.trace.tokens, recording.trace.source_tokens
     new = StudioTrace(changed, recording.title, recording.model, recording.task, live, recording.predicted)
     studio.add(new)
-    outputs = output_chances([recording, new], body.position)
+    outputs = output_probabilities([recording, new], body.position)
     return {
         "id": new.id,
         "trace": new.info(),
@@ -77,17 +77,18 @@ def intervene(studio: Studio, recording: StudioTrace, body: Intervention) -> dic
     }
 
 
-def output_chances(recordings: Sequence[StudioTrace], position: int = -1) -> list[tuple[str, list[float]]]:
+def output_probabilities(recordings: Sequence[StudioTrace], position: int = -1) -> list[tuple[str, list[float]]]:
     """The outputs that are most likely in one of several recordings, with their probabilities in each of them."""
-    chances = [_chances(recording, position) for recording in recordings]
-    tops = [one.topk(min(SHOWN, len(one))).indices.tolist() for one in chances]
+    probabilities = [_probabilities(recording, position) for recording in recordings]
+    tops = [one.topk(min(SHOWN, len(one))).indices.tolist() for one in probabilities]
     ids = list(dict.fromkeys(id for top in tops for id in top))
     return [
-        (name, [one[id].item() for one in chances]) for name, id in zip(_names(recordings[0], ids), ids, strict=True)
+        (name, [one[id].item() for one in probabilities])
+        for name, id in zip(_names(recordings[0], ids), ids, strict=True)
     ]
 
 
-def _chances(recording: StudioTrace, position: int) -> Tensor:
+def _probabilities(recording: StudioTrace, position: int) -> Tensor:
     """The probabilities of all outputs at a position."""
     logits = recording.trace.logits
     if logits is None:

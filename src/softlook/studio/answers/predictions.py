@@ -33,8 +33,8 @@ def next_tokens(recording: StudioTrace, position: int = -1, k: int = 10) -> Cand
         row = row[_position(position, len(row))]
     values, ids = row.topk(min(max(k, 1), MAX_TOKENS, len(row)))
     names = live.output_names(ids.tolist())
-    chances = row.softmax(-1)[ids]
-    return [list(one) for one in zip(names, values.tolist(), chances.tolist(), strict=True)]
+    probabilities = row.softmax(-1)[ids]
+    return [list(one) for one in zip(names, values.tolist(), probabilities.tolist(), strict=True)]
 
 
 def lens(recording: StudioTrace, position: int = -1) -> list[dict[str, Any]]:
@@ -59,8 +59,8 @@ def lens(recording: StudioTrace, position: int = -1) -> list[dict[str, Any]]:
 
 def top_tokens(logits: Tensor, names: Any, k: int = LENS_TOKENS) -> Candidates:
     """The most likely tokens with their probabilities."""
-    chances, ids = logits.float().softmax(-1).topk(min(k, logits.shape[-1]))
-    return [list(one) for one in zip(names(ids.tolist()), chances.tolist(), strict=True)]
+    probabilities, ids = logits.float().softmax(-1).topk(min(k, logits.shape[-1]))
+    return [list(one) for one in zip(names(ids.tolist()), probabilities.tolist(), strict=True)]
 
 
 def _recorded(recording: StudioTrace, name: str, position: int) -> Any:

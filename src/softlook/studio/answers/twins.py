@@ -9,7 +9,7 @@ from softlook.base.errors import ConfigError
 from softlook.lens.patching import patch
 from softlook.lens.trace import trace
 from softlook.lens.twins import twins as trace_twins
-from softlook.studio.answers.interventions import Body, output_chances
+from softlook.studio.answers.interventions import Body, output_probabilities
 from softlook.studio.answers.maps import select_part
 from softlook.studio.answers.predictions import Candidates
 from softlook.studio.answers.selection import select_heads, to_slice
@@ -106,5 +106,5 @@ def apply_patch(studio: Studio, pair: TwinRecordings, body: Patch) -> dict[str, 
 
 def _three(first: StudioTrace, patched: StudioTrace, second: StudioTrace, position: int) -> dict[str, Candidates]:
     """The outputs that are most likely for one of them, with their probabilities in all three."""
-    found = output_chances([first, patched, second], position)
-    return {name: [[token, chances[i]] for token, chances in found] for i, name in enumerate(STATES)}
+    found = output_probabilities([first, patched, second], position)
+    return {name: [[token, probabilities[i]] for token, probabilities in found] for i, name in enumerate(STATES)}

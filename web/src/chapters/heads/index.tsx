@@ -32,7 +32,7 @@ export function HeadsChapter(props: ChapterProps) {
       props={props}
       formulas={[
         "\\z{Y}=[\\z{Z_1}\\dots\\z{Z_h}]W^O=\\sum_h \\z{Z_h}W^O_h",
-        `\\z{y_1}=${products(numbers.glued[2], column, ["z", "x"], 2)}=\\z{${term(numbers.output[2][0], 3)}}`,
+        `\\z{y_1}=${products(numbers.concatenated[2], column, ["z", "x"], 2)}=\\z{${term(numbers.output[2][0], 3)}}`,
       ]}
       checks={[{ name: "glue", error: numbers.error, tolerance: 1e-12 }]}
       controls={<Controls {...{ choice, setChoice, gates, allGates, setGates }} />}
@@ -77,8 +77,8 @@ function Picture({ numbers, gates }: { numbers: ReturnType<typeof multiHead>; ga
           <div style={cut.style}>
             <MatrixBlock
               letter="Z"
-              name={text("glued")}
-              values={numbers.glued}
+              name={text("concatenated")}
+              values={numbers.concatenated}
               tone="output"
               rows={names}
               limit={2}

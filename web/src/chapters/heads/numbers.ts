@@ -17,9 +17,9 @@ export function multiHead(input: Matrix, weights: Weights, gates: number[]) {
     const { weights: map, output } = attention(cut(Q), cut(K), cut(V));
     return { map, output: timesMatrix(output, gate) };
   });
-  const glued = input.map((_, i) => heads.flatMap((head) => head.output[i]));
-  const output = matmul(glued, weights.output);
+  const concatenated = input.map((_, i) => heads.flatMap((head) => head.output[i]));
+  const output = matmul(concatenated, weights.output);
   const rows = (h: number) => weights.output.slice(h * width, (h + 1) * width);
   const summed = heads.map((head, h) => matmul(head.output, rows(h))).reduce(addMatrix);
-  return { Q, K, V, heads, glued, output, error: maxDifference(output, summed) };
+  return { Q, K, V, heads, concatenated, output, error: maxDifference(output, summed) };
 }

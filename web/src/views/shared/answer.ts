@@ -38,12 +38,12 @@ export function useAnswer<T>(
 }
 
 /** The value after it has not changed for `delay` milliseconds: a slider that moves asks once. */
-export function useSettled<T>(value: T, delay = 200): T {
-  const [settled, setSettled] = useState(value);
+export function useDebounced<T>(value: T, delay = 200): T {
+  const [debounced, setDebounced] = useState(value);
   const same = JSON.stringify(value);
   useEffect(() => {
-    const timer = setTimeout(() => setSettled(value), delay);
+    const timer = setTimeout(() => setDebounced(value), delay);
     return () => clearTimeout(timer);
   }, [same, delay]);
-  return settled;
+  return debounced;
 }
