@@ -37,7 +37,7 @@ def count_read_tokens(model: Any, counts: list[int]) -> None:
     model.register_forward_pre_hook(lambda _, args, kwargs: counts.append(args[0].numel()), with_kwargs=True)
 
 
-@pytest.mark.parametrize("kind", ["gpt", "llama", "windowed"])
+@pytest.mark.parametrize("kind", ["gpt", "llama", "windowed", "ngrams"])
 @pytest.mark.parametrize("num_samples", [1, 3])
 def test_responses_with_cached_prefixes_equal_those_without(kind: str, num_samples: int) -> None:
     shared = tokens(36)

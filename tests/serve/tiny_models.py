@@ -22,9 +22,11 @@ from softlook.models import (
     Transformer,
     TransformerConfig,
 )
+from softlook.recipes.text.ngram_lm import KneserNeyModel
 from softlook.serve.engine.request import EngineRequest
 from softlook.serve.loaded_model import LoadedModel
 from softlook.tokens import TextTokenizer, train_tokenizer
+from softlook.train.batching.packed_stream import TokenizedDocuments
 from softlook.weights.assets import SpecialTokens
 
 TEXTS = ["she sells sea shells by the sea shore", "naïve façade, déjà vu — 日本語 🎉 ok", "and so on, and so forth"] * 3
@@ -54,8 +56,18 @@ def decoder(kind: str = "gpt", vocab: int | None = None) -> Any:
         "gpt": lambda: GPT(GPTConfig(**sizes)),
         "llama": lambda: Llama(LlamaConfig(**sizes, kv_heads=2)),
         "windowed": lambda: Llama(LlamaConfig(**sizes, sliding_window=5, windowed_layers=(0,))),
+        "ngrams": lambda: with_ngrams(sizes),
     }
     return with_large_weights(makers[kind])
+
+
+def with_ngrams(sizes: dict[str, Any]) -> GPT:
+    """A GPT whose probabilities are mixed with those of the n-grams of a random text."""
+    text = torch.randint(sizes["vocab_size"], (300,))
+    counts = KneserNeyModel(TokenizedDocuments(text, torch.tensor([0])), vocab_size=sizes["vocab_size"], order=4)
+    model = GPT(GPTConfig(**sizes, ngrams=counts.to_module().config))
+    model.ngrams = counts.to_module()
+    return model
 
 
 def translator(kind: str = "transformer") -> Any:
