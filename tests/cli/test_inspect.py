@@ -89,4 +89,4 @@ def test_scores_name_the_heads_of_each_kind(command: RunCommand, runs: dict[str,
     heads = sum(len(layer["heads"]) for layer in content["layers"])
     assert len(content["scores"]) == heads and 0 <= content["scores"][0]["previous"] <= 1
     refused = command("inspect", "dates", DATE, "--scores")
-    assert refused.code != 0 and "self-attention alone" in refused.err
+    assert refused.code != 0 and "head scores need an encoder or a language model" in refused.err

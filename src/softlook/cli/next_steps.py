@@ -1,9 +1,12 @@
 """What to do next: the last lines of a command."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from softlook.cli.options import quote
-from softlook.recipes.tasks import TASKS
+
+if TYPE_CHECKING:
+    from softlook.recipes.config.schema import RunConfig  # imports pydantic
 
 
 def next_steps(*commands: tuple[str, str]) -> str:
@@ -18,14 +21,16 @@ def next_steps(*commands: tuple[str, str]) -> str:
     return "\n".join(("Next:", *(f"  {command:{width}}  {purpose}".rstrip() for command, purpose in commands)))
 
 
-def run_commands(task: str, run_dir: Path, *, name: str = "the model") -> list[tuple[str, str]]:
-    """Commands that use and evaluate the model of a run, and what each is for.
+def run_commands(config: "type[RunConfig]", run_dir: Path, *, name: str = "the model") -> list[tuple[str, str]]:
+    """Commands that use and evaluate the model of a run of a task, and what each is for.
 
-    >>> run_commands("classify", Path("runs/a"))[0]
+    >>> from softlook.recipes.config.schema import ClassificationConfig
+    >>> run_commands(ClassificationConfig, Path("runs/a"))[0]
     ('softlook classify runs/a "..."', 'use the model')
     """
-    config, run = TASKS[task], quote(run_dir)
+    run = quote(run_dir)
     rows = [(f"softlook {config.inference_command} {run} {config.example_input}", f"use {name}")]
-    if task != "word2vec":  # word vectors have no score on other data
-        rows.append((f"softlook eval {run} {'FOLDER' if task == 'images' else 'FILE'}", "evaluate it on other data"))
+    if config.task != "word2vec":  # word vectors have no score on other data
+        data = "FOLDER" if config.task == "images" else "FILE"
+        rows.append((f"softlook eval {run} {data}", "evaluate it on other data"))
     return rows

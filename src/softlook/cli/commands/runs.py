@@ -45,7 +45,7 @@ def _hint(summaries: list["RunSummary"]) -> str:
     newest = next((run for run in summaries if run.task in TASKS), None)
     if newest is None:
         return ""
-    return next_steps(*run_commands(newest.task, newest.path, name="the newest model"))
+    return next_steps(*run_commands(TASKS[newest.task], newest.path, name="the newest model"))
 
 
 def _align(rows: list[tuple[str, ...]]) -> list[str]:

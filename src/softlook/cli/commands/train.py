@@ -159,7 +159,7 @@ def _score_lines(scores: Mapping[str, Any]) -> list[str]:
 def _next_steps(task: str, run_dir: Path, values: Mapping[str, Any]) -> str:
     """Commands that use the trained model."""
     name = quote(run_dir)
-    rows = [*run_commands(task, run_dir), (str(run_dir / "report.html"), "report of the run, for a browser")]
+    rows = [*run_commands(TASKS[task], run_dir), (str(run_dir / "report.html"), "report of the run, for a browser")]
     has_counts = task != "tag" and not values.get("no_ngrams") and not values.get("init_from")
     has_architecture = values.get("arch") in (None, "gpt", "llama") and not values.get("memory")
     if task in ("mlm", "lm", "tag") and has_architecture and not has_counts:
