@@ -107,7 +107,7 @@ def test_contributions_add_up_to_the_logit_of_the_predicted_token(runs: dict[str
 def test_a_classifier_has_scores_and_no_contributions(runs: dict[str, Path], dates: Pipeline) -> None:
     classifier = load_pipeline(runs["classify"], device="cpu")
     assert run_figure(classifier, "film was dull", "scores").numbers
-    with pytest.raises(ConfigError, match="no language model"):
+    with pytest.raises(ConfigError, match="contributions need a language model"):
         run_figure(classifier, "film was dull", "contributions")
-    with pytest.raises(ConfigError, match="no stack of self-attention alone"):
+    with pytest.raises(ConfigError, match="head scores need an encoder or a language model"):
         run_figure(dates, TEXT, "scores")

@@ -85,7 +85,7 @@ def test_texts_that_a_model_cannot_read_are_errors(runs: dict[str, Path]) -> Non
     language_model = load_pipeline(runs["lm"], device="cpu")
     with pytest.raises(ConfigError, match="only encoders read a second"):
         inspect_attention(language_model, "a", "b")
-    with pytest.raises(ConfigError, match="no encoder-decoder"):
+    with pytest.raises(ConfigError, match="is not an encoder-decoder"):
         inspect_attention(language_model, "a", target="b")
     with pytest.raises(ConfigError, match="word vectors, which have no attention"):
         inspect_attention(load_pipeline(runs["word2vec"], device="cpu"), "cat")

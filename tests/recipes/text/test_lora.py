@@ -208,7 +208,7 @@ def test_the_lora_learning_rate_is_higher_than_for_full_fine_tuning(tmp_path: Pa
     base = encoder(tmp_path)
     lora_lr = fine_tune(tmp_path, base, run_dir=tmp_path / "lora", optim={}).resolved.config.optim.lr
     full_lr = fine_tune(tmp_path, base, run_dir=tmp_path / "full", optim={}, lora=LoraConfig()).resolved.config.optim.lr
-    assert lora_lr == 10 * full_lr
+    assert lora_lr > full_lr
 
 
 def test_target_modules_in_a_file_and_in_the_environment(tmp_path: Path) -> None:

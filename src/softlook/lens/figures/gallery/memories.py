@@ -35,8 +35,8 @@ def fast_weights_by_rule() -> Figure:
     read = {name: keys[0] @ matrices[-1] for name, matrices in states.items()}
     cells = [label("write"), *_writes(keys, values), label("first key × matrix")]
     for name, matrices in states.items():
-        drawn = [matrix(one, "weight", maximum=largest, side=26, digits=1, name="weight") for one in matrices]
-        result = vector(read[name], "output", maximum=2.0, side=26, digits=1, name="value read")
+        drawn = [matrix(one, "weight", maximum=largest, side=30, digits=1, name="weight") for one in matrices]
+        result = vector(read[name], "output", maximum=2.0, side=30, digits=1, name="value read")
         cells += [label(name, bold=True), *drawn, result]
     found = "; ".join(f"{name}: {_numbers(value)}" for name, value in read.items())
     return Figure(
@@ -66,8 +66,8 @@ def _writes(keys: Tensor, values: Tensor) -> list[Picture]:
     return [
         column(
             label(name),
-            vector(keys[key], "key", maximum=2.0, side=26, digits=1, name="key"),
-            vector(value, "value", maximum=2.0, side=26, digits=1, name="value"),
+            vector(keys[key], "key", maximum=2.0, side=30, digits=1, name="key"),
+            vector(value, "value", maximum=2.0, side=30, digits=1, name="value"),
             gap=4,
         )
         for (name, key), value in zip(WRITES, values, strict=True)
